@@ -36,8 +36,9 @@ def test_endings(stage: Stage) -> None:
         assert (value["handle"], value["state"]) == (handle, "SUCCEEDED")
         assert good.links()["transload app"] is None  # a folder: Airflow's page would make a page of its own of it
         assert f"transload describe {handle}" in good.log()
-        assert "/transload_airflow/" not in bad.log()
+        assert good.xcom("look") == f"transload describe {handle}"
         bad.wait("failed")
+        assert "/transload_airflow/" not in bad.log()
         assert bad.links()["transload app"] == "http://localhost/app"
         for words in ("main/0", "exit code 3", "it broke"):
             assert words in bad.log()

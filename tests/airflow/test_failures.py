@@ -27,7 +27,7 @@ from transload.errors import (
 )
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus
-from transload_airflow import AppCallbacks, TransloadOperator
+from transload_airflow import AppCallbacks, TransloadOperator, run
 from transload_airflow.run import ending_of
 from transload_testing import ScriptedControl, scripted_app
 
@@ -142,8 +142,22 @@ def test_wrong_setting_starts_nothing(control: ScriptedControl, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("on_kill", ["cancel", "detach"])
-def test_alarm_of_airflow_cancels(control: ScriptedControl, on_kill: str) -> None:
-    """Airflow's own alarm for ``execution_timeout``, if it comes first, ends the app whatever ``on_kill`` says."""
+def test_alarm_of_airflow_cancels(control: ScriptedControl, on_kill: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's own alarm for ``execution_timeout``, if it comes first, ends the app whatever ``on_kill`` says.
+
+    A scheduler that cannot be reached just then is asked again.
+    """
+    runner, refusals = run.runner_for_tasks(), [2]
+    cancel = runner.cancel
+
+    def hesitant(handle: str) -> None:
+        refusals[0] -= 1
+        if refusals[0] >= 0:
+            raise SchedulerUnavailable("no answer")
+        cancel(handle)
+
+    monkeypatch.setattr(runner, "cancel", hesitant)
+    monkeypatch.setattr(run, "PAUSE_S", 0.01)
 
     class Alarm(AppCallbacks):
         def on_status(self, status: Any, context: Any) -> None:

@@ -74,8 +74,8 @@ def test_events_of_tasks(airflow: AirflowServer) -> None:
         assert by_uri["file:///models/1.pt"] == common
 
 
-def test_assets_known_only_at_run_time() -> None:
-    """Each artifact becomes an asset of an alias, with a URI that Airflow takes."""
+def test_assets_known_only_at_run_time(caplog: pytest.LogCaptureFixture) -> None:
+    """Each artifact becomes an asset of an alias, with a URI that Airflow takes; one that it refuses fails nothing."""
     from airflow.sdk import Asset, AssetAlias
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
@@ -84,12 +84,18 @@ def test_assets_known_only_at_run_time() -> None:
     from transload_airflow.lineage import announce_assets
 
     artifacts = {"model": {"path": "/models/1.pt"}, "data": {"path": "s3://bucket/a b"}, "plain": {"path": "out/x"}}
+    artifacts |= {"slash": {"path": "s3://other/y/"}, "wrong": {"path": "airflow://reserved"}}
     results = AppResults("local://airflow/x", AppState.SUCCEEDED, {"0": {"x": float("nan")}}, {}, artifacts)
-    alias, asset, events = AssetAlias("made"), Asset("s3://other/y"), OutletEventAccessors()
-    announce_assets({"outlet_events": events}, [alias, asset], results)
+    alias, asset, missing = AssetAlias("made"), Asset("s3://other/y"), Asset("s3://other/z")
+    events = OutletEventAccessors()
+    announce_assets({"outlet_events": events}, [alias, asset, missing], results)
     assert {each.dest_asset_key.uri: each.extra["artifact"]["name"] for each in events[alias].asset_alias_events} == {
         "file:///models/1.pt": "model",
         "s3://bucket/a b": "data",
         "file:///out/x": "plain",
+        "s3://other/y": "slash",
     }
-    assert events[asset].extra == {"handle": "local://airflow/x", "results": {"0": {"x": "NaN"}}}
+    common = {"handle": "local://airflow/x", "results": {"0": {"x": "NaN"}}}
+    assert events[asset].extra == {**common, "artifact": {"name": "slash", "path": "s3://other/y/"}}
+    assert events[missing].extra == common
+    assert "wrong cannot be told of: Asset scheme 'airflow' is reserved" in caplog.text

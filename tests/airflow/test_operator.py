@@ -286,7 +286,7 @@ def test_dry_run_touches_nothing(control: ScriptedControl) -> None:
     """A dry run shows what would be submitted, and submits nothing."""
     operator = TransloadOperator(task_id="job", component="utils.echo", component_args={"msg": "hello"})
     assert "hello" in operator.dry_run()
-    assert "hello" in get_adapter("airflow").dry_run("utils.echo", args={"msg": "hello"})
+    assert "hello" in get_adapter("airflow").dry_run("utils.echo", component_args={"msg": "hello"})
     asks = TransloadOperator(task_id="job", app=lambda params: APP, scheduler="scripted", params={"word": "x"})
     assert "main" in asks.dry_run()
     with pytest.raises(SpecError, match="missing a required argument: 'ti'"):
@@ -322,6 +322,9 @@ def test_paths_and_variables(control: ScriptedControl, tmp_path: Path, monkeypat
         operator = TransloadOperator(task_id="job", component="jobs.py:train", scheduler="scripted", pass_env=["HF_*"])
     dag.fileloc = str(tmp_path / "dag.py")
     assert "HF_HOME" in operator.dry_run()
+    assert "HF_HOME" in get_adapter("airflow").dry_run("utils.echo", component_args=["--msg=x"], pass_env=["HF_*"])
+    with pytest.raises(ConfigError, match="on_kill='ask'"):
+        get_adapter("airflow").dry_run("utils.echo", component_args=["--msg=x"], on_kill="ask")
     context = {**make_context(operator), "dag": dag}
     assert execute(operator, context)["state"] == "SUCCEEDED"
     operator = TransloadOperator(task_id="other", component="jobs.py:train", scheduler="scripted")
@@ -346,7 +349,7 @@ def test_adapter_makes_the_same_operators() -> None:
     made = [
         adapter.convert(APP, deferrable=True),
         adapter.convert(APP.to_json(), task_id="app"),
-        adapter.convert("utils.echo", args={"msg": "x"}, scheduler="local"),
+        adapter.convert("utils.echo", component_args={"msg": "x"}, scheduler="local"),
         adapter.convert(Launch(component="utils.echo", args={"msg": "x"}), cfg={"log_dir": "/x"}),
     ]
     assert [operator.task_id for operator in made] == ["app", "app", "utils.echo", "utils.echo"]

@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from contexts import execute, make_context
 
 from transload.errors import SchedulerUnavailable, SpecError
-from transload_airflow import AppSensor, AppStateTrigger, TransloadOperator, settling, triggers
+from transload_airflow import AppSensor, AppStateTrigger, TransloadOperator, run, settling, triggers
 from transload_airflow.listener import Listener
 from transload_airflow.stores import CursorFile
 from transload_testing import ScriptedControl, scripted_app
@@ -133,11 +133,11 @@ async def test_person_ends_a_deferred_task_of_a_silent_scheduler(
         cancel(handle)
 
     monkeypatch.setattr(runner, "cancel", hesitant)
-    monkeypatch.setattr(triggers, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(run, "PAUSE_S", 0.01)
     await trigger.on_kill()
     assert len(control.calls("cancel")) == 1
     refusals[0] = 10**6
-    monkeypatch.setattr(triggers, "CANCEL_S", 0.05)
+    monkeypatch.setattr(run, "CANCEL_S", 0.05)
     await asyncio.wait_for(trigger.on_kill(), 20)
     assert len(control.calls("cancel")) == 1
 

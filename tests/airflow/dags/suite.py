@@ -241,7 +241,8 @@ with DAG("search_wrong", schedule=None, start_date=START) as search_wrong:
     search_group(replace(SEARCH, suggester="randon"), retries=2, retry_delay=SHORT)
 
 with DAG("lineage", schedule=None, start_date=START) as lineage:
-    for mode, deferrable in (("sync", False), ("deferrable", True)):
+    model = Asset("file:///models/1.pt")
+    for mode, deferrable, made in (("sync", False, model), ("deferrable", True, Asset.ref(uri=model.uri))):
         for word, code in (("good", 0), ("bad", 3)):
             TransloadOperator(
                 task_id=f"{mode}_{word}",
@@ -249,6 +250,6 @@ with DAG("lineage", schedule=None, start_date=START) as lineage:
                 component_args={"ends": code},
                 deferrable=deferrable,
                 defer_after=0,
-                outlets=[Asset("file:///models/1.pt"), Asset("s3://bucket/other"), AssetAlias("made")],
+                outlets=[made, Asset("s3://bucket/other"), AssetAlias("made")],
             )
 enable_lineage(lineage)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transload_airflow.operators import TransloadOperator
     from transload_search import Search
 
-_LAUNCH_OPTIONS = ("args", "scheduler", "cfg", "workspace", "parent_run_id", "tracker_base")
+_LAUNCH_OPTIONS = ("component_args", "scheduler", "cfg", "workspace", "parent_run_id", "tracker_base")
 
 
 def operator_from_app(source: Any, *, task_id: str | None = None, **options: Any) -> TransloadOperator:
@@ -23,7 +23,7 @@ def operator_from_app(source: Any, *, task_id: str | None = None, **options: Any
     Args:
         source: an AppDef, its JSON, a component (name or function), or a ``transload.pipelines.Launch``.
         task_id: default: made from the name of the app or component.
-        options: of `TransloadOperator`; ``args`` stands for ``component_args``.
+        options: of `TransloadOperator`.
 
     Raises:
         UnsupportedFeature: for a Search: it becomes a group of tasks (`search_group`), not an operator.
@@ -48,10 +48,9 @@ def operator_from_app(source: Any, *, task_id: str | None = None, **options: Any
 def _split(source: Any, options: dict[str, Any]) -> tuple[Launch, dict[str, Any]]:
     if _is_search(source):
         raise UnsupportedFeature("source: a Search needs a group of tasks: give it to search_group", "source")
-    options = dict(options)
-    if "component_args" in options:
-        options["args"] = options.pop("component_args")
-    given = {name: options.pop(name) for name in _LAUNCH_OPTIONS if options.get(name) is not None}
+    given = {name: options[name] for name in _LAUNCH_OPTIONS if options.get(name) is not None}
+    if "component_args" in given:
+        given["args"] = given.pop("component_args")
     return Launch.of(source, **given), {name: value for name, value in options.items() if name not in _LAUNCH_OPTIONS}
 
 
@@ -91,9 +90,10 @@ class AirflowAdapter:
         return search_group(source, **({"group_id": name} if name else {}), **host_options)
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return what a task would submit, of a Search what its first round would; no Airflow is needed for that."""
+        """Return what a task would submit, of a Search what its first round would; options of its own need Airflow."""
         if not _is_search(source):
-            return dry_run(self.name, _split(source, host_options)[0])
+            launch, more = _split(source, host_options)
+            return operator_from_app(source, **host_options).dry_run() if more else dry_run(self.name, launch)
         from transload_search import next_round
 
         where: dict[str, Any] = {"component": source.component, "scheduler": source.scheduler, "cfg": dict(source.cfg)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import TransloadError
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 def announce_assets(context: Mapping[str, Any], outlets: Sequence[Any], results: AppResults) -> None:
     """Say of each outlet what the app made of it; those who wait for the asset find it in the event's ``extra``.
 
-    An ``Asset`` gets ``handle``, ``results``, and ``artifact`` if one has its address. An ``AssetAlias`` gets an asset
-    for each artifact: what the app made may be known only once it has run.
+    An asset gets ``handle``, ``results``, and ``artifact`` if one has its address. An ``AssetAlias`` gets an asset for
+    each artifact: what the app made may be known only once it has run. What Airflow refuses is said in the log.
 
     Args:
         context: of the task.
@@ -26,28 +27,37 @@ def announce_assets(context: Mapping[str, Any], outlets: Sequence[Any], results:
         results: what the app reported.
     """
     from airflow.sdk import Asset, AssetAlias
+    from airflow.sdk.definitions.asset import BaseAsset
 
-    artifacts = {asset_uri(str(each.get("path", name))): (name, each) for name, each in results.artifacts.items()}
+    told = {"handle": results.handle, "results": plain(results.results)}
+    made: dict[str, tuple[Asset, dict[str, Any]]] = {}
+    for name, artifact in results.artifacts.items():
+        with _no_failure(name):
+            asset = Asset(asset_uri(str(artifact.get("path", name))))  # its `uri` is as Airflow writes such a one
+            made[asset.uri] = asset, {**told, "artifact": {"name": name, **plain(artifact)}}
     for outlet in outlets:
-        if isinstance(outlet, AssetAlias):
-            for uri, found in artifacts.items():
-                context["outlet_events"][outlet].add(Asset(uri), extra=_extra(results, *found))
-        elif isinstance(outlet, Asset):
-            found = artifacts.get(outlet.uri, ("", {}))
-            context["outlet_events"][outlet].extra.update(_extra(results, *found))
+        if isinstance(outlet, BaseAsset):
+            with _no_failure(outlet):
+                event = context["outlet_events"][outlet]
+                if isinstance(outlet, AssetAlias):
+                    for asset, extra in made.values():
+                        event.add(asset, extra=extra)
+                else:
+                    event.extra.update(made.get(event.key.uri, (None, told))[1])
+
+
+@contextmanager
+def _no_failure(what: object) -> Iterator[None]:
+    """Warn of what Airflow, or a provider's rule for URIs, raises: no task fails for its lineage."""
+    try:
+        yield
+    except Exception as exc:
+        logging.getLogger(__name__).warning("lineage: %s cannot be told of: %s", what, exc)
 
 
 def asset_uri(path: str) -> str:
     """Return the URI of an artifact: a URL as it is, a path as ``file://``."""
     return path if "://" in path else f"file://{path}" if path.startswith("/") else f"file:///{path}"
-
-
-def _extra(results: AppResults, name: str, artifact: Mapping[str, Any]) -> dict[str, Any]:
-    made = {"handle": results.handle, "results": results.results}
-    if name:
-        made["artifact"] = {"name": name, **artifact}
-    values: dict[str, Any] = plain(made)
-    return values
 
 
 def operator_lineage(handle: str | None, results: AppResults | None, execution: Execution | None = None) -> Any:
@@ -73,7 +83,7 @@ def operator_lineage(handle: str | None, results: AppResults | None, execution: 
 
 def parent_variables(ti: Any) -> dict[str, str]:
     """Return the variables that tell a job which task's run its own OpenLineage events belong to; none without it."""
-    try:
+    with _no_failure("the job's parent"), suppress(ImportError):
         from airflow.providers.openlineage import conf
         from airflow.providers.openlineage.plugins import macros
 
@@ -83,10 +93,6 @@ def parent_variables(ti: Any) -> dict[str, str]:
                 "OPENLINEAGE_PARENT_ID": macros.lineage_parent_id(ti),
                 "OPENLINEAGE_ROOT_PARENT_ID": macros.lineage_root_parent_id(ti),
             }
-    except ImportError:
-        pass
-    except Exception as exc:  # of the provider: no task fails for its lineage
-        logging.getLogger(__name__).warning("OpenLineage: the job is not told of its parent: %s", exc)
     return {}
 
 

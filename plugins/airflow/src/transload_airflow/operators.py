@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 HANDLE_KEY: Final = "handle"
 """XCom key of the app's handle; pushed before the task is deferred."""
-
 QUEUED_S: Final = 0.5
 """Seconds within which an app must run, to be waited for in place before the task defers."""
 
@@ -344,9 +343,8 @@ class TransloadOperator(BaseOperator):
         ti = context["ti"]
         ti.xcom_push(key=HANDLE_KEY, value=attached.handle)
         self.app_link = execution.link() or ""
-        if self.app_link:
-            ti.xcom_push(key=LINK_KEY, value=self.app_link)
         look = self.app_link or f"transload describe {attached.handle}"
+        ti.xcom_push(key=LINK_KEY if self.app_link else "look", value=look)
         self.log.info(f"app {attached.handle} ({attached.action.value}, attempt {attached.attempt}): {look}")
         self.callbacks.on_started(attached, context)
 

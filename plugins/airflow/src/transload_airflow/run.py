@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,12 @@ HOST: Final = "airflow"
 
 SECRETS: Final = "airflow"
 """Kind of the references to secrets in connections: ``airflow:CONN_ID/NAME``."""
+
+CANCEL_S: Final = 20.0
+"""Seconds for which a scheduler that cannot be reached is asked again to cancel; Airflow gives a trigger 30 by default
+(``[triggerer] on_kill_timeout``)."""
+
+PAUSE_S: Final = 1.0
 
 _app_log = logging.getLogger("transload.app")
 
@@ -170,6 +177,15 @@ def run_app(execution: Execution, context: Mapping[str, Any], step: Callable[[],
         return step()
 
 
+def cancel(execution: Execution) -> None:
+    """Cancel an app; a scheduler that cannot be reached is asked again, for `CANCEL_S`."""
+    end = time.monotonic() + CANCEL_S
+    while not (done := execution.cancel()) and time.monotonic() < end:
+        time.sleep(PAUSE_S)
+    if not done:
+        execution.log(f"the task was ended, but {execution.handle} could not be cancelled, and goes on")
+
+
 @contextmanager
 def ended_with_host(execution: Execution, context: Mapping[str, Any]) -> Iterator[None]:
     """End the app, or leave it, as ``on_kill`` says, when something ends the task after which nobody comes back for it.
@@ -182,7 +198,7 @@ def ended_with_host(execution: Execution, context: Mapping[str, Any]) -> Iterato
     except TransloadError:
         raise
     except sdk.AirflowTaskTimeout:
-        execution.cancel()
+        cancel(execution)
         raise
     except BaseException as exc:
         if not (isinstance(exc, Exception) and execution.options.durable and _comes_back(exc, context)):
@@ -236,19 +252,13 @@ def ending_of(
             kind, note = "AirflowException", " (the task was asked to end)"
         elif cancelled == "skip":
             kind = "AirflowSkipException"
-    elif isinstance(error, AppFailed) and exit_code(error) in skip_on:
+    elif isinstance(error, AppFailed) and (bad := error.status.first_failure()) and bad.exit_code in skip_on:
         kind = "AirflowSkipException"
     elif ending is not Ending.DETACHED and not options.host_may_retry(error):
         # (a person who ended a detached task has set its state already; a lost worker's retry attaches again)
         kind = "AirflowFailException"
     made: BaseException = getattr(sdk, kind)(f"{error}{note}")
     return made
-
-
-def exit_code(error: AppFailed) -> int | None:
-    """Return the exit code of the replica that failed first, or None."""
-    replica = error.status.first_failure()
-    return None if replica is None else replica.exit_code
 
 
 F = TypeVar("F", bound=Callable[..., Any])

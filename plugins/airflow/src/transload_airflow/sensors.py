@@ -72,6 +72,7 @@ class AppSensor(sdk.BaseSensorOperator):
         if cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={cancelled!r}: must be 'fail' or 'skip'")
 
+    @told_briefly
     def execute(self, context: Any) -> Any:
         """Wait in the triggerer, or poke."""
         if not self.deferrable:

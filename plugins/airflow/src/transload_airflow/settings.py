@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from airflow.providers.common.compat.sdk import conf
 
 from transload.errors import ConfigError
 
-SECTION: Final = "transload"
-
 
 def setting(name: str, default: str) -> str:
     """Return a setting as text."""
-    return str(conf.get(SECTION, name, fallback=default) or default)
+    return str(conf.get("transload", name, fallback=default) or default)
 
 
 def default_deferrable() -> bool:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from transload import pipelines
+from transload.runner import Cluster
 from transload.specs import make_app_handle, parse_app_handle
-from transload_airflow.run import HOST, log_line, runner_for_tasks, task_state
+from transload_airflow.run import HOST, cancel, log_line, runner_for_tasks, task_state
 from transload_airflow.settling import settled
 from transload_airflow.stores import CursorFile
-
-CANCEL_S: Final = 20.0
-"""Seconds for which a scheduler that cannot be reached is asked again to cancel; Airflow gives a trigger 30 by default
-(``[triggerer] on_kill_timeout``)."""
-
-FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 4.0
 
 
 class AppStateTrigger(BaseTrigger):
@@ -91,15 +84,9 @@ class AppStateTrigger(BaseTrigger):
         """Cancel the app, or leave it: a person has marked or cleared the deferred task (Airflow 3.3)."""
         if self.state["options"].get("on_kill") != "cancel":
             return
-        end, pause = time.monotonic() + CANCEL_S, FIRST_PAUSE
         execution = pipelines.Execution.from_state(self.state, runner_for_tasks(), log=self.log.warning)
         self.log.info("the task was ended: %s is being cancelled", execution.handle)
-        while not await asyncio.to_thread(execution.cancel):
-            if time.monotonic() + pause > end:
-                self.log.error("the task was ended, but %s could not be cancelled, and goes on", execution.handle)
-                break
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        await asyncio.to_thread(cancel, execution)
         if (positions := self._positions()) is not None:
             positions.delete()
 
@@ -118,8 +105,10 @@ class AppStateTrigger(BaseTrigger):
 async def end_app(record: dict[str, Any] | None = None, **trigger: Any) -> None:
     """Do what `AppStateTrigger.on_kill` does, for a trigger that does not run, or what a task has stored of its app."""
     if record is not None:
-        handle = make_app_handle(record["scheduler"], HOST, record["app_id"])
-        who, options = [HOST, "", [], record["generation"]], {"on_kill": record["on_kill"]}
-        state = {**record, "handle": handle, "identity": who, "options": options}
-        trigger = {"state": state, "forward_logs": False}
+        cluster = Cluster.from_dict(record["cluster"]) if record.get("cluster") else None
+        who = pipelines.Identity(HOST, "", (), record["generation"])
+        options = pipelines.ExecutionOptions(on_kill=record["on_kill"])
+        execution = pipelines.Execution(runner_for_tasks(cluster=cluster), None, who, options)
+        execution.attach(make_app_handle(record["scheduler"], HOST, record["app_id"]))
+        trigger = {"state": execution.state(), "forward_logs": False}
     await AppStateTrigger(**trigger).on_kill()
