@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,15 +53,44 @@ def test_an_app_that_ends_ends_its_run(
     assert runner.wait(handle, timeout=60) is not None  # told again: nothing changes
 
 
-def test_a_key_that_is_a_number_is_the_step(runner: Runner, sqlite_uri: str, eventually: Any) -> None:
-    """Results of each epoch are a curve in MLflow; a key that is a name is part of the metric's."""
-    tracker = MlflowTracker(sqlite_uri)
-    handle = runner.run(_app("report 0 0.9; report 1 0.5; report 12 0.25; report valid 0.3"))
+def test_curves_have_their_steps(runner: Runner, sqlite_uri: str, eventually: Any) -> None:
+    """What is reported step by step is a curve in MLflow, and the key of a replica is no step."""
+    program = (
+        "from transload.runtime import report\n"
+        "for epoch, loss in enumerate([0.9, 0.5, 0.25]): report(step=10 * epoch, loss=loss)\n"
+        "report(accuracy=0.75, note='good')\n"
+        "report(step=3, loss=0.3, key='valid')\n"
+        "report(key=7, loss=0.1)\n"
+    )
+    handle = runner.run(AppDef("job", [Role("main", "", entrypoint=sys.executable, args=["-c", program])]))
     assert runner.wait(handle, timeout=60) is not None
+    tracker = MlflowTracker(sqlite_uri)
     (run,) = eventually(lambda: [r for r in tracker._runs_of(handle) if r.info.status == "FINISHED"], timeout=60)
-    curve = tracker.client.get_metric_history(run.info.run_id, "loss")
-    assert sorted((point.step, point.value) for point in curve) == [(0, 0.9), (1, 0.5), (12, 0.25)]
-    assert run.data.metrics["valid.loss"] == 0.3
+
+    def points(name: str) -> list[tuple[int, float]]:
+        return sorted((each.step, each.value) for each in tracker.client.get_metric_history(run.info.run_id, name))
+
+    assert points("loss") == [(0, 0.9), (10, 0.5), (20, 0.25)]
+    assert (points("accuracy"), points("valid.loss"), points("7.loss")) == ([(0, 0.75)], [(3, 0.3)], [(0, 0.1)])
+    assert run.data.metrics["loss"] == 0.25
+    assert run.data.tags["note"] == "good"
+
+
+def test_a_role_is_named(runner: Runner, sqlite_uri: str, eventually: Any) -> None:
+    """With several roles the first replica's metrics have plain names, the others' begin with role and number."""
+    program = "import os; from transload.runtime import report; report(step=2, load=float(os.environ['LOAD']))"
+    roles = [
+        Role(name, "", entrypoint=sys.executable, args=["-c", program], env={"LOAD": load}, num_replicas=replicas)
+        for name, load, replicas in (("head", "0.5", 1), ("worker", "0.25", 2))
+    ]
+    handle = runner.run(AppDef("job", roles))
+    assert runner.wait(handle, timeout=60) is not None
+    tracker = MlflowTracker(sqlite_uri)
+    (run,) = eventually(lambda: [r for r in tracker._runs_of(handle) if r.info.status == "FINISHED"], timeout=60)
+    shown = {name: value for name, value in run.data.metrics.items() if not name.startswith("system/")}
+    assert shown == {"load": 0.5, "worker/0.load": 0.25, "worker/1.load": 0.25}
+    (point,) = tracker.client.get_metric_history(run.info.run_id, "worker/1.load")
+    assert point.step == 2
 
 
 def test_a_run_is_nested_below_its_parent(sqlite_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

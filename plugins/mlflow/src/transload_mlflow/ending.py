@@ -45,10 +45,11 @@ def _finish(tracker: MlflowTracker, handle: str, status: Status) -> None:
 
     try:
         with get_runner() as runner:
-            results, seen = runner.results(handle).results, runner.status(handle)
+            told, seen, steps = runner.results(handle), runner.status(handle), runner.steps(handle)
         used = Usage() if seen is None else seen.usage()
         memory = None if used.peak_memory is None else used.peak_memory / 1e6
-        usage = {"peak_memory_megabytes": memory, "cpu_seconds": used.cpu_seconds}
-        tracker.finish(handle, status, results, {name: value for name, value in usage.items() if value is not None})
+        found = {"peak_memory_megabytes": memory, "cpu_seconds": used.cpu_seconds}
+        usage = {name: value for name, value in found.items() if value is not None}
+        tracker.finish(handle, status, told.results, usage, steps=steps, first=told.first)
     except Exception as exc:  # the app itself is well
         _log.warning("the end of %s is not in MLflow: %s: %s", handle, type(exc).__name__, exc)

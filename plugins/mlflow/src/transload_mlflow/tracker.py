@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import logging
 import os
 import threading
 import time
@@ -30,10 +31,10 @@ from transload_mlflow.convert import (
     RUN_ID,
     RUN_KEY,
     digest,
-    metric_points,
     read,
     record_tag,
     shown_metric,
+    shown_results,
     shown_tag,
 )
 
@@ -45,11 +46,11 @@ __all__ = ["MlflowTracker", "create"]
 
 DEFAULT_EXPERIMENT: Final = "transload"
 _TAGS_A_CALL: Final = 100
-_METRICS_A_CALL: Final = 1000
+_METRICS_A_CALL: Final = 900  # with the tags a thousand
 _PARENT_TAG: Final = "mlflow.parentRunId"
 _RUNS_A_PAGE: Final = 1000
 _SCHEMES: Final = ("sqlite:", "mysql", "postgresql", "mssql", "http:", "https:", "file:", "databricks", "uc:")
-
+_log = logging.getLogger("transload_mlflow")
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 """How MLflow says that a run has ended."""
@@ -137,17 +138,17 @@ class MlflowTracker(TrackerBase):
             self.client.delete_run(made.info.run_id)
         return str(first.info.run_id)
 
-    def _write(self, run_id: str, tags: Mapping[str, str], metrics: Mapping[str, float] | None = None) -> None:
+    def _write(self, uuid: str, tags: Mapping[str, str], points: Sequence[tuple[str, float, int]] = ()) -> None:
+        """Write tags, and points of metrics (name, value, step), of which MLflow takes the last one for the latest."""
         from mlflow.entities import Metric, RunTag
 
-        uuid = self._run_to_write(run_id)
-        now = int(time.time() * 1000)
-        points = [Metric(name, value, now, 0) for name, value in (metrics or {}).items()]
+        began = int(time.time() * 1000) - len(points) + 1
+        metrics = [Metric(name, value, began + at, step) for at, (name, value, step) in enumerate(points)]
         items = [RunTag(name, value) for name, value in tags.items()]
         # one call is one transaction; only what is more than a call may hold takes several
-        for start in range(0, max(len(items), 1), _TAGS_A_CALL):
-            batch = items[start : start + _TAGS_A_CALL]
-            self.client.log_batch(uuid, metrics=points if start == 0 else [], tags=batch)
+        while items or metrics:
+            self.client.log_batch(uuid, metrics=metrics[:_METRICS_A_CALL], tags=items[:_TAGS_A_CALL])
+            items, metrics = items[_TAGS_A_CALL:], metrics[_METRICS_A_CALL:]
 
     def _next_time(self) -> int:
         with self._lock:
@@ -166,8 +167,8 @@ class MlflowTracker(TrackerBase):
         now = self._next_time()
         tags = dict(record_tag("metadata", name, {"t": now, "name": name, "value": v}) for name, v in values.items())
         tags.update(shown for name, value in values.items() if (shown := shown_tag(name, value)) is not None)
-        metrics = {name: number for name, v in values.items() if (number := shown_metric(name, v)) is not None}
-        self._write(run_id, tags, metrics)
+        points = [(name, number, 0) for name, v in values.items() if (number := shown_metric(name, v)) is not None]
+        self._write(self._run_to_write(run_id), tags, points)
 
     def metadata(self, run_id: str) -> dict[str, object]:
         """Return the metadata of a run by name; empty for a run that is not known."""
@@ -181,7 +182,8 @@ class MlflowTracker(TrackerBase):
         values = None if metadata is None else check_values(metadata, f"metadata of artifact {name!r}")
         record = {"t": self._next_time(), "name": name, "path": path, "metadata": values}
         shown = shown_tag(f"artifact.{name}", path)
-        self._write(run_id, dict([record_tag("artifact", name, record), *([shown] if shown else [])]))
+        tags = dict([record_tag("artifact", name, record), *([shown] if shown else [])])
+        self._write(self._run_to_write(run_id), tags)
 
     def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
         """Return the artifacts of a run by name; empty for a run that is not known."""
@@ -200,7 +202,7 @@ class MlflowTracker(TrackerBase):
         tags |= dict([shown] if shown else [])
         if name is None and source_id == os.environ.get(ENV_TRANSLOAD_PARENT_RUN_ID):
             tags[_PARENT_TAG] = self._run_to_write(source_id)
-        self._write(run_id, tags)
+        self._write(self._run_to_write(run_id), tags)
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
         """Return the direct sources of a run; with ``artifact_name`` those recorded under that name only."""
@@ -229,32 +231,32 @@ class MlflowTracker(TrackerBase):
         self,
         run_id: str,
         status: Status = "FINISHED",
-        results: Mapping[str, Mapping[str, object]] | None = None,
+        results: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
         usage: Mapping[str, float] = MappingProxyType({}),
+        *,
+        steps: Mapping[str, Mapping[str, Mapping[float, float]]] = MappingProxyType({}),
+        first: str = "0",
     ) -> None:
         """Set the state that MLflow shows for a run; one that has ended already stays as it is.
 
         Args:
-            run_id: the run; one that is not known stays so, unless it has results.
+            run_id: the run; one that is not known is made.
             status: the state.
-            results: what the app reported, by key; numbers become metrics, and a key that is a number is their step.
+            results: what the app reported, key → name → value: numbers become metrics, other values tags. The names of
+                a key other than ``final`` and ``first`` begin with the key.
             usage: what it used: each becomes a system metric, ``system/<name>``.
+            steps: what it reported step by step, key → name → step → value: the points of a metric before the last.
+            first: the key of replica 0 of the first role.
         """
-        points = [*metric_points(results or {}), *((f"system/{name}", value, 0) for name, value in usage.items())]
-        if points:
-            self._run_to_write(run_id)
+        shown = shown_results(results, steps, first)
+        if shown.refused:
+            _log.warning("%s: MLflow has no metrics or tags of these names: %s", run_id, ", ".join(shown.refused))
+        points = [*shown.points, *((f"system/{name}", value, 0) for name, value in usage.items())]
+        self._run_to_write(run_id)
         for run in self._runs_of(run_id):
             if run.info.status == "RUNNING":
-                self._log_points(run.info.run_id, points)
+                self._write(run.info.run_id, shown.tags, points)
                 self.client.set_terminated(run.info.run_id, status=status)
-
-    def _log_points(self, uuid: str, points: Sequence[tuple[str, float, int]]) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        metrics = [Metric(name, value, now, step) for name, value, step in points]
-        for start in range(0, len(metrics), _METRICS_A_CALL):
-            self.client.log_batch(uuid, metrics=metrics[start : start + _METRICS_A_CALL])
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.tracking_uri, self.experiment_name)
