@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from transload.runner import Runner, get_runner
+from transload.runner import Cluster, Runner, get_runner
 from transload.specs import AppDef, Role
 from transload_mlflow import MlflowTracker
 
@@ -91,6 +95,78 @@ def test_a_role_is_named(runner: Runner, sqlite_uri: str, eventually: Any) -> No
     assert shown == {"load": 0.5, "worker/0.load": 0.25, "worker/1.load": 0.25}
     (point,) = tracker.client.get_metric_history(run.info.run_id, "worker/1.load")
     assert point.step == 2
+
+
+def test_the_end_is_there_when_the_wait_is_over(runner: Runner, sqlite_uri: str) -> None:
+    """A process that ends hard right after its app, as a task of Airflow does, has told MLflow."""
+    script = (
+        "import os, sys; from transload.runner import get_runner\n"
+        "runner = get_runner('tests'); handle = runner.run_component('utils.sh', ['true'], scheduler='local')\n"
+        "print(handle, runner.wait(handle).state, flush=True); os._exit(0)\n"
+    )
+    handle, state = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    (run,) = MlflowTracker(sqlite_uri)._runs_of(handle)
+    assert (state, run.info.status) == ("SUCCEEDED", "FINISHED")
+
+
+def test_an_outage_is_waited_through(
+    runner: Runner, sqlite_uri: str, eventually: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the server is away whoever waits goes on soon; once it is back the end is told, results and all."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = f"http://127.0.0.1:{port}"
+    monkeypatch.setenv("TRANSLOAD_TRACKER_MLFLOW_CONFIG", server)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr("transload_mlflow.ending._LIMIT", 1.0)
+    handles = [runner.run(_app("report final 0.5")) for _ in range(2)]
+    for handle in handles:
+        assert runner.wait(handle, timeout=60) is not None
+    assert "is not in MLflow yet: it is tried as long as this process lives" in caplog.text
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", sqlite_uri, "--port", str(port)]
+    with subprocess.Popen([*command, "--workers", "1"], start_new_session=True, stderr=subprocess.DEVNULL) as process:
+        try:
+            tracker = MlflowTracker(sqlite_uri)
+            for handle in handles:
+                ended = eventually(lambda h=handle: tracker._runs_of(h), timeout=120)
+                (run,) = eventually(
+                    lambda h=handle: [r for r in tracker._runs_of(h) if r.info.status == "FINISHED"], timeout=60
+                )
+                assert ended and run.data.metrics["loss"] == 0.5
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_results_that_cannot_be_read_are_read_later(
+    runner: Runner, sqlite_uri: str, eventually: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends with its results as soon as they can be read, and without them if that takes too long."""
+    monkeypatch.setattr("transload_mlflow.ending._LIMIT", 0.1)
+    monkeypatch.setattr("transload_mlflow.ending._READING", 2.0)
+    tracker, newer = MlflowTracker(sqlite_uri), "echo '{\"schema\":99}' > $TRANSLOAD_TRACKER_BASE/x.json"
+    handles = [runner.run(_app(f"report final 0.5; {newer}"), tracker_base=str(tmp_path / name)) for name in "ab"]
+    for handle in handles:
+        assert runner.wait(handle, timeout=60) is not None
+    assert [tracker._runs_of(handle) for handle in handles] == [[], []]
+    next((tmp_path / "a").rglob("x.json")).unlink()
+    for handle, metrics in zip(handles, ({"loss": 0.5}, {}), strict=True):
+        (run,) = eventually(lambda h=handle: [r for r in tracker._runs_of(h) if r.info.status != "RUNNING"], timeout=60)
+        assert {name: value for name, value in run.data.metrics.items() if name == "loss"} == metrics
+
+
+def test_a_cluster_of_the_host_alone(
+    runner: Runner, sqlite_uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cluster that only the host knows: the run ends as its app did, and one warning says what is missing."""
+    with runner.with_clusters(Cluster("mine", "local", {"state_folder": str(tmp_path / "home")})) as host:
+        handle = host.run(_app("report final 0.5; exit 3"), "mine")
+        assert host.wait(handle, timeout=60) is not None
+    (run,) = MlflowTracker(sqlite_uri)._runs_of(handle)
+    assert run.info.status == "FAILED"
+    warnings = [record for record in caplog.records if record.name == "transload_mlflow"]
+    assert len(warnings) == 1
+    assert "has ended in MLflow without its results" in caplog.text
 
 
 def test_a_run_is_nested_below_its_parent(sqlite_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

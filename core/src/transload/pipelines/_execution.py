@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppFailed, AppNotFound, ConfigError, TransloadError, TransloadTimeout
-from transload.following.follower import watch
+from transload.following.follower import emit, watch
 from transload.following.lines import last_words
 from transload.following.patience import longer, unknown_for, unknown_since
 from transload.following.subscription import Observation, Subscription, ended, observed
@@ -189,7 +189,7 @@ class Execution:
         self.attach(attached.handle)
         self.attempt = attached.attempt
         if attached.status is not None:
-            self._note(attached.status)
+            self._note_and_tell(attached.status)
         return attached
 
     # -- follow
@@ -264,7 +264,7 @@ class Execution:
         if not asked:
             status = self.runner.status(handle)
         if status is not None:
-            self._note(status)
+            self._note_and_tell(status)
         if status is None or not status.is_terminal():
             self._obey()
         seen = observed(handle, status, self.options.patience, None if status is None else self._unknown_since)
@@ -315,6 +315,13 @@ class Execution:
         if self._stop() == "cancel" and not self._done() and now >= self._cancel_due:
             self._cancelled = self.cancel()
             self._cancel_due, self._cancel_pause = now + self._cancel_pause, longer(self._cancel_pause, _AGAIN_S[1])
+
+    def _note_and_tell(self, status: AppStatus) -> None:
+        """Note a status that no follower saw, and tell plugins of it if it is new."""
+        before = self.status
+        if before is None or (before.state, before.num_restarts) != (status.state, status.num_restarts):
+            emit(self._need_handle(), status)
+        self._note(status)
 
     def _note(self, status: AppStatus) -> None:
         changed = self.status is None or status.state is not self.status.state or status != self.status
