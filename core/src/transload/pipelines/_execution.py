@@ -189,7 +189,7 @@ class Execution:
         self.attach(attached.handle)
         self.attempt = attached.attempt
         if attached.status is not None:
-            self._note_and_tell(attached.status)
+            self._note(attached.status)
         return attached
 
     # -- follow
@@ -264,7 +264,10 @@ class Execution:
         if not asked:
             status = self.runner.status(handle)
         if status is not None:
-            self._note_and_tell(status)
+            before = self.status
+            if before is None or (before.state, before.num_restarts) != (status.state, status.num_restarts):
+                emit(handle, status)
+            self._note(status)
         if status is None or not status.is_terminal():
             self._obey()
         seen = observed(handle, status, self.options.patience, None if status is None else self._unknown_since)
@@ -315,13 +318,6 @@ class Execution:
         if self._stop() == "cancel" and not self._done() and now >= self._cancel_due:
             self._cancelled = self.cancel()
             self._cancel_due, self._cancel_pause = now + self._cancel_pause, longer(self._cancel_pause, _AGAIN_S[1])
-
-    def _note_and_tell(self, status: AppStatus) -> None:
-        """Note a status that no follower saw, and tell plugins of it if it is new."""
-        before = self.status
-        if before is None or (before.state, before.num_restarts) != (status.state, status.num_restarts):
-            emit(self._need_handle(), status)
-        self._note(status)
 
     def _note(self, status: AppStatus) -> None:
         changed = self.status is None or status.state is not self.status.state or status != self.status
