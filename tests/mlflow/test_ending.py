@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 
@@ -18,6 +20,24 @@ from transload.specs import AppDef, Role
 from transload_mlflow import MlflowTracker
 
 _REPORT = """printf '{"schema":1,"key":"%s","results":{"loss":%s}}' $1 $2 > "$TRANSLOAD_TRACKER_BASE/$1.json\""""
+
+
+@contextmanager
+def _server(uri: str, port: int) -> Iterator[str]:
+    """A server of MLflow, as people start it."""
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--port", str(port)]
+    with subprocess.Popen([*command, "--workers", "1"], start_new_session=True, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return bool(urlopen(url).status == 200)
+    except URLError:
+        return False
 
 
 @pytest.fixture
@@ -110,32 +130,28 @@ def test_the_end_is_there_when_the_wait_is_over(runner: Runner, sqlite_uri: str)
 
 
 def test_an_outage_is_waited_through(
-    runner: Runner, sqlite_uri: str, eventually: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    runner: Runner,
+    sqlite_uri: str,
+    free_port: int,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """While the server is away whoever waits goes on soon; once it is back the end is told, results and all."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = f"http://127.0.0.1:{port}"
-    monkeypatch.setenv("TRANSLOAD_TRACKER_MLFLOW_CONFIG", server)
+    monkeypatch.setenv("TRANSLOAD_TRACKER_MLFLOW_CONFIG", f"http://127.0.0.1:{free_port}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setattr("transload_mlflow.ending._LIMIT", 1.0)
     handles = [runner.run(_app("report final 0.5")) for _ in range(2)]
     for handle in handles:
         assert runner.wait(handle, timeout=60) is not None
     assert "is not in MLflow yet: it is tried as long as this process lives" in caplog.text
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", sqlite_uri, "--port", str(port)]
-    with subprocess.Popen([*command, "--workers", "1"], start_new_session=True, stderr=subprocess.DEVNULL) as process:
-        try:
-            tracker = MlflowTracker(sqlite_uri)
-            for handle in handles:
-                ended = eventually(lambda h=handle: tracker._runs_of(h), timeout=120)
-                (run,) = eventually(
-                    lambda h=handle: [r for r in tracker._runs_of(h) if r.info.status == "FINISHED"], timeout=60
-                )
-                assert ended and run.data.metrics["loss"] == 0.5
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
+    with _server(sqlite_uri, free_port):
+        tracker = MlflowTracker(sqlite_uri)
+        for handle in handles:
+            (run,) = eventually(
+                lambda h=handle: [r for r in tracker._runs_of(h) if r.info.status == "FINISHED"], timeout=120
+            )
+            assert run.data.metrics["loss"] == 0.5
 
 
 def test_results_that_cannot_be_read_are_read_later(
@@ -179,3 +195,36 @@ def test_a_run_is_nested_below_its_parent(sqlite_uri: str, monkeypatch: pytest.M
     assert trial.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert tracker._runs_of("local://s/data") == []
     assert "mlflow.parentRunId" not in parent.data.tags
+
+
+def test_trials_are_nested_in_their_search(
+    runner: Runner, sqlite_uri: str, free_port: int, eventually: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``transload search``: each trial has a run, though its job knows of none, in that of the search."""
+    (tmp_path / "job.py").write_text(
+        "from transload.specs import AppDef, Role\n"
+        "def train(lr: float) -> AppDef:\n"
+        '    """Train."""\n'
+        "    words = ['-m', 'transload', 'put', f'loss={lr}']\n"
+        f"    return AppDef('train', [Role('main', '', entrypoint={sys.executable!r}, args=words)])\n"
+    )
+    command = ["search", "run", "--name", "lr", "--component", "job.py:train", "--minimize", "loss"]
+    with _server(sqlite_uri, free_port) as server:
+        eventually(lambda: _answers(f"{server}/health"), timeout=120)
+        monkeypatch.setenv("TRANSLOAD_TRACKER_MLFLOW_CONFIG", server)
+        words = [sys.executable, "-m", "transload", *command, "--param", "lr:float:0.1:0.9", "--trials", "3"]
+        subprocess.run(words, check=True, cwd=tmp_path)
+        client = MlflowTracker(server).client
+        (experiment,) = (each for each in client.search_experiments() if each.name == "transload")
+        runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    (name,) = (name for name in runs if "://" not in name)
+    search = runs.pop(name)
+    assert name.startswith("search/lr/")
+    assert len(runs) == 3
+    for run in runs.values():
+        assert run.data.tags["mlflow.parentRunId"] == search.info.run_id
+        assert 0.1 <= run.data.metrics["loss"] <= 0.9
+    assert {run.info.status for run in (search, *runs.values())} == {"FINISHED"}
+    assert search.info.end_time >= max(run.info.start_time for run in runs.values())
+    tracker = MlflowTracker(sqlite_uri)
+    assert tracker.run_ids(parent_run_id=name) == sorted(runs)

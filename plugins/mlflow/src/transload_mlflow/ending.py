@@ -83,8 +83,9 @@ def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
                 raise AppNotFound(event.handle)
             # a job knows itself by the session that submitted it
             run_id = make_app_handle(parsed.scheduler_backend, found.session or parsed.session_name, parsed.app_id)
-            ended, told = found.status, collect_results(run_id, backend, found, {})
-            more = {"results": told.results, "first": told.first, "steps": collect_steps(backend, found)}
+            ended, more = found.status, {"parent": found.parent_run_id}
+            told = collect_results(run_id, backend, found, {})
+            more |= {"results": told.results, "first": told.first, "steps": collect_steps(backend, found)}
     except Exception as exc:
         if patient and not isinstance(exc, ConfigError | AppNotFound):
             raise

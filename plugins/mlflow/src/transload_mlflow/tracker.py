@@ -193,16 +193,26 @@ class MlflowTracker(TrackerBase):
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
         """Record that a run came from another one; below its parent run it is shown nested."""
         check_run_id(run_id)
+        tags = self._source_tags(source_id, artifact_name)
+        if not artifact_name and source_id == os.environ.get(ENV_TRANSLOAD_PARENT_RUN_ID):
+            tags[_PARENT_TAG] = self._parent(source_id)
+        self._write(self._run_to_write(run_id), tags)
+
+    def _source_tags(self, source_id: str, artifact_name: str | None = None) -> dict[str, str]:
         check_run_id(source_id, "source_id")
         name = None if not artifact_name else check_text(artifact_name, "artifact_name")
         record = {"t": self._next_time(), "run_id": source_id, "artifact_name": name}
         mark = digest(source_id, name or "")
-        tags: dict[str, str] = dict([record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1")])
         shown = shown_tag(f"source.{mark[:6]}", source_id if name is None else f"{source_id} ({name})")
-        tags |= dict([shown] if shown else [])
-        if name is None and source_id == os.environ.get(ENV_TRANSLOAD_PARENT_RUN_ID):
-            tags[_PARENT_TAG] = self._run_to_write(source_id)
-        self._write(self._run_to_write(run_id), tags)
+        found = [record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1"), *([shown] if shown else [])]
+        return dict(found)
+
+    def _parent(self, run_id: str) -> str:
+        """Return the MLflow run to nest in. That of what is no app, a search, ends with each of its trials."""
+        uuid = self._run_to_write(run_id)
+        if "://" not in run_id and self.client.get_run(uuid).info.status in ("RUNNING", "FINISHED"):
+            self.client.set_terminated(uuid, "FINISHED")
+        return uuid
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
         """Return the direct sources of a run; with ``artifact_name`` those recorded under that name only."""
@@ -236,6 +246,7 @@ class MlflowTracker(TrackerBase):
         *,
         steps: Mapping[str, Mapping[str, Mapping[float, float]]] = MappingProxyType({}),
         first: str = "0",
+        parent: str | None = None,
     ) -> None:
         """Set the state that MLflow shows for a run; one that has ended already stays as it is.
 
@@ -247,15 +258,18 @@ class MlflowTracker(TrackerBase):
             usage: what it used: each becomes a system metric, ``system/<name>``.
             steps: what it reported step by step, key → name → step → value: the points of a metric before the last.
             first: the key of replica 0 of the first role.
+            parent: the run that launched it, in which it is nested, and which is its source.
         """
         shown = shown_results(results, steps, first)
         if shown.refused:
             _log.warning("%s: MLflow has no metrics or tags of these names: %s", run_id, ", ".join(shown.refused))
         points = [*shown.points, *((f"system/{name}", value, 0) for name, value in usage.items())]
+        tags = {**shown.tags, **({} if parent is None else self._source_tags(parent))}
         self._run_to_write(run_id)
         for run in self._runs_of(run_id):
             if run.info.status == "RUNNING":
-                self._write(run.info.run_id, shown.tags, points)
+                tags |= {} if parent is None else {_PARENT_TAG: self._parent(parent)}
+                self._write(run.info.run_id, tags, points)
                 self.client.set_terminated(run.info.run_id, status=status)
 
     def __reduce__(self) -> tuple[object, ...]:
