@@ -65,7 +65,7 @@ def test_shown_values() -> None:
     ]
 
 
-def test_what_is_shown_of_results() -> None:
+def test_what_is_shown_results_results() -> None:
     """The last value follows its curve, ``final`` follows all; no value is left out without a word."""
     results = {
         "final": {"loss": 0.2},

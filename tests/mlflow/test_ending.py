@@ -17,7 +17,7 @@ import pytest
 
 from transload.runner import Cluster, Runner, get_runner
 from transload.specs import AppDef, Role
-from transload_mlflow import MlflowTracker
+from transload_mlflow import MlflowTracker, ending
 
 _REPORT = """printf '{"schema":1,"key":"%s","results":{"loss":%s}}' $1 $2 > "$TRANSLOAD_TRACKER_BASE/$1.json\""""
 
@@ -152,6 +152,7 @@ def test_an_outage_is_waited_through(
                 lambda h=handle: [r for r in tracker._runs_of(h) if r.info.status == "FINISHED"], timeout=120
             )
             assert run.data.metrics["loss"] == 0.5
+        eventually(lambda: not any(ending._ends.values()), timeout=60)  # it has had its answer, too
 
 
 def test_results_that_cannot_be_read_are_read_later(

@@ -10,6 +10,7 @@ import json
 import math
 import posixpath
 import re
+import sys
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -137,10 +138,7 @@ def shown_metric(name: str, value: object) -> float | None:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """Return a finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    return float(value)

@@ -43,15 +43,13 @@ def note_end(event: AppEvent) -> None:
     trackers = load_settings().trackers()
     if "mlflow" not in trackers:
         return
-    args = event, create(trackers["mlflow"])
-    thread = threading.Thread(target=_keep_trying, args=args, name="transload-mlflow", daemon=True)
+    thread = threading.Thread(target=_keep_trying, args=(event, create(trackers["mlflow"])), daemon=True)
     late = any(each is not None and each.is_alive() for each in list(_ends.values()))
     _ends[event.id] = thread
     thread.start()
     thread.join(0 if late else _LIMIT)
     if thread.is_alive() and not late:
-        hint = "it is tried as long as this process lives, and by transload wait"
-        _log.warning("the end of %s is not in MLflow yet: %s", event.handle, hint)
+        _log.warning("the end of %s is not in MLflow yet: it is tried as long as this process lives", event.handle)
 
 
 def _keep_trying(event: AppEvent, tracker: MlflowTracker) -> None:
@@ -91,7 +89,5 @@ def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
             raise
         _log.warning("%s has ended in MLflow without its results: %s", event.handle, exc)
     used = ended.usage()
-    memory = None if used.peak_memory is None else used.peak_memory / 1e6
-    usage = {"peak_memory_megabytes": memory, "cpu_seconds": used.cpu_seconds}
-    known = {name: value for name, value in usage.items() if value is not None}
-    tracker.finish(run_id, _STATUS[event.state], usage=known, **more)
+    usage = {"peak_memory_megabytes": used.peak_memory and used.peak_memory / 1e6, "cpu_seconds": used.cpu_seconds}
+    tracker.finish(run_id, _STATUS[event.state], usage=usage, **more)

@@ -182,8 +182,7 @@ class MlflowTracker(TrackerBase):
         values = None if metadata is None else check_values(metadata, f"metadata of artifact {name!r}")
         record = {"t": self._next_time(), "name": name, "path": path, "metadata": values}
         shown = shown_tag(f"artifact.{name}", path)
-        tags = dict([record_tag("artifact", name, record), *([shown] if shown else [])])
-        self._write(self._run_to_write(run_id), tags)
+        self._write(self._run_to_write(run_id), dict(filter(None, [record_tag("artifact", name, record), shown])))
 
     def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
         """Return the artifacts of a run by name; empty for a run that is not known."""
@@ -204,8 +203,7 @@ class MlflowTracker(TrackerBase):
         record = {"t": self._next_time(), "run_id": source_id, "artifact_name": name}
         mark = digest(source_id, name or "")
         shown = shown_tag(f"source.{mark[:6]}", source_id if name is None else f"{source_id} ({name})")
-        found = [record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1"), *([shown] if shown else [])]
-        return dict(found)
+        return dict(filter(None, [record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1"), shown]))
 
     def _parent(self, run_id: str) -> str:
         """Return the MLflow run to nest in. That of what is no app, a search, ends with each of its trials."""
@@ -242,7 +240,7 @@ class MlflowTracker(TrackerBase):
         run_id: str,
         status: Status = "FINISHED",
         results: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
-        usage: Mapping[str, float] = MappingProxyType({}),
+        usage: Mapping[str, float | None] = MappingProxyType({}),
         *,
         steps: Mapping[str, Mapping[str, Mapping[float, float]]] = MappingProxyType({}),
         first: str = "0",
@@ -255,7 +253,7 @@ class MlflowTracker(TrackerBase):
             status: the state.
             results: what the app reported, key → name → value: numbers become metrics, other values tags. The names of
                 a key other than ``final`` and ``first`` begin with the key.
-            usage: what it used: each becomes a system metric, ``system/<name>``.
+            usage: what it used: each number becomes a system metric, ``system/<name>``.
             steps: what it reported step by step, key → name → step → value: the points of a metric before the last.
             first: the key of replica 0 of the first role.
             parent: the run that launched it, in which it is nested, and which is its source.
@@ -263,13 +261,12 @@ class MlflowTracker(TrackerBase):
         shown = shown_results(results, steps, first)
         if shown.refused:
             _log.warning("%s: MLflow has no metrics or tags of these names: %s", run_id, ", ".join(shown.refused))
-        points = [*shown.points, *((f"system/{name}", value, 0) for name, value in usage.items())]
-        tags = {**shown.tags, **({} if parent is None else self._source_tags(parent))}
+        used = [(f"system/{name}", value, 0) for name, value in usage.items() if value is not None]
         self._run_to_write(run_id)
         for run in self._runs_of(run_id):
             if run.info.status == "RUNNING":
-                tags |= {} if parent is None else {_PARENT_TAG: self._parent(parent)}
-                self._write(run.info.run_id, tags, points)
+                tags = {**self._source_tags(parent), _PARENT_TAG: self._parent(parent)} if parent else {}
+                self._write(run.info.run_id, {**shown.tags, **tags}, [*shown.points, *used])
                 self.client.set_terminated(run.info.run_id, status=status)
 
     def __reduce__(self) -> tuple[object, ...]:
