@@ -32,7 +32,7 @@ SEARCH, REPORT = "plugins/search", "plugins/report"
 ALSO = {
     **dict.fromkeys(("airflow", "ax", "prefect"), (SEARCH, REPORT)),
     "kfp": ("plugins/docker", SEARCH, REPORT),
-    "report": (SEARCH,),
+    **dict.fromkeys(("mlflow", "report"), (SEARCH,)),
 }
 """What a plugin's tests use besides the plugin: a scheduler for a launcher, the extra `search`, a lineage's picture."""
 TOOLS = ("-r", "tests/requirements.txt")

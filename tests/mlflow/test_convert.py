@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload_mlflow.convert import digest, read, record_tag, shown_metric, shown_tag
+from transload_mlflow.convert import digest, read, record_tag, shown_metric, shown_results, shown_tag
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
@@ -63,3 +63,37 @@ def test_shown_values() -> None:
         2.5,
         *[None] * 6,
     ]
+
+
+def test_what_is_shown_results_results() -> None:
+    """The last value follows its curve, ``final`` follows all; no value is left out without a word."""
+    results = {
+        "final": {"loss": 0.2},
+        "0": {"loss": 0.3, "note": "text", "bad": math.nan, "huge": 10**400, "a=b": 1},
+        "worker/1": {"loss": 0.4},
+        "..": {"x": 1},
+    }
+    steps = {"0": {"loss": {2.5: 0.5, 1.0: 0.9}, "gone": {1.0: 1.0}}, "worker/1": {"loss": {7.0: 0.4, 1e300: 0.4}}}
+    shown = shown_results(results, steps)
+    assert [point for point in shown.points if point[0] == "loss"] == [
+        ("loss", 0.9, 1),
+        ("loss", 0.5, 2),
+        ("loss", 0.3, 2),
+        ("loss", 0.2, 2),
+    ]
+    rest = [point for point in shown.points if point[0] != "loss"]
+    assert rest == [("gone", 1.0, 1), ("worker/1.loss", 0.4, 7), ("worker/1.loss", 0.4, 2**53)]
+    assert (shown.tags["note"], shown.tags["bad"], len(shown.tags["huge"])) == ("text", "NaN", 401)
+    assert shown.refused == ["a=b", "...x"]
+
+
+@given(st.text(max_size=260), st.floats())
+def test_every_name_is_taken_or_refused_as_mlflow_does(name: str, value: float) -> None:
+    """What is not refused is taken by MLflow itself, in time and place."""
+    validation = pytest.importorskip("mlflow.utils.validation")
+    shown = shown_results({"final": {name: value}}, {})
+    assert len(shown.points) + len(shown.tags) + len(shown.refused) == 1
+    for full, number, step in shown.points:
+        validation._validate_metric(full, number, 0, step)
+    for full, text in shown.tags.items():
+        validation._validate_tag(full, text)

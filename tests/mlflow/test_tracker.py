@@ -43,16 +43,27 @@ def test_what_people_see(sqlite_uri: str) -> None:
 
 
 def test_finish(sqlite_uri: str) -> None:
-    """The state that MLflow shows can be set; a run that nobody knows stays unknown."""
+    """The state that MLflow shows can be set; a run that nobody knows is made."""
     tracker = MlflowTracker(sqlite_uri)
     tracker.add_metadata("run", x=1)
     tracker.finish("run", "FAILED")
     tracker.finish("run", "FINISHED")  # it has ended already
-    tracker.finish("nobody")
+    tracker.finish("silent", "KILLED")
+    assert tracker._runs_of("silent")[0].info.status == "KILLED"
     assert tracker._runs_of("run")[0].info.status == "FAILED"
     tracker.add_metadata("run", x=2)
-    assert tracker.run_ids() == ["run"]
+    assert tracker.run_ids() == ["run", "silent"]
     assert tracker.metadata("run") == {"x": 2}
+
+
+def test_many_points(sqlite_uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    """More points than a call takes are all kept, and what MLflow has no name for is told."""
+    tracker, steps = MlflowTracker(sqlite_uri), {float(step): 1 / (step + 1) for step in range(2000)}
+    tracker.finish("run", results={"0": {"loss": 7.0, "a=b": 1.0}}, steps={"0": {"loss": steps}})
+    history = tracker.client.get_metric_history(tracker._runs_of("run")[0].info.run_id, "loss")
+    assert sorted((point.step, point.value) for point in history) == sorted([*steps.items(), (1999, 7.0)])
+    assert tracker._runs_of("run")[0].data.metrics == {"loss": 7.0}
+    assert "run: MLflow has no metrics or tags of these names: a=b" in caplog.text
 
 
 def test_too_long_value_is_refused(sqlite_uri: str) -> None:

@@ -165,8 +165,9 @@ def transload_app_link(handle: str) -> str | None:
 def transload_app_event(event: AppEvent) -> None:
     """Take note that the state of an app changed; for metrics and alerts.
 
-    Called by whoever observes the change (a runner that waits, an adapter's poller), at least once for each state;
-    the same event may come again, from another process too: ``event.id`` (handle, state and attempt) tells.
+    Called by whoever observes the change (a runner that waits, an adapter's poller), at least once for each state
+    observed; the same event may come again, from another process too: ``event.id`` (handle, state and attempt) tells.
+    Who only asks (``status``, ``describe``, ``list``) tells of nothing.
 
     Args:
         event: handle, state, attempt, status and time (seconds since the epoch).

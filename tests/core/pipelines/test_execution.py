@@ -38,6 +38,7 @@ from transload.pipelines import (
     host_runner,
 )
 from transload.pipelines._attach import Action
+from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
 from transload.runtime.tracking import app_folder
 from transload.specs import AppDef, AppState, AppStatus, Role
@@ -785,3 +786,29 @@ def test_where_an_app_can_be_waited_for(
     one.attach("scripted://host/a")
     assert one.may_wait_elsewhere(same_machine=False) is anywhere
     assert one.may_wait_elsewhere(same_machine=True) is here
+
+
+def test_a_host_that_polls_tells_of_changes(runner: Runner) -> None:
+    """Plugins are told of the end of an app that is only polled, and of one that ended while nobody looked."""
+    events: list[AppEvent] = []
+
+    class Listener:
+        @hookimpl
+        def transload_app_event(self, event: AppEvent) -> None:
+            events.append(event)
+
+    get_plugins().register(Listener(), "listener")
+    try:
+        first = execution(runner)
+        first.start()
+        deadline = time.monotonic() + 10
+        while not first.poll().final and time.monotonic() < deadline:
+            time.sleep(0.01)
+        polled, events[:] = [event.state.name for event in events], []
+        second = execution(runner)
+        assert second.start().action is Action.COLLECT
+    finally:
+        get_plugins().unregister("listener")
+    assert polled[0] == "SUBMITTED"
+    assert polled.count("SUCCEEDED") == 1 == len(events)
+    assert events[0].handle == second.handle

@@ -13,6 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
+from transload.following.follower import emit
 from transload.following.patience import longer, patience_left, unknown_for, unknown_since
 from transload.following.subscription import Subscription, ended
 from transload.pipelines._attach import Action, AttachRecord, decide, decide_earlier
@@ -223,6 +224,8 @@ class Attacher:
             else:
                 self.log(f"{handle} was submitted to another place than the present settings name")
         self._put(attempt, handle)
+        if status is not None:
+            emit(handle, status)  # nobody may have seen it so far
         return Attached(handle, app_id, attempt, action, status)
 
     def _submit(self, attempt: int | None) -> Attached:

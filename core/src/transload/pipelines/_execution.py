@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppFailed, AppNotFound, ConfigError, TransloadError, TransloadTimeout
-from transload.following.follower import watch
+from transload.following.follower import emit, watch
 from transload.following.lines import last_words
 from transload.following.patience import longer, unknown_for, unknown_since
 from transload.following.subscription import Observation, Subscription, ended, observed
@@ -264,6 +264,9 @@ class Execution:
         if not asked:
             status = self.runner.status(handle)
         if status is not None:
+            before = self.status
+            if before is None or (before.state, before.num_restarts) != (status.state, status.num_restarts):
+                emit(handle, status)
             self._note(status)
         if status is None or not status.is_terminal():
             self._obey()

@@ -99,6 +99,12 @@ def tracker_base_of(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVa
     return base
 
 
+def surrounding_run() -> str | None:
+    """Return the run that what is submitted here derives from, if that is known."""
+    # inside a job, what that one derives from is in ENV_PARENT_RUN_ID: the job itself is nearer
+    return os.environ.get(ENV_JOB_ID) or os.environ.get(ENV_PARENT_RUN_ID) or None
+
+
 def own_folder(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], base: str | None) -> str | None:
     """Return where an app reports: the scheduler's folder as it is, below any other base a folder of the app's own."""
     if base is None or base == backend.results_folder(app_id, cfg):

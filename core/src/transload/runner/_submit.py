@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError, SpecError
 from transload.runner._inject import (
-    ENV_JOB_ID,
-    ENV_PARENT_RUN_ID,
     check_app_id,
     own_folder,
     resolve_secrets,
     run_environment,
+    surrounding_run,
     tracker_base_of,
     unique_app_id,
     with_identity,
@@ -83,8 +82,7 @@ def build(
     app = _app(runner, launch.build(known, defaults), launch.workspace, change, name, options)
     app_id = whole(app_id or unique_app_id(app.name))
     base = own_folder(backend, app_id, options, tracker_base_of(backend, app_id, options, base and str(base)))
-    # inside a job, what that one derives from is in ENV_PARENT_RUN_ID: the job itself is nearer
-    parent = launch.parent_run_id or os.environ.get(ENV_JOB_ID) or os.environ.get(ENV_PARENT_RUN_ID)
+    parent = launch.parent_run_id or surrounding_run()
     handle = make_app_handle(name, runner._name, app_id)
     converted = with_identity(app, app_id, run_environment(handle, app.roles, base, parent, runner.settings))
     if folder is not None:
@@ -100,6 +98,7 @@ def build(
         session=runner._name,
         cfg=options,
         tracker_base=base,
+        parent_run_id=parent,
         id_given=given is not None,
         inherit_env=runner._inherit_env,
     )

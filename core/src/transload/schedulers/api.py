@@ -78,6 +78,7 @@ class AppDescription:
         cfg: the run options that it was submitted with, without secrets.
         digest: digest of the app as submitted.
         tracker_base: where it reports results.
+        parent_run_id: the run that it derives from.
         created: when it was submitted, seconds since the epoch.
         log_url: folder or page of its logs.
         due: something is left to do that only the process which waits for the app as its owner does: see ``tend``.
@@ -90,6 +91,7 @@ class AppDescription:
     cfg: dict[str, CfgVal] = field(default_factory=dict)
     digest: str | None = None
     tracker_base: str | None = None
+    parent_run_id: str | None = None
     created: float | None = None
     log_url: str | None = None
     due: bool = False
@@ -136,6 +138,7 @@ class Submission:
         session: name of the session.
         cfg: the resolved run options.
         tracker_base: where the app reports results.
+        parent_run_id: the run that the app derives from: what ``describe`` shows.
         id_given: the app id is the caller's: a record must outlive ``delete``.
         inherit_env: the job gets the whole environment of the submitting process, else an allow-list of it.
         secrets: role name → environment variable → value; never written to disk, never shown.
@@ -146,6 +149,7 @@ class Submission:
     session: str
     cfg: Mapping[str, CfgVal] = field(default_factory=dict)
     tracker_base: str | None = None
+    parent_run_id: str | None = None
     id_given: bool = False
     inherit_env: bool = True
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)

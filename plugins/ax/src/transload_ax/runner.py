@@ -22,6 +22,7 @@ from ax.core.trial_status import TrialStatus
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch, caller_folder, dry_run
+from transload.runner._inject import surrounding_run
 from transload.specs import AppState, CfgVal, looks_secret
 from transload_ax.convert import Component, check_space, component_path, digest
 from transload_ax.run import TrialApps, ended_with_host
@@ -73,7 +74,8 @@ class TransloadRunner(Runner):
         arms_as_apps: accept batch trials: one app for each arm, each with the tracker base ``<tracker_base>/<arm>``.
         max_running: how many apps may run at once; None: as many as the host likes.
         inherit_env: give jobs the whole environment of this process, not an allow-list of it.
-        parent_run_id: the run that all trials derive from, for the trackers' lineage; often the handle of an app.
+        parent_run_id: the run that all trials derive from, for the trackers' lineage; often the handle of an app;
+            default: the job that runs the experiment, else ``search/NAMESPACE``.
         pass_env: variables of this process that jobs get, by patterns: ``["HF_*"]``.
         folder: what relative paths (component file, ``workspace``) are relative to, and where trials work on this
             machine's disk; default: the folder of the file that calls this.
@@ -302,7 +304,7 @@ class TransloadRunner(Runner):
             scheduler=self.scheduler,
             cfg=self.trials.apps.cfg,
             workspace=self.workspace,
-            parent_run_id=self.parent_run_id,
+            parent_run_id=self.parent_run_id or surrounding_run() or f"search/{self.namespace}",
             tracker_base=base_of(self.tracker_base, arm),
             pass_env=self.pass_env,
             folder=self.folder or None,

@@ -59,6 +59,7 @@ class Plan:
     name: str = ""
     id_given: bool = False
     tracker_base: str | None = None
+    parent_run_id: str | None = None
     results: str = ""
     cfg: Mapping[str, Any] = field(default_factory=dict)
     app: str = ""

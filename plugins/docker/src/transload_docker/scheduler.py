@@ -147,6 +147,7 @@ class DockerScheduler(SchedulerBase):
             cfg=dict(plan.cfg),
             digest=plan.digest,
             tracker_base=plan.tracker_base,
+            parent_run_id=plan.parent_run_id,
             created=plan.created,
         )
 

@@ -191,6 +191,7 @@ class _Submit:
             name=submission.app.name,
             id_given=submission.id_given,
             tracker_base=submission.tracker_base,
+            parent_run_id=submission.parent_run_id,
             results=own if own in request.folders else "",
             cfg=_shown(submission),
             app=submission.app.masked().to_json(),

@@ -371,7 +371,7 @@ class Apps:
         made = Plan(
             app_id, submission.app.name, submission.digest, submission.session, time.time(), request.roles,
             request.jobs, submission.id_given, dict(submission.cfg), submission.tracker_base,
-            request.timeout, request.jobset is not None,
+            request.timeout, request.jobset is not None, submission.parent_run_id,
         )  # fmt: skip
         try:
             app = submission.app.masked().to_json()

@@ -57,6 +57,7 @@ class Plan:
     tracker_base: str | None = None
     timeout: float | None = None  # seconds for all of it
     jobset: bool = False
+    parent_run_id: str | None = None
 
     @property
     def queued(self) -> bool:

@@ -173,6 +173,7 @@ class KubernetesScheduler(SchedulerBase):
             cfg=dict(made.cfg),
             digest=made.digest,
             tracker_base=made.tracker_base,
+            parent_run_id=made.parent_run_id,
             created=made.created,
             due=verdict.due or bool(self._apps.leaving(facts)),
         )

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import math
+import posixpath
 import re
+import sys
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from transload.tracker import TrackingError
 
-__all__ = ["PARENT", "RUN_ID", "RUN_KEY", "digest", "metric_points", "read", "record_tag", "shown_metric", "shown_tag"]
+__all__ = ["PARENT", "RUN_ID", "RUN_KEY", "digest", "read", "record_tag", "shown_metric", "shown_results", "shown_tag"]
 
 PREFIX: Final = "transload."
 RUN_ID: Final = "transload.run_id"
@@ -26,8 +28,10 @@ MAX_VALUE: Final = 8000
 """Most characters of a tag's value (``MAX_TAG_VAL_LENGTH`` of MLflow 3)."""
 
 _MAX_SHOWN: Final = 500
-_LONGEST_STEP: Final = 19  # digits of a 64-bit number, which a step is
+_LAST_STEP: Final = 2**53  # a step has 64 bits, and JSON's numbers in a browser have fewer
+_RESERVED: Final = ("mlflow.", PREFIX)
 _SHOWN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\- ]{0,99}")
+_RESULT_NAME: Final = re.compile(r"(?=[\w\-:])[\w.\- :/]{1,250}(?<![/. ])")
 
 
 def digest(*texts: str) -> str:
@@ -73,35 +77,68 @@ def read(tags: Mapping[str, str], kind: str) -> list[dict[str, Any]]:
 
 def shown_tag(name: str, value: object) -> tuple[str, str] | None:
     """Return a tag for people, or None if MLflow or MLflow's own tags do not allow the name."""
-    if not _SHOWN_NAME.fullmatch(name) or name.startswith(("mlflow.", PREFIX)) or name.endswith((".", " ")):
+    if not _SHOWN_NAME.fullmatch(name) or name.startswith(_RESERVED) or name.endswith((".", " ")):
         return None
+    return name, _text(value)
+
+
+def _text(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True)
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return name, printable if len(printable) <= _MAX_SHOWN else printable[: _MAX_SHOWN - 1] + "…"
+    return printable if len(printable) <= _MAX_SHOWN else printable[: _MAX_SHOWN - 1] + "…"
 
 
-def metric_points(results: Mapping[str, Mapping[str, object]]) -> list[tuple[str, float, int]]:
-    """Return results as points of metrics: name, value, step.
+class Shown(NamedTuple):
+    """What MLflow shows of results: points of metrics (name, value, step), the last one last; tags; and what not."""
 
-    A key that is a number is the step. Any other one but ``final`` is part of the metric's name.
+    points: list[tuple[str, float, int]]
+    tags: dict[str, str]
+    refused: list[str]
+
+
+def shown_results(
+    results: Mapping[str, Mapping[str, object]],
+    steps: Mapping[str, Mapping[str, Mapping[float, float]]],
+    first: str = "0",
+) -> Shown:
+    """Return how MLflow shows what an app reported: a number as the last point of a metric, any other value as a tag.
+
+    Args:
+        results: key → name → value.
+        steps: key → name → step → value: the points before the last one.
+        first: what stands under this key, or under ``final``, bears its name alone; other names begin with the key.
     """
-    points = []
-    for key, values in results.items():
-        step = int(key) if key.isdecimal() and len(key) < _LONGEST_STEP else None
-        for name, value in values.items():
-            full = name if step is not None or key == "final" else f"{key}.{name}"
-            number = shown_metric(full, value)
-            if number is not None:
-                points.append((full, number, step or 0))
-    return points
+    shown, last = Shown([], {}, []), dict[str, tuple[str, float, int]]()
+
+    def add(name: str, value: float, step: float) -> None:
+        last[name] = name, value, max(-_LAST_STEP, min(math.floor(step), _LAST_STEP))
+        shown.points.append(last[name])
+
+    # what is final is the last point, whatever the steps before it
+    for key in sorted(dict.fromkeys([*results, *steps]), key=lambda key: key == "final"):
+        values, curves = results.get(key, {}), steps.get(key, {})
+        for name in dict.fromkeys([*curves, *values]):
+            full = name if key in ("final", first) else f"{key}.{name}"
+            if not _RESULT_NAME.fullmatch(full) or full.startswith(_RESERVED) or posixpath.normpath(full) != full:
+                shown.refused.append(full)
+                continue
+            for step, value in sorted(curves.get(name, {}).items()):
+                add(full, value, step)
+            number = _number(values[name]) if name in values else None
+            if number is None and name in values:
+                shown.tags[full] = _text(values[name])
+            elif number is not None and (full not in last or last[full][1] != number):
+                add(full, number, last[full][2] if full in last else 0)
+    return shown
 
 
 def shown_metric(name: str, value: object) -> float | None:
     """Return the value of a metric for people, or None if it is not a number that a metric can have."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or shown_tag(name, 0) is None:
+    return None if shown_tag(name, 0) is None else _number(value)
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    return float(value)

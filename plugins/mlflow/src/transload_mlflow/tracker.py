@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import logging
 import os
 import threading
 import time
@@ -30,10 +31,10 @@ from transload_mlflow.convert import (
     RUN_ID,
     RUN_KEY,
     digest,
-    metric_points,
     read,
     record_tag,
     shown_metric,
+    shown_results,
     shown_tag,
 )
 
@@ -45,11 +46,11 @@ __all__ = ["MlflowTracker", "create"]
 
 DEFAULT_EXPERIMENT: Final = "transload"
 _TAGS_A_CALL: Final = 100
-_METRICS_A_CALL: Final = 1000
+_METRICS_A_CALL: Final = 900  # with the tags a thousand
 _PARENT_TAG: Final = "mlflow.parentRunId"
 _RUNS_A_PAGE: Final = 1000
 _SCHEMES: Final = ("sqlite:", "mysql", "postgresql", "mssql", "http:", "https:", "file:", "databricks", "uc:")
-
+_log = logging.getLogger("transload_mlflow")
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 """How MLflow says that a run has ended."""
@@ -137,17 +138,17 @@ class MlflowTracker(TrackerBase):
             self.client.delete_run(made.info.run_id)
         return str(first.info.run_id)
 
-    def _write(self, run_id: str, tags: Mapping[str, str], metrics: Mapping[str, float] | None = None) -> None:
+    def _write(self, uuid: str, tags: Mapping[str, str], points: Sequence[tuple[str, float, int]] = ()) -> None:
+        """Write tags, and points of metrics (name, value, step), of which MLflow takes the last one for the latest."""
         from mlflow.entities import Metric, RunTag
 
-        uuid = self._run_to_write(run_id)
-        now = int(time.time() * 1000)
-        points = [Metric(name, value, now, 0) for name, value in (metrics or {}).items()]
+        began = int(time.time() * 1000) - len(points) + 1
+        metrics = [Metric(name, value, began + at, step) for at, (name, value, step) in enumerate(points)]
         items = [RunTag(name, value) for name, value in tags.items()]
         # one call is one transaction; only what is more than a call may hold takes several
-        for start in range(0, max(len(items), 1), _TAGS_A_CALL):
-            batch = items[start : start + _TAGS_A_CALL]
-            self.client.log_batch(uuid, metrics=points if start == 0 else [], tags=batch)
+        while items or metrics:
+            self.client.log_batch(uuid, metrics=metrics[:_METRICS_A_CALL], tags=items[:_TAGS_A_CALL])
+            items, metrics = items[_TAGS_A_CALL:], metrics[_METRICS_A_CALL:]
 
     def _next_time(self) -> int:
         with self._lock:
@@ -166,8 +167,8 @@ class MlflowTracker(TrackerBase):
         now = self._next_time()
         tags = dict(record_tag("metadata", name, {"t": now, "name": name, "value": v}) for name, v in values.items())
         tags.update(shown for name, value in values.items() if (shown := shown_tag(name, value)) is not None)
-        metrics = {name: number for name, v in values.items() if (number := shown_metric(name, v)) is not None}
-        self._write(run_id, tags, metrics)
+        points = [(name, number, 0) for name, v in values.items() if (number := shown_metric(name, v)) is not None]
+        self._write(self._run_to_write(run_id), tags, points)
 
     def metadata(self, run_id: str) -> dict[str, object]:
         """Return the metadata of a run by name; empty for a run that is not known."""
@@ -181,7 +182,7 @@ class MlflowTracker(TrackerBase):
         values = None if metadata is None else check_values(metadata, f"metadata of artifact {name!r}")
         record = {"t": self._next_time(), "name": name, "path": path, "metadata": values}
         shown = shown_tag(f"artifact.{name}", path)
-        self._write(run_id, dict([record_tag("artifact", name, record), *([shown] if shown else [])]))
+        self._write(self._run_to_write(run_id), dict(filter(None, [record_tag("artifact", name, record), shown])))
 
     def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
         """Return the artifacts of a run by name; empty for a run that is not known."""
@@ -191,16 +192,25 @@ class MlflowTracker(TrackerBase):
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
         """Record that a run came from another one; below its parent run it is shown nested."""
         check_run_id(run_id)
+        tags = self._source_tags(source_id, artifact_name)
+        if not artifact_name and source_id == os.environ.get(ENV_TRANSLOAD_PARENT_RUN_ID):
+            tags[_PARENT_TAG] = self._parent(source_id)
+        self._write(self._run_to_write(run_id), tags)
+
+    def _source_tags(self, source_id: str, artifact_name: str | None = None) -> dict[str, str]:
         check_run_id(source_id, "source_id")
         name = None if not artifact_name else check_text(artifact_name, "artifact_name")
         record = {"t": self._next_time(), "run_id": source_id, "artifact_name": name}
         mark = digest(source_id, name or "")
-        tags: dict[str, str] = dict([record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1")])
         shown = shown_tag(f"source.{mark[:6]}", source_id if name is None else f"{source_id} ({name})")
-        tags |= dict([shown] if shown else [])
-        if name is None and source_id == os.environ.get(ENV_TRANSLOAD_PARENT_RUN_ID):
-            tags[_PARENT_TAG] = self._run_to_write(source_id)
-        self._write(run_id, tags)
+        return dict(filter(None, [record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1"), shown]))
+
+    def _parent(self, run_id: str) -> str:
+        """Return the MLflow run to nest in. That of what is no app, a search, ends with each of its trials."""
+        uuid = self._run_to_write(run_id)
+        if "://" not in run_id and self.client.get_run(uuid).info.status in ("RUNNING", "FINISHED"):
+            self.client.set_terminated(uuid, "FINISHED")
+        return uuid
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
         """Return the direct sources of a run; with ``artifact_name`` those recorded under that name only."""
@@ -229,32 +239,35 @@ class MlflowTracker(TrackerBase):
         self,
         run_id: str,
         status: Status = "FINISHED",
-        results: Mapping[str, Mapping[str, object]] | None = None,
-        usage: Mapping[str, float] = MappingProxyType({}),
+        results: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+        usage: Mapping[str, float | None] = MappingProxyType({}),
+        *,
+        steps: Mapping[str, Mapping[str, Mapping[float, float]]] = MappingProxyType({}),
+        first: str = "0",
+        parent: str | None = None,
     ) -> None:
         """Set the state that MLflow shows for a run; one that has ended already stays as it is.
 
         Args:
-            run_id: the run; one that is not known stays so, unless it has results.
+            run_id: the run; one that is not known is made.
             status: the state.
-            results: what the app reported, by key; numbers become metrics, and a key that is a number is their step.
-            usage: what it used: each becomes a system metric, ``system/<name>``.
+            results: what the app reported, key → name → value: numbers become metrics, other values tags. The names of
+                a key other than ``final`` and ``first`` begin with the key.
+            usage: what it used: each number becomes a system metric, ``system/<name>``.
+            steps: what it reported step by step, key → name → step → value: the points of a metric before the last.
+            first: the key of replica 0 of the first role.
+            parent: the run that launched it, in which it is nested, and which is its source.
         """
-        points = [*metric_points(results or {}), *((f"system/{name}", value, 0) for name, value in usage.items())]
-        if points:
-            self._run_to_write(run_id)
+        shown = shown_results(results, steps, first)
+        if shown.refused:
+            _log.warning("%s: MLflow has no metrics or tags of these names: %s", run_id, ", ".join(shown.refused))
+        used = [(f"system/{name}", value, 0) for name, value in usage.items() if value is not None]
+        self._run_to_write(run_id)
         for run in self._runs_of(run_id):
             if run.info.status == "RUNNING":
-                self._log_points(run.info.run_id, points)
+                tags = {**self._source_tags(parent), _PARENT_TAG: self._parent(parent)} if parent else {}
+                self._write(run.info.run_id, {**shown.tags, **tags}, [*shown.points, *used])
                 self.client.set_terminated(run.info.run_id, status=status)
-
-    def _log_points(self, uuid: str, points: Sequence[tuple[str, float, int]]) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        metrics = [Metric(name, value, now, step) for name, value, step in points]
-        for start in range(0, len(metrics), _METRICS_A_CALL):
-            self.client.log_batch(uuid, metrics=metrics[start : start + _METRICS_A_CALL])
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.tracking_uri, self.experiment_name)

@@ -168,9 +168,10 @@ class SearchRun:
         launch = self._ledger.launch(trial)
         where = {"scheduler": launch.scheduler, "cfg": {**task.spec.launch.cfg, **launch.cfg}}
         constants = self._ledger.search.constants
+        parent = task.spec.launch.parent_run_id or launch.parent_run_id
         return task.submit(
             **{**constants, **trial.parameters},
-            launch={**where, "tracker_base": launch.tracker_base},
+            launch={**where, "tracker_base": launch.tracker_base, "parent_run_id": parent},
         )
 
     def _observe(self, trial: SearchTrial, state: State[Any]) -> None:

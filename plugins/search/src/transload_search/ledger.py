@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Identity, Launch, ended_state
+from transload.runner._inject import surrounding_run
 from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
 from transload_search.outcome import trial_values
@@ -180,7 +181,7 @@ class SearchLedger:
             scheduler=search.scheduler,
             cfg=dict(search.cfg),
             workspace=search.workspace,
-            parent_run_id=search.parent_run_id,
+            parent_run_id=search.parent_run_id or surrounding_run() or f"search/{self.name}/{self.id}",
             tracker_base=self.trial_base(trial.index),
         )
 

@@ -224,7 +224,8 @@ class Search:
         failures: share of the trials that may fail: with more, and at least five, the search is given up.
         early_stopping: when to end trials that do badly; None: never.
         workspace: local folder that travels with the trials.
-        parent_run_id: run that all trials derive from.
+        parent_run_id: run that all trials derive from; default: the job that runs the search, else a run of the
+            search's own, ``search/NAME/ID``.
 
     Raises:
         SpecError: for numbers below 1, no parameters, two of one name, one that is also a constant, or what is neither

@@ -233,6 +233,7 @@ class Apps:
             cfg=dict(record["cfg"]),
             digest=record["digest"],
             tracker_base=record["tracker_base"],
+            parent_run_id=record.get("parent_run_id"),
             created=record["created"],
             log_url=f"{record['files']}/logs",
         )

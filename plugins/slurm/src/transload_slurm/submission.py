@@ -89,6 +89,7 @@ def _record(store: AppFolders, request: SlurmRequest, app_id: str, submission: S
         "cfg": dict(submission.cfg),
         "digest": submission.digest,
         "tracker_base": submission.tracker_base,
+        "parent_run_id": submission.parent_run_id,
         "created": time.time(),
         "id_given": submission.id_given,
         "gang": request.gang,

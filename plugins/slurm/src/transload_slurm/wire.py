@@ -149,6 +149,7 @@ def submission_to_dict(submission: Submission) -> Message:
         "session": submission.session,
         "cfg": dict(submission.cfg),
         "tracker_base": submission.tracker_base,
+        "parent_run_id": submission.parent_run_id,
         "id_given": submission.id_given,
         "secrets": {role: dict(values) for role, values in submission.secrets.items()},
     }
@@ -168,7 +169,7 @@ def submission_from_dict(data: Message) -> Submission:
 
 def description_to_dict(found: AppDescription) -> Message:
     """Return what is known of an app."""
-    names = ("app_id", "session", "cfg", "digest", "tracker_base", "created", "log_url")
+    names = ("app_id", "session", "cfg", "digest", "tracker_base", "parent_run_id", "created", "log_url")
     app = None if found.app is None else found.app.to_json()
     return {**{name: getattr(found, name) for name in names}, "status": found.status.to_json(), "app": app}
 

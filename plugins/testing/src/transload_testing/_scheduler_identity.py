@@ -70,15 +70,15 @@ class IdentityTests(SchedulerSuite):
         stage.until(lambda: stage.scheduler.describe(app_id) is None, "the app is gone")
 
     def test_description(self, stage: SchedulerStage) -> None:
-        """An app is described as it was submitted: definition, digest, session, options, time."""
+        """An app is described as it was submitted: definition, digest, session, parent run, options, time."""
         before = time.time()
         app = stage.app(Program(), env={"API_TOKEN": "hunter2-value", "PLAIN": "shown"})
         app.arguments = {"lr": 0.1}
-        app_id = stage.submit(app, session="mine")
+        app_id = stage.submit(app, session="mine", parent_run_id="search/a")
         found = stage.scheduler.describe(app_id)
         assert found is not None
         assert found.app_id == app_id
-        assert found.session == "mine"
+        assert (found.session, found.parent_run_id) == ("mine", "search/a")
         assert found.digest in (app.digest(), None)
         assert found.created is None or before - 60 < found.created < time.time() + 60
         if found.app is not None:

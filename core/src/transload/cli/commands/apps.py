@@ -155,7 +155,7 @@ def describe(handle: str, as_json: bool) -> None:
         **app_json(target.handle, description.status),
         "app": None if description.app is None else description.app.masked().to_dict(),
     }
-    for name in ("session", "cfg", "digest", "tracker_base", "created", "log_url"):
+    for name in ("session", "cfg", "digest", "tracker_base", "parent_run_id", "created", "log_url"):
         shown[name] = getattr(description, name)
     emit_json({**shown, "link": link})
 
@@ -171,6 +171,7 @@ def _show_description(handle: str, description: AppDescription, link: str | None
             ("options", pairs_text(description.cfg)),
             ("timeout", "" if app.timeout is None else f"{app.timeout:g} s"),
             ("results in", description.tracker_base or ""),
+            ("derives from", description.parent_run_id or ""),
             ("logs in", description.log_url or ""),
             ("page", link or description.status.ui_url or ""),
             ("arguments", pairs_text(app.arguments)),

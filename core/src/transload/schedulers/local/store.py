@@ -120,6 +120,7 @@ def describe(local: str, app_id: str) -> AppDescription | None:
         cfg=dict(record.get("cfg") or {}),
         digest=record.get("digest"),
         tracker_base=record.get("tracker_base"),
+        parent_run_id=record.get("parent_run_id"),
         created=record.get("created"),
         log_url=record.get("logs"),
     )

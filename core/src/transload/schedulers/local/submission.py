@@ -143,6 +143,7 @@ def _record(request: LocalRequest, app_id: str, submission: Submission, folder: 
         "cfg": dict(submission.cfg),
         "digest": submission.digest,
         "tracker_base": submission.tracker_base,
+        "parent_run_id": submission.parent_run_id,
         "created": layout.now(),
         "boot_id": _boot_id(),
         "id_given": submission.id_given,

@@ -138,6 +138,7 @@ class ScriptedScheduler(SchedulerBase):
             "session": submission.session,
             "cfg": {key: value for key, value in submission.cfg.items() if key != "api_key"},
             "tracker_base": submission.tracker_base,
+            "parent_run_id": submission.parent_run_id,
             "created": time.time(),
             "id_given": submission.id_given,
             "inherit_env": submission.inherit_env,
@@ -225,6 +226,7 @@ class ScriptedScheduler(SchedulerBase):
             cfg=record["cfg"],
             digest=record["digest"],
             tracker_base=record["tracker_base"],
+            parent_run_id=record["parent_run_id"],
             created=record["created"],
             log_url=script.page or str(self.folder.root),
         )
