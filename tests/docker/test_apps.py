@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,6 +203,54 @@ def test_gpus_are_disjoint_between_apps(
     assert given(runner.run(shell(show, replicas=2, resource=wants[1]), "docker")) == "1"
     with pytest.raises(SubmitError, match="wants 1 GPUs, and 0 of 1 are free"):
         runner.run(shell(show, resource=wants[1]), "docker", {"gpu_ids": ["0"]})
+
+
+_SUBMITS = """
+import os, sys, time
+from transload.errors import SubmitError
+from transload.runner import Runner
+from transload.specs import AppDef, Resource, Role
+from transload_docker.scheduler import create_docker
+busybox, start = sys.argv[1:]
+role = Role("main", busybox, entrypoint="sleep", args=["100"], resource=Resource(cpu=-1, gpu=1, memMB=-1))
+with Runner("tests", {"docker": create_docker}) as runner:
+    runner.list("docker")
+    print("ready", flush=True)
+    while not os.path.exists(start):
+        time.sleep(0.001)
+    try:
+        runner.run(AppDef("test", [role]), "docker")
+    except SubmitError as exc:
+        assert exc.transient and "0 of 4 are free" in str(exc), exc
+        print("busy")
+"""
+
+
+@pytest.mark.usefixtures("gpus")
+def test_submits_at_once_get_different_gpus(
+    runner: Runner, engine: Any, busybox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six processes ask for one of four GPUs at the same moment, by two names of one engine: each is given once."""
+    monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "4")
+    start = tmp_path / "start"
+    (tmp_path / "other").symlink_to(engine.url.removeprefix("unix://"))
+    urls = (engine.url, f"unix://{tmp_path}/other")
+    submits = [
+        subprocess.Popen(
+            [sys.executable, "-c", _SUBMITS, busybox, str(start)],
+            env={**os.environ, "DOCKER_HOST": urls[number % 2]},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(6)
+    ]
+    assert [submit.stdout and submit.stdout.readline() for submit in submits] == ["ready\n"] * 6
+    start.touch()
+    said = [submit.communicate(timeout=60)[0] for submit in submits]
+    assert [submit.returncode for submit in submits] == [0] * 6
+    assert sorted(said) == [""] * 4 + ["busy\n"] * 2
+    rows = engine.client.containers(all=True)
+    assert sorted(row["Labels"]["transload.gpus"] for row in rows) == ["0", "1", "2", "3"]
 
 
 @pytest.mark.usefixtures("gpus")
