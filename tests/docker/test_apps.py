@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from transload import App
+from transload.errors import AppFailed
 from transload.runner import Runner
 from transload.specs import AppState, BindMount, DeviceMount, Resource, VolumeMount, macros, parse_app_handle
 
@@ -377,8 +379,25 @@ def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
     found = runner.status(handle)
     assert found is not None and not found.is_terminal()  # the cancel did not wait for the end
     status = ends(runner, handle, AppState.CANCELLED)
-    assert status.roles[0].replicas[0].exit_code == -9
+    assert (status.msg, status.roles[0].replicas[0].exit_code) == ("cancelled on request", -9)
     assert list(tail) == []
+
+
+def test_a_failure_names_one_replica_once_with_its_last_lines(runner: Runner, shell: Any) -> None:
+    """Both replicas fail at once: the message is about one of them, and its last lines are those of both streams."""
+    write = 'for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "out $n"; echo "err $n" >&2; done; exit 5'
+    handle = runner.run(shell(write, replicas=2), "docker")
+    with pytest.raises(AppFailed) as caught:
+        App(handle, runner).check()
+    first, last, *shown = str(caught.value).splitlines()
+    replica = caught.value.status.first_failure()
+    assert replica is not None
+    assert first == f"{handle} FAILED: main/{replica.id} exit code 5 on {replica.hostname}"
+    assert last == f"last lines of main/{replica.id}:"
+    assert len(shown) == 20  # an engine takes the two streams side by side: how they mix is not known
+    for stream in ("out", "err"):
+        numbers = [int(line.split()[1]) for line in shown if line.split()[0] == stream]
+        assert numbers and numbers == list(range(13 - len(numbers), 13))
 
 
 def test_restart_count_is_told_to_the_replica(runner: Runner, shell: Any) -> None:
