@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Final
 
+from transload.attempts import App
 from transload.errors import SchedulerUnavailable, TransloadError
 from transload_docker import names
 from transload_docker.engine import Engine, EngineError, in_parallel
@@ -236,7 +237,7 @@ def stop_note(reason: str, msg: str, owner: str) -> str:
 
 def cancel_note(owner: str) -> str:
     """Return the text of the note that somebody asked for an app's end."""
-    return stop_note(CANCEL, "cancelled on request", owner)
+    return stop_note(CANCEL, App.ON_REQUEST, owner)
 
 
 def main(argv: Sequence[str]) -> int:

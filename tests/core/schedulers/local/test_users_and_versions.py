@@ -135,7 +135,7 @@ def test_what_cannot_be_killed(local, eventually) -> None:
             assert wakings() - before < 10
         finally:
             os.kill(pid, signal.SIGKILL)
-        assert client.stdout.readline() == "CANCELLED ''\n"
+        assert client.stdout.readline() == "CANCELLED 'cancelled on request'\n"
     os.chown(home, os.geteuid(), os.getegid())
 
 
