@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from transload import App
+from transload.errors import AppFailed
 from transload.runner import Runner
 from transload.specs import AppState, BindMount, DeviceMount, Resource, VolumeMount, macros, parse_app_handle
 
@@ -204,6 +207,54 @@ def test_gpus_are_disjoint_between_apps(
         runner.run(shell(show, resource=wants[1]), "docker", {"gpu_ids": ["0"]})
 
 
+_SUBMITS = """
+import os, sys, time
+from transload.errors import SubmitError
+from transload.runner import Runner
+from transload.specs import AppDef, Resource, Role
+from transload_docker.scheduler import create_docker
+busybox, start = sys.argv[1:]
+role = Role("main", busybox, entrypoint="sleep", args=["100"], resource=Resource(cpu=-1, gpu=1, memMB=-1))
+with Runner("tests", {"docker": create_docker}) as runner:
+    runner.list("docker")
+    print("ready", flush=True)
+    while not os.path.exists(start):
+        time.sleep(0.001)
+    try:
+        runner.run(AppDef("test", [role]), "docker")
+    except SubmitError as exc:
+        assert exc.transient and "0 of 4 are free" in str(exc), exc
+        print("busy")
+"""
+
+
+@pytest.mark.usefixtures("gpus")
+def test_submits_at_once_get_different_gpus(
+    runner: Runner, engine: Any, busybox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six processes ask for one of four GPUs at the same moment, by two names of one engine: each is given once."""
+    monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "4")
+    start = tmp_path / "start"
+    (tmp_path / "other").symlink_to(engine.url.removeprefix("unix://"))
+    urls = (engine.url, f"unix://{tmp_path}/other")
+    submits = [
+        subprocess.Popen(
+            [sys.executable, "-c", _SUBMITS, busybox, str(start)],
+            env={**os.environ, "DOCKER_HOST": urls[number % 2]},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(6)
+    ]
+    assert [submit.stdout and submit.stdout.readline() for submit in submits] == ["ready\n"] * 6
+    start.touch()
+    said = [submit.communicate(timeout=60)[0] for submit in submits]
+    assert [submit.returncode for submit in submits] == [0] * 6
+    assert sorted(said) == [""] * 4 + ["busy\n"] * 2
+    rows = engine.client.containers(all=True)
+    assert sorted(row["Labels"]["transload.gpus"] for row in rows) == ["0", "1", "2", "3"]
+
+
 @pytest.mark.usefixtures("gpus")
 def test_a_gpu_is_kept_between_two_tries(runner: Runner, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An app that is started again has the GPU that it had."""
@@ -328,8 +379,25 @@ def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
     found = runner.status(handle)
     assert found is not None and not found.is_terminal()  # the cancel did not wait for the end
     status = ends(runner, handle, AppState.CANCELLED)
-    assert status.roles[0].replicas[0].exit_code == -9
+    assert (status.msg, status.roles[0].replicas[0].exit_code) == ("cancelled on request", -9)
     assert list(tail) == []
+
+
+def test_a_failure_names_one_replica_once_with_its_last_lines(runner: Runner, shell: Any) -> None:
+    """Both replicas fail at once: the message is about one of them, and its last lines are those of both streams."""
+    write = 'for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "out $n"; echo "err $n" >&2; done; exit 5'
+    handle = runner.run(shell(write, replicas=2), "docker")
+    with pytest.raises(AppFailed) as caught:
+        App(handle, runner).check()
+    first, last, *shown = str(caught.value).splitlines()
+    replica = caught.value.status.first_failure()
+    assert replica is not None
+    assert first == f"{handle} FAILED: main/{replica.id} exit code 5 on {replica.hostname}"
+    assert last == f"last lines of main/{replica.id}:"
+    assert len(shown) == 20  # an engine takes the two streams side by side: how they mix is not known
+    for stream in ("out", "err"):
+        numbers = [int(line.split()[1]) for line in shown if line.split()[0] == stream]
+        assert numbers and numbers == list(range(13 - len(numbers), 13))
 
 
 def test_restart_count_is_told_to_the_replica(runner: Runner, shell: Any) -> None:

@@ -168,6 +168,99 @@ def test_engine_restarted_under_a_running_app(runner: Runner, shell: Any, engine
     assert "the engine went away" in status.msg
 
 
+def test_a_keeper_does_not_spin_while_the_engine_is_away(
+    runner: Runner, shell: Any, engine: Any, transload_home: Path, eventually: Any
+) -> None:
+    """An app's time limit passes while nobody can be asked: the keeper asks again each second, not all the time."""
+
+    def used() -> float:
+        """Return the processor seconds of the keeper."""
+        fields = Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    first = parse_app_handle(runner.run(shell("true"), "docker")).app_id
+    eventually(lambda: engine.client.volumes({"name": f"transload.{first}.ended"})["Volumes"])
+    (keeper,) = keepers(transload_home)
+    handle = runner.run(shell("sleep 60", timeout=4.0), "docker", {"grace_period": 0.5})
+    time.sleep(1.0)  # it has been told of this app by then
+    try:
+        engine.stop(signal.SIGKILL)
+        time.sleep(4.0)
+        before = used()
+        time.sleep(3.0)
+        assert used() - before < 0.5
+    finally:
+        engine.start()
+    assert ends(runner, handle).state is AppState.FAILED
+    assert keepers(transload_home) == [keeper]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_network_of_an_app_that_ended_with_the_engine(
+    runner: Runner, shell: Any, engine: Any, eventually: Any, number: int
+) -> None:
+    """Its containers were not ended by the engine's rules: its network goes all the same."""
+    handle = runner.run(shell("sleep 60", replicas=2), "docker")
+    try:
+        engine.stop(number)
+    finally:
+        engine.start()
+    assert ends(runner, handle).state is AppState.FAILED
+    eventually(lambda: not engine.client.networks(names=["transload."]), timeout=30)
+
+
+def test_network_of_an_app_whose_keeper_was_killed_at_its_end(
+    runner: Runner, shell: Any, engine: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An app has ended when that is noted; nobody looks after it then, so its network has gone before."""
+    from transload_docker import keeper as module
+    from transload_docker.engine import Engine
+    from transload_docker.home import Home
+    from transload_docker.plan import ENDED
+
+    class Killed(BaseException):
+        """What ends this keeper."""
+
+    def killed(self: Engine, app_id: str, kind: str, *arguments: Any) -> bool:
+        found = note(self, app_id, kind, *arguments)
+        if kind == ENDED:
+            raise Killed
+        return found
+
+    home = Home(engine.url)
+    home.ensure()
+    lock = home.keeper_lock()
+    assert lock is not None
+    note = Engine.note
+    try:
+        runner.run(shell("true", replicas=2), "docker")
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(Engine, "note", killed)
+            module.Keeper(Engine(engine.url), home).run()
+    finally:
+        os.close(lock)
+    assert not engine.client.networks(names=["transload."])
+
+
+def test_a_retry_runs_the_image_that_the_first_try_ran(runner: Runner, shell: Any, busybox: str, engine: Any) -> None:
+    """Somebody builds the image anew between two tries: the tag leads to another one, the app stays what it is."""
+    made = engine.client.create_container(busybox, "true")["Id"]
+    newer = engine.client.commit(made, changes=["ENV WHICH=newer"])["Id"]
+    engine.client.remove_container(made)
+    engine.client.tag(busybox, "tl-test-moves", "1")
+    try:
+        command = 'echo "try ${WHICH:-older}"; sleep 2; test "$TRANSLOAD_RETRY" = 1'
+        handle = runner.run(shell(command, image="tl-test-moves:1", max_retries=1), "docker")
+        tail = runner.log_lines(handle, "main", should_tail=True)
+        assert next(tail) == "try older\n"
+        engine.client.tag(newer, "tl-test-moves", "1")
+        assert ends(runner, handle).state is AppState.SUCCEEDED
+        assert list(tail) == ["try older\n"]
+        runner.delete(handle)
+    finally:
+        engine.client.remove_image("tl-test-moves:1", force=True)
+
+
 def test_engine_restarted_under_an_app_with_retries(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:
     """With retries the keeper starts it again when the engine is back; waiting and tailing go through it."""
     app = shell(

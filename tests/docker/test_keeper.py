@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,28 @@ def test_an_engine_that_is_away_is_not_an_apps_trouble(keeper: Keeper) -> None:
     """That the engine is away is told to the loop, which waits for it."""
     with pytest.raises(SchedulerUnavailable):
         keeper._look_safely("any")
+
+
+def test_an_engine_that_was_never_there(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A keeper that comes as the engine goes has seen no app, and waits: it asks again each second, and stays."""
+    asked: list[float] = []
+    notes = keeper.engine.notes
+
+    def ask(*arguments: str) -> dict[str, Facts]:
+        asked.append(time.monotonic())
+        return notes(*arguments)
+
+    monkeypatch.setattr(keeper.engine, "notes", ask)
+    keeper.linger = 0.1
+    keeper.home.ensure()
+    thread = threading.Thread(target=keeper.run)
+    thread.start()
+    thread.join(2.5)
+    assert thread.is_alive()
+    keeper.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert 2 <= len(asked) <= 4
 
 
 def test_rubbish_that_cannot_be_cleared(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,6 +190,35 @@ def test_submitter_dies_before_the_record(runner: Runner, shell: Any, busybox: s
     assert list(runner.log_lines(handle, "main", 2)) == ["once\n"]
 
 
+def test_submitter_dies_after_the_network(
+    runner: Runner, shell: Any, busybox: str, engine: Any, eventually: Any
+) -> None:
+    """A network alone is left, without a container: the keeper that comes for another app removes it."""
+    _submit_and_die(busybox, "_make")
+    assert engine.client.networks(names=["transload.dies-1"])
+    assert not engine.client.containers(all=True)
+    ends(runner, runner.run(shell("true"), "docker"))
+    eventually(lambda: not engine.client.networks(names=["transload."]), timeout=20)
+
+
+def test_a_submit_that_is_interrupted_at_its_network(
+    runner: Runner, shell: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Ctrl-C comes when the engine has made the network, and nobody has been told: it goes, too."""
+    from transload_docker import submit
+
+    create = submit.networks.create
+
+    def interrupted(*arguments: Any) -> None:
+        create(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submit.networks, "create", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(shell("true", replicas=2), "docker")
+    assert nothing_left(engine)
+
+
 def test_submitter_dies_after_the_record(runner: Runner, shell: Any, busybox: str, engine: Any) -> None:
     """The app exists: whoever looks next brings a keeper, which starts it; submitting again adopts."""
     _submit_and_die(busybox, "_start")

@@ -150,7 +150,7 @@ def test_cancel_leaves_nothing_behind(
     runner.cancel(handle)
     status = ended(runner, handle)
     assert status.state is AppState.CANCELLED
-    assert status.cancel_requested
+    assert (status.cancel_requested, status.msg) == (True, "cancelled on request")
     eventually(lambda: _sleepers(mark) == 0, 20)
 
 
@@ -244,7 +244,8 @@ def test_waiting_says_why(runner: Runner, shell_app: ShellApp, eventually: Event
     status = eventually(lambda: (s := runner.status(handle)) and "BeginTime" in s.msg and s, 30)
     assert status.state is AppState.PENDING
     runner.cancel(handle)
-    assert ended(runner, handle).state is AppState.CANCELLED
+    status = ended(runner, handle)
+    assert (status.state, status.msg) == (AppState.CANCELLED, "cancelled on request")
 
 
 def test_options_reach_slurm(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:

@@ -83,4 +83,4 @@ def test_cancelled_array_is_cancelled(waiting_element: Any, runner: Runner) -> N
     runner.cancel(handle)
     status = ended(runner, handle)
     assert status.state is AppState.CANCELLED, status
-    assert status.cancel_requested
+    assert (status.cancel_requested, status.msg) == (True, "cancelled on request")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transload.attempts import App
 from transload.specs import AppState, AppStatus, is_terminal
 from transload_slurm import commands
 from transload_slurm.elements import gather
@@ -166,7 +167,8 @@ def test_missing_is_never_completed() -> None:
     assert judge(RECORD, None, None).state is AppState.UNKNOWN
     told = {**running, "signalled": True}
     assert judge(RECORD, told, None).state is AppState.FAILED
-    assert judge(RECORD, told, None, cancel_requested=True).state is AppState.CANCELLED
+    asked = judge(RECORD, told, None, cancel_requested=True)
+    assert (asked.state, asked.msg) == (AppState.CANCELLED, App.ON_REQUEST)
 
 
 def test_completed_is_checked_against_the_replicas() -> None:
@@ -218,6 +220,22 @@ def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObjec
         assert status.is_terminal()
     else:
         assert status.state is AppState.UNKNOWN
+
+
+def test_an_array_that_was_cancelled_before_it_began() -> None:
+    """Its wrappers found that out by themselves, and what they wrote is told; one that failed says more."""
+    role = {"name": "main", "num_replicas": 2, "min_replicas": None}
+    cancelled = {
+        "state": "CANCELLED",
+        "msg": App.ON_REQUEST,
+        "num_restarts": 0,
+        "signalled": False,
+        "roles": [{"replicas": [{"id": 0, "state": "CANCELLED"}]}],
+    }
+    failed = {**cancelled, "state": "FAILED", "msg": "broken"}
+    for states, msg in (([cancelled, cancelled], App.ON_REQUEST), ([cancelled, failed], "broken")):
+        state = gather(role, states)
+        assert state is not None and state["msg"] == msg
 
 
 def test_rows_of_elements_that_wait() -> None:

@@ -208,6 +208,9 @@ class App:
         interrupted: the engine is ending the app for a reason of its own.
     """
 
+    ON_REQUEST = "cancelled on request"
+    """Message of an app whose end was asked for through us, the same on every scheduler."""
+
     def __init__(
         self,
         roles: Sequence[Mapping[str, Any]],

@@ -31,7 +31,7 @@ def assigned(engine: Engine, home: Home, request: DockerRequest) -> Iterator[Non
     if not wanting:
         yield
         return
-    with home.lock("", name="gpus.lock"):
+    with home.lock(request.app_id, name="gpus.lock"):
         free = _free(engine, home, request, sum(_wanted(container) for container in wanting))
         for container in wanting:
             _assign(container, [free.pop(0) for _ in range(_wanted(container))])

@@ -85,10 +85,10 @@ class Home:
 
     @contextlib.contextmanager
     def lock(self, app_id: str, patience: float = _PATIENCE_S, name: str = "") -> Iterator[bool]:
-        """Hold the lock of an app: whoever makes or starts its containers does. It is free again when its holder dies.
+        """Hold the lock of an app, by whatever URL its engine goes. It is free again when its holder dies.
 
         Args:
-            app_id: the app.
+            app_id: the app; whoever makes or starts its containers holds its lock.
             name: of another lock, one for all apps, in place of the app's.
             patience: seconds to wait; 0: do not wait, yield False instead.
 
@@ -97,7 +97,7 @@ class Home:
         """
         self.ensure()
         name = name or f"lock-{int(names.short_hash(app_id), 16) % _SLOTS:02d}"
-        descriptor = os.open(os.path.join(self.folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(os.path.join(self.root, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             got = _take(descriptor, patience)
             if not got and patience:

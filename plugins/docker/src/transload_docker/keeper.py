@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Final
 
+from transload.attempts import App
 from transload.errors import SchedulerUnavailable, TransloadError
 from transload_docker import names
 from transload_docker.engine import Engine, EngineError, in_parallel
@@ -88,13 +89,11 @@ class Keeper:
             watch.update(list(self._due))
             changed = set()
             now = time.monotonic()
-            if self._due:
+            if self._due or not resync:  # an engine that is away may have apps
                 quiet_since = now
             elif now - quiet_since >= self.linger:
                 return
-            ends = [*self._due.values(), resync or now + 1.0]
-            if not self._due:
-                ends.append(quiet_since + self.linger)
+            ends = [*(self._due.values() or [quiet_since + self.linger]), resync] if resync else [now + 1.0]
             changed = {change.app_id for change in watch.wait(max(0.0, min(ends) - now))}
 
     def _all(self) -> set[str]:
@@ -114,9 +113,9 @@ class Keeper:
         return facts.plan.owner == self.home.owner or (facts.stop or {}).get("owner") == self.home.owner
 
     def _unclaimed(self, notes: dict[str, Facts]) -> set[str]:
-        """Return apps of which there are containers of this owner, but no record."""
-        label = f"{names.LABEL_OWNER}={self.home.owner}"
-        rows = self.engine.query(lambda api: api.containers(all=True, filters={"label": [label]}))
+        """Return apps of which there are containers or a network of this owner, but no record."""
+        ours = {"label": [f"{names.LABEL_OWNER}={self.home.owner}"]}
+        rows = self.engine.query(lambda api: api.containers(all=True, filters=ours) + api.networks(filters=ours))
         ids = {row["Labels"][names.LABEL_APP] for row in rows}
         return {app_id for app_id in ids if notes.get(app_id, Facts()).plan is None}
 
@@ -181,17 +180,17 @@ class Keeper:
     def _act(self, plan: Plan, verdict: Verdict) -> None:
         app_id = plan.app_id
         if verdict.stop is not None:
-            reason, msg = verdict.stop
-            self.engine.note(app_id, STOP, stop_note(reason, msg, self.home.owner), plan.uid)
+            self.engine.note(app_id, STOP, stop_note(*verdict.stop, self.home.owner), plan.uid)
         for container in verdict.end:
             self._end(container, plan.grace)
         if plan.owner == self.home.owner:
             self._renew(plan, verdict.renew)
             self._start(plan, verdict.start)
         if verdict.note:
+            if plan.network:  # first: nobody looks after an app that is noted as ended
+                with contextlib.suppress(EngineError):
+                    self.engine.remove_network(plan.network)
             self.engine.note(app_id, ENDED, verdict.status.to_json(), plan.uid)
-            if plan.network:
-                self.engine.remove_network(plan.network)
 
     def _end(self, container: Container, grace: float) -> None:
         now = time.monotonic()
@@ -238,7 +237,7 @@ def stop_note(reason: str, msg: str, owner: str) -> str:
 
 def cancel_note(owner: str) -> str:
     """Return the text of the note that somebody asked for an app's end."""
-    return stop_note(CANCEL, "cancelled on request", owner)
+    return stop_note(CANCEL, App.ON_REQUEST, owner)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -136,11 +136,11 @@ class _Submit:
             self.home.make_folder(folder)
         name = self.request.network
         if name:
-            labels = {names.LABEL_APP: self.app_id, names.LABEL_UID: self.uid}
+            labels = {names.LABEL_APP: self.app_id, names.LABEL_UID: self.uid, names.LABEL_OWNER: self.home.owner}
             # ours by its name, so what is there is what an earlier, dead submit has left
             self.engine.remove_network(name)
+            self.network = True  # may be there from now on, whatever interrupts this
             networks.create(self.engine, self.home, name, labels, len(self.request.containers))
-            self.network = True
 
     def _make(self) -> None:
         first, *rest = self.request.containers  # the first one's name is a lock among machines
@@ -264,7 +264,7 @@ def renewed(engine: Engine, app_id: str, last: Container, attempt: int, restarts
         EngineError: if the engine refuses.
     """
     row = _row(engine, last)
-    body = {**row["Config"], "HostConfig": row["HostConfig"]}
+    body = {**row["Config"], "Image": row["Image"], "HostConfig": row["HostConfig"]}  # its id: a tag may have moved
     labels = dict(body["Labels"])
     labels[names.LABEL_ATTEMPT], labels[names.LABEL_RESTARTS] = str(attempt), restarts
     body["Labels"] = labels

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from transload.attempts import read_error, traceback_error
+from transload.attempts import App, read_error, traceback_error
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
 from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
@@ -436,7 +436,7 @@ class Apps:
             return facts.kind == plan.APP
         namespace, _ = names.parse_app_id(app_id)
         try:
-            self.note_stop(namespace, facts, Stop("cancel", "cancelled on request"))
+            self.note_stop(namespace, facts, Stop("cancel", App.ON_REQUEST))
             self.tend(app_id)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc

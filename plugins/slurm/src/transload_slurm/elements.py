@@ -29,7 +29,7 @@ def gather(role: Mapping[str, Any], states: Sequence[Mapping[str, Any] | None]) 
     word = "RUNNING" if any(replica["state"] == "RUNNING" for replica in replicas) else "PENDING"
     if all(each in _ENDED for each in words):
         word = _together(role, words)
-    bad = next((state for state in found if state["state"] == "FAILED"), None)
+    bad = next((state for word in ("FAILED", "CANCELLED") for state in found if state["state"] == word), None)
     return {
         "schema": 1,
         "state": word,

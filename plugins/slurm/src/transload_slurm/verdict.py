@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from transload.attempts import App
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_slurm.elements import settle
 from transload_slurm.jobs import Job
@@ -84,7 +85,7 @@ def _array(status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any
     elif status.cancel_requested and status.state is AppState.FAILED:
         status.state = AppState.CANCELLED
     if status.cancel_requested and status.state is AppState.CANCELLED:
-        status.msg = ""
+        status.msg = App.ON_REQUEST
     return status
 
 
@@ -111,15 +112,14 @@ def _cancelled(status: AppStatus, job: Job) -> None:
         who = job.state.partition(" by ")[2]  # the record of a job knows
         status.msg = f"Slurm job {job.id} was cancelled" + (f" by user {who}" if who else "")
     else:
-        status.msg = ""
+        status.msg = App.ON_REQUEST
 
 
 def _forgotten(status: AppStatus, state: Mapping[str, Any] | None, cancel_requested: bool) -> AppStatus:
     if state is not None and state.get("signalled"):
         status.state = AppState.CANCELLED if cancel_requested else AppState.FAILED
-        status.msg = (
-            "" if cancel_requested else "Slurm ended its job (scancel, limit of time or pre-emption), and forgot why"
-        )
+        why = "Slurm ended its job (scancel, limit of time or pre-emption), and forgot why"
+        status.msg = App.ON_REQUEST if cancel_requested else why
         _settle(status)
         return status
     status.state = AppState.UNKNOWN

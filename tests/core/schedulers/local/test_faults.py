@@ -269,6 +269,7 @@ def test_cancel_lets_replicas_clean_up(local) -> None:
     local.scheduler.cancel(app_id)
     status = local.wait(app_id)
     assert status.state is AppState.CANCELLED and status.cancel_requested
+    assert status.msg == "cancelled on request"
     assert local.log(app_id, stream=Stream.STDOUT) == ["ready\n", "bye\n"]
 
 
@@ -489,7 +490,7 @@ def test_cancel_on_a_full_disk(local, eventually, replicas: int) -> None:
         assert ("no room" in status.msg) is (replicas > 1)
         assert [row.state for row in local.scheduler.list()] == [AppState.CANCELLED]
         filler.unlink()
-        eventually(lambda: local.status(app_id).msg == "", timeout=30)
+        eventually(lambda: local.status(app_id).msg == "cancelled on request", timeout=30)
         status = local.status(app_id)
         assert status.state is AppState.CANCELLED and {each.exit_code for each in status.roles[0].replicas} == {-15}
         local.scheduler.close()
@@ -557,7 +558,7 @@ def test_cancel_before_the_keepers_sigterm(local) -> None:
     local.scheduler.cancel(app_id)
     os.kill(local.keeper(app_id), signal.SIGTERM)
     status = local.wait(app_id)
-    assert status.state is AppState.CANCELLED and status.cancel_requested and status.msg == ""
+    assert status.state is AppState.CANCELLED and status.cancel_requested and status.msg == "cancelled on request"
 
 
 def test_fork_of_the_host_program(local) -> None:

@@ -331,7 +331,7 @@ def test_limits_of_months(local, seconds: float) -> None:
     local.line(app_id, "up")
     local.scheduler.cancel(app_id)
     assert local.wait(app_id).state is AppState.CANCELLED
-    assert local.status(app_id).msg == ""
+    assert local.status(app_id).msg == "cancelled on request"
 
 
 def test_newer_state_is_refused(local) -> None:

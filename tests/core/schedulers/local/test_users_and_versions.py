@@ -122,8 +122,8 @@ def test_what_cannot_be_killed(local, eventually) -> None:
         pid = int(client.stdout.readline())
         try:
             (folder,) = eventually(lambda: list((home / "local" / "apps").glob("[!.]*")))
-            state = eventually(lambda: layout.read_json(str(folder / "states.jsonl")).get("msg"))
-            assert state == f"cannot end the process {pid} (sleep)"
+            said = f"cancelled on request; cannot end the process {pid} (sleep)"
+            eventually(lambda: layout.read_json(str(folder / "states.jsonl")).get("msg") == said)
             keeper = local.keeper(folder.name)
 
             def wakings() -> int:
@@ -135,7 +135,7 @@ def test_what_cannot_be_killed(local, eventually) -> None:
             assert wakings() - before < 10
         finally:
             os.kill(pid, signal.SIGKILL)
-        assert client.stdout.readline() == "CANCELLED ''\n"
+        assert client.stdout.readline() == "CANCELLED 'cancelled on request'\n"
     os.chown(home, os.geteuid(), os.getegid())
 
 

@@ -74,7 +74,7 @@ class Supervisor:
             again = "Slurm started the job again (a node was lost, or it was pre-empted)"
             self._finish("FAILED", f"{again}, and its retries are used up")
         elif os.path.exists(os.path.join(self.folder, "cancel")):
-            self._finish("CANCELLED", "")
+            self._finish("CANCELLED", App.ON_REQUEST)
         else:
             self.rank0 = Rank0(self.plan)
             self._start(self.app.replicas)

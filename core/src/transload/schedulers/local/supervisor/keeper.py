@@ -334,7 +334,7 @@ class Keeper:
     def _cancel(self) -> None:
         if not self.cancel_requested:
             self.cancel_requested = self.dirty = True
-            self._end("CANCELLED", "")
+            self._end("CANCELLED", App.ON_REQUEST)
 
     def _on_link(self) -> None:
         """Nothing is ever sent here: the spawner is gone."""
