@@ -291,10 +291,6 @@ class TransloadRunner(Runner):
         """Return constructor arguments from what `serialize_init_args` returned; the component is not looked up."""
         return {**{name: args[name] for name in ARGUMENTS if name in args and name != "options"}, **args["options"]}
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what belongs to this process."""
-        return dict(self.__dict__)
-
     # -- inside
 
     def _launch(self, arm: str, parameters: Mapping[str, Any], ttl: float | None) -> TrialLaunch:

@@ -167,10 +167,9 @@ class SearchRun:
         )
         launch = self._ledger.launch(trial)
         where = {"scheduler": launch.scheduler, "cfg": {**task.spec.launch.cfg, **launch.cfg}}
-        constants = self._ledger.search.constants
         parent = task.spec.launch.parent_run_id or launch.parent_run_id
         return task.submit(
-            **{**constants, **trial.parameters},
+            **{**self._ledger.search.constants, **trial.parameters},
             launch={**where, "tracker_base": launch.tracker_base, "parent_run_id": parent},
         )
 
