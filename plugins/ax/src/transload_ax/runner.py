@@ -74,8 +74,7 @@ class TransloadRunner(Runner):
         arms_as_apps: accept batch trials: one app for each arm, each with the tracker base ``<tracker_base>/<arm>``.
         max_running: how many apps may run at once; None: as many as the host likes.
         inherit_env: give jobs the whole environment of this process, not an allow-list of it.
-        parent_run_id: the run that all trials derive from, for the trackers' lineage; often the handle of an app;
-            default: the job that runs the experiment, else ``search/NAMESPACE``.
+        parent_run_id: the run that all trials derive from; default: the job around this, else ``search/NAMESPACE``.
         pass_env: variables of this process that jobs get, by patterns: ``["HF_*"]``.
         folder: what relative paths (component file, ``workspace``) are relative to, and where trials work on this
             machine's disk; default: the folder of the file that calls this.
@@ -112,9 +111,8 @@ class TransloadRunner(Runner):
         if max_running is not None and (isinstance(max_running, bool) or max_running < 1):
             raise ConfigError(f"max_running={max_running!r}: must be an int, 1 or more")
         if orchestrator is not None and scheduler not in ("local", orchestrator):
-            raise ConfigError(
-                f"scheduler={scheduler!r}, orchestrator={orchestrator!r}: two names of one thing, give one"
-            )
+            both = f"scheduler={scheduler!r}, orchestrator={orchestrator!r}"
+            raise ConfigError(f"{both}: two names of one thing, give one")
         self.tracker_base = tracker_base
         self.component = component
         with suppress(SpecError):  # a function that cannot be found again can be run, but not stored
@@ -290,6 +288,10 @@ class TransloadRunner(Runner):
     ) -> dict[str, Any]:
         """Return constructor arguments from what `serialize_init_args` returned; the component is not looked up."""
         return {**{name: args[name] for name in ARGUMENTS if name in args and name != "options"}, **args["options"]}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to this process: the slots."""
+        return dict(self.__dict__)
 
     # -- inside
 
