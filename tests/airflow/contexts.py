@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from transload_airflow import TransloadOperator
+import pytest
+
+from transload.errors import SchedulerUnavailable
+from transload_airflow import TransloadOperator, run
 from transload_testing import scripted_app
 
 
@@ -64,3 +67,18 @@ def deferring(script: Mapping[str, Any], **options: Any) -> TransloadOperator:
     """Return a deferrable operator of a scripted app."""
     app = scripted_app("a", script)
     return TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True, **options)
+
+
+def refuse_cancels(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Let the scheduler be out of reach for the next cancels, which are asked for in quick succession."""
+    runner, left = run.runner_for_tasks(), [times]
+    cancel = runner.cancel
+
+    def hesitant(handle: str) -> None:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise SchedulerUnavailable("no answer")
+        cancel(handle)
+
+    monkeypatch.setattr(runner, "cancel", hesitant)
+    monkeypatch.setattr(run, "PAUSE_S", 0.01)

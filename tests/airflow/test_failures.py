@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     TaskDeferred,
 )
-from contexts import Kept, deferring, execute, make_context, scripted
+from contexts import Kept, deferring, execute, make_context, refuse_cancels, scripted
 
 from transload.errors import (
     AppFailed,
@@ -27,7 +27,7 @@ from transload.errors import (
 )
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus
-from transload_airflow import AppCallbacks, TransloadOperator, run
+from transload_airflow import AppCallbacks, TransloadOperator
 from transload_airflow.run import ending_of
 from transload_testing import ScriptedControl, scripted_app
 
@@ -147,17 +147,7 @@ def test_alarm_of_airflow_cancels(control: ScriptedControl, on_kill: str, monkey
 
     A scheduler that cannot be reached just then is asked again.
     """
-    runner, refusals = run.runner_for_tasks(), [2]
-    cancel = runner.cancel
-
-    def hesitant(handle: str) -> None:
-        refusals[0] -= 1
-        if refusals[0] >= 0:
-            raise SchedulerUnavailable("no answer")
-        cancel(handle)
-
-    monkeypatch.setattr(runner, "cancel", hesitant)
-    monkeypatch.setattr(run, "PAUSE_S", 0.01)
+    refuse_cancels(monkeypatch, 2)
 
     class Alarm(AppCallbacks):
         def on_status(self, status: Any, context: Any) -> None:

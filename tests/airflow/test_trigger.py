@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
-from contexts import execute, make_context
+from contexts import execute, make_context, refuse_cancels
 
-from transload.errors import SchedulerUnavailable, SpecError
+from transload.errors import SpecError
 from transload_airflow import AppSensor, AppStateTrigger, TransloadOperator, run, settling, triggers
 from transload_airflow.listener import Listener
 from transload_airflow.stores import CursorFile
@@ -123,20 +123,10 @@ async def test_person_ends_a_deferred_task_of_a_silent_scheduler(
 ) -> None:
     """A scheduler that cannot be reached just then is asked again; one that stays silent is given up, aloud."""
     trigger = deferred(*held())
-    runner, refusals = triggers.runner_for_tasks(), [2]
-    cancel = runner.cancel
-
-    def hesitant(handle: str) -> None:
-        refusals[0] -= 1
-        if refusals[0] >= 0:
-            raise SchedulerUnavailable("no answer")
-        cancel(handle)
-
-    monkeypatch.setattr(runner, "cancel", hesitant)
-    monkeypatch.setattr(run, "PAUSE_S", 0.01)
+    refuse_cancels(monkeypatch, 2)
     await trigger.on_kill()
     assert len(control.calls("cancel")) == 1
-    refusals[0] = 10**6
+    refuse_cancels(monkeypatch, 10**6)
     monkeypatch.setattr(run, "CANCEL_S", 0.05)
     await asyncio.wait_for(trigger.on_kill(), 20)
     assert len(control.calls("cancel")) == 1
