@@ -295,7 +295,8 @@ def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str
     package = f"{folder}/job/transload_slurm_job"
     os.makedirs(package, mode=0o700, exist_ok=True)
     os.makedirs(f"{folder}/job/transload", mode=0o700, exist_ok=True)
-    _place("transload", "attempts.py", f"{folder}/job/transload/attempts.py")
+    for name in ("attempts", "untrusted"):
+        _place("transload", f"{name}.py", f"{folder}/job/transload/{name}.py")
     for name in _JOB:
         target = f"{folder}/job/{name}.py" if name == "__main__" else f"{package}/{name}.py"
         _place("transload_slurm", f"job/{name}.py", target)

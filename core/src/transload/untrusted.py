@@ -1,0 +1,424 @@
+"""Reading files that a job may have written: nothing about them is believed before it was looked at.
+
+A job may put anything where its results, outputs, logs or error files are expected: a FIFO that blocks whoever opens
+it, a device without end, a link that leads to other people's files, a ladder of links, a file of many gigabytes. So
+whatever reads such a file opens it here:
+
+- only regular files are opened, and never in a way that waits;
+- a link is followed as long as it stays in the folder, and at most `MOST_LINKS` of them;
+- no more is read than the caller has room for;
+- a walk has an end, and never follows a link to a folder.
+
+What is refused raises `RefusedFile`, whose text can be shown to the user.
+
+It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and it imports only
+what is loaded already.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+TYPE_CHECKING = False  # importing typing would cost more than all of this file
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "MOST_FILES",
+    "MOST_FOLDERS",
+    "MOST_LINKS",
+    "RefusedFile",
+    "open_file",
+    "pieces",
+    "read_end",
+    "read_file",
+    "read_start",
+    "walk",
+]
+
+MOST_LINKS = 40
+"""So many links are followed on the way to one file, as the kernel does."""
+
+MOST_FOLDERS = 64
+"""So deep may a file lie below the folder that it is looked for in."""
+
+MOST_FILES = 100_000
+"""So many names of files and folders are looked at in one walk."""
+
+_PIECE = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
+_OUTSIDE = "a link that leads out of its folder"
+
+
+class RefusedFile(OSError):
+    """A file is not read, or not written to; nothing was waited for.
+
+    Args:
+        path: its path.
+        reason: what is wrong with it, for example ``a FIFO; only regular files are read``.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(errno.EPERM, reason, path)
+        self.path = path
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RefusedFile, (self.path, self.reason)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+def open_file(folder: str, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """Open a regular file below a folder; never wait.
+
+    Args:
+        folder: the folder that must not be left. It is trusted itself: it may be reached by links.
+        path: path of the file, relative to the folder.
+        flags: as for ``os.open``. With flags that write, the file itself must not be a link, even inside the folder.
+        mode: permissions of a file that is made.
+
+    Returns:
+        A descriptor, which is closed in programs that this process starts.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        IsADirectoryError: it is a folder.
+        RefusedFile: it is neither, or a link leads out of the folder.
+        OSError: it cannot be opened.
+    """
+    shown = f"{folder.rstrip('/')}/{path}"
+    if "/" not in path and path not in ("", ".", ".."):
+        try:
+            return _open_last(shown, None, flags, mode, shown)
+        except _IsLink:
+            pass
+    opened, name = _enter(folder, path, shown, follow=not flags & _WRITES)
+    try:
+        if not name:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
+        return _open_last(name, opened[-1], flags, mode, shown)
+    except _IsLink:  # it became one meanwhile
+        raise RefusedFile(shown, "a link; only regular files are used here") from None
+    finally:
+        _close(opened)
+
+
+def read_file(folder: str, path: str, limit: int) -> bytes:
+    """Return the whole content of a regular file below a folder.
+
+    Args:
+        folder: see `open_file`.
+        path: see `open_file`.
+        limit: bytes that it may have at most.
+
+    Raises:
+        RefusedFile: it is larger; else as `open_file`.
+    """
+    fd = open_file(folder, path)
+    try:
+        shown = f"{folder.rstrip('/')}/{path}"
+        _check_size(shown, os.fstat(fd).st_size, limit)
+        data = _read(fd, limit + 1)  # it may have grown
+        _check_size(shown, len(data), limit)
+        return data
+    finally:
+        os.close(fd)
+
+
+def read_start(folder: str, path: str, size: int) -> bytes:
+    """Return the first bytes of a regular file below a folder, at most ``size``; errors as in `open_file`."""
+    fd = open_file(folder, path)
+    try:
+        return _read(fd, size)
+    finally:
+        os.close(fd)
+
+
+def read_end(folder: str, path: str, size: int) -> bytes:
+    """Return the last bytes of a regular file below a folder, at most ``size``; errors as in `open_file`."""
+    fd = open_file(folder, path)
+    try:
+        os.lseek(fd, max(0, os.fstat(fd).st_size - size), os.SEEK_SET)
+        return _read(fd, size)
+    finally:
+        os.close(fd)
+
+
+def pieces(folder: str, path: str) -> Iterator[bytes]:
+    """Yield the content of a regular file below a folder, up to the length that it has now; errors as in `open_file`.
+
+    There is no limit: it is for files that go straight to a disk.
+    """
+    fd = open_file(folder, path)
+    try:
+        left = os.fstat(fd).st_size
+        while left > 0:
+            piece = os.read(fd, min(left, _PIECE))
+            if not piece:
+                return
+            left -= len(piece)
+            yield piece
+    finally:
+        os.close(fd)
+
+
+def walk(folder: str, start: str = "", most: int = MOST_FILES) -> tuple[list[str], dict[str, str]]:
+    """List the regular files below a folder. Names that begin with a dot are left out.
+
+    Args:
+        folder: the folder that must not be left; see `open_file`.
+        start: where in it to begin, a relative path; "" for the folder itself. It may be missing.
+        most: so many names are looked at.
+
+    Returns:
+        Relative paths of the files, sorted; and what was refused, path → reason. A link to a file inside the folder
+        is a file; links to folders are refused, for a walk along them may have no end.
+
+    Raises:
+        NotADirectoryError: ``start`` is no folder.
+        RefusedFile: ``start`` leads out of the folder.
+        OSError: ``start`` cannot be listed.
+    """
+    files: list[str] = []
+    refused: dict[str, str] = {}
+    waiting = [start.strip("/")]
+    left = most
+    while waiting:
+        inner = waiting.pop()
+        try:
+            entries = _entries(folder, inner, left + 1)
+        except FileNotFoundError:  # it was removed meanwhile, or was never there
+            continue
+        except OSError as exc:
+            if inner == start.strip("/"):
+                raise
+            refused[inner] = _reason(exc)
+            continue
+        for name, kind in entries[:left]:
+            path = f"{inner}/{name}" if inner else name
+            if kind == stat.S_IFDIR:
+                waiting.append(path)
+                continue
+            reason = _reason_against(folder, path, kind)
+            if reason:
+                refused[path] = reason
+            else:
+                files.append(path)
+        if len(entries) > left:
+            refused[inner or "."] = f"more than {most:,} files; the rest is not looked at"
+            break
+        left -= len(entries)
+    return sorted(files), refused
+
+
+# ------------------------------------------------------------------------------------------------------------- opening
+
+
+class _IsLink(Exception):
+    """The last part of a path is a link."""
+
+
+def _open_last(name: str, parent: int | None, flags: int, mode: int, shown: str) -> int:
+    """Open what must be a regular file; ``name`` is in the folder ``parent``, or a whole path."""
+    try:
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown) from None
+    except OSError as exc:
+        raise _with_path(exc, shown) from None
+    else:
+        _check_kind(found.st_mode, shown)  # before: to open a device may already do something
+    try:
+        fd = os.open(name, flags | _NO_LINK, mode, dir_fd=parent)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise _IsLink from None
+        if exc.errno == errno.ENXIO:
+            raise RefusedFile(shown, "a FIFO or a socket; only regular files are used here") from None
+        raise _with_path(exc, shown) from None
+    try:
+        _check_kind(os.fstat(fd).st_mode, shown)  # after: another one may have taken its place
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_kind(mode: int, shown: str) -> None:
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISLNK(mode):
+        raise _IsLink
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
+    kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
+    raise RefusedFile(shown, f"{kind}; only regular files are used here")
+
+
+def _check_size(shown: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise RefusedFile(shown, f"{size:,} bytes; at most {limit:,} are read")
+
+
+def _with_path(exc: OSError, shown: str) -> OSError:
+    """Return the error with the whole path in it."""
+    return exc if isinstance(exc, RefusedFile) else OSError(exc.errno, exc.strerror, shown)
+
+
+def _read(fd: int, most: int) -> bytes:
+    parts = []
+    while most > 0:
+        part = os.read(fd, min(most, _PIECE))
+        if not part:
+            break
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
+def _enter(folder: str, path: str, shown: str, *, follow: bool = True) -> tuple[list[int], str]:
+    """Open the folders on the way to a file, one in the other, so that none can be exchanged for a link meanwhile.
+
+    Returns:
+        Their descriptors, the given folder's first; and the file's name in the last of them, "" if the path is that
+        folder itself.
+    """
+    opened = [os.open(folder, _FOLDER)]
+    try:
+        return opened, _enter_below(opened, folder, path, shown, follow=follow)
+    except BaseException:
+        _close(opened)
+        raise
+
+
+def _enter_below(opened: list[int], folder: str, path: str, shown: str, *, follow: bool) -> str:
+    left = _parts(path)
+    if path.startswith("/"):
+        raise RefusedFile(shown, "an absolute path; it must be below the folder")
+    links = 0
+    while left:
+        name = left.pop()
+        if name == "..":
+            if len(opened) == 1:
+                raise RefusedFile(shown, _OUTSIDE)
+            os.close(opened.pop())
+            continue
+        target = _link_target(name, opened[-1], shown) if follow or left else None
+        if target is not None:
+            links += 1
+            if links > MOST_LINKS:
+                raise RefusedFile(shown, f"more than {MOST_LINKS} links behind each other")
+            if target.startswith("/"):
+                target = _inside(folder, target, shown)
+                _close(opened[1:])
+                del opened[1:]
+            left += _parts(target)
+            continue
+        if not left:
+            return name
+        if len(opened) > MOST_FOLDERS:
+            raise RefusedFile(shown, f"more than {MOST_FOLDERS} folders deep")
+        try:
+            opened.append(os.open(name, _FOLDER | _NO_LINK, dir_fd=opened[-1]))
+        except OSError as exc:
+            raise _with_path(exc, shown) from None
+    return ""
+
+
+def _parts(path: str) -> list[str]:
+    """Return the parts of a path, the last one first."""
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+
+
+def _link_target(name: str, parent: int, shown: str) -> str | None:
+    """Return where a link leads; None if it is none, or there is nothing."""
+    try:
+        return os.readlink(name, dir_fd=parent)
+    except OSError as exc:
+        if exc.errno in (errno.EINVAL, errno.ENOENT):
+            return None
+        raise _with_path(exc, shown) from None
+
+
+def _inside(folder: str, target: str, shown: str) -> str:
+    """Return an absolute target relative to the folder that must not be left."""
+    for top in (os.path.abspath(folder), os.path.realpath(folder)):
+        if f"{target}/".startswith(f"{top.rstrip('/')}/"):
+            return target[len(top) :].lstrip("/")
+    raise RefusedFile(shown, _OUTSIDE)
+
+
+def _close(opened: list[int]) -> None:
+    for fd in opened:
+        os.close(fd)
+
+
+# ------------------------------------------------------------------------------------------------------------- walking
+
+
+def _entries(folder: str, inner: str, most: int) -> list[tuple[str, int]]:
+    """Return the names in a folder below another one, with their kinds (``stat.S_IFMT``), at most ``most``."""
+    shown = f"{folder.rstrip('/')}/{inner}"
+    opened, name = _enter(folder, inner, shown)
+    try:
+        if name:
+            opened.append(os.open(name, _FOLDER | _NO_LINK, dir_fd=opened[-1]))
+        found = []
+        with os.scandir(opened[-1]) as listing:
+            for entry in listing:
+                if entry.name.startswith("."):
+                    continue
+                found.append((entry.name, _kind(entry)))
+                if len(found) >= most:
+                    break
+        return found
+    except OSError as exc:
+        raise _with_path(exc, shown) from None
+    finally:
+        _close(opened)
+
+
+def _kind(entry: os.DirEntry[str]) -> int:
+    if entry.is_dir(follow_symlinks=False):
+        return stat.S_IFDIR
+    if entry.is_file(follow_symlinks=False):
+        return stat.S_IFREG
+    try:
+        return stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
+    except OSError:
+        return 0
+
+
+def _reason_against(folder: str, path: str, kind: int) -> str:
+    """Return why a name that is no folder is no file either; "" if it is one."""
+    if kind == stat.S_IFREG:
+        return ""
+    if kind != stat.S_IFLNK:
+        return f"{_KINDS.get(kind, 'no regular file')}; only regular files are used here"
+    try:
+        os.close(open_file(folder, path))
+    except FileNotFoundError:
+        return "a link to nothing"
+    except IsADirectoryError:
+        return "a link to a folder, which is not followed"
+    except OSError as exc:
+        return _reason(exc)
+    return ""
+
+
+def _reason(exc: OSError) -> str:
+    return exc.reason if isinstance(exc, RefusedFile) else exc.strerror or str(exc)
