@@ -43,6 +43,7 @@ SLOW = ("-m", "slow", "-q")
 WAITING = {"kubernetes": 4, "slurm": 4}  # workers of suites that mostly wait for others
 OTHER_PYTHONS = ("3.12", "3.13")
 SLURM_RELEASES = ("trixie", "sid")
+ENGINES = runpy.run_path(str(ROOT / "tests" / "engines.py"))
 SCHEMAS = {
     "github-workflows": ".github/workflows/*.yml",
     "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",
@@ -56,7 +57,7 @@ HOST_SUITES = {"command_line": "core"}
 PICTURES = {"airflow": ("airflow", "kill"), "docker": ("engines",), "kfp": ("kfp",), "prefect": ("prefect",)}
 PICTURES["ax"] = ("ax", "search", "report", "run", "benchmarks")
 """What `docs/make_pictures.py` makes, by the host whose environment it needs."""
-nox.options.sessions = ["lint", "typing", "core", *TESTED, "real_kubernetes", "torch", "docs", "everywhere"]
+nox.options.sessions = ["lint", "typing", "core", *TESTED, "bare", "real_kubernetes", "torch", "docs", "everywhere"]
 
 # What a test imports is compiled by the first process that does, for all others; most of the packages never is.
 os.environ.pop("UV_COMPILE_BYTECODE", None)
@@ -166,6 +167,27 @@ def core(session: nox.Session) -> None:
     stores = ("-r", "tests/core/requirements-slow.txt") if "slow" in session.posargs else ()
     install(session, *TOOLS, "-r", "tests/core/requirements.txt", *stores, own=BASE)
     run_pytest(session, "tests/core", "tests/template")
+
+
+@nox.session
+def bare(session: nox.Session) -> None:
+    """Run the suites of Slurm and Docker, and collect others, as on a machine that has no engine.
+
+    Where neither is here, the sessions `slurm` and `docker` were that, and nothing is left to do.
+    """
+    here = [name for name in ("slurm", "docker") if ENGINES["missing"](name) is None]
+    if not here:
+        session.log("neither Slurm nor Docker can be used here: the sessions slurm and docker ran without them")
+        return
+    find_cpu_torch(session)
+    suites = ("core", "docker", "kubernetes", "slurm")
+    wanted = [word for name in suites for word in files_of(name)]
+    install(session, *TOOLS, *wanted, own=(*BASE, *(f"plugins/{name}" for name in suites if name != "core")))
+    pytest = ("python", "tests/engines.py", "hide", "--", "python", "-m", "pytest")
+    everything = [f"tests/{name}" for name in (*suites, "template", "testing")]
+    session.run(*pytest, *everything, "--collect-only", "-q", "--no-header", "--no-summary", silent=True)
+    given = session.posargs or ["tests/slurm", "tests/docker", "-q", "-n", "2"]
+    session.run(*pytest, "--timeout=120", *QUICK, *given)
 
 
 @nox.session

@@ -26,7 +26,7 @@ ENGINES = [sys.executable, str(ROOT / "tests" / "engines.py")]
 LANES = 2
 USED = ("airflow", "prefect", "core", "real_kubernetes", "slurm", "docker", "ax", "kfp", "kubernetes")
 """What the session `everywhere` begins after: their environments and the cluster are its own, too."""
-ORDER = (*USED, "everywhere", "mlflow", "docs", "report")  # the longest, so that the lanes end together
+ORDER = (*USED, "everywhere", "mlflow", "docs", "report", "bare")  # the longest, so that the lanes end together
 
 
 def main(argv: list[str]) -> int:

@@ -229,8 +229,62 @@ def transload_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 # ------------------------------------------------------------------------------------------------------- engines
 
 
+def _needs(name: str) -> Any:
+    """Make the fixture of one engine: what takes it, a test or another fixture, needs that engine."""
+
+    @pytest.fixture(scope="session", name=f"needs_{name}")
+    def needs() -> None:
+        return None
+
+    return needs
+
+
+for _name in engines.ENGINES:
+    globals()[f"needs_{_name}"] = _needs(_name)
+
+_needed: frozenset[str] | None = None
+"""The engines that the running test needs; None where no test is running."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with the engines that its fixtures need, so that no author has to remember."""
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            name = fixture.removeprefix("needs_")
+            if name != fixture and name in engines.ENGINES:
+                item.add_marker(pytest.mark.engine(name))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Note which engines the test may start, for this process and for those that it starts."""
+    global _needed
+    _needed = frozenset(name for mark in item.iter_markers("engine") for name in mark.args)
+    os.environ[engines.MAY_START] = " ".join(sorted(_needed))
+    try:
+        return (yield)
+    finally:
+        _needed = None
+        os.environ.pop(engines.MAY_START, None)
+
+
+def _watch_starts(event: str, arguments: tuple[Any, ...]) -> None:
+    """Fail the test that starts an engine without needing it, by whatever function, also where the engine is."""
+    if event != "subprocess.Popen" or _needed is None:
+        return
+    command = arguments[1]
+    words = [command] if isinstance(command, (str, bytes)) else command
+    name = engines.started([os.fsdecode(word) for word in words])
+    if name is not None and name not in _needed:
+        pytest.fail(engines.refusal(name))
+
+
+sys.addaudithook(_watch_starts)
+
+
 @pytest.fixture(scope="session")
-def private_engine() -> Iterator[Any]:
+def private_engine(needs_docker: None) -> Iterator[Any]:
     """A container engine of this test process, for the suites that want one: see ``tests/private_engine.py``."""
     engine = _load("private_engine").PrivateEngine(in_memory=True)
     try:

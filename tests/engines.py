@@ -4,6 +4,7 @@ Standard library only: ``tests/conftest.py`` loads it, and ``run_tests.py`` runs
 
     python3 tests/engines.py install    # what TRANSLOAD_REQUIRE names, with the system's package manager
     python3 tests/engines.py report     # one line for each engine that is not here
+    python3 tests/engines.py hide -- COMMAND    # runs it on this machine as it would be without any engine; root only
 
 Nothing is ever installed outside the project's environments for an engine that ``TRANSLOAD_REQUIRE`` does not name.
 """
@@ -11,15 +12,20 @@ Nothing is ever installed outside the project's environments for an engine that 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 REQUIRE: Final = "TRANSLOAD_REQUIRE"
+MAY_START: Final = "TESTS_MAY_START"
+"""The engines that the running test needs, for the programs that it starts."""
+_LEADING: Final = (REQUIRE, "DOCKER_HOST", "REAL_CLUSTER", "REAL_KUBECONFIG", "SLURM_CONF")
+"""Variables that lead to an engine, or ask for one."""
 _SYSTEM_FOLDERS: Final = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 
 
@@ -28,24 +34,9 @@ def program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:{_SYSTEM_FOLDERS}")
 
 
-def _needs(*programs: str) -> Callable[[], str | None]:
-    """Make a probe that wants all these programs to be installed."""
-
-    def probe() -> str | None:
-        missing = [name for name in programs if program(name) is None]
-        return f"{', '.join(missing)} not installed" if missing else None
-
-    return probe
-
-
-def _docker() -> str | None:
-    """Want what the tests start an engine of their own with: a private socket, namespaces that vanish with it."""
-    if program("dockerd") is None:
-        return "docker not installed"
-    missing = [name for name in ("busybox", "iptables", "nsenter", "setpriv", "unshare") if program(name) is None]
-    if missing:
-        return f"{', '.join(missing)} not installed"
-    return None if os.geteuid() == 0 else "only root can start an engine for the tests"
+def _root() -> str | None:
+    """Want the rights that a test's own cluster or engine is started with."""
+    return None if os.geteuid() == 0 else "only root can start one for the tests"
 
 
 def _cluster() -> str | None:
@@ -59,44 +50,72 @@ class Engine:
     """One engine.
 
     Attributes:
-        probe: Returns None where the engine can be used, else why not, in a few words.
+        programs: What must be installed; the first is the one that a test starts.
         packages: What to install, by package manager (``apt-get``, ``dnf``, ``apk``, ``brew``).
+        daemons: Which of the programs only a test that needs the engine may start.
+        more: Other programs that come with the engine.
+        usable: Returns None where what is installed can be used, else why not, in a few words.
     """
 
-    probe: Callable[[], str | None]
-    packages: Mapping[str, tuple[str, ...]]
+    programs: tuple[str, ...] = ()
+    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    daemons: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+    usable: Callable[[], str | None] = lambda: None
 
 
 ENGINES: Final[Mapping[str, Engine]] = {
-    "apptainer": Engine(_needs("apptainer", "busybox"), {}),
-    "charliecloud": Engine(_needs("ch-run", "busybox"), {"apt-get": ("charliecloud", "busybox-static")}),
-    "chromium": Engine(_needs("chromium"), dict.fromkeys(("apt-get", "dnf", "apk"), ("chromium",))),
+    "apptainer": Engine(("apptainer", "busybox"), daemons=("apptainer",)),
+    "charliecloud": Engine(
+        ("ch-run", "busybox"),
+        {"apt-get": ("charliecloud", "busybox-static")},
+        daemons=("ch-run",),
+    ),
+    "chromium": Engine(
+        ("chromium",),
+        dict.fromkeys(("apt-get", "dnf", "apk"), ("chromium",)),
+        daemons=("chromium",),
+    ),
     "docker": Engine(
-        _docker,
+        ("dockerd", "busybox", "iptables", "nsenter", "setpriv", "unshare"),
         {
             "apt-get": ("docker.io", "busybox-static", "iptables"),
             "dnf": ("moby-engine", "busybox", "iptables"),
             "apk": ("docker", "busybox-static", "util-linux"),
         },
+        daemons=("dockerd",),
+        more=("docker", "containerd", "runc"),
+        usable=_root,
     ),
-    "kubernetes": Engine(_cluster, {}),
-    "registry": Engine(_needs("docker-registry"), {"apt-get": ("docker-registry",), "apk": ("docker-registry",)}),
+    "kubernetes": Engine(usable=_cluster),
+    "registry": Engine(
+        ("docker-registry",),
+        {"apt-get": ("docker-registry",), "apk": ("docker-registry",)},
+        daemons=("docker-registry",),
+    ),
     "slurm": Engine(
-        _needs("slurmctld", "slurmd", "sbatch", "munged"),
+        ("slurmctld", "slurmd", "sbatch", "munged"),
         {
             "apt-get": ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins"),
             "dnf": ("slurm", "slurm-slurmctld", "munge"),
         },
+        daemons=("slurmctld", "slurmd", "munged"),
+        more=("munge", "sacct", "sacctmgr", "salloc", "scancel", "scontrol", "sinfo", "squeue", "srun"),
+        usable=_root,
     ),
     "slurmdbd": Engine(
-        _needs("slurmdbd", "mariadbd", "mariadb-install-db"),
+        ("slurmdbd", "mariadbd", "mariadb-install-db"),
         {"apt-get": ("slurmdbd", "slurm-wlm-mysql-plugin", "mariadb-server")},
+        daemons=("slurmdbd", "mariadbd"),
     ),
     "sshd": Engine(
-        _needs("sshd", "ssh-keygen"),
+        ("sshd", "ssh-keygen"),
         {"apt-get": ("openssh-server",), "dnf": ("openssh-server",), "apk": ("openssh",)},
+        daemons=("sshd",),
     ),
 }
+_STAY: Final = ("nsenter", "setpriv", "unshare")
+"""Programs that an engine wants and that every machine has."""
 _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "apt-get": (("update", "-q"), ("install", "-q", "-y", "--no-install-recommends")),
     "dnf": (("install", "-q", "-y"),),
@@ -122,7 +141,11 @@ def missing(name: str) -> str | None:
     """Return why an engine cannot be used here, or None where it can."""
     if name not in ENGINES:
         return f"unknown engine; known: {', '.join(ENGINES)}"
-    return ENGINES[name].probe()
+    engine = ENGINES[name]
+    absent = [each for each in engine.programs if program(each) is None]
+    if absent:
+        return f"{', '.join(absent)} not installed"
+    return engine.usable()
 
 
 def install(names: list[str]) -> list[str]:
@@ -149,8 +172,61 @@ def _install_one(name: str) -> None:
         return
 
 
+def started(command: Sequence[str]) -> str | None:
+    """Return the engine that a command starts, also when another program starts it for that one, or None."""
+    words = {os.path.basename(word) for word in command}
+    for name, engine in ENGINES.items():
+        if not words.isdisjoint(engine.daemons):
+            return name
+    return None
+
+
+def check_may_start(name: str) -> None:
+    """Refuse to start an engine for a test that has not said that it needs it; all else may start it.
+
+    Raises:
+        RuntimeError: The running test, in this process or one that started it, lacks the engine's fixture.
+    """
+    allowed = os.environ.get(MAY_START)
+    if allowed is not None and name not in allowed.split():
+        raise RuntimeError(refusal(name))
+
+
+def refusal(name: str) -> str:
+    """Return what is said to somebody whose test starts an engine without saying so."""
+    fixture = f"take the fixture needs_{name}, in the test or in the fixture that starts it"
+    return f"a test started {name} without saying that it needs it: {fixture}"
+
+
+def hidden() -> list[str]:
+    """Return the paths of all programs that are here because an engine is."""
+    names = {name for engine in ENGINES.values() for name in (*engine.programs, *engine.more)} - {*_STAY}
+    folders = dict.fromkeys(f"{os.environ.get('PATH', '')}:{_SYSTEM_FOLDERS}".split(":"))
+    paths = [Path(folder, name) for folder in folders if folder for name in sorted(names)]
+    found = dict.fromkeys(str(path.resolve()) for path in paths if path.exists())
+    shell = os.path.realpath(program("sh") or "sh")  # busybox, on some systems
+    return [path for path in found if path != shell]
+
+
+def hide(command: Sequence[str]) -> int:
+    """Run a command that finds no engine, neither by name nor by path, and return its exit code. Root only.
+
+    It has a mount namespace of its own, in which each of the programs is a device: nobody can run that.
+    """
+    if os.geteuid() != 0:
+        print("only root can hide programs from a command", file=sys.stderr)
+        return 2
+    mounts = "".join(f"mount --bind /dev/null {shlex.quote(path)}\n" for path in hidden())
+    script = f'set -e\n{mounts}exec "$@"\n'
+    environment = {name: value for name, value in os.environ.items() if name not in _LEADING}
+    inside = ["unshare", "--mount", "sh", "-c", script, "sh", *command]
+    return subprocess.run(inside, env=environment, check=False).returncode
+
+
 def main(argv: list[str]) -> int:
-    """Do ``install`` or ``report``; exit code 1 when a required engine is missing afterwards."""
+    """Do ``install``, ``report`` or ``hide``; exit code 1 when a required engine is missing afterwards."""
+    if argv[:2] == ["hide", "--"] and argv[2:]:
+        return hide(argv[2:])
     try:
         wanted = required()
     except ValueError as error:
@@ -167,7 +243,7 @@ def main(argv: list[str]) -> int:
             if why is not None:
                 print(f"not run: {name}: {why}")
         return 0
-    print(f"usage: {Path(__file__).name} install|report", file=sys.stderr)
+    print(f"usage: {Path(__file__).name} install|report|hide -- COMMAND", file=sys.stderr)
     return 2
 
 

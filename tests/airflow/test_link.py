@@ -13,7 +13,7 @@ import pytest
 from airflow_server import AirflowServer
 from scripts import Stage
 
-pytestmark = [pytest.mark.engine("chromium"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 PATIENCE_MS = 120_000
 TITLE = "the page of an app"
 
@@ -42,7 +42,7 @@ def page() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")  # Playwright's event loop runs for as long
-def browser() -> Iterator[Any]:
+def browser(needs_chromium: None) -> Iterator[Any]:
     """The system's Chromium, driven by Playwright."""
     from playwright.sync_api import sync_playwright
 

@@ -18,8 +18,6 @@ from transload.errors import AppFailed
 from transload.runner import Runner
 from transload.specs import AppState, BindMount, DeviceMount, Resource, VolumeMount, macros, parse_app_handle
 
-pytestmark = pytest.mark.engine("docker")
-
 
 def lines(runner: Runner, handle: str, role: str = "main", k: int = 0) -> list[str]:
     """Return the log of a replica."""

@@ -12,8 +12,6 @@ from transload.schedulers.api import SchedulerBase
 from transload.specs import AppDef, BindMount
 from transload_testing.schedulers import Program, SchedulerConformance
 
-pytestmark = pytest.mark.engine("docker")
-
 
 @pytest.mark.usefixtures("engine")
 class TestDocker(SchedulerConformance):

@@ -155,7 +155,6 @@ def over_tcp(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     relay.close()
 
 
-@pytest.mark.engine("docker")
 def test_an_engine_over_tcp(engine: Any, over_tcp: str, shell: Any, tmp_path: Path) -> None:
     """Submit, watch, follow, cancel and delete over the network; results go where both sides were told."""
     from transload_docker.scheduler import create_docker
@@ -176,7 +175,7 @@ def test_an_engine_over_tcp(engine: Any, over_tcp: str, shell: Any, tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def registry(private_engine: Any) -> str:
+def registry(needs_registry: None, private_engine: Any) -> str:
     """Name of an image that is in a registry, and not on the engine."""
     import docker  # noqa: TID251 - the tests of the plugin may
 
@@ -191,8 +190,6 @@ def registry(private_engine: Any) -> str:
     return name
 
 
-@pytest.mark.engine("docker")
-@pytest.mark.engine("registry")
 def test_an_image_comes_from_a_registry(engine: Any, registry: str, runner: Runner) -> None:
     """``never`` refuses what the engine lacks, ``missing`` pulls it, ``always`` takes what was pushed meanwhile."""
     app = AppDef("x", [Role("r", registry, entrypoint="cat", args=["/version"])])

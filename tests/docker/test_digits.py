@@ -10,8 +10,6 @@ import pytest
 from transload.runner import Runner, get_runner
 from transload.specs import AppState
 
-pytestmark = pytest.mark.engine("docker")
-
 COMPONENT = Path(__file__).parents[2] / "examples" / "digits" / "component.py"
 ARGUMENTS = {"replicas": 3, "epochs": 5, "seed": 7}
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from transload.runner import Runner
 
 
-@pytest.mark.engine("docker")
 def test_what_the_page_shows_works(docs_page: str, runner: Runner, engine: Any, busybox: str, docs_reader: Any) -> None:
     """Every block of code of the page runs, in order. The image that it names is a stand-in: nothing is pulled."""
     engine.client.tag(busybox, "alpine", "3")

@@ -15,8 +15,6 @@ from transload.runner import Runner
 from transload.schedulers import Change
 from transload.specs import AppState, Resource, RetryPolicy, parse_app_handle
 
-pytestmark = pytest.mark.engine("docker")
-
 
 def ends(runner: Runner, handle: str) -> Any:
     """Wait for the end of an app; return its status."""

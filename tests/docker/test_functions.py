@@ -12,7 +12,6 @@ import transload
 from transload.runner import Runner
 
 pytest.importorskip("cloudpickle")
-pytestmark = pytest.mark.engine("docker")
 
 
 def place(name: str) -> tuple[str, int]:

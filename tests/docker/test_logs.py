@@ -136,7 +136,6 @@ def _pages(runner: Runner, handle: str, stream: Stream, max_bytes: int) -> list[
         assert time.monotonic() < deadline
 
 
-@pytest.mark.engine("docker")
 @pytest.mark.parametrize("max_bytes", [1, 700, 1 << 20])
 def test_pages_while_it_writes(runner: Runner, shell: Any, max_bytes: int) -> None:
     """Read while both streams are written: every line once, in order, whatever the size of a page."""
@@ -151,7 +150,6 @@ def test_pages_while_it_writes(runner: Runner, shell: Any, max_bytes: int) -> No
     assert _pages(runner, handle, Stream.STDERR, max_bytes) == [line.replace("out", "err") for line in expected]
 
 
-@pytest.mark.engine("docker")
 def test_long_lines_of_both_streams_at_once(runner: Runner, shell: Any) -> None:
     """The engine cuts lines of more than 16 kB; here they are whole again, also when read line by line."""
     piece = "printf '%s' $(head -c 50000 /dev/zero | tr '\\\\0' a)"
@@ -162,7 +160,6 @@ def test_long_lines_of_both_streams_at_once(runner: Runner, shell: Any) -> None:
     assert sorted(_pages(runner, handle, Stream.COMBINED, 1)) == sorted(expected * 2)
 
 
-@pytest.mark.engine("docker")
 def test_since_and_until(runner: Runner, shell: Any, engine: Any) -> None:
     """Lines by the time at which the engine took them."""
     handle = runner.run(shell("echo one; sleep 1; echo two; sleep 1; echo three"), "docker")
@@ -176,7 +173,6 @@ def test_since_and_until(runner: Runner, shell: Any, engine: Any) -> None:
     assert list(runner.log_lines(handle, "main", since=after, until=before, should_tail=True)) == ["two\n"]
 
 
-@pytest.mark.engine("docker")
 def test_unfinished_line_of_an_earlier_attempt(runner: Runner, shell: Any) -> None:
     """Each attempt begins a line of its own, and the log is not complete before the last has ended."""
     app = shell('printf "try $TRANSLOAD_RETRY"; exit 1', max_retries=1, retry_policy=RetryPolicy.REPLICA)
@@ -186,7 +182,6 @@ def test_unfinished_line_of_an_earlier_attempt(runner: Runner, shell: Any) -> No
     assert status is not None and status.state is AppState.FAILED
 
 
-@pytest.mark.engine("docker")
 def test_tail_is_prompt(runner: Runner, shell: Any) -> None:
     """A line is handed over when it is written, not when the replica ends."""
     handle = runner.run(shell("echo first; sleep 300"), "docker")
@@ -198,7 +193,6 @@ def test_tail_is_prompt(runner: Runner, shell: Any) -> None:
     assert list(tail) == []
 
 
-@pytest.mark.engine("docker")
 def test_tail_ends_when_the_app_is_deleted(runner: Runner, shell: Any) -> None:
     """Somebody deletes what is followed: the iterator ends."""
     handle = runner.run(shell("echo first; sleep 60"), "docker")

@@ -15,8 +15,6 @@ from transload.errors import AppExists, SchedulerUnavailable, SubmitError
 from transload.runner import Cluster, Runner
 from transload.specs import AppDef, AppState, Role, parse_app_handle
 
-pytestmark = pytest.mark.engine("docker")
-
 
 def ends(runner: Runner, handle: str) -> AppState:
     """Wait for the end of an app; return its state."""

@@ -11,8 +11,6 @@ from transload.errors import SpecError, SubmitError
 from transload.runner import Runner
 from transload.specs import AppState
 
-pytestmark = pytest.mark.engine("docker")
-
 
 def images(engine: Any) -> dict[str, str]:
     """Return the patched images: name → id."""

@@ -16,7 +16,6 @@ from transload.specs import AppDef, AppState, Role
 from transload_kfp import FINAL_STATES, component_from_app
 
 pytestmark = [
-    pytest.mark.engine("docker"),
     pytest.mark.timeout(300),
     # KFP says what its local runner does not do: names for people, resources
     pytest.mark.filterwarnings("ignore:.*no effect in the current local runner:UserWarning"),

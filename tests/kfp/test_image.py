@@ -101,7 +101,6 @@ def _wheel(source: Path, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.engine("docker")
 @pytest.mark.timeout(300)
 def test_the_dockerfile_makes_an_image_that_launches(
     engine: Any, docker_kfp: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

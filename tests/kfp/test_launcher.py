@@ -111,7 +111,6 @@ def cores_and_images(engine: Any) -> list[tuple[float, str]]:
     return [(each["HostConfig"]["NanoCpus"] / 1e9, each["Config"]["Image"]) for each in seen]
 
 
-@pytest.mark.engine("docker")
 def test_two_roles_of_two_by_docker(
     engine: Any, image: str, subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,7 +141,6 @@ def test_two_roles_of_two_by_docker(
         runner.delete(row.app_handle)
 
 
-@pytest.mark.engine("docker")
 def test_container_form(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]) -> None:
     """The launcher as a container component, in a container: it submits to the local scheduler that is in there."""
     app = launched.group("/tmp", replicas=2)

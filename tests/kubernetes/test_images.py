@@ -36,7 +36,7 @@ def workspace_app(folder: Path, image: str) -> AppDef:
 
 
 @pytest.fixture
-def registry(tmp_path: Path, eventually: Any) -> Iterator[Any]:
+def registry(needs_registry: None, tmp_path: Path, eventually: Any) -> Iterator[Any]:
     """A registry."""
     made = Registry(tmp_path)
     made.wait(eventually)
@@ -44,7 +44,6 @@ def registry(tmp_path: Path, eventually: Any) -> Iterator[Any]:
     made.close()
 
 
-@pytest.mark.engine("registry")
 def test_pushed_and_used_again(registry: Any, tmp_path: Path) -> None:
     """The workspace lies over the base, in its working directory: whoever pulls it has the code. Once."""
     base = registry.image(folder="/srv")
@@ -64,7 +63,6 @@ def test_pushed_and_used_again(registry: Any, tmp_path: Path) -> None:
     assert with_images(app, repository).roles[0].image != image
 
 
-@pytest.mark.engine("registry")
 def test_an_image_for_several_machines(registry: Any, tmp_path: Path) -> None:
     """The one for the nodes is taken; an architecture that there is not is named, with those that there are."""
     app = workspace_app(tmp_path / "code", registry.image(architectures=("arm64", "amd64")))
@@ -75,7 +73,6 @@ def test_an_image_for_several_machines(registry: Any, tmp_path: Path) -> None:
         with_images(app, f"{registry.name}/code", "", "riscv64")
 
 
-@pytest.mark.engine("registry")
 def test_a_submit_uses_the_image(registry: Any, fake: Any, runner: Runner, tmp_path: Path) -> None:
     """The Job names the image that was pushed; there is no init container; a dry-run has pushed nothing."""
     folder = tmp_path / "code"
@@ -94,8 +91,9 @@ def test_a_submit_uses_the_image(registry: Any, fake: Any, runner: Runner, tmp_p
     runner.delete(handle)
 
 
-@pytest.mark.engine("registry")
-def test_a_registry_that_asks_who_one_is(tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_that_asks_who_one_is(
+    needs_registry: None, tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Over TLS, as whom ``docker login`` was done, or as a helper of Docker's settings says; else it is refused."""
     key, certificate, users = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "users"
     subject = ("-subj", "/CN=registry", "-addext", "subjectAltName=IP:127.0.0.2")
@@ -131,7 +129,6 @@ def test_a_registry_that_asks_who_one_is(tmp_path: Path, eventually: Any, monkey
         open_to_all.close()
 
 
-@pytest.mark.engine("registry")
 def test_what_goes_wrong_is_named(registry: Any, tmp_path: Path) -> None:
     """A base that is nowhere, and a registry that is not there: a failed submit that says which."""
     app = workspace_app(tmp_path / "code", f"{registry.name}/nothing:1")

@@ -14,8 +14,6 @@ from transload.specs import AppState
 from transload.tracker import Lineage, LineageEdge
 from transload_report import LineageData, RunsData, app_report, lineage_report, runs_report, search_report
 
-pytestmark = pytest.mark.engine("chromium")
-
 KILLED = [replica(k, AppState.FAILED, "trainer", exit_code=-9, restarts=12 + k) for k in range(3)]
 PAGES: dict[str, Callable[[], str]] = {
     "one": lambda: app_report(app_data()),
@@ -45,7 +43,7 @@ OVERLAPPING = """[...document.querySelectorAll("main svg")].flatMap(svg => {
 
 
 @pytest.fixture(scope="module")  # Playwright's event loop runs for as long, and no test with one of its own may meet it
-def chromium() -> Iterator[Any]:
+def chromium(needs_chromium: None) -> Iterator[Any]:
     """The system's Chromium, driven by Playwright."""
     import shutil
 

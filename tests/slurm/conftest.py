@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import shutil
 import sys
 import tempfile
@@ -42,10 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster_of_three() -> Iterator[object]:
+def cluster_of_three(needs_slurm: None) -> Iterator[object]:
     """The cluster itself; tests take ``cluster``."""
-    if os.geteuid() != 0:
-        pytest.skip("not run: slurm: the fake GPUs of the test cluster are device files, which root alone can make")
     made = cluster_module.Cluster()
     try:
         made.start()
@@ -55,7 +52,7 @@ def cluster_of_three() -> Iterator[object]:
 
 
 @pytest.fixture
-def accounting_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+def accounting_cluster(needs_slurm: None, needs_slurmdbd: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """A cluster of the test's own that keeps a database, no other record, and forgets jobs soon."""
     made = cluster_module.Cluster(accounting=True, MinJobAge="2", JobCompType="jobcomp/none")
     try:
@@ -93,14 +90,14 @@ def _login(cluster: object, address: str = "127.0.0.1") -> Iterator[object]:
 
 
 @pytest.fixture(scope="session")
-def login_of_three(cluster_of_three: object) -> Iterator[object]:
+def login_of_three(needs_sshd: None, cluster_of_three: object) -> Iterator[object]:
     """The login node itself; tests take ``login``."""
     with _login(cluster_of_three) as made:
         yield made
 
 
 @pytest.fixture
-def login_at(cluster: object) -> Iterator[Callable[[str], object]]:
+def login_at(needs_sshd: None, cluster: object) -> Iterator[Callable[[str], object]]:
     """``login_at("10.0.0.1")``: one more login node, which listens there."""
     with contextlib.ExitStack() as stack:
         yield lambda address: stack.enter_context(_login(cluster, address))

@@ -31,8 +31,6 @@ from transload.specs import (
 )
 from transload_slurm import SlurmScheduler
 
-pytestmark = pytest.mark.engine("slurm")
-
 Eventually = Callable[..., Any]
 ShellApp = Callable[..., AppDef]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits" / "component.py"

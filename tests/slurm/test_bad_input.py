@@ -14,8 +14,6 @@ from transload.runner import get_runner
 from transload.specs import AppDef, AppState, UnknownSchedulerException
 from transload_slurm.connection import Connection
 
-pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("sshd")]
-
 ShellApp = Callable[..., AppDef]
 
 

@@ -12,8 +12,6 @@ from transload.specs import CfgVal, RetryPolicy
 from transload_slurm import SlurmScheduler, create_slurm
 from transload_testing import SchedulerConformance
 
-pytestmark = pytest.mark.engine("slurm")
-
 
 @pytest.mark.usefixtures("cluster", "slurm_dir")
 class TestSlurm(SchedulerConformance):

@@ -87,7 +87,6 @@ def image(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.engine("slurm")
 @pytest.mark.parametrize("kind", [pytest.param(name, marks=pytest.mark.engine(name)) for name in _TRIED])
 def test_containers(runner: Runner, image: Path, tmp_path: Path, eventually: Eventually, kind: str) -> None:
     """The program runs in the image: its files, the workspace, a mount, results; exit codes and signals come out."""

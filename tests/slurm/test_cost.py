@@ -22,8 +22,6 @@ from transload.specs import AppDef, AppState, Resource, Role, Workspace
 from transload_slurm import SlurmScheduler, create_slurm
 from transload_slurm.wire import Channel
 
-pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("sshd")]
-
 WATCHED = 200
 PROCESSES = 10
 LARGE = 256  # files of 8 MB

@@ -22,8 +22,6 @@ from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus
 from transload_slurm import SlurmScheduler, create_slurm
 
-pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("sshd")]
-
 LINES = 60
 
 

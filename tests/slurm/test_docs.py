@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -19,10 +17,8 @@ def test_what_the_page_shows_works(docs_page: str, cluster: Any, docs_reader: An
     docs_reader.read(docs_page)
 
 
-def test_a_cluster_to_try(transload_home: Path) -> None:
+def test_a_cluster_to_try(needs_slurm: None, transload_home: Path) -> None:
     """The page's packages are those that a public runner installs, and its program ends in a shell for its lines."""
-    if os.geteuid() != 0:
-        pytest.skip("not run: slurm: the fake GPUs of the test cluster are device files, which root alone can make")
     text = (ROOT / "docs" / "try-a-cluster.md").read_text().partition("## Kubernetes")[0]
     install, _, activate, start, *inside = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
     engines = runpy.run_path(str(ROOT / "tests" / "engines.py"))["ENGINES"]

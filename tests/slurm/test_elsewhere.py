@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("sshd")]
-
 _OPTIONS = ("-q", "-x", "-n", "4", "--reruns=1", "-p", "no:cacheprovider", "--timeout=200")
 
 

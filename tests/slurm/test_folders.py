@@ -15,8 +15,6 @@ from transload.errors import AppExists, ConfigError, SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, AppState
 
-pytestmark = pytest.mark.engine("slurm")
-
 ShellApp = Callable[..., AppDef]
 
 

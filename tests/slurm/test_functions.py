@@ -10,7 +10,6 @@ import transload
 from transload.runner import Runner
 
 pytest.importorskip("cloudpickle")
-pytestmark = pytest.mark.engine("slurm")
 
 
 def where(n: int) -> tuple[int, bool, str]:

@@ -13,8 +13,6 @@ from transload.runner import Runner
 from transload.schedulers.api import Stream
 from transload.specs import AppDef, AppState, RetryPolicy, parse_app_handle
 
-pytestmark = pytest.mark.engine("slurm")
-
 Eventually = Callable[..., Any]
 ShellApp = Callable[..., AppDef]
 

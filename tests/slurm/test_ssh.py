@@ -24,8 +24,6 @@ from transload_slurm import connection as connection_module
 from transload_slurm.connection import Connection
 from transload_slurm.results import RemoteStore
 
-pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("sshd")]
-
 Eventually = Callable[..., Any]
 
 

@@ -13,8 +13,6 @@ import pytest
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus, RetryPolicy, macros, parse_app_handle
 
-pytestmark = pytest.mark.engine("slurm")
-
 Eventually = Callable[..., Any]
 ShellApp = Callable[..., AppDef]
 

@@ -24,8 +24,6 @@ from transload_slurm import jobs, submission
 from transload_slurm.jobs import THREAD
 from transload_slurm.scheduler import SlurmScheduler
 
-pytestmark = pytest.mark.engine("slurm")
-
 Eventually = Callable[..., Any]
 ShellApp = Callable[..., AppDef]
 
@@ -409,7 +407,6 @@ def test_watching_many_is_one_query(runner: Runner, shell_app: ShellApp, eventua
 
 
 @pytest.mark.slow
-@pytest.mark.engine("slurmdbd")
 def test_job_that_only_the_accounting_knows(
     accounting_cluster: Any, slurm_dir: Path, transload_home: Path, shell_app: ShellApp, eventually: Eventually
 ) -> None:
@@ -443,7 +440,6 @@ def test_job_that_only_the_accounting_knows(
 
 
 @pytest.mark.slow
-@pytest.mark.engine("slurmdbd")
 def test_database_is_away_and_comes_back(
     accounting_cluster: Any, slurm_dir: Path, transload_home: Path, shell_app: ShellApp, eventually: Eventually
 ) -> None:
@@ -472,7 +468,6 @@ def test_database_is_away_and_comes_back(
 
 
 @pytest.mark.slow
-@pytest.mark.engine("slurmdbd")
 def test_account_and_qos(
     accounting_cluster: Any, slurm_dir: Path, transload_home: Path, shell_app: ShellApp, eventually: Eventually
 ) -> None:

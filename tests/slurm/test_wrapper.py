@@ -20,8 +20,6 @@ from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus, Role, parse_app_handle
 from transload_slurm.job import starts
 
-pytestmark = pytest.mark.engine("slurm")
-
 Eventually = Callable[..., Any]
 ShellApp = Callable[..., AppDef]
 

@@ -74,7 +74,7 @@ def test_report_lists_what_is_not_here(tmp_path: Path) -> None:
         "not run: apptainer: apptainer, busybox not installed",
         "not run: charliecloud: ch-run, busybox not installed",
         "not run: chromium: chromium not installed",
-        "not run: docker: docker not installed",
+        "not run: docker: dockerd, busybox, iptables, nsenter, setpriv, unshare not installed",
         "not run: kubernetes: REAL_KUBECONFIG names no cluster",
         "not run: registry: docker-registry not installed",
         "not run: slurm: slurmctld, slurmd, sbatch, munged not installed",
@@ -89,3 +89,30 @@ def test_names_may_be_separated_by_commas_or_blanks(tmp_path: Path, text: str) -
     result = _run(tmp_path, "install", text)
     assert "docker:" in result.stderr and "sshd:" in result.stderr
     assert os.linesep in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can hide programs")
+def test_a_command_without_engines(tmp_path: Path) -> None:
+    """What is hidden is found neither by name nor by path, everything else is as before, and so is its exit code."""
+    client = tmp_path / "squeue"
+    client.write_text("#!/bin/sh\nexit 0\n")
+    client.chmod(0o755)
+    program = (
+        "import shutil, subprocess, sys\n"
+        f"for name in ('squeue', {str(client)!r}):\n"
+        "    try: subprocess.run([name])\n"
+        "    except OSError: pass\n"
+        "    else: sys.exit(f'{name} was run')\n"
+        "assert shutil.which('squeue') is None\n"
+        "subprocess.run(['true'], check=True)\n"
+        "sys.exit(7)\n"
+    )
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DOCKER_HOST": "unix:///S"}
+    command = [sys.executable, str(SCRIPT), "hide", "--", sys.executable, "-c", program]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert said.returncode == 7, said.stderr
+    assert subprocess.run([str(client)], check=False).returncode == 0, "it is hidden from that command alone"
+    reporting = [sys.executable, str(SCRIPT), "hide", "--", sys.executable, str(SCRIPT), "report"]
+    said = subprocess.run(reporting, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    names = [line.split(": ")[1] for line in said.stdout.splitlines()]
+    assert {"chromium", "docker", "registry", "slurm", "slurmdbd", "sshd"} <= set(names), said.stdout

@@ -19,14 +19,14 @@ Suite = Callable[..., subprocess.CompletedProcess[str]]
 def suite(tmp_path: Path) -> Suite:
     """Run pytest on a text, with this repository's conftest next to it, in a process of its own."""
 
-    def run(text: str, *, path: str | None = None, require: str = "") -> subprocess.CompletedProcess[str]:
+    def run(text: str, *options: str, path: str | None = None, require: str = "") -> subprocess.CompletedProcess[str]:
         for name in ("conftest.py", "engines.py", "snippets.py"):
             shutil.copy(TESTS / name, tmp_path)
         (tmp_path / "test_it.py").write_text("import os, subprocess, sys, pytest\n" + text)
         (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    engine(name): x\n    leaves_processes: x\n")
         env = os.environ | {"TRANSLOAD_REQUIRE": require, "PATH": path if path is not None else os.environ["PATH"]}
         env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take two seconds
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(tmp_path)]
         return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
     return run
@@ -111,3 +111,47 @@ def test_required_engine_that_is_missing_fails(suite: Suite) -> None:
     result = suite(probe + ENGINE_TEST, path="/nonexistent", require="sshd")
     assert result.returncode == 1, result.stdout
     assert "and TRANSLOAD_REQUIRE names it" in result.stdout
+
+
+@pytest.mark.parametrize("prefix", [(), ("setpriv", "--pdeathsig", "KILL"), ("sh", "-c", 'exec "$@"', "sh")])
+def test_a_start_without_a_word_fails_at_once(suite: Suite, tmp_path: Path, prefix: tuple[str, ...]) -> None:
+    """A test that starts an engine's program fails, also where it is here; with the fixture it does not."""
+    daemon = tmp_path / "munged"
+    daemon.write_text("#!/bin/sh\n")
+    daemon.chmod(0o755)
+    start = f"subprocess.run({[*prefix, str(daemon)]!r}, check=True)"
+    result = suite(
+        f"sys.modules['transload_test_engines'].missing = lambda name: None\n"
+        f"def test_forgets():\n    {start}\n"
+        f"@pytest.fixture\ndef cluster(needs_slurm):\n    {start}\n"
+        f"def test_takes_it(cluster):\n    pass\n"
+        f"@pytest.mark.engine('slurm')\ndef test_is_marked():\n    {start}\n"
+    )
+    assert "1 failed, 2 passed" in result.stdout, result.stdout
+    assert "test_forgets - Failed: a test started slurm without saying" in result.stdout
+    assert "take the fixture needs_slurm" in result.stdout
+
+
+def test_a_program_of_a_test_is_refused_too(suite: Suite) -> None:
+    """The Slurm cluster, run as a program by a test that does not say so, starts nothing and says why."""
+    program = str(TESTS / "slurm" / "cluster.py")
+    result = suite(
+        f"def test_it():\n"
+        f"    said = subprocess.run([sys.executable, {program!r}, 'true'], text=True, stderr=-1)\n"
+        f"    assert said.returncode == 1 and 'take the fixture needs_slurm' in said.stderr, said\n"
+    )
+    assert result.returncode == 0, result.stdout
+
+
+def test_fixtures_mark_their_tests(suite: Suite) -> None:
+    """What a fixture needs, all tests that use it need, through other fixtures too; ``-m`` sees it."""
+    text = (
+        "@pytest.fixture(scope='session')\ndef server(needs_sshd):\n    assert 0, 'it was started'\n"
+        "@pytest.fixture\ndef client(server):\n    pass\n"
+        "def test_far(client):\n    pass\n"
+        "def test_near():\n    pass\n"
+    )
+    gone = "sys.modules['transload_test_engines'].missing = lambda name: 'gone'\n"
+    result = suite(gone + text)
+    assert "1 passed, 1 skipped" in result.stdout and "not run: sshd: gone (1 tests)" in result.stdout, result.stdout
+    assert "1 passed, 1 deselected" in suite(gone + text, "-m", "not engine").stdout

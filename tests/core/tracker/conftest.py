@@ -171,12 +171,12 @@ def seaweed_s3(server_folder: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="class")
-def sftp_url(server_folder: Path) -> Iterator[str]:
+def sftp_url(needs_sshd: None, server_folder: Path) -> Iterator[str]:
     """URL of a folder on an sshd of our own, which only our key opens."""
     pytest.importorskip("paramiko")
     search = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     sshd, keygen = shutil.which("sshd", path=search), shutil.which("ssh-keygen", path=search)
-    assert sshd is not None and keygen is not None  # the mark engine("sshd") has looked
+    assert sshd is not None and keygen is not None  # `needs_sshd` has looked
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd refuses to start without it when root starts it
     (port,) = _free_ports(1)

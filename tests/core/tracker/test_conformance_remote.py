@@ -70,7 +70,6 @@ class TestSeaweedTracker(TrackerConformance):
 
 
 @pytest.mark.slow
-@pytest.mark.engine("sshd")
 class TestSftpResults(ResultTrackerConformance):
     """Results over SFTP."""
 
@@ -85,7 +84,6 @@ class TestSftpResults(ResultTrackerConformance):
 
 
 @pytest.mark.slow
-@pytest.mark.engine("sshd")
 class TestSftpTracker(TrackerConformance):
     """Runs over SFTP."""
 
