@@ -38,6 +38,16 @@ def shout(word: str, replicas: int) -> AppDef:
     return AppDef("shout", [role])
 
 
+def hello(word: str, times: int = 1) -> AppDef:
+    """Say a word.
+
+    Args:
+        word: what to say
+        times: how often
+    """
+    return AppDef("hello", [Role("main", image="", entrypoint="echo", args=["said", *[word] * times])])
+
+
 def scored(x: float, gate: str, trial_idx: int = 0) -> AppDef:
     """Play a trial: it reports how far ``x`` is from 3; the one with number 1 fails.
 

@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 from airflow.sdk import DAG, Asset, AssetAlias, get_current_context, task, task_group
+from parts import hello
 
-from transload_airflow import AppSensor, TransloadOperator, search_group
+from transload.specs import AppDef, Role
+from transload_airflow import AppSensor, TransloadOperator, operator_from_app, search_group
 from transload_search import Objective, Parameter, Search
 
 START = dt.datetime(2024, 1, 1)
@@ -176,6 +178,55 @@ with DAG("templated", schedule=None, start_date=START) as templated:
         return app
 
     TransloadOperator(task_id="upstream", app=made(), template_app=False)
+
+with DAG("functions", schedule=None, start_date=START) as functions:
+    TransloadOperator(task_id="direct", component=hello, component_args={"word": "{{ dag.dag_id }}"})
+    TransloadOperator.partial(task_id="partial", component=hello).expand(component_args=[{"word": "one", "times": 2}])
+    TransloadOperator.partial(task_id="expanded", component_args={"word": "two"}).expand(component=[hello])
+    operator_from_app(hello, task_id="converted", component_args={"word": "three"})
+
+    @task.transload(component=hello)
+    def decorated_function(word):
+        """Return the arguments of a component."""
+        return {"word": word}
+
+    decorated_function("four")
+
+with DAG("native", schedule=None, start_date=START, render_template_as_native_obj=True) as native:
+    show = "import os, sys; print('args', sys.argv[1:], os.environ['WORD'])"
+    TransloadOperator(task_id="command", command=["echo", "1.10", '{"lr": 0.1}', "", "{{ '2.50' }}", "{{ 3 }}"])
+    TransloadOperator(
+        task_id="app",
+        app=AppDef("app", [Role("main", "", entrypoint=sys.executable, args=["-c", show, "1.10"], env={"WORD": "07"})]),
+    )
+    TransloadOperator(
+        task_id="component",
+        component=f"{HERE}/parts.py:hello",
+        component_args={"word": "1.10", "times": "{{ 1 + 1 }}"},
+        scheduler="{{ 'local' }}",
+    )
+
+with DAG("upstream_data", schedule=None, start_date=START) as upstream_data:
+
+    @task
+    def rows():
+        """Return what looks like templates."""
+        return [{"component_args": {"word": "{{ dag.dag_id }}"}, "cfg": {}}]
+
+    @task
+    def words():
+        """Return what looks like a template, for a function."""
+        return [{"values": ["{{ dag.dag_id }}"]}]
+
+    @task.transload(component=hello)
+    def decorated_rows(values, more):
+        """Return the arguments of a component."""
+        return {"word": f"{values[0]} {more}"}
+
+    TransloadOperator.partial(
+        task_id="job", component=hello, scheduler="{{ 'local' }}", workspace="{{ '' }}"
+    ).expand_kwargs(rows())
+    decorated_rows.partial(more="{{ 6 * 7 }}").expand_kwargs(words())
 
 with DAG("sensing", schedule=None, start_date=START) as sensing:
     handle = "{{ dag_run.conf['handle'] }}"

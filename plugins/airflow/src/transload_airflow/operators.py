@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
+from airflow.providers.common.compat.sdk import AirflowException
 
 from transload import pipelines
 from transload.errors import ConfigError
@@ -30,15 +30,17 @@ from transload_airflow.run import (
 )
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
 from transload_airflow.settling import departure
+from transload_airflow.templates import TemplateRules
 from transload_airflow.values import (
-    AsIs,
     arguments,
+    as_component,
     as_values,
     called,
     decoded,
     exit_codes,
     plain,
     run_options,
+    unwrapped,
     words_of,
 )
 
@@ -57,7 +59,7 @@ GRACE: Final = timedelta(seconds=60)
 """How long after the deadline a trigger may still be silent before Airflow itself ends the wait."""
 
 
-class TransloadOperator(BaseOperator):
+class TransloadOperator(TemplateRules):
     """Runs an app as one task, whatever its roles and replicas, on any scheduler.
 
     Exactly one of ``app``, ``component`` and ``command`` is given. A component's AppDef is built when the task runs,
@@ -122,6 +124,9 @@ class TransloadOperator(BaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("app", "component_args", "command", "cfg"), "json"
     )
+    text_fields = ("component", "scheduler", "workspace", "tracker_base", "parent_run_id", "conn_id")
+    word_fields = ("command",)
+    own_fields = ("app", "component_args", "cfg")
     operator_extra_links = (AppLink(),)
     ui_color = "#d9e8f5"
 
@@ -173,7 +178,11 @@ class TransloadOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.app, self.app_callable = as_values(app, template_app)
-        self.component, self.component_args, self.command = component, component_args, command
+        if isinstance(app, AppDef):
+            self.word_fields = (*self.word_fields, "app")  # whatever it has that is no text is no template either
+        self.component = as_component(component)
+        self.component_args = component_args
+        self.command = command
         self.scheduler, self.cfg, self.conn_id = scheduler, cfg, conn_id
         self.workspace, self.tracker_base, self.parent_run_id = workspace, tracker_base, parent_run_id
         self.callbacks = callbacks or AppCallbacks()
@@ -200,8 +209,12 @@ class TransloadOperator(BaseOperator):
     def _check(self) -> None:
         self._options()
         if self._source_is_given:
-            source = self.app if self.app_callable is None else self.app_callable
-            pipelines.Launch(app=source, component=self.component, args=self.component_args or {}, command=self.command)
+            pipelines.Launch(
+                app=self.app if self.app_callable is None else self.app_callable,
+                component=unwrapped(self.component),
+                args=self.component_args or {},
+                command=self.command,
+            )
         if self.cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={self.cancelled!r}: must be 'fail' or 'skip'")
         if isinstance(self.defer_after, bool) or not isinstance(self.defer_after, (int, float)) or self.defer_after < 0:
@@ -389,8 +402,8 @@ class TransloadOperator(BaseOperator):
         known = self._defaults
         app = self.app if self.app_callable is None else called(self.app_callable, context)
         return pipelines.Launch(
-            app=app.value if isinstance(app, AsIs) else app,
-            component=self.component,
+            app=unwrapped(app),
+            component=unwrapped(self.component),
             args=arguments(self.component_args),
             command=words_of(self.command),
             scheduler=self.scheduler or known.scheduler,

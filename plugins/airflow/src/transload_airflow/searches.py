@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator, TaskGroup
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, TaskGroup
 
 from transload import pipelines
 from transload.errors import SpecError, TransloadError
 from transload_airflow.hooks import defaults_of
 from transload_airflow.operators import TransloadOperator
 from transload_airflow.run import dag_folder, told_to_host
+from transload_airflow.templates import TemplateRules
 from transload_airflow.values import plain
 from transload_search import Search, SearchFailed, SearchLedger, SearchTrial, stopped_early
 from transload_search.check import check_early
@@ -33,7 +34,7 @@ BEST_KEY: Final = "best"
 """XCom key, of the last task of a group, of the best trial; the same word is that task's name."""
 
 
-class SearchTask(BaseOperator):
+class SearchTask(TemplateRules):
     """What the tasks of a search share: the search, and where its state is.
 
     Args:
@@ -47,6 +48,8 @@ class SearchTask(BaseOperator):
 
     template_fields: Sequence[str] = ("search", "tracker_base", "conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"search": "json"}
+    text_fields = ("tracker_base", "conn_id")
+    own_fields = ("search",)
     ui_color = "#e6f0e6"
 
     def __init__(
@@ -93,6 +96,7 @@ class SearchTrialOperator(TransloadOperator):
 
     template_fields: Sequence[str] = ("search", "tracker_base", "workspace", "parent_run_id", "conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"search": "json"}
+    own_fields = ("search",)
     _source_is_given: ClassVar[bool] = False
 
     def __init__(self, *, search: Mapping[str, Any], place: str, trial: Mapping[str, Any], **kwargs: Any) -> None:

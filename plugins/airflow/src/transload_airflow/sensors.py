@@ -18,6 +18,7 @@ from transload_airflow.run import HOST, runner_for_tasks, task_key, told_briefly
 from transload_airflow.settings import default_deferrable
 from transload_airflow.settling import departure
 from transload_airflow.stores import TaskStore, state_store
+from transload_airflow.templates import TemplateRules
 from transload_airflow.values import plain
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from transload.specs import AppStatus
 
 
-class AppSensor(sdk.BaseSensorOperator):
+class AppSensor(TemplateRules, sdk.BaseSensorOperator):
     """Waits until an app has ended; succeeds with its results if it ended well.
 
     It never cancels the app: that is its starter's.
@@ -45,6 +46,7 @@ class AppSensor(sdk.BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = ("handle", "conn_id")
+    text_fields = ("handle", "conn_id")
     ui_color = "#e8eef5"
 
     _unknown_since: float | None = None

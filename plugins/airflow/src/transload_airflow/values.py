@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AsIs:
-    """A value of a template field whose texts are left as they are: Airflow's templates do not look into it.
+    """A value of a template field that Airflow leaves as it is.
+
+    Its templates do not look into it, and a function is not called: Airflow calls each function that it finds in a
+    template field, with arguments of its own.
 
     Args:
-        value: JSON values.
+        value: JSON values, or a function.
     """
 
     value: Any
@@ -30,7 +33,7 @@ class AsIs:
         return self.value
 
     def __str__(self) -> str:
-        return json.dumps(self.value, sort_keys=True)
+        return json.dumps(self.value, sort_keys=True, default=str)
 
 
 def as_values(app: Any, template: bool = True) -> tuple[Any, Callable[..., Any] | None]:
@@ -47,6 +50,18 @@ def as_values(app: Any, template: bool = True) -> tuple[Any, Callable[..., Any] 
     elif callable(app):
         return None, app
     return (app if template else AsIs(app)), None
+
+
+def as_component(component: Any) -> Any:
+    """Return a component as a template field holds it: a function out of Airflow's reach, anything else as it is."""
+    if component is None or isinstance(component, str) or hasattr(component, "resolve"):
+        return component
+    return AsIs(component)
+
+
+def unwrapped(value: Any) -> Any:
+    """Return what a template field holds, as it was given."""
+    return value.value if isinstance(value, AsIs) else value
 
 
 def arguments(value: Any) -> Mapping[str, Any] | Sequence[str]:
