@@ -124,9 +124,9 @@ class TransloadOperator(TemplateRules):
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("app", "component_args", "command", "cfg"), "json"
     )
-    text_fields = ("component", "scheduler", "workspace", "tracker_base", "parent_run_id", "conn_id")
-    word_fields = ("command",)
-    own_fields = ("app", "component_args", "cfg")
+    text_fields: Sequence[str] = ("component", "scheduler", "workspace", "tracker_base", "parent_run_id", "conn_id")
+    word_fields: Sequence[str] = ("command",)
+    own_fields: Sequence[str] = ("app", "component_args", "cfg")
     operator_extra_links = (AppLink(),)
     ui_color = "#d9e8f5"
 

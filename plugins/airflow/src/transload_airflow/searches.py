@@ -48,8 +48,8 @@ class SearchTask(TemplateRules):
 
     template_fields: Sequence[str] = ("search", "tracker_base", "conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"search": "json"}
-    text_fields = ("tracker_base", "conn_id")
-    own_fields = ("search",)
+    text_fields: Sequence[str] = ("tracker_base", "conn_id")
+    own_fields: Sequence[str] = ("search",)
     ui_color = "#e6f0e6"
 
     def __init__(
@@ -96,7 +96,7 @@ class SearchTrialOperator(TransloadOperator):
 
     template_fields: Sequence[str] = ("search", "tracker_base", "workspace", "parent_run_id", "conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"search": "json"}
-    own_fields = ("search",)
+    own_fields: Sequence[str] = ("search",)
     _source_is_given: ClassVar[bool] = False
 
     def __init__(self, *, search: Mapping[str, Any], place: str, trial: Mapping[str, Any], **kwargs: Any) -> None:

@@ -46,7 +46,7 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = ("handle", "conn_id")
-    text_fields = ("handle", "conn_id")
+    text_fields: Sequence[str] = ("handle", "conn_id")
     ui_color = "#e8eef5"
 
     _unknown_since: float | None = None

@@ -7,8 +7,8 @@ template; Airflow itself keeps to that for ``expand``, but not for lists and map
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import jinja2
 from airflow.providers.common.compat.sdk import BaseOperator
@@ -28,13 +28,13 @@ _MARKERS: Final = (
 class TemplateRules(BaseOperator):
     """What the operators of this package have in common: how their template fields are rendered."""
 
-    text_fields: ClassVar[Collection[str]] = ()
+    text_fields: Sequence[str] = ()
     """Template fields that hold one text each: it stays a text, whatever type Airflow would make of it."""
 
-    word_fields: ClassVar[Collection[str]] = ()
+    word_fields: Sequence[str] = ()
     """Template fields that hold a list of texts."""
 
-    own_fields: ClassVar[Collection[str]] = ()
+    own_fields: Sequence[str] = ()
     """Template fields that hold values: what a template in one of their texts returns keeps its type."""
 
     _field: str = ""
