@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from transload.errors import SpecError
+from transload.errors import SchedulerUnavailable, SpecError
 from transload.schedulers.api import LogPage, Stream
+from transload.schedulers.local.supervisor import layout
 from transload.schedulers.local.supervisor.logindex import ENTRY, STREAMS
 
 LONGEST_LINE: Final = 16 << 20
@@ -21,6 +22,10 @@ LONGEST_LINE: Final = 16 << 20
 
 _FEW: Final = ENTRY.size * 256
 _BACK: Final = 1 << 16
+_REPLACED: Final = -2
+_FARTHEST: Final = 32 << 20
+"""Bytes that are searched for the beginnings of lines: a file may have holes of any size."""
+_MOST_MARKS: Final = 4 << 20
 
 
 def read_log(
@@ -49,6 +54,8 @@ def read_log(
     page = LogPage([], cursor or "@0", ended)
     with contextlib.ExitStack() as files:
         log, index = (_open(f"{folder}/{name}", files) for name in (STREAMS[number], "index"))
+        if log == _REPLACED and cursor is None:
+            page.lines.append(f"transload: {STREAMS[number]} of this replica is not a regular file: it is not shown\n")
         if log < 0:
             return page
         size, at = os.fstat(log).st_size, int(cursor[1:]) if cursor else 0
@@ -72,11 +79,15 @@ def read_log(
 
 
 def _open(path: str, files: contextlib.ExitStack) -> int:
-    """Return a descriptor for as long as ``files`` is open; -1 if there is no such file."""
+    """Return a descriptor for as long as ``files`` is open; below 0: there is no such file, or a job replaced it."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = layout.open_own(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         return -1
+    except layout.Replaced:
+        return _REPLACED
+    except OSError as exc:
+        raise SchedulerUnavailable(f"cannot read {path}: {exc.strerror}") from exc
     files.callback(os.close, fd)
     return fd
 
@@ -168,7 +179,8 @@ def _marks(index: int, number: int, start: int, end: int) -> list[tuple[int, flo
     """Return how long a stream was at which time, from ``start`` to ``end``, as far as the index reaches."""
     at = _first(index, lambda time, *sizes: sizes[number] > start) * ENTRY.size
     found: list[tuple[int, float]] = []
-    while index >= 0:
+    last = at + _MOST_MARKS
+    while index >= 0 and at < last:
         data = os.pread(index, _FEW, at)
         for time, *sizes in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY.size]):
             if not found or sizes[number] > found[-1][0]:
@@ -203,6 +215,7 @@ def _stamp(page: LogPage, data: bytes, cut: int, start: int, marks: list[tuple[i
 def _lines_back(fd: int, first: int, end: int, count: int) -> int:
     """Return the beginning of the last ``count`` whole lines before ``end``: what lies before them is not read."""
     at, wanted = end, count + 1  # the newline before the first of them, and one for each
+    first = max(first, end - _FARTHEST)
     while at > first:
         start = max(first, at - _BACK)
         data = os.pread(fd, at - start, start)
@@ -220,13 +233,14 @@ def _lines_back(fd: int, first: int, end: int, count: int) -> int:
 def _line_start(fd: int, offset: int) -> int:
     """Return the beginning of the line that an offset lies in."""
     end = offset
-    while end > 0:
-        start = max(0, end - _BACK)
+    first = max(0, offset - LONGEST_LINE)
+    while end > first:
+        start = max(first, end - _BACK)
         found = os.pread(fd, end - start, start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
         end = start
-    return 0
+    return first
 
 
 def _hole_end(fd: int) -> int:
@@ -239,7 +253,8 @@ def _hole_end(fd: int) -> int:
 
 def _after_newline(fd: int, start: int, end: int) -> int:
     """Return the offset behind the first newline at or after ``start``."""
-    while start < end:
+    last = min(end, start + LONGEST_LINE)
+    while start < last:
         data = os.pread(fd, min(_BACK, end - start), start)
         found = data.find(b"\n")
         if found >= 0:
@@ -247,4 +262,4 @@ def _after_newline(fd: int, start: int, end: int) -> int:
         if not data:
             break
         start += len(data)
-    return end
+    return start

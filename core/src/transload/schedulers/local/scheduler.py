@@ -239,7 +239,7 @@ class LocalScheduler(SchedulerBase):
             return state is not None
         folder = layout.app_folder(self._local, app_id)
         with contextlib.suppress(OSError):  # for those who ask meanwhile; on a full disk the keeper hears of it still
-            os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            layout.ask_for_end(folder)
         if not layout.poke(folder, layout.CANCEL):
             store.true_state(self._local, app_id)  # its keeper is gone: seen to here
         return True

@@ -70,7 +70,7 @@ def true_state(local: str, app_id: str) -> dict[str, Any] | None:
     folder = layout.app_folder(local, app_id)
     if not layout.keeper_lives(folder):
         state = _finalise(local, app_id)
-    if state is not None and state.get("state") not in layout.TERMINAL and os.path.exists(f"{folder}/cancel"):
+    if state is not None and state.get("state") not in layout.TERMINAL and layout.is_end_asked(folder):
         state["cancel_requested"] = True
     return state
 
@@ -276,7 +276,7 @@ def _apply_noted_end(folder: str, state: dict[str, Any]) -> None:
         return
     before = f" (before that: {state['msg']})" if state.get("msg") else ""
     state.update(state=end, msg=f"no room on the disk for the details of its end{before}")
-    state["cancel_requested"] = bool(state.get("cancel_requested")) or os.path.exists(f"{folder}/cancel")
+    state["cancel_requested"] = bool(state.get("cancel_requested")) or layout.is_end_asked(folder)
     for role in state.get("roles", ()):
         for replica in role.get("replicas", ()):
             if replica.get("state") not in layout.TERMINAL:

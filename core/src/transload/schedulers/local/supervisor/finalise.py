@@ -60,7 +60,7 @@ def _write_failed(folder: str, state: dict[str, object], reason: str) -> None:
         schema=layout.SCHEMA,
         state="FAILED",
         msg=f"{reason} (before that: {before})" if before else reason,
-        cancel_requested=os.path.exists(f"{folder}/cancel"),
+        cancel_requested=layout.is_end_asked(folder),
         ended=ended,
         processes=[],
     )

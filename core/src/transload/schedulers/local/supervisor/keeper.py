@@ -25,6 +25,8 @@ _SHORT_S = 0.003  # what ends sooner was never shown as RUNNING
 _RETRY_WRITE_S = 0.5
 _LONGEST_SLEEP_S = 86400.0  # poll takes no more than 24 days at once; a limit of months is slept through in pieces
 _LOOK_AGAIN_S = 2.0  # whoever waits for GPUs looks himself too, should a wake-up be lost
+_LOOK_S = (0.05, 2.0)  # between looks at a folder that is being removed, or where the kernel does not tell
+_SELDOM_S = 60.0  # where it does: on some file systems it does not tell all
 
 
 class Keeper:
@@ -40,7 +42,10 @@ class Keeper:
         self.processes: dict[Replica, tuple[int, int]] = {}  # its pid and start time
         self.gpus: dict[Replica, list[str]] = {}
         self.link, self.wake = link, wake
-        self.lock = self.ctl = self.lifeline = -1
+        self.lock = self.ctl = self.place = self.lifeline = -1
+        self.look_at = 0.0  # when to look around, though nobody says so
+        self.pause = _LOOK_S[0]  # before the next look at a folder that is being removed
+        self.notified = False  # the kernel tells what is made or removed in the folder
         self.watcher = 0
         self.endings: dict[Restart | None, Termination] = {}  # None: the whole app's
         self.grace: float = request["grace"]
@@ -64,11 +69,12 @@ class Keeper:
     def begin(self) -> bool:
         """Make the app's folder and tell the client; False if there is nothing to keep."""
         try:
-            self.lock, self.ctl = layout.create_app(self.home, self.app_id, self.request, self._state())
+            opened = layout.create_app(self.home, self.app_id, self.request, self._state())
         except layout.Refused as refused:
             self._tell(protocol.ENDING)  # first: a client that leaves at once waits for the end of this process, too
             self._tell(protocol.REPLY, refused.answer)
             return False
+        self.lock, self.ctl, self.place = opened
         layout.announce(self.home, self.app_id)
         self._tell(protocol.REPLY, {"started": True})
         return True
@@ -84,12 +90,15 @@ class Keeper:
         for fd in (self.wake, self.ctl, self.link.fileno()):
             self.poll.register(fd, select.POLLIN)
         logindex.start(self.logs, time.monotonic())
-        self._start()
+        self.notified = kernel.notify(self.place)
+        self._look_at_folder()  # what was done before the kernel told
+        if self.app.final is None:
+            self._start()
         while not self._settle():
             self._wait()
         logindex.look(self.logs, time.monotonic(), time.time())
         self._finish()
-        for fd in (self.ctl, self.lock, *(log.fd for log in self.logs.logs)):
+        for fd in (self.ctl, self.lock, self.place, *(log.fd for log in self.logs.logs)):
             if fd >= 0:
                 os.close(fd)
         return self.sound
@@ -214,10 +223,10 @@ class Keeper:
 
     def _error_of(self, replica: Replica, code: int) -> str:
         """Return what a replica has said of its failure, else the exception that its output ends with."""
-        said = read_error(layout.part_of(self._error_file(replica), LONGEST_ERROR))
+        said = read_error(layout.part_of_own(self._error_file(replica), LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
-        return traceback_error(layout.part_of(f"{self._log_folder(replica)}/stderr.log", LONGEST_ERROR, last=True))
+        return traceback_error(layout.part_of_own(f"{self._log_folder(replica)}/stderr.log", LONGEST_ERROR, last=True))
 
     # ------------------------------------------------------------------------------------------------------ ending
 
@@ -294,15 +303,13 @@ class Keeper:
             exit_text(-signal.SIGKILL)
             error_line(read_error(b"x"))
         dues = [restart.due if restart and ending.done else ending.due for restart, ending in self.endings.items()]
-        dues += [self.load, now + _LONGEST_SLEEP_S]
+        dues += [self.load, self.look_at, now + _LONGEST_SLEEP_S]
         if self.app.deadline is not None:
             dues.append(self.app.deadline)
         if self.logs.due is not None:
             dues.append(self.logs.due)
         if self.dirty:
             dues.append(self._writes())
-        if self.waiting_for_gpus:
-            dues.append(now + _LOOK_AGAIN_S)
         ready = self.poll.poll(max(0.0, min(dues) - now) * 1000 + 0.5)
         for fd, _ in ready:
             if fd == self.wake:
@@ -311,7 +318,7 @@ class Keeper:
                 self._look_around(kernel.drain(self.ctl))
             else:
                 self._on_link()
-        if not ready and self.waiting_for_gpus:
+        if time.monotonic() >= self.look_at:
             self._look_around()
 
     def _on_signals(self) -> None:
@@ -322,14 +329,33 @@ class Keeper:
             self._end("FAILED", "its keeper was told to end (SIGTERM): the machine or the service was stopped")
         if kernel.LINUX and signal.SIGIO in numbers:
             logindex.changed(self.logs, time.monotonic())
+            self._look_at_folder()
 
     def _look_around(self, pokes: bytes = b"") -> None:
-        if layout.CANCEL in pokes or os.path.exists(f"{self.folder}/cancel"):
+        """Do what is asked for, and what has become possible."""
+        if layout.CANCEL in pokes:
             self._cancel()
-        elif not os.path.exists(f"{self.folder}/record.json"):
-            self._end("CANCELLED", "its folder was removed")
-        elif self.waiting_for_gpus and self.app.final is None:
+        self._look_at_folder()
+        if self.waiting_for_gpus and self.app.final is None:
             self._start()
+
+    def _look_at_folder(self) -> None:
+        """See what others did to the app's folder: they asked for its end there, or removed it.
+
+        It is gone if the folder that this app was given has no link left. Nothing else counts: an error is no proof,
+        and of a folder of which a part was removed the app can still be cancelled and deleted.
+        """
+        if layout.is_end_asked(self.folder):
+            self._cancel()
+        if layout.is_removed(self.place):
+            self._end("CANCELLED", "its folder was removed")
+        pause = _SELDOM_S if self.notified else _LOOK_S[1]
+        if layout.is_removed(self.lock):  # the rest may go at any moment, of which nobody tells
+            pause = self.pause
+            self.pause = min(2 * pause, _LOOK_S[1])
+        if self.waiting_for_gpus:
+            pause = min(pause, _LOOK_AGAIN_S)
+        self.look_at = time.monotonic() + pause
 
     def _cancel(self) -> None:
         if not self.cancel_requested:
@@ -372,9 +398,8 @@ class Keeper:
             layout.add_state(self.folder, layout.dumps(self._state()))
         except OSError as exc:
             self._written = now + _RETRY_WRITE_S
-            if exc.errno == errno.ENOENT and not os.path.exists(f"{self.folder}/record.json"):
-                self.dirty = False
-                self._end("CANCELLED", "its folder was removed")
+            if exc.errno == errno.ENOENT:
+                self._look_at_folder()
             return False
         self.dirty = False
         layout.announce(self.home, self.app_id)
@@ -391,8 +416,8 @@ class Keeper:
                 self.closed = True
             except OSError:
                 self.sound = False
-                if not os.path.exists(f"{self.folder}/record.json"):
-                    break  # removed: there is nowhere to write to
+                if self._has_moved():
+                    break  # there is nowhere to write to
                 self._note_end()
                 time.sleep(_RETRY_WRITE_S)  # a full disk: its details may still find room
         self.closed = True
@@ -404,6 +429,16 @@ class Keeper:
         layout.announce(self.home, self.app_id)
         if self.watcher:
             os.kill(self.watcher, signal.SIGKILL)
+
+    def _has_moved(self) -> bool:
+        """Tell whether the app's folder was removed, or is somewhere else now."""
+        try:
+            os.lstat(self.folder)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return layout.is_removed(self.place)
 
     def _note_end(self) -> None:
         """Let the end be seen at least; the app may be removed from then on."""
@@ -429,10 +464,15 @@ class Keeper:
 
     def _log(self, text: str) -> None:
         try:
-            with open(f"{self.folder}/keeper.log", "a", encoding="utf-8") as log:
-                log.write(text)
+            fd = layout.open_own(f"{self.folder}/keeper.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError:
-            pass  # a full disk, or there is no such app any more
+            return  # there is no such app any more
+        try:
+            os.write(fd, text.encode("utf-8", "replace"))
+        except OSError:
+            pass  # a full disk
+        finally:
+            os.close(fd)
 
 
 def main(home: str, app_id: str, body: bytes, link: int) -> None:

@@ -71,6 +71,20 @@ def punch_hole(fd: int, start: int, length: int) -> bool:
     return result == 0
 
 
+def notify(folder: int) -> bool:
+    """Have the kernel send SIGIO when something in a folder (a descriptor) is made, removed or renamed."""
+    if not LINUX:
+        return False
+    import fcntl
+
+    wanted = fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT
+    try:
+        fcntl.fcntl(folder, fcntl.F_NOTIFY, wanted)
+    except OSError:
+        return False
+    return True
+
+
 def boot_id() -> str:
     """Return what tells one boot of this machine from another; ``""`` where the system does not say."""
     try:

@@ -64,9 +64,13 @@ def _become(plan: dict[str, Any], keeper: int) -> None:
 def _open_streams(folder: str) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     for number, name in ((1, "stdout.log"), (2, "stderr.log")):
-        fd = os.open(f"{folder}/{name}", flags, 0o600)
+        path = f"{folder}/{name}"
+        try:
+            fd = layout.open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        except OSError as exc:
+            raise OSError(exc.errno, f"cannot write {path}: {exc.strerror}") from None
+        os.set_blocking(fd, True)
         os.dup2(fd, number)
 
 

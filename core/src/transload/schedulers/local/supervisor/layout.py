@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
 from _json import encode_basestring_ascii, make_encoder, make_scanner
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """What a submit may fail with for a while only."""
 _MANY = 1 << 16  # bytes of the states of an app
+_MOST = 1 << 29  # bytes of a file of ours; what a submit may hold is half of it
 FOLDERS = ("apps", "gone", "events", "helpers")
 
 
@@ -71,20 +73,54 @@ def app_folder(home: str, app_id: str) -> str:
     return f"{home}/apps/{app_id}"
 
 
+class Replaced(OSError):
+    """In the place of a file of ours lies something else: a FIFO, a link, a folder, a device."""
+
+
+_IN_THE_WAY = (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
+
+
+def open_own(path: str, flags: int) -> int:
+    """Open a file that a job may have replaced: no link is followed, nobody is waited for.
+
+    Raises:
+        Replaced: if it is no regular file.
+        OSError: if it cannot be opened.
+    """
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            os.lstat(path)  # fails where it is not the file itself, but a folder above it
+        if exc.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise Replaced(exc.errno, "it is not a regular file any more", path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Replaced(errno.EINVAL, "it is not a regular file any more", path)
+    return fd
+
+
 def write_file(path: str, data: bytes) -> None:
     """Replace a file in one step: readers see the old or the new content, never a part."""
-    aside = f"{path}.{os.getpid()}.tmp"
+    aside = f"{path}.{os.urandom(6).hex()}.tmp"
     try:
         write_new(aside, data)
-        os.rename(aside, path)
+        try:
+            os.rename(aside, path)
+        except OSError as exc:
+            if exc.errno not in _IN_THE_WAY:
+                raise
+            os.rename(path, f"{aside}.replaced")  # a folder: it goes with the folder that it lies in
+            os.rename(aside, path)
     except OSError:
         unlink(aside)
         raise
 
 
 def write_new(path: str, data: bytes) -> None:
-    """Write a file that nobody reads yet."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    """Write a file that nobody reads yet, nor has made."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         _write(fd, data)
     finally:
@@ -97,19 +133,25 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """Return the JSON object in the last whole line of a file; None if it is damaged (a crash of the machine)."""
+    """Return the JSON object in the last whole line of a file; None if it is damaged (a crash, or a job did it)."""
     try:
         lines, _, piece = _whole(path).rpartition(b"\n")
         value = loads((lines or piece).rpartition(b"\n")[2])
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, Replaced, ValueError):
         return None
     return value if isinstance(value, dict) else None
 
 
 def _whole(path: str) -> bytes:
-    """Return what is in a file, by half of the system calls that Python's own reader takes."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Return what is in a file, by half of the system calls that Python's own reader takes.
+
+    Raises:
+        ValueError: if it is longer than anything of ours.
+    """
+    fd = open_own(path, os.O_RDONLY)
     try:
+        if os.fstat(fd).st_size > _MOST:
+            raise ValueError("too long")
         data = part = os.read(fd, _MANY)
         while len(part) == _MANY:
             part = os.read(fd, _MANY)
@@ -119,16 +161,25 @@ def _whole(path: str) -> bytes:
         os.close(fd)
 
 
-def part_of(path: str, most: int, last: bool = False) -> bytes:
-    """Return the first bytes of a file, or its last; nothing if it cannot be read."""
+def part_of(path: str, most: int) -> bytes:
+    """Return the first bytes of a file, which may be another's; nothing if it cannot be read."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return _part(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), most)
     except OSError:
         return b""
+
+
+def part_of_own(path: str, most: int, last: bool = False) -> bytes:
+    """Return the first bytes of a file that a job has written, or its last; nothing if it cannot be read."""
+    try:
+        return _part(open_own(path, os.O_RDONLY), most, last)
+    except OSError:
+        return b""
+
+
+def _part(fd: int, most: int, last: bool = False) -> bytes:
     try:
         return os.pread(fd, most, max(0, os.fstat(fd).st_size - most) if last else 0)
-    except OSError:
-        return b""
     finally:
         os.close(fd)
 
@@ -140,7 +191,11 @@ def state_file(folder: str) -> str:
 
 def add_state(folder: str, state: bytes) -> None:
     """Add an app's next state, as its keeper; only a long file is replaced, which a journal makes far slower."""
-    fd = os.open(state_file(folder), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = open_own(state_file(folder), os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    except Replaced:
+        write_file(state_file(folder), state + b"\n")
+        return
     try:
         size = os.fstat(fd).st_size
         if 0 < size < _MANY - len(state) and os.pread(fd, 1, size - 1) == b"\n":
@@ -154,11 +209,13 @@ def add_state(folder: str, state: bytes) -> None:
 
 def note_end(folder: str, state: str) -> bool:
     """Note an app's final state where there is no room for a line: a short link lies in its inode alone."""
+    if noted_end(folder) is None:
+        unlink(f"{folder}/end")  # what a job may have left there
     try:
         os.symlink(state, f"{folder}/end")
     except OSError:
         pass
-    return os.path.lexists(f"{folder}/end")
+    return noted_end(folder) is not None
 
 
 def noted_end(folder: str) -> str | None:
@@ -227,6 +284,24 @@ def poke(folder: str, what: bytes = LOOK) -> bool:
     return _send(f"{folder}/ctl", what) == 0
 
 
+def ask_for_end(folder: str) -> None:
+    """Let everybody see that an app is to end: its keeper, too, whatever became of its FIFO."""
+    os.close(open_own(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT))
+
+
+def is_end_asked(folder: str) -> bool:
+    """Tell whether somebody asked for the end of an app."""
+    return os.path.lexists(f"{folder}/cancel")
+
+
+def is_removed(fd: int) -> bool:
+    """Tell whether a file or folder that is open has been removed for sure. No error is taken for that."""
+    try:
+        return os.fstat(fd).st_nlink == 0
+    except OSError:
+        return False
+
+
 def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None:
     """Return a descriptor that holds the lock; None if somebody else has it (unless ``wait``), or there is none."""
     try:
@@ -287,8 +362,8 @@ class Refused(Exception):
         self.answer = answer
 
 
-def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int]:
-    """Make the app's folder; return the descriptors that hold its lock and read its FIFO.
+def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int, int]:
+    """Make the app's folder; return the descriptors that hold its lock, read its FIFO, and are the folder's own.
 
     Raises:
         Refused: if there is such an app, there was one, or the folder cannot be written.
@@ -313,9 +388,10 @@ def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dic
     return opened
 
 
-def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int]:
+def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int, int]:
     record = request["record"]
     os.mkdir(aside, 0o700)
+    place = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     lock = os.open(f"{aside}/record.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     _write(lock, dumps(record))
@@ -329,7 +405,7 @@ def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -
         for k in range(len(role["replicas"])):
             os.makedirs(f"{logs}/{role['name']}/{k}", 0o700, exist_ok=True)
     write_new(state_file(aside), dumps(first_state) + b"\n")
-    return lock, ctl
+    return lock, ctl, place
 
 
 def _compare(target: str, record: dict[str, object]) -> dict[str, object]:

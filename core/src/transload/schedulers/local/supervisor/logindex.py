@@ -14,7 +14,7 @@ import os
 import struct
 from types import SimpleNamespace
 
-from . import kernel
+from . import kernel, layout
 
 ENTRY = struct.Struct("<dQQ")
 STREAMS = ("stdout.log", "stderr.log")
@@ -95,7 +95,7 @@ def end_lines(folder: str) -> None:
     for name in STREAMS:
         path = f"{folder}/{name}"
         try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            fd = layout.open_own(path, os.O_RDWR | os.O_APPEND)
         except OSError:
             continue
         try:
@@ -110,14 +110,14 @@ def end_lines(folder: str) -> None:
 
 def _size(path: str) -> int:
     try:
-        return os.stat(path).st_size
+        return os.lstat(path).st_size
     except OSError:
         return 0
 
 
 def _append(path: str, data: bytes) -> None:
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = layout.open_own(path, os.O_WRONLY | os.O_CREAT)
     except OSError:
         return
     try:
@@ -132,7 +132,7 @@ def _drop(path: str, log: SimpleNamespace, number: int, upto: int) -> None:
     """Free the oldest part of a stream. Offsets stay as they are: a hole is left, which readers jump over."""
     upto -= upto % _BLOCK
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = layout.open_own(path, os.O_RDWR)
     except OSError:
         return
     try:

@@ -1,0 +1,188 @@
+"""A job may do anything to its own files, and be stopped at any moment: whoever looks after it goes on doing so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from transload.runner import get_runner
+from transload.specs import AppDef, Role
+
+_SOON_S: Final = 20.0
+"""No command that is tried here has to wait for more than the end of a process."""
+
+KINDS: Final = {
+    "fifo": 'mkfifo "$1"',
+    "folder": 'mkdir "$1" && touch "$1/inside"',
+    "endless": 'ln -s /dev/zero "$1"',
+    "link to a fifo": 'mkfifo "$1.fifo" && ln -s "$1.fifo" "$1"',
+    "huge": 'truncate -s 4T "$1"',
+}
+"""What a job puts in the place of a file."""
+
+REPLACED: Final = "stdout.log stderr.log index error.json ../../../states.jsonl ../../../keeper.log ../../../end"
+
+
+def transload(*args: str, code: int | None = 0) -> str:
+    """Run the command line as a person does, and return its stdout; it may not hang."""
+    done = subprocess.run(
+        [sys.executable, "-m", "transload", *args], capture_output=True, text=True, timeout=_SOON_S, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert code is None or done.returncode == code, done.stderr
+    return done.stdout
+
+
+def hostile(kind: str, files: str = REPLACED, then: str = "sleep 300") -> list[str]:
+    """Return a command that puts something else in the place of files beside its log, and then goes on."""
+    replace = f'replace() {{ rm -rf "$1"; {KINDS[kind]}; }}'
+    script = f'cd "$(dirname "$TRANSLOAD_ERROR_FILE")"; {replace}; for f in {files}; do replace "$f"; done; {then}'
+    return ["--", "sh", "-c", script]
+
+
+def wait_for(home: Path, app_id: str, kind: str, eventually: Any) -> None:
+    """Wait until a hostile job has done its work."""
+    last = home / "local" / "apps" / app_id / REPLACED.split()[-1].rpartition("/")[2]
+    eventually(lambda: last.is_symlink() or last.exists(), timeout=_SOON_S)
+    if kind != "huge":
+        eventually(lambda: not (last.is_file() and last.stat().st_size == 0), timeout=_SOON_S)
+
+
+def status_of(app_id: str, code: int | None = None) -> Any:
+    """Return what `transload status --json` says."""
+    return json.loads(transload("status", app_id, "--json", code=code))["status"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cancel_of_a_job_that_replaced_its_files(transload_home: Path, eventually: Any, kind: str) -> None:
+    """A FIFO, a folder, a link or a huge file in the place of each file: the job is cancelled, and its end is true."""
+    transload("run", "-d", "--app-id", "job", *hostile(kind))
+    wait_for(transload_home, "job", kind, eventually)
+    if kind != "huge":  # which takes its time
+        transload("log", "job", code=None)
+    transload("cancel", "job")
+    transload("wait", "job", "--timeout", "15", code=4)
+    found = status_of("job")
+    assert (found["state"], found["msg"]) == ("CANCELLED", "cancelled on request")
+    assert found["roles"][0]["replicas"][0]["exit_code"] in (-15, 143)  # of a shell that waits for another process
+    transload("delete", "job")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_limit_of_a_job_that_replaced_its_files(transload_home: Path, kind: str) -> None:
+    """Its time limit ends it, whatever lies where its supervisor writes."""
+    transload("run", "-d", "--app-id", "job", "--time-limit", "1s", *hostile(kind))
+    transload("wait", "job", "--timeout", "15", code=1)
+    assert "timed out after 1 s" in status_of("job")["msg"]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "endless", "huge"])
+def test_retry_of_a_job_that_replaced_its_files(transload_home: Path, kind: str) -> None:
+    """The next attempt runs, or cannot and says which file is in the way; it never waits for somebody to read."""
+    command = hostile(kind, "stdout.log error.json", then='exit "$((1 - TRANSLOAD_RETRY))"')
+    transload("run", "-d", "--app-id", "job", "--retries", "1", "--retry-delay", "0s", *command)
+    transload("wait", "job", "--timeout", "15", code=0 if kind == "huge" else 1)
+    if kind != "huge":
+        message = status_of("job")["msg"]
+        assert "stdout.log: it is not a regular file any more" in message
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "endless"])
+def test_cancel_where_the_job_replaced_what_a_cancel_needs(transload_home: Path, eventually: Any, kind: str) -> None:
+    """What stands in the place of the request for its end is one; nobody hangs who asks again."""
+    transload("run", "-d", "--app-id", "job", *hostile(kind, "../../../ctl ../../../cancel"))
+    transload("cancel", "job")
+    transload("wait", "job", "--timeout", "15", code=4)
+    transload("cancel", "job")
+    assert status_of("job")["state"] == "CANCELLED"
+
+
+def test_cancel_without_the_supervisors_fifo(transload_home: Path, eventually: Any) -> None:
+    """A job that takes its supervisor's FIFO away, or puts a file of its own there, is cancelled all the same."""
+    for number, script in enumerate(['rm "$1"', 'rm "$1"; echo > "$1"', 'rm "$1"; mkfifo "$1"']):
+        command = f'set -- "$(dirname "$TRANSLOAD_ERROR_FILE")/../../../ctl"; {script}; echo done; sleep 300'
+        transload("run", "-d", "--app-id", f"job-{number}", "--", "sh", "-c", command)
+        eventually(lambda name=f"job-{number}": "done" in transload("log", name))
+        transload("cancel", f"job-{number}")
+        transload("wait", f"job-{number}", "--timeout", "15", code=4)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_a_replaced_log_stops_nobody_elses(transload_home: Path, eventually: Any, kind: str) -> None:
+    """Logs of all jobs of a scheduler are followed by one thread: what one job did to its log holds up no other's."""
+    transload("run", "-d", "--app-id", "bad", *hostile(kind))
+    wait_for(transload_home, "bad", kind, eventually)
+    lines: list[str] = []
+    with get_runner("test") as runner:
+        good = AppDef("good", [Role("main", "", entrypoint="sh", args=["-c", "sleep 1; echo one; echo two"])])
+        bad = threading.Thread(target=lambda: list(runner.log_lines("local://transload/bad", "main", should_tail=True)))
+        bad.start()
+        handle = runner.run(good)
+        follow = threading.Thread(target=lambda: lines.extend(runner.log_lines(handle, "main", should_tail=True)))
+        follow.start()
+        follow.join(_SOON_S)
+        transload("cancel", "bad")
+        bad.join(_SOON_S)
+        assert not bad.is_alive()
+        assert not follow.is_alive()
+    assert lines == ["one\n", "two\n"]
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process lives (a zombie does not)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat[stat.rfind(b")") + 2 : stat.rfind(b")") + 3] not in (b"Z", b"X")
+
+
+def running(app_id: str, eventually: Any) -> int:
+    """Submit a job with a process in another session; return that one's pid."""
+    transload("run", "-d", "--app-id", app_id, "--", "sh", "-c", "setsid sh -c 'echo $$; exec sleep 300' & sleep 300")
+    return int(eventually(lambda: transload("log", app_id, "--no-prefix").strip()))
+
+
+@pytest.mark.parametrize("what", ["job", "apps", "home"])
+def test_removed_folder_ends_the_job(transload_home: Path, eventually: Any, what: str) -> None:
+    """Whoever removes the folder of a job, or of all jobs, or the whole home, ends it: nobody could find it again."""
+    pid = running("job", eventually)
+    local = transload_home / "local"
+    folder = {"job": local / "apps" / "job", "apps": local / "apps", "home": transload_home}[what]
+
+    def removed() -> bool:
+        """Remove it, again if something was just written into it."""
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    eventually(removed)
+    eventually(lambda: not alive(pid), timeout=_SOON_S)
+    transload_home.mkdir(mode=0o700, exist_ok=True)
+    assert json.loads(transload("list", "--json"))["apps"] == []
+
+
+def test_folder_that_is_not_gone_ends_no_job(transload_home: Path, eventually: Any) -> None:
+    """A job whose folder was moved, or lost files, goes on: it is there again, and can be cancelled."""
+    pid = running("job", eventually)
+    folder = transload_home / "local" / "apps" / "job"
+    elsewhere = transload_home / "elsewhere"
+    folder.rename(elsewhere)
+    second = running("second", eventually)  # a moment in which the first one's supervisor could end it
+    assert alive(pid)
+    elsewhere.rename(folder)
+    for name in ("record.json", "states.jsonl", "ctl"):
+        (folder / name).unlink()
+    transload("cancel", "second")
+    transload("wait", "second", "--timeout", "15", code=4)
+    assert alive(pid)
+    assert not alive(second)
+    transload("cancel", "job")
+    eventually(lambda: not alive(pid), timeout=_SOON_S)
+    assert status_of("job")["state"] == "CANCELLED"
