@@ -125,11 +125,21 @@ def run_pytest(session: nox.Session, *folders: str, more: tuple[str, ...] = (), 
     given = tuple(session.posargs) or ("-q", "-n", str(workers))
     slow = given == SLOW
     named = any((ROOT / word.partition("::")[0]).exists() for word in given if not word.startswith("-"))
+    if given[0].startswith("@"):  # a file of tests that were left out, slow ones too
+        named, given = True, ("-q", "-n", str(workers), "-m", "", "--timeout=900", *given)
     where = () if named else folders
     limit = f"--timeout={900 if slow else 120}"  # a test that hangs shows where, instead of hanging the run
     again = "--reruns=1"  # a real server on a busy machine may be late once; the summary lists what ran twice
     # 5: this suite has no slow test
-    session.run("pytest", *where, limit, again, *QUICK, *more, *given, success_codes=[0, 5] if slow else [0])
+    good = [0, 5] if slow else [0]
+    session.run("pytest", *where, limit, again, *QUICK, *more, *given, success_codes=good, env=left_out(session))
+
+
+def left_out(session: nox.Session) -> dict[str, str]:
+    """Return the variable that says where a session notes what it leaves out: see `run_tests.py --left-out`."""
+    folder = ROOT / ".nox" / "left-out"
+    folder.mkdir(parents=True, exist_ok=True)
+    return {ENGINES["LEFT_OUT"]: str(folder / f"{session.name}.json")}
 
 
 def find_cpu_torch(session: nox.Session) -> None:
@@ -200,11 +210,13 @@ def torch(session: nox.Session) -> None:
 def everywhere(session: nox.Session) -> None:
     """Run one component, unchanged, in every host, each on one engine; print one table; all accuracies must be equal.
 
-    `-- --all`: each host on every engine. `-- --write`: that table goes to the pages, too.
+    `-- --all`: each host on every engine. `-- --write`: that table goes to the pages, too. `-- --engines=docker,slurm`:
+    of what runs without them, the rows of these engines.
     """
     starter, *rows = hosts_and_engines(session, EVERYWHERE)
     with real_cluster(session):
-        session.run("python", "tests/everywhere/table.py", *session.posargs, starter, *rows, external=True)
+        command = ("python", "tests/everywhere/table.py", *session.posargs, starter, *rows)
+        session.run(*command, external=True, env=left_out(session))
 
 
 @nox.session(venv_backend="none")

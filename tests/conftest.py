@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -242,6 +243,9 @@ def _needs(name: str) -> Any:
 for _name in engines.ENGINES:
     globals()[f"needs_{_name}"] = _needs(_name)
 
+_left_out_file: str | None = os.environ.pop(
+    engines.LEFT_OUT, None
+)  # of this run alone, not of a run that a test starts
 _needed: frozenset[str] | None = None
 """The engines that the running test needs; None where no test is running."""
 
@@ -296,14 +300,24 @@ def private_engine(needs_docker: None) -> Iterator[Any]:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose engine is not here, or fail it where ``TRANSLOAD_REQUIRE`` names the engine."""
-    for mark in item.iter_markers("engine"):
-        for name in mark.args:
-            why = engines.missing(name)
-            if why is None:
-                continue
-            if name in engines.required():
-                pytest.fail(f"{name}: {why}, and {engines.REQUIRE} names it", pytrace=False)
-            pytest.skip(f"{_NOT_RUN}{name}: {why}")
+    names = dict.fromkeys(name for mark in item.iter_markers("engine") for name in mark.args)
+    missing = {name: why for name in names if (why := engines.missing(name)) is not None}
+    for name, why in missing.items():
+        if name in engines.required():
+            pytest.fail(f"{name}: {why}, and {engines.REQUIRE} names it", pytrace=False)
+    if missing:
+        item.user_properties.append((engines.LEFT_OUT, list(missing)))
+        name, why = next(iter(missing.items()))
+        pytest.skip(f"{_NOT_RUN}{name}: {why}")
+
+
+def _note_left_out(reports: list[pytest.TestReport]) -> None:
+    """Write which tests were not run for want of which engines, for `run_tests.py --left-out`."""
+    if _left_out_file is None:
+        return
+    wanting = {each.nodeid: dict(each.user_properties).get(engines.LEFT_OUT) for each in reports}
+    noted = {test: names for test, names in wanting.items() if names}
+    Path(_left_out_file).write_text(json.dumps(noted, indent=1), encoding="utf-8")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -311,6 +325,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"first try of {report.nodeid}")
         terminalreporter.line(report.longreprtext)
+    _note_left_out(terminalreporter.stats.get("skipped", []))
     counts: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", ()):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

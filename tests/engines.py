@@ -24,6 +24,8 @@ from typing import Final
 REQUIRE: Final = "TRANSLOAD_REQUIRE"
 MAY_START: Final = "TESTS_MAY_START"
 """The engines that the running test needs, for the programs that it starts."""
+LEFT_OUT: Final = "TESTS_LEFT_OUT"
+"""The file to which a run writes what it left out for want of which engines, as JSON: name → engines."""
 _LEADING: Final = (REQUIRE, "DOCKER_HOST", "REAL_CLUSTER", "REAL_KUBECONFIG", "SLURM_CONF")
 """Variables that lead to an engine, or ask for one."""
 _SYSTEM_FOLDERS: Final = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"

@@ -42,6 +42,12 @@ def missing(engine: str) -> str | None:
     return engines.missing(engine)
 
 
+def lacking(engine: str) -> list[str]:
+    """Return which engines of the tests must be installed before this one can be started."""
+    wanted = ("slurm", "sshd") if engine == "hpc" else (engine,)
+    return [name for name in wanted if engines.missing(name) is not None]
+
+
 class Engines:
     """What is started, each by the method of its name, which returns its table of settings.
 
@@ -226,6 +232,7 @@ def main(folder: Path, pythons: list[str]) -> None:
         Path(started.environment["TRANSLOAD_CONFIG"]).write_text("\n".join(tables))
         started.listen()
         answer = {"environment": started.environment, "left_out": left_out, "engines": started.places}
+        answer["lacking"] = {engine: names for engine in left_out if (names := lacking(engine))}
         print(json.dumps(answer), flush=True)
         sys.stdin.read()
 

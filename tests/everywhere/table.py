@@ -1,13 +1,13 @@
 """One component, unchanged, in every host on every engine: runs all of it for real, and prints a table.
 
-    python table.py [--all | --write] STARTER command_line=PYTHON airflow=PYTHON …
+    python table.py [--all | --write | --engines=NAME,NAME] STARTER command_line=PYTHON airflow=PYTHON …
 
 Each host on one engine, so that every engine is met; with ``--all`` each on all of them; with ``--write`` likewise, and
-the table goes to the pages, too. STARTER is the Python that starts the engines (``engines_up.py``). A host's cells are
-made by ``run_<host>.py`` with that host's own Python, since hosts cannot share an environment. An engine that is not on
-this machine is named with the reason, unless TRANSLOAD_REQUIRE names it. The exit status tells whether all cells are
-there, all succeeded, all accuracies are equal, bit for bit, all logs show lines, a cancel and a retry by the host came
-through.
+the table goes to the pages, too; with ``--engines`` those of the first rows that these engines are met by. STARTER is
+the Python that starts the engines (``engines_up.py``). A host's cells are made by ``run_<host>.py`` with that host's
+own Python, since hosts cannot share an environment. An engine that is not on this machine is named with the reason,
+unless TRANSLOAD_REQUIRE names it. The exit status tells whether all cells are there, all succeeded, all accuracies are
+equal, bit for bit, all logs show lines, a cancel and a retry by the host came through.
 """
 
 from __future__ import annotations
@@ -124,17 +124,29 @@ def write(rows: list[dict[str, Any]], left_out: dict[str, str]) -> None:
         page.write_text(f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
 
 
+def note_left_out(lacking: dict[str, list[str]]) -> None:
+    """Write which engines had no row, and what must be installed for them, for ``run_tests.py --left-out``."""
+    file = os.environ.pop("TESTS_LEFT_OUT", None)
+    if file is not None:
+        Path(file).write_text(json.dumps(lacking))
+
+
 def main(arguments: list[str]) -> int:
     """Run what the arguments name; return the exit status."""
-    option = arguments.pop(0) if arguments[0].startswith("--") else ""
-    if option not in ("", "--all", "--write"):
-        raise SystemExit(f"{option}: the options are --all and --write")
+    option, _, some = (arguments.pop(0) if arguments[0].startswith("--") else "").partition("=")
+    if option not in ("", "--all", "--write", "--engines"):
+        raise SystemExit(f"{option}: the options are --all, --write and --engines")
     starter, *hosts = arguments
     pythons = dict(each.split("=", 1) for each in hosts)
     cells, troubles = [], []
     with started(starter, list(pythons.values())) as there:
         places = there["engines"]
-        rows = [(host, list(places)) for host in pythons] if option else chosen(list(pythons), list(places))
+        note_left_out(there["lacking"])
+        rows = [(host, list(places)) for host in pythons]
+        if option in ("", "--engines"):
+            rows = chosen(list(pythons), list(places))
+        if option == "--engines":
+            rows = [(host, engines) for host, engines in rows if engines[0] in some.split(",")]
         environment = {**os.environ, **there["environment"]}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         here = str(ROOT / "examples" / "everywhere")
@@ -155,6 +167,8 @@ def main(arguments: list[str]) -> int:
     for trouble in troubles:
         print(f"\n{trouble}", file=sys.stderr)
     wanted = sum(len(engines) for _, engines in rows)
+    if not wanted:
+        return 0
     good = [cell for cell in cells if cell["state"] == "SUCCEEDED"]
     silent = [f"{cell['host']} on {cell['engine']}" for cell in cells if cell["lines"] == 0]
     unlike = [f"{cell['host']} on {cell['engine']}" for cell in cells if not as_asked(cell)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -155,3 +156,21 @@ def test_fixtures_mark_their_tests(suite: Suite) -> None:
     result = suite(gone + text)
     assert "1 passed, 1 skipped" in result.stdout and "not run: sshd: gone (1 tests)" in result.stdout, result.stdout
     assert "1 passed, 1 deselected" in suite(gone + text, "-m", "not engine").stdout
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "workers"])
+def test_what_is_left_out_is_noted(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
+) -> None:
+    """Each test that wanted an engine which is not here, with all such engines; what starts pytest notes nothing."""
+    monkeypatch.setenv("TESTS_LEFT_OUT", str(tmp_path / "noted.json"))
+    result = suite(
+        "sys.modules['transload_test_engines'].missing = lambda name: None if name == 'sshd' else 'gone'\n"
+        "def test_runs():\n    assert 'TESTS_LEFT_OUT' not in os.environ\n"
+        "def test_near(needs_sshd):\n    pass\n"
+        "def test_far(needs_sshd, needs_slurm, needs_docker):\n    pass\n"
+        "def test_other():\n    pytest.skip('for another reason')\n",
+        *workers,
+    )
+    assert "2 passed, 2 skipped" in result.stdout, result.stdout
+    assert json.loads((tmp_path / "noted.json").read_text()) == {"test_it.py::test_far": ["slurm", "docker"]}

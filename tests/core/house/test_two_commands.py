@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -238,17 +239,7 @@ def test_sessions_run_two_at_a_time(tmp_path: Path) -> None:
     nox = tmp_path / "nox"
     nox.write_text(SESSIONS)
     nox.chmod(0o755)
-    code = "import pathlib, sys, run_tests; run_tests.ROOT = pathlib.Path.cwd(); sys.exit(run_tests.in_lanes('./nox'))"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    done = _of_run_tests("run_tests.nox = lambda: './nox'; sys.exit(run_tests.all_sessions())", tmp_path)
     assert done.returncode == 1, done.stderr
     lines = done.stdout.splitlines()
     begun = [line.partition(" ")[0] for line in lines if line.endswith(" ...")]
@@ -263,6 +254,71 @@ def test_sessions_run_two_at_a_time(tmp_path: Path) -> None:
     ]
     assert together.startswith("together ")
     assert len([line for line in lines if line.startswith("RERUN ")]) == 8, "each is said in its place and at the end"
+
+
+def _of_run_tests(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python that uses the functions of `run_tests.py`, with this folder as the repository."""
+    begin = "import pathlib, sys, run_tests; run_tests.ROOT = pathlib.Path.cwd(); "
+    begin += "run_tests.LEFT_OUT = run_tests.ROOT / 'left-out'; "
+    return subprocess.run(
+        [sys.executable, "-B", "-c", begin + code],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+def test_what_was_left_out_runs_later(tmp_path: Path) -> None:
+    """Of each session what an engine is here for now, and nothing else; none, and no nox is needed to say so."""
+    left = tmp_path / "left-out"
+    left.mkdir()
+    (tmp_path / "engines.py").write_text("def missing(name): return None if name in ('slurm', 'sshd') else 'gone'")
+    (tmp_path / "nox").write_text('#!/bin/sh\necho "$@"; cat left-out/*.tests\n')
+    (tmp_path / "nox").chmod(0o755)
+    code = "run_tests.ENGINES = ['', 'engines.py']; run_tests.nox = lambda: './nox'; sys.exit(run_tests.left_out())"
+    wanting = {"tests/slurm/test_a.py::test_it[a b]": ["slurm"], "tests/slurm/test_a.py::test_ssh": ["slurm", "sshd"]}
+    boxed = {"tests/slurm/test_a.py::test_box": ["slurm", "apptainer"]}
+    (left / "slurm.json").write_text(json.dumps(wanting | boxed))
+    (left / "docker.json").write_text(json.dumps({"tests/docker/test_a.py::test_it": ["docker"]}))
+    (left / "core.json").write_text("{}")
+    (left / "everywhere.json").write_text(json.dumps({"docker": ["docker"], "slurm": ["slurm"], "hpc": ["sshd"]}))
+    done = _of_run_tests(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert [line for line in said if line.startswith("-s")] == [
+        "-s slurm -- @left-out/slurm.tests",
+        "-s everywhere -- --engines=slurm,hpc",
+    ]
+    assert (left / "slurm.tests").read_text().splitlines() == list(wanting)
+    for name in ("slurm", "everywhere"):
+        (left / f"{name}.json").unlink()
+    done = _of_run_tests(code.replace("run_tests.nox = lambda: './nox'", "run_tests.nox = None"), tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("passed: "), done.stdout + done.stderr
+
+
+RECORDER = """#!/bin/sh
+echo "$* require=${TRANSLOAD_REQUIRE-none}" >> log
+case "$*" in *--left-out) exit ${SECOND:-0} ;; *) exit ${FIRST:-0} ;; esac
+"""
+
+
+@pytest.mark.parametrize(("first", "second", "code"), [("0", "0", 0), ("0", "4", 4), ("3", "0", 3), ("3", "4", 3)])
+def test_continuous_integration_runs_both(tmp_path: Path, first: str, second: str, code: int) -> None:
+    """The README's command without a word about engines, then what is left with them; either failure is the run's."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    (tmp_path / "python").write_text(RECORDER)
+    (tmp_path / "python").chmod(0o755)
+    environment = os.environ | {"PYTHON": "./python", "FIRST": first, "SECOND": second, "TRANSLOAD_REQUIRE": "sshd"}
+    done = subprocess.run([".ci/run", "-s", "core"], cwd=tmp_path, env=environment, timeout=60, check=False)
+    assert done.returncode == code
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "run_tests.py -s core require=none",
+        "run_tests.py --left-out require=sshd",
+    ]
 
 
 def _lines(page: Path, begin: str) -> list[str]:
