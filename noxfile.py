@@ -203,7 +203,7 @@ def bare(session: nox.Session) -> None:
 @nox.session
 def torch(session: nox.Session) -> None:
     """Test `dist.ddp` with a real torch (CPU, gloo)."""
-    suite(session, "torch", *BASE)
+    suite(session, "torch", *BASE, "plugins/docker", "plugins/slurm")
 
 
 @nox.session(venv_backend="none")

@@ -88,7 +88,6 @@ def test_timeout_is_backed_by_a_limit_of_time() -> None:
     ("fields", "path"),
     [
         ({"mounts": [BindMount("/a", "/b")]}, "roles[0].mounts[0]"),
-        ({"port_map": {"web": 1}}, "roles[0].port_map"),
         ({"resource": Resource(cpu=0.5, gpu=0, memMB=1)}, "roles[0].resource.cpu"),
         ({"resource": Resource(cpu=1, gpu=0, memMB=1, devices={"nic": 1})}, "roles[0].resource.devices"),
         ({"max_retries": 1, "retry_policy": RetryPolicy.HOT_SPARE}, "roles[0].retry_policy"),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
-import socket
 from pathlib import Path
 
 import pytest
@@ -18,26 +15,11 @@ pytest.importorskip("torch")
 SCRIPT = Path(__file__).parents[2] / "examples" / "ddp" / "train.py"
 
 
-@pytest.fixture
-def rendezvous_port() -> int:
-    """A free port below those that the system hands out to others in the seconds that torchrun takes to bind it."""
-    lowest = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    ceiling = int(lowest.read_text(encoding="ascii").split()[0]) if lowest.exists() else 32768
-    for port in random.sample(range(ceiling // 2, ceiling), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            return port
-    pytest.fail(f"no free port among 100 from {ceiling // 2} to {ceiling}")
-
-
 @pytest.mark.timeout(300)  # beyond its own wait, whose failure shows what was printed
 @pytest.mark.parametrize(("shape", "world"), [pytest.param("1x2", 2, marks=pytest.mark.slow), ("2x1", 2)])
-def test_ddp_trains_the_digits(
-    transload_home: Path, tmp_path: Path, rendezvous_port: int, shape: str, world: int
-) -> None:
+def test_ddp_trains_the_digits(transload_home: Path, tmp_path: Path, shape: str, world: int) -> None:
     """Processes in one replica, or replicas of one process: they find each other, learn, and report."""
-    # torchrun leaves a folder of logs in TMPDIR
-    own = ["--rdzv_port", str(rendezvous_port), "--env", f"TMPDIR={tmp_path}"]
+    own = ["--env", f"TMPDIR={tmp_path}"]  # torchrun leaves a folder of logs there
     arguments = ["--script", str(SCRIPT), "-j", shape, *own, "--", "--epochs", "8"]
     with get_runner() as runner:
         handle = runner.run_component("dist.ddp", arguments, "local")
@@ -68,3 +50,33 @@ def test_the_first_exception_is_the_error_of_the_app(transload_home: Path, tmp_p
     assert "fails.py" in said and "in train" in said
     assert "no such batch" in lines
     assert "error_handler" not in lines
+    assert "dist: rank 1 failed: ValueError: no such batch" in lines
+    assert "ChildFailedError" not in lines and "def start" not in lines
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "rank 1 killed by SIGKILL"),
+        pytest.param("os._exit(7)", "rank 1 ended with exit code 7", marks=pytest.mark.slow),
+    ],
+    ids=["killed", "exit code"],
+)
+def test_a_process_that_says_nothing_is_named(transload_home: Path, tmp_path: Path, end: str, reason: str) -> None:
+    """What one of the processes ended with is the reason; neither torchrun's traceback nor code of ours is in the log.
+
+    That the other process lost it, and says so, is no reason.
+    """
+    script = tmp_path / "boom.py"
+    source = "import os, signal, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    source += f"if os.environ['RANK'] == '1':\n    {end}\ndist.barrier()\n"
+    script.write_text(source, encoding="utf-8")
+    app = transload.run("dist.ddp", ["--script", str(script), "-j", "1x2", "--env", f"TMPDIR={tmp_path}"])
+    status = app.wait(timeout=240)
+    lines = list(app.logs("boom"))
+    assert status is not None
+    assert f"role 'boom', replica 0 failed (exit code 1): {reason}" in status.msg
+    assert lines[-1] == f"dist: {reason}\n"
+    assert not [line for line in lines if line.startswith("Traceback") or "def start" in line or "SIGTERM)" in line]
+    assert len(lines) < 60

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,35 +123,99 @@ def test_ddp_single_host() -> None:
         "dist.ddp", ["--script", "jobs/my train.py", "-j", "1x2", "--name", "tuning/first", "--", "--lr", "a b"]
     )
     assert (role.name, role.entrypoint, role.args[0], role.num_replicas) == ("my_train", "bash", "-c", 1)
-    assert "--rdzv_endpoint localhost:0 " in role.args[1]
+    assert "--rdzv_endpoint localhost:$port " in role.args[1] and "port=0\n" in role.args[1]
     assert role.args[1].endswith("'jobs/my train.py' --lr 'a b'")
     assert shlex.quote(START) in role.args[1]
     assert role.env["TRANSLOAD_TRACKING_EXPERIMENT_NAME"] == "tuning"
-    assert role.port_map == {"c10d": 29500}
+    assert role.port_map == {}
 
 
-def test_ddp_rendezvous_is_expanded_by_the_shell() -> None:
+@pytest.fixture
+def torchrun(tmp_path: Path) -> Callable[..., list[str]]:
+    """``torchrun(command, env, head)``: the words that a torchrun with such first lines gets from a shell command."""
+    show = "printf '%s\\n' \"$@\"\n"
+    python = tmp_path / "a b" / "python3"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\n{show}", encoding="utf-8")
+    python.chmod(0o755)
+
+    def run(command: str, env: dict[str, str], head: str = "#!/bin/sh") -> list[str]:
+        program = tmp_path / "torchrun"
+        program.write_text(f"{head}\n{show}", encoding="utf-8")
+        program.chmod(0o755)
+        env = {"PATH": f"{tmp_path}:{python.parent}:/usr/bin:/bin", **env}
+        done = subprocess.run(["/bin/bash", "-c", command], env=env, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    return run
+
+
+def test_ddp_rendezvous_is_expanded_by_the_shell(torchrun: Callable[..., list[str]]) -> None:
     """With several hosts, the shell puts in replica 0's host, or localhost; nothing else is expanded."""
-    app = materialize("dist.ddp", ["-m", "my.train", "-j", "2:3x4", "--debug", "--", "$HOME", "$$"])
+    argv = ["-m", "my.train", "-j", "2:3x4", "--rdzv_port", "29500", "--debug", "--", "$HOME", "$$"]
+    app = materialize("dist.ddp", argv)
     role = VALUES.apply(app.roles[0])
     assert (role.min_replicas, role.num_replicas, app.name) == (2, 3, "train")
     assert role.env["NCCL_DESYNC_DEBUG"] == "1"
-    command = role.args[1].replace("exec torchrun", "printf '%s|'")
+    assert role.port_map == {"c10d": 29500}
     for env, host in (({"TRANSLOAD_RANK0_HOST": "node-7"}, "node-7"), ({}, "localhost")):
-        out = subprocess.run(
-            ["/bin/bash", "-c", command], env=env, capture_output=True, text=True, check=True, timeout=60
-        )
-        words = out.stdout.split("|")[:-1]
+        words = torchrun(role.args[1], env)
         assert words[words.index("--rdzv_endpoint") + 1] == f"{host}:29500"
         assert words[words.index("--rdzv_id") + 1] == "app-1"
         assert words[words.index("--role") + 1] == ""
         assert words[-4:] == ["-m", "my.train", "$HOME", "$$"]
 
 
+def test_ddp_chooses_a_port_for_each_job(torchrun: Callable[..., list[str]]) -> None:
+    """The port follows from the job's id alone, so replicas agree and two jobs of a host do not meet."""
+    role = role_of("dist.ddp", ["-m", "my.train", "-j", "2x1"])
+    assert role.port_map == {}
+
+    def port(app_id: str, replica: int) -> int:
+        values = macros.Values("", app_id, str(replica), "TRANSLOAD_RANK0_HOST")
+        words = torchrun(values.apply(role).args[1], {})
+        assert words[words.index("--rdzv_conf") + 1] == f"is_host={int(replica == 0)}"
+        return int(words[words.index("--rdzv_endpoint") + 1].partition(":")[2])
+
+    found = {port(f"train-{number}", replica) for number in range(5) for replica in range(2)}
+    assert len(found) == 5
+    assert found <= set(range(20000, 30000))
+
+
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_ddp_refuses_a_port_that_there_is_not(port: str) -> None:
+    """A port is 1 to 65535, or 0 for one that is chosen."""
+    with pytest.raises(SpecError, match=f"rdzv_port={port}: must be 1 to 65535"):
+        materialize("dist.ddp", ["-m", "a", "-j", "2x1", f"--rdzv_port={port}"])
+
+
+@pytest.mark.parametrize(
+    ("head", "python"),
+    [
+        ("#!/usr/bin/env python3", ["/usr/bin/env", "python3"]),
+        ("#!/bin/sh\n'''exec' \"{folder}/a b/python3\" \"$0\" \"$@\"\n' '''", ["{folder}/a b/python3"]),
+        ("#!/bin/sh\n'''exec' {folder}/python3 \"$0\" \"$@\"\n' '''", ["{folder}/python3"]),
+    ],
+    ids=["env", "path with a blank", "long path"],
+)
+def test_ddp_finds_the_python_of_torchrun(
+    torchrun: Callable[..., list[str]], tmp_path: Path, head: str, python: list[str]
+) -> None:
+    """The interpreter that torchrun names starts it, and each process: in every form in which installers name it."""
+    (tmp_path / "python3").symlink_to(tmp_path / "a b" / "python3")
+    command = VALUES.apply(role_of("dist.ddp", ["--script", "a.py"])).args[1]
+    words = torchrun(command, {}, head.format(folder=tmp_path))
+    wanted = [word.format(folder=tmp_path) for word in python]
+    begin = words.index("--no-python") + 1
+    assert words[begin : begin + len(wanted) + 2] == [*wanted, "-u", "-c"]
+    assert words[0] == "-c" and "ChildFailedError" in "\n".join(words)
+    assert words[-1] == "a.py"
+
+
 def test_ddp_static_backend_hands_out_ranks() -> None:
     """Only the static rendezvous is told the node's rank."""
     static = role_of("dist.ddp", ["--script", "a.py", "-j", "2x1", "--rdzv_backend", "static"]).args[1]
-    assert "--node_rank '${replica_id}' \"$@\" a.py" in static
+    assert "--node_rank ${replica_id} " in static and static.endswith('"$@" a.py')
     assert "--node_rank" not in role_of("dist.ddp", ["--script", "a.py"]).args[1]
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import transload
 from transload import specs
-from transload.components._record import START
+from transload.components._torchrun import RECORDED
 from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
 from transload.errors import SpecError
 from transload.specs import macros
@@ -24,12 +24,18 @@ _DEBUG_ENV: Final = {
     "TORCH_SHOW_CPP_STACKTRACES": "1",
 }
 
-# each process is started by the interpreter of torchrun, as torchrun itself does, and writes the error file; torchrun's
-# own copy goes nowhere: that file may be one that cannot be removed
-_RECORDED: Final = f"""\
-{{ read -r found <"$(type -P torchrun)"; }} 2>/dev/null
-case $found in '#!'*python*) set -- --no-python ${{PYTHON_EXEC:-${{found#??}}}} -u -c {shlex.quote(START)};; esac
-TORCHELASTIC_ERROR_FILE=/dev/null exec """
+_PORTS: Final = range(20000, 30000)
+"""What a port is chosen from: below those that systems hand out by themselves."""
+
+# the same for all replicas of a job, and another for another job
+_CHOSEN: Final = f"""\
+id='{macros.app_id}' port=0
+for ((i = 0; i < ${{#id}}; i++)); do
+printf -v code %d "'${{id:i:1}}"
+port=$(((port * 31 + code) % {len(_PORTS)}))
+done
+port=$((port + {_PORTS.start}))
+"""
 
 
 def spmd(
@@ -48,7 +54,7 @@ def spmd(
     """Run copies of one program on one or more hosts (single program, multiple data).
 
     ``-j 2x8`` starts 8 processes on each of 2 hosts; ``-j 2`` one process for each GPU of the hosts. The program may
-    call ``torch.distributed.init_process_group``, whatever the numbers. The hosts must reach one another at port 29500.
+    call ``torch.distributed.init_process_group``, whatever the numbers. The hosts must reach one another.
 
     Args:
         args: arguments of the program
@@ -91,7 +97,7 @@ def ddp(
     j: str = "1x2",
     env: dict[str, str] | None = None,
     max_retries: int = 0,
-    rdzv_port: int = 29500,
+    rdzv_port: int = 0,
     rdzv_backend: str = "c10d",
     mounts: list[str] | None = None,
     debug: bool = False,
@@ -99,8 +105,8 @@ def ddp(
 ) -> specs.AppDef:
     """Run a distributed data parallel program with ``torchrun``: one role, a replica for each host.
 
-    The processes meet at replica 0, port ``rdzv_port``; on a single host at a free port, whatever ``rdzv_port`` says.
-    The first exception that one of them ends with is the error of the app.
+    The processes meet at replica 0; on a single host at a free port, whatever ``rdzv_port`` says. The first exception
+    that one of them ends with is the error of the app, or that one of them was killed.
 
     Args:
         script_args: arguments of the program
@@ -115,7 +121,7 @@ def ddp(
         j: [MIN_HOSTS:]HOSTSxPROCESSES, or PROCESSES alone for one host
         env: environment variables (ENV1=v1,ENV2=v2)
         max_retries: how often a failure is answered by starting again
-        rdzv_port: port of the rendezvous on replica 0
+        rdzv_port: port of the rendezvous on replica 0; 0: one from 20000 to 29999 that follows from the job's id
         rdzv_backend: kind of rendezvous
         mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly])
         debug: set the environment variables that make PyTorch and NCCL explain themselves
@@ -123,7 +129,11 @@ def ddp(
     """
     program = _program(script, m, script_args)
     min_hosts, hosts, processes, nnodes = parse_nnodes(j)
+    if not 0 <= rdzv_port <= 65535:
+        raise SpecError(f"rdzv_port={rdzv_port}: must be 1 to 65535, or 0 for one that is chosen")
     structured = StructuredNameArgument.parse_from(name=name, m=m, script=script)
+    meeting = _meeting(hosts, rdzv_backend)
+    torchrun = _torchrun(meeting, rdzv_backend, nnodes, processes, tee)
     role = specs.Role(
         name=get_role_name(script, m),
         image=image,
@@ -131,9 +141,9 @@ def ddp(
         entrypoint="bash",
         num_replicas=hosts,
         resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
-        args=["-c", _torchrun(_endpoint(hosts, rdzv_port), rdzv_backend, nnodes, processes, tee) + program],
+        args=["-c", _port(hosts, rdzv_port) + torchrun + program],
         env=_variables(env, structured.experiment_name, debug),
-        port_map={"c10d": rdzv_port},
+        port_map={"c10d": rdzv_port} if hosts > 1 and rdzv_port else {},
         max_retries=max_retries,
         mounts=specs.parse_mounts(mounts or []),
     )
@@ -147,13 +157,28 @@ def _variables(env: dict[str, str] | None, experiment: str, debug: bool) -> dict
     return {**variables, **(_DEBUG_ENV if debug else {})}
 
 
-def _endpoint(hosts: int, port: int) -> str:
-    """Return where the processes meet, for the shell to expand.
+def _port(hosts: int, given: int) -> str:
+    """Return the lines of shell that set ``port``; a single host lets torchrun choose a free one."""
+    if hosts == 1:
+        return "port=0\n"
+    return f"port={given}\n" if given else _CHOSEN
 
-    A single host lets torchrun choose a free port. Some schedulers tell the host of replica 0 to all but replica 0
-    itself, hence the fallback.
+
+def _meeting(hosts: int, backend: str) -> str:
+    """Return the options that say where the processes meet, for the shell to expand.
+
+    Some schedulers tell the host of replica 0 to all but replica 0 itself, hence the fallback.
     """
-    return "localhost:0" if hosts == 1 else f"${{{macros.rank0_env}:=localhost}}:{port}"
+    if hosts == 1:
+        return "--rdzv_endpoint localhost:$port"
+    endpoint = f'--rdzv_endpoint "${{{macros.rank0_env}:=localhost}}:$port"'
+    if backend == "c10d":
+        # torchrun would compare names to find out which host listens, and a scheduler may use others than the host
+        return f"{endpoint} --rdzv_conf is_host=$(({macros.replica_id} == 0))"
+    if backend == "static":
+        # this backend has no rendezvous of its own to hand out ranks
+        return f"{endpoint} --node_rank {macros.replica_id}"
+    return endpoint
 
 
 def _program(script: str | None, m: str | None, arguments: Sequence[str]) -> str:
@@ -163,13 +188,11 @@ def _program(script: str | None, m: str | None, arguments: Sequence[str]) -> str
     return shlex.join([*([script] if script is not None else ["-m", str(m)]), *arguments])
 
 
-def _torchrun(endpoint: str, backend: str, nnodes: str, processes: int, tee: int) -> str:
-    """Return the beginning of the shell command; only the endpoint is left to the shell."""
-    head = shlex.join(["torchrun", "--rdzv_backend", backend, "--rdzv_endpoint"])
-    # this backend has no rendezvous of its own to hand out ranks
-    rank = ["--node_rank", macros.replica_id] if backend == "static" else []
-    options = ["--rdzv_id", macros.app_id, "--nnodes", nnodes, "--nproc_per_node", str(processes)]
-    return f'{_RECORDED}{head} {endpoint} {shlex.join([*options, "--tee", str(tee), "--role", "", *rank])} "$@" '
+def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int) -> str:
+    """Return the part of the shell command that starts ``torchrun``; only where to meet is left to the shell."""
+    options = ["--rdzv_backend", backend, "--rdzv_id", macros.app_id, "--nnodes", nnodes]
+    options += ["--nproc_per_node", str(processes), "--tee", str(tee), "--role", ""]
+    return f'{RECORDED}{meeting} {shlex.join(options)} "$@" '
 
 
 def get_role_name(script: str | None, m: str | None) -> str:

@@ -37,7 +37,7 @@ class Capabilities(NamedTuple):
         roles: more than one role.
         retries: the retry policies that it honours.
         mounts: the kinds of mounts.
-        ports: ``Role.port_map``.
+        ports: replicas can be reached at the ports of ``Role.port_map``: mapped, or their host's own.
         gangs: all replicas start together, or none.
         since_until: logs by time: pages have stamps.
         streams: the outputs of a replica that it tells apart. COMBINED alone is legal; where it is not among them, it

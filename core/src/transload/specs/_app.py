@@ -116,7 +116,9 @@ class Role:
         max_retries: how often a failure is answered by starting again, 0 or more.
         retry_policy: what is started again.
         resource: what each replica needs.
-        port_map: name of a port → port number.
+        port_map: name of a port → number, of the ports that each replica listens on. Where replicas have a network of
+            their own (containers, pods) these are published or declared; where they use their host's (a process, a
+            task of Slurm) there is nothing to map.
         metadata: anything for one scheduler, by convention under ``scheduler.key``; may hold `macros`.
         mounts: what is mounted into each replica.
         workspace: local folders that travel with the role.

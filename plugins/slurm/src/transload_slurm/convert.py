@@ -29,7 +29,7 @@ from transload_slurm.options import PER_JOB, PER_ROLE, extra, flags, plain, prol
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
     mounts=frozenset(),
-    ports=False,
+    ports=True,
     since_until=True,
     streams=frozenset({Stream.STDOUT, Stream.STDERR}),
     delete=True,
