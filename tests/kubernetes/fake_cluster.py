@@ -60,6 +60,7 @@ class Cluster:
         self.ended: dict[str, dict[str, tuple[int, str, float]]] = {}  # uid of a Job → of a pod → index, how, when
         self.began: dict[str, float] = {}  # uid of a Job → when
         self.requests: list[str] = []
+        self.sent = 0  # bytes of logs
         self.calls: set[tuple[str, str, str]] = set()  # group, resource, verb
         self.fail: dict[tuple[str, str], ApiError] = {}
         self.rights: set[tuple[str, str, str]] | None = None  # group, resource, verb; None: everything

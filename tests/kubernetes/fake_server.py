@@ -6,6 +6,7 @@ import copy
 import json
 import threading
 import time
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,8 @@ class Handler(BaseHTTPRequestHandler):
         start = 0
         if query.get("sinceSeconds"):
             start = time.time_ns() - int(query["sinceSeconds"]) * 1_000_000_000
+        if query.get("sinceTime"):  # an API server hands on whole seconds
+            start = int(datetime.fromisoformat(query["sinceTime"]).timestamp()) * 1_000_000_000
         follow = query.get("follow", "").lower() in ("true", "1")
         self._start_stream("text/plain")
         at = 0
@@ -253,6 +256,7 @@ class Handler(BaseHTTPRequestHandler):
             told = _stamp if query.get("timestamps") else lambda moment: b""
             data = b"".join(told(moment) + line for moment, line in ready if moment >= start)
             if data:
+                cluster.sent += len(data)
                 self._chunk(data)
             if ended or not follow:
                 break

@@ -13,7 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
@@ -25,11 +26,11 @@ from transload_kubernetes.judge import judge, replica_pods
 from transload_kubernetes.plan import Facts
 
 _NS: Final = 1_000_000_000
-_SKEW_S: Final = 60
 MAX_STREAMS: Final = 64
 """How many pods' logs are followed at once."""
 _TURN_S: Final = 0.125  # between two requests for the logs of those that are not followed: these take turns
 _BUFFER: Final = 1 << 20
+_PIECE: Final = 1 << 16
 _IDLE_S: Final = 30.0
 _END_S: Final = 5.0
 
@@ -51,10 +52,15 @@ class Cursor:
         if self.pod != name:
             self.pod, self.time, self.count = name, 0, 0
 
-    def pass_over(self, moment: int) -> None:
-        """Move behind a line of that time."""
-        self.count = self.count + 1 if moment == self.time else 1
-        self.time = moment
+    def pass_over(self, lines: list[Line]) -> None:
+        """Move behind lines that follow."""
+        if not lines:
+            return
+        moment = lines[-1][1]
+        count = len(list(takewhile(lambda line: line[1] == moment, reversed(lines))))
+        if moment == self.time and count == len(lines):
+            count += self.count
+        self.time, self.count = moment, count
 
     def text(self) -> str:
         """Return the cursor as text."""
@@ -82,12 +88,17 @@ def nanoseconds(text: str) -> int:
 
 
 class Logs:
-    """The logs on a cluster. Of running pods that somebody follows each has an open request and a thread."""
+    """The logs on a cluster.
+
+    A page is a piece of what one request brings: as long as somebody reads on, the request stays open, so that a log is
+    sent once, however long it is. Of running pods that somebody follows each has an open request and a thread.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._tails: dict[tuple[str, str], _Tail] = {}
         self._rest: dict[tuple[str, str], tuple[float, str]] = {}  # what has no stream → when it was read, up to where
+        self._open: dict[tuple[str, str], Reading] = {}  # namespace and place → the request that goes on there
         self._lock = threading.Lock()
 
     def page(
@@ -99,31 +110,61 @@ class Logs:
         The cluster passes over what lies before ``since`` or the last lines.
         """
         namespace, place = names.parse_app_id(app_id)[0], Cursor.of(cursor)
-        if cursor is not None and (came := self._take(namespace, place, max_bytes)) is not None:
-            return _page(came, place, False)
+        if cursor is not None:
+            came = self._take(namespace, place, max_bytes)
+            if came is None:
+                came = self._resume(namespace, place, max_bytes)
+            if came is not None:
+                return _page(came, place, False)
         pods, final = _pods(look(), app_id, role, k)
         if last is not None and cursor is None:
             begun = [pod for pod in pods if states.has_begun(pod)]
             return _page(self._last(namespace, begun, place, last), place, False)
         taken: list[Line] = []
-        size = 0
         for pod in _from(pods, place):
             place.enter(pod)
-            reading = Reading(self._cluster, namespace, place, over=_over(pod), since=int((since or 0) * _NS))
-            for line in reading.lines() if states.has_begun(pod) else ():
-                taken.append(line)
-                size += len(line[0])
-                if size >= max_bytes:
-                    reading.cut()
+            over = _over(pod)
+            if states.has_begun(pod) and not (over and self._is_end(namespace, place)):
+                reading = Reading(self._cluster, namespace, place, over=over, since=int((since or 0) * _NS))
+                taken += self._read(reading, namespace, place, max_bytes - _size(taken))
+                if reading.broken or not reading.is_over:  # the next page goes on there
                     return _page(taken, place, False)
-            if reading.broken:  # the next page goes on there
-                return _page(taken, place, False)
-            if not _over(pod) and not final:
-                waits = cursor is not None and (not taken or len(self._tails) >= MAX_STREAMS)
-                if waits and states.program(pod, "running"):
+            if not over and not final:
+                if cursor is not None and states.program(pod, "running"):
                     self._follow(namespace, place)  # somebody waits for more
                 return _page(taken, place, False)
         return _page(taken, place, final)
+
+    def _read(self, reading: Reading, namespace: str, place: Cursor, max_bytes: int) -> list[Line]:
+        """Return what a request brings next, moving the place; it is kept open if that was not all of it."""
+        taken = reading.read(max_bytes)
+        place.pass_over(taken)
+        if not reading.is_over:
+            with self._lock:
+                self._open[namespace, place.text()] = reading
+                left = [self._open.pop(key) for key in list(self._open)[:-MAX_STREAMS]]
+            for each in left:
+                each.cut()
+        return taken
+
+    def _resume(self, namespace: str, place: Cursor, max_bytes: int) -> list[Line] | None:
+        """Return what an open request brings behind a place, moving it; None if there is none, or nothing more."""
+        now = time.monotonic()
+        with self._lock:
+            reading = self._open.pop((namespace, place.text()), None)
+            idle = [key for key, each in self._open.items() if now - each.used > _IDLE_S]
+            left = [self._open.pop(key) for key in idle]
+        for each in left:
+            each.cut()
+        return (self._read(reading, namespace, place, max_bytes) or None) if reading is not None else None
+
+    def _is_end(self, namespace: str, place: Cursor) -> bool:
+        """Tell whether nothing comes behind a place in the log of a pod that has ended; asks for a few lines."""
+        if not place.count:
+            return False
+        reading = Reading(self._cluster, namespace, Cursor(place.pod), over=True, tailLines=place.count + 1)
+        tail = [moment for _, moment in reading.read()]
+        return not reading.broken and tail[-1:] == [place.time] and tail.count(place.time) == place.count
 
     def _last(self, namespace: str, pods: list[dict[str, Any]], place: Cursor, count: int) -> list[Line]:
         """Return at least the last whole lines; the cursor is moved behind them."""
@@ -133,8 +174,9 @@ class Logs:
             at.enter(pod)
             wanted = count - len(taken) + 1
             while True:
-                tail = Cursor(at.pod)
-                found = list(Reading(self._cluster, namespace, tail, over=_over(pod), tailLines=wanted).lines())
+                reading = Reading(self._cluster, namespace, Cursor(at.pod), over=_over(pod), tailLines=wanted)
+                found, tail = reading.read(), Cursor(at.pod)
+                tail.pass_over(found)
                 # how many lines of one time came before the last can be told if its time began within the window
                 if len(found) < wanted - 1 or found[0][1] < tail.time:
                     break
@@ -171,7 +213,7 @@ class Logs:
                 return
             if len(self._tails) < MAX_STREAMS:
                 self._rest.pop(key, None)
-                self._tails[key] = _Tail(self._cluster, namespace, replace(place))
+                self._tails[key] = _Tail(self._cluster, namespace, place)
                 return
             left = now - _IDLE_S - 2 * _TURN_S * len(self._rest)  # whom nobody reads any more takes no turns
             self._rest = {each: seen for each, seen in self._rest.items() if seen[0] > left}
@@ -180,6 +222,10 @@ class Logs:
     def close(self) -> None:
         """End all of them."""
         self._drop(list(self._tails))
+        with self._lock:
+            left, self._open = self._open, {}
+        for reading in left.values():
+            reading.cut()
 
     def _drop(self, keys: list[tuple[str, str]]) -> None:
         with self._lock:
@@ -193,9 +239,9 @@ class _Tail:
 
     def __init__(self, cluster: Cluster, namespace: str, place: Cursor) -> None:
         self.used = time.monotonic()
-        self._read = Reading(cluster, namespace, replace(place), follow="true")
-        self._place = place
-        self._lines: deque[Line] = deque()
+        self._read = Reading(cluster, namespace, place, follow="true")
+        self._place = replace(place)
+        self._pieces: deque[list[Line]] = deque()
         self._size = 0
         self._ended = self._stopped = False
         self._condition = threading.Condition()
@@ -204,30 +250,33 @@ class _Tail:
 
     def _run(self) -> None:
         with contextlib.suppress(ClusterError, SchedulerUnavailable):
-            for line in self._read.lines():
+            for lines in self._read.pieces:
                 with self._condition:
                     self._condition.wait_for(lambda: self._size < _BUFFER or self._stopped)
                     if self._stopped:
                         break
-                    self._lines.append(line)
-                    self._size += len(line[0])
+                    self._pieces.append(lines)
+                    self._size += _size(lines)
         with self._condition:
             self._ended = True
 
     def take(self, place: Cursor, max_bytes: int) -> list[Line] | None:
         """Return what has come behind a place, moving it; None if there is no more, or it is another place."""
         with self._condition:
-            if place != self._place or (self._ended and not self._lines):
+            if place != self._place or (self._ended and not self._pieces):
                 return None
             self.used = time.monotonic()
             taken: list[Line] = []
             size = 0
-            while self._lines and size < max_bytes:
-                taken.append(self._lines.popleft())
-                size += len(taken[-1][0])
-                place.pass_over(taken[-1][1])
-            self._size -= size
+            while self._pieces and size < max_bytes:
+                lines, rest = _split(self._pieces.popleft(), max_bytes - size)
+                if rest:
+                    self._pieces.appendleft(rest)
+                taken += lines
+                size += _size(lines)
+            place.pass_over(taken)
             self._place = replace(place)
+            self._size -= size
             self._condition.notify_all()
             return taken
 
@@ -241,61 +290,126 @@ class _Tail:
 
 
 class Reading:
-    """A request for the log of a pod, from a place on, which moves and names the pod.
+    """A request for the log of a pod, from a place on.
 
     ``over``: its program has ended, so that a last line without a newline is whole; ``since``: nothing before is
     wanted (nanoseconds since the epoch); ``query``: more of the API's own parameters.
+
+    Attributes:
+        pieces: whole lines as they come; what breaks the connection ends them (``broken``).
+        used: when it was last read (`time.monotonic`).
     """
 
     def __init__(
         self, cluster: Cluster, namespace: str, place: Cursor, over: bool = False, since: int = 0, **query: Any
     ) -> None:
-        self._cluster, self._namespace, self._place, self._over = cluster, namespace, place, over
+        self._cluster, self._namespace, self._over = cluster, namespace, over
+        self._pod, self._time = place.pod, place.time
+        self._skip = place.count  # lines of that time that were read before
         self._options: dict[str, Any] = {"timestamps": "true", **query}
-        start = max(place.time, since)
-        if start:
-            # whole seconds, counted back from now by the node's clock: what comes too early is left out below
-            self._options["sinceSeconds"] = max(1, int(time.time() - start / _NS) + _SKEW_S)
+        start = max(place.time, since) // _NS
+        if start:  # by the clock that stamps the lines; what comes of that second too early is left out below
+            self._options["sinceTime"] = datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._response: Any = None
+        self.pieces = self._come()
         self._cut = False
-        self.broken = False
+        self._second: tuple[str, str, int] = ("", "", 0)  # date and time, zone, and the nanoseconds that they are
+        self._left: list[Line] = []  # came, and was not read yet
+        self._ended = self.broken = False
+        self.used = 0.0
 
-    def lines(self) -> Iterator[Line]:
-        """Yield whole lines, moving the place; what breaks the connection ends them (``broken``)."""
+    @property
+    def is_over(self) -> bool:
+        """Whether it brings no more."""
+        return self._ended and not self._left
+
+    def read(self, max_bytes: int | None = None) -> list[Line]:
+        """Return what comes next, about so much of it; None: all."""
+        taken: list[Line] = []
+        size = 0
+        while max_bytes is None or size < max_bytes:
+            lines = self._left or next(self.pieces, [])
+            if not lines:
+                break
+            lines, self._left = (lines, []) if max_bytes is None else _split(lines, max_bytes - size)
+            taken += lines
+            size += _size(lines)
+        self.used = time.monotonic()
+        return taken
+
+    def _come(self) -> Iterator[list[Line]]:
+        """Yield what `pieces` has."""
         from urllib3.exceptions import HTTPError
 
-        self._response = self._cluster.log(self._namespace, self._place.pod, names.MAIN, **self._options)
-        if self._response is None or self._cut:
-            return self.cut()
-        place, skip = self._place, self._place.count
+        begun: list[bytes] = []  # of a line whose end has not come yet
         try:
-            for raw in self._response:
-                stamp, _, text = raw.partition(b" ")
-                try:
-                    moment = nanoseconds(stamp.decode("ascii"))
-                except ValueError:
-                    continue  # not a line of the log: the server's own word on why there is none
-                if moment < place.time:
+            self._response = self._cluster.log(self._namespace, self._pod, names.MAIN, **self._options)
+            if self._response is None or self._cut:
+                return
+            for data in self._response.stream(_PIECE):
+                whole, newline, rest = data.rpartition(b"\n")
+                if not newline:
+                    begun.append(data)
                     continue
-                if moment == place.time and skip:
-                    skip -= 1
-                    continue
-                if not text.endswith(b"\n") and not self._over:
-                    return None
-                skip = 0
-                place.pass_over(moment)
-                yield text.decode("utf-8", "replace"), moment
+                lines = self._take(b"".join([*begun, whole]), "\n")
+                begun = [rest]
+                if lines:
+                    yield lines
+            if self._over and any(begun) and (lines := self._take(b"".join(begun), "")):
+                yield lines
         except (HTTPError, OSError, AttributeError):  # broken off, or cut
             self.broken = not self._cut
-            return None
         finally:
+            self._ended = True
             self.cut()
+
+    def _take(self, data: bytes, end: str) -> list[Line]:
+        """Return the lines behind the place where it began, each with this end."""
+        taken: list[Line] = []
+        for line in data.decode("utf-8", "replace").split("\n"):
+            stamp, _, text = line.partition(" ")
+            moment = self._moment(stamp)
+            if moment < self._time:
+                continue  # read before, or no line of the log: the server's own word on why there is none
+            if self._skip and moment == self._time:
+                self._skip -= 1
+                continue
+            self._skip = 0
+            taken.append((text + end, moment))
+        return taken
+
+    def _moment(self, stamp: str) -> int:
+        """Return `nanoseconds` of a stamp, -1 if it is none; most are of the same second as the one before."""
+        zone = "Z" if stamp.endswith("Z") else stamp[-6:]
+        fraction = stamp[19 : -len(zone)]
+        second, same, start = self._second
+        if stamp[:19] == second and zone == same and fraction[:1] == "." and fraction[1:].isdecimal():
+            return start + int(fraction[1:10].ljust(9, "0"))
+        try:
+            moment = nanoseconds(stamp)
+        except ValueError:
+            return -1
+        self._second = (stamp[:19], zone, moment // _NS * _NS)
+        return moment
 
     def cut(self) -> None:
         """End the request, also while another thread reads it."""
         self._cut = True
         if self._response is not None:
             cut(self._response)
+
+
+def _size(lines: list[Line]) -> int:
+    return sum(len(line) for line, _ in lines)
+
+
+def _split(lines: list[Line], size: int) -> tuple[list[Line], list[Line]]:
+    """Split lines where so many characters have come, behind one line at least."""
+    for index, (line, _) in enumerate(lines, 1):
+        size -= len(line)
+        if size <= 0:
+            return lines[:index], lines[index:]
+    return lines, []
 
 
 def _pods(facts: Facts, app_id: str, name: str, k: int) -> tuple[list[dict[str, Any]], bool]:
