@@ -152,6 +152,32 @@ def test_results_come_back(far: Runner, login: Any, shell_app: Callable[..., App
     }
 
 
+def test_hostile_files_on_the_cluster(
+    far: Runner, login: Any, shell_app: Callable[..., AppDef], tmp_path: Path
+) -> None:
+    """A FIFO, a device, a huge file and links that a job left on the cluster are named, and the rest comes."""
+    body = '{"schema": 1, "key": "good", "results": {"loss": 0.25}}'
+    script = (
+        f"cd \"$TRANSLOAD_TRACKER_BASE\" && printf '{body}' > good.json && mkfifo 0.json && ln -s /dev/zero 1.json && "
+        "truncate -s 6G 2.json && cd outputs && echo weights > model.pt && ln -s /etc/passwd p && ln -s . a && mkfifo f"
+    )
+    handle = far.run(shell_app(f'mkdir -p "$TRANSLOAD_TRACKER_BASE/outputs"; {script}'), "slurm")
+    status = far.wait(handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED, status
+    results = far.results(handle)
+    assert results.results == {"good": {"loss": 0.25}} and list(results.artifacts) == ["model.pt"]
+    assert {name: reason.partition(";")[0] for name, reason in results.refused.items()} == {
+        "0.json": "a FIFO",
+        "1.json": "a link that leads out of its folder",
+        "2.json": "more than 16,777,216 bytes, which is as much as is read",
+        "outputs/a": "a link to a folder, which is not followed",
+        "outputs/f": "a FIFO",
+        "outputs/p": "a link that leads out of its folder",
+    }
+    copied = far.fetch(handle, folder=str(tmp_path))
+    assert copied == [str(tmp_path / "model.pt")] and (tmp_path / "model.pt").read_text() == "weights\n"
+
+
 def test_unknown_host_key(login: Any) -> None:
     """The key of the login node is checked; the words say what to do, and a submit is not worth another try."""
     known = login.base / "known_hosts"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RESULT = "function.result"
+LARGEST_RESULT = 1 << 30
+"""Bytes of a function's result that are read at most."""
 _pickling = fork_lock()
 
 
@@ -59,7 +61,7 @@ class FunctionApp(App, Generic[T]):
 
         store = own_store(*self._runner._found(self.handle))
         with contextlib.suppress(FileNotFoundError, KeyError):
-            return store.read(RESULT) if store is not None else None
+            return store.read(RESULT, LARGEST_RESULT) if store is not None else None
         return None
 
 

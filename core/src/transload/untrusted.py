@@ -35,6 +35,7 @@ __all__ = [
     "read_end",
     "read_file",
     "read_start",
+    "reason_of",
     "walk",
 ]
 
@@ -205,7 +206,7 @@ def walk(folder: str, start: str = "", most: int = MOST_FILES) -> tuple[list[str
         except OSError as exc:
             if inner == start.strip("/"):
                 raise
-            refused[inner] = _reason(exc)
+            refused[inner] = reason_of(exc)
             continue
         for name, kind in entries[:left]:
             path = f"{inner}/{name}" if inner else name
@@ -416,9 +417,10 @@ def _reason_against(folder: str, path: str, kind: int) -> str:
     except IsADirectoryError:
         return "a link to a folder, which is not followed"
     except OSError as exc:
-        return _reason(exc)
+        return reason_of(exc)
     return ""
 
 
-def _reason(exc: OSError) -> str:
+def reason_of(exc: OSError) -> str:
+    """Return why a file was refused, or could not be read, without its path."""
     return exc.reason if isinstance(exc, RefusedFile) else exc.strerror or str(exc)

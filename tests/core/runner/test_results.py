@@ -80,7 +80,7 @@ def test_outputs_that_are_refused_cost_no_results() -> None:
                 raise TrackingError("too large: give tracker_base")
             return [("0.json", False, None), ("outputs", True, None)]
 
-        def read(self, path: str) -> bytes:
+        def read(self, path: str, limit: int = 0) -> bytes:
             return b'{"schema": 1, "results": {"x": 1}}'
 
     class Scheduler:

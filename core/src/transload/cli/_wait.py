@@ -338,6 +338,8 @@ def _report(runner: Runner, target: Target, outcome: Outcome, status: AppStatus)
         return None
     for line in _result_lines(results):
         note(line)
+    for line in results.refusals():
+        note(f"not read: {line}")
     return results
 
 

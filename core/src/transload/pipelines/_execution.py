@@ -363,9 +363,12 @@ class Execution:
                     self.log(f"warning: {line}")
         if status.state is AppState.SUCCEEDED:
             try:
-                return self.runner.results(handle)
+                results = self.runner.results(handle)
             except AppNotFound as exc:
                 raise AppLost(handle, "it was deleted before its results were read") from exc
+            for line in results.refusals():
+                self.log(f"warning: not read: {line}")
+            return results
         if status.state is AppState.CANCELLED and self._passed is not None:
             raise TransloadTimeout(f"{handle} was cancelled: {self._passed}")
         kept = self.options.tail_lines  # of all it wrote: this host may have handed on a part of it

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import logging
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
-from transload.specs import AppState, make_app_handle, parse_app_handle
+from transload.specs import AppState, SpecError, make_app_handle, parse_app_handle
 from transload.specs._json import SCHEMA, load, reading, to_value
 from transload.specs._record import record
+from transload.untrusted import RefusedFile
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_OUTPUTS: Final = 1000
 """So many of the files that an app makes are named among its artifacts."""
+
+_NAMED: Final = 10  # files that were not read, in messages
 
 ResultValue = int | float | str
 
@@ -41,6 +47,8 @@ class AppResults:
         first: the key that replica 0 of the first role reports under unless told otherwise.
         collisions: key → replicas (``role/number``) that wrote it, where there were several: the last one's results
             are there.
+        refused: files that were not read, by their names below the app's folder, each with the reason: a job may have
+            left anything there. What could be read is in the other fields.
     """
 
     handle: str
@@ -51,6 +59,7 @@ class AppResults:
     looked_in: list[str] = field(default_factory=list)
     first: str = "0"
     collisions: dict[str, list[str]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
 
     def value(self, name: str, key: str | int | None = None) -> ResultValue:
         """Return the result of that name.
@@ -82,14 +91,24 @@ class AppResults:
     def explain(self) -> str:
         """Return one line: what was reported, or where a report was looked for."""
         where = ", ".join(self.looked_in) or "nowhere: no tracker base is visible inside the job, give tracker_base"
+        left_out = "".join(f"; not read: {line}" for line in self.refusals())
         if not self.results:
-            return f"{self.handle} ({self.state}) reported nothing; looked in {where}"
+            return f"{self.handle} ({self.state}) reported nothing; looked in {where}{left_out}"
         shown = "; ".join(f"{key}: {', '.join(values) or 'nothing'}" for key, values in list(self.results.items())[:10])
-        return f"{self.handle} reported {shown} (in {where})"
+        return f"{self.handle} reported {shown} (in {where}){left_out}"
+
+    def refusals(self) -> list[str]:
+        """Return a line for each file that was not read, ``name: reason``; of many, the first ones and their number."""
+        lines = [f"{name}: {reason}" for name, reason in list(self.refused.items())[:_NAMED]]
+        more = len(self.refused) - len(lines)
+        return [*lines, f"and {more:,} more files"] if more else lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the results as JSON values, with a ``schema`` number."""
-        return {"schema": SCHEMA, **to_value(self)}
+        """Return the results as JSON values, with a ``schema`` number; ``refused`` only if there is something."""
+        values = {"schema": SCHEMA, **to_value(self)}
+        if not self.refused:
+            del values["refused"]
+        return values
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the results as JSON text (NaN and Infinity as Python's json writes them)."""
@@ -142,7 +161,7 @@ def collect_results(
     results.first = f"{roles[0].name}/0" if len(roles) > 1 else "0"
     own = backend.results_store(parsed.app_id)
     _read_base(results, own, description.tracker_base, run_id, shared=shared)
-    results.artifacts.update(_outputs(backend, description))
+    _add_outputs(results, backend, description)
     if not trackers:
         return results
     from transload.tracker import build_trackers
@@ -168,7 +187,7 @@ def _read_base(results: AppResults, own: Store | None, folder: str | None, run_i
     for place in filter(None, (given, folder if own is None else own.base)):  # what is in its own folder wins
         results.looked_in.insert(0, place)
         with told_as_tracking_error(f"tracker base {place}:"):
-            bodies = read_bodies(own or open_store(place))
+            bodies = read_bodies(own or open_store(place), results.refused)
         found.update({key: body for key, body in bodies.items() if place != given or body.run in wanted})
     for key in sorted(found, key=natural):
         body = found[key]
@@ -184,32 +203,88 @@ def collect_steps(backend: SchedulerBase, description: AppDescription) -> dict[s
     from transload.runtime.tracking._format import told_as_tracking_error
 
     store = own_store(backend, description)
+    refused: dict[str, str] = {}
     with told_as_tracking_error("steps"):
-        return {} if store is None else read_curves(store)
+        curves = {} if store is None else read_curves(store, refused=refused)
+    for name, reason in refused.items():
+        _warn(f"{store.where(name) if store else name}: {reason}")
+    return curves
 
 
-def fetch_outputs(backend: SchedulerBase, description: AppDescription, pattern: str, folder: str) -> list[str]:
-    """Copy files that an app has made; arguments and errors as in `Runner.fetch`."""
-    import os
+def fetch_outputs(
+    backend: SchedulerBase,
+    description: AppDescription,
+    pattern: str,
+    folder: str,
+    *,
+    replace: bool = True,
+    refuse: Callable[[str], object] | None = None,
+) -> list[str]:
+    """Copy files that an app has made; arguments and errors as in `Runner.fetch`.
+
+    ``refuse`` gets a line for each file that is left out; default: the log.
+    """
     from fnmatch import fnmatchcase
 
     from transload.progress import progress
     from transload.runtime.tracking._format import told_as_tracking_error
     from transload.runtime.tracking._names import OUTPUTS
-    from transload.runtime.tracking._stores import files_below
 
-    store, copied = own_store(backend, description), []
+    store = own_store(backend, description)
+    if store is None:
+        return []
+    refuse = refuse or _warn
+    copied = []
     with told_as_tracking_error("outputs"), progress(f"copying files of {description.app_id}") as step:
-        for path in [] if store is None else files_below(store, OUTPUTS):
+        paths, refused = store.walk(OUTPUTS)
+        targets = {}
+        for path in paths:
             name = path.partition("/")[2]
-            if fnmatchcase(name, pattern) and ".." not in name.split("/"):
-                target = os.path.join(folder, name)
-                os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
-                aside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}.tmp")
-                store.fetch(path, aside, step)  # type: ignore[union-attr]
-                os.replace(aside, target)
+            if not fnmatchcase(name, pattern):
+                continue
+            if stays_below(name):
+                targets[path] = os.path.join(folder, name)
+            else:
+                refused[path] = "a name that leads out of its folder"
+        there = [] if replace else [target for target in targets.values() if os.path.lexists(target)]
+        if there:
+            more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+            raise SpecError(f"{there[0]}{more}: there already; --force replaces files, -o FOLDER copies elsewhere")
+        for path, target in targets.items():
+            try:
+                _copy(store, path, target, step)
+            except RefusedFile as exc:
+                refused[path] = exc.reason
+            else:
                 copied.append(target)
+    for path, reason in refused.items():
+        refuse(f"{path}: {reason}")
     return copied
+
+
+def stays_below(name: str) -> bool:
+    """Tell whether a relative path stays below the folder that it is joined to."""
+    return not {"", ".", ".."} & set(name.split("/"))
+
+
+def _copy(store: Store, path: str, target: str, step: Callable[[int], object]) -> None:
+    """Copy a file; the target has its name once it is whole."""
+    from transload.runtime.tracking._stores import aside_name
+
+    parent = os.path.dirname(target) or "."
+    os.makedirs(parent, exist_ok=True)
+    aside = os.path.join(parent, aside_name())
+    try:
+        store.fetch(path, aside, step)
+        os.replace(aside, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise
+
+
+def _warn(line: str) -> None:
+    logging.getLogger("transload.runner").warning("not read: %s", line)
 
 
 def own_store(backend: SchedulerBase, description: AppDescription) -> Store | None:
@@ -220,21 +295,21 @@ def own_store(backend: SchedulerBase, description: AppDescription) -> Store | No
     return own or (open_store(description.tracker_base) if description.tracker_base else None)
 
 
-def _outputs(backend: SchedulerBase, description: AppDescription) -> dict[str, dict[str, Any]]:
-    """Return the files that an app has made as artifacts, by their names below its output folder."""
+def _add_outputs(results: AppResults, backend: SchedulerBase, description: AppDescription) -> None:
+    """Add the files that an app has made as artifacts, by their names below its output folder."""
     from transload.runtime.tracking import TrackingError
     from transload.runtime.tracking._format import told_as_tracking_error
     from transload.runtime.tracking._names import OUTPUTS
-    from transload.runtime.tracking._stores import files_below
 
     store = own_store(backend, description)
+    if store is None:
+        return
     try:
         with told_as_tracking_error("outputs"):
-            paths = [] if store is None else files_below(store, OUTPUTS)
+            paths, refused = store.walk(OUTPUTS)
     except TrackingError as exc:  # of results nothing is wrong
-        return {f"({OUTPUTS})": {"path": "", "metadata": {"problem": str(exc)}}}
-    else:
-        return {
-            path.partition("/")[2]: {"path": store.where(path), "metadata": {}}  # type: ignore[union-attr]
-            for path in paths[:MAX_OUTPUTS]
-        }
+        results.artifacts[f"({OUTPUTS})"] = {"path": "", "metadata": {"problem": str(exc)}}
+        return
+    for path in paths[:MAX_OUTPUTS]:
+        results.artifacts[path.partition("/")[2]] = {"path": store.where(path), "metadata": {}}
+    results.refused.update(refused)

@@ -471,21 +471,28 @@ class Runner:
 
         return collect_steps(*self._found(app_handle))
 
-    def fetch(self, app_handle: AppHandle, pattern: str = "*", folder: str = ".") -> Sequence[str]:
+    def fetch(
+        self, app_handle: AppHandle, pattern: str = "*", folder: str = ".", *, replace: bool = True
+    ) -> Sequence[str]:
         """Copy files that an app has made (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new paths.
+
+        Only regular files are copied, and no link is followed out of the app's folder: what is left out is logged as a
+        warning.
 
         Args:
             app_handle: the app.
             pattern: which of them, with ``*`` (which matches ``/``, too), ``?`` and ``[a-z]``.
-            folder: where to; made if it is not there. Files of the same names are replaced.
+            folder: where to; made if it is not there.
+            replace: whether files of the same names are replaced.
 
         Raises:
             AppNotFound: if there is no such app.
+            SpecError: if a file is there already that must not be replaced; nothing has been copied.
             TrackingError: if they cannot be read.
         """
         from transload.runner._results import fetch_outputs
 
-        return fetch_outputs(*self._found(app_handle), pattern, folder)
+        return fetch_outputs(*self._found(app_handle), pattern, folder, replace=replace)
 
     # -- inside
 

@@ -115,8 +115,8 @@ class PodStore(Store):
         self.refused: TrackingError | None = None  # why there are no outputs
         self.error = b""  # what was last taken in of a program's error
 
-    def read(self, path: str) -> bytes:
-        """Return a file's content."""
+    def read(self, path: str, limit: int = FILES_LIMIT) -> bytes:
+        """Return a file's content, which is never larger than what a pod may hand over."""
         if path not in self.files:
             raise FileNotFoundError(self.where(path))
         return self.files[path]

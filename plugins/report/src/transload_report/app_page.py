@@ -154,6 +154,8 @@ def _results(data: AppData) -> dict[str, Any]:
     series = series_of(results, data.steps) if results else []
     singles = single_results(results, series) if results else []
     note = data.results_problem or (results.explain() if results and not results.results else "")
+    if results and results.results and results.refused:
+        note = "; ".join(f"not read: {line}" for line in results.refusals())
     if len(series) > MAX_PLOTS:
         note = f"{len(series)} series were reported; the first {MAX_PLOTS} are drawn."
     plots = [(each, series_plot(each, f"series-{k}"), series_words(each)) for k, each in enumerate(series[:MAX_PLOTS])]

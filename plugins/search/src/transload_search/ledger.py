@@ -221,9 +221,10 @@ class SearchLedger:
             from transload.runtime.tracking import open_store, read_bodies
 
             # nobody else reports into a trial's base: what says of no run is the trial's, too
-            bodies = read_bodies(open_store(self.trial_base(index)))
+            refused = dict(results.refused)
+            bodies = read_bodies(open_store(self.trial_base(index)), refused)
             plain = {key: body.results for key, body in bodies.items() if body.run is None}
-            results = replace(results, results={**plain, **results.results})
+            results = replace(results, results={**plain, **results.results}, refused=refused)
             values, reason = trial_values(self.search, index, results)
             state, handle = results.state, results.handle
         name = (state or AppState.FAILED).name
@@ -280,7 +281,7 @@ class SearchLedger:
         from transload.runtime.tracking import read_steps
 
         goal = self.search.objectives[0]
-        return read_steps(self._store, f"trials/{index}", goal.name, goal.key)
+        return read_steps(self._store, f"trials/{index}", goal.name, goal.key, refused={})
 
     # -- the end
 

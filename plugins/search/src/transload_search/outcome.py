@@ -32,7 +32,19 @@ def trial_values(search: Search, index: int, results: AppResults) -> tuple[dict[
             value = results.value(name, key or next(usual, None))
         except NoSuchResult as exc:
             return None, str(exc)
-        if isinstance(value, str) or not math.isfinite(value):
-            return None, f"{results.handle} reported {name}={value!r}, which is no finite number"
-        found[name] = float(value)
+        number = _finite(value)
+        if number is None:
+            return None, f"{results.handle} reported {name}={value!r:.80}, which is no finite number"
+        found[name] = number
     return found, ""
+
+
+def _finite(value: object) -> float | None:
+    """Return a number as a float; None if it is none, or too large for one."""
+    if not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

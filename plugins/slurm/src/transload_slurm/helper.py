@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, Final
 
+from transload import untrusted
 from transload.errors import SchedulerUnavailable, TransloadError
 from transload.schedulers.api import Stream
 from transload_slurm import wire
@@ -137,18 +138,30 @@ class Helper:
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as listing:
             for entry in listing:
                 with contextlib.suppress(FileNotFoundError):
-                    stat = entry.stat()
-                    found.append([entry.name, entry.is_dir(), stat.st_size, f"{stat.st_ino}-{stat.st_mtime_ns}"])
+                    stat = entry.stat(follow_symlinks=False)
+                    stamp = f"{stat.st_ino}-{stat.st_mtime_ns}"
+                    found.append([entry.name, entry.is_dir(follow_symlinks=False), stat.st_size, stamp])
         return found
 
-    def do_read(self, path: str, offset: int = 0, size: int = -1) -> bytes | None:
-        """Return a piece of a file; None if there is no such file."""
+    def do_walk(self, folder: str, start: str) -> list[Any]:
+        """List the files below a folder, and what was refused."""
         try:
-            with open(path, "rb") as file:
+            return list(untrusted.walk(folder, start))
+        except OSError as exc:
+            return [[], {start: untrusted.reason_of(exc)}]
+
+    def do_read(self, folder: str, path: str, offset: int = 0, size: int = -1) -> bytes | dict[str, Any] | None:
+        """Return a piece of a file of a job; None if there is no such file, and why if it is not read."""
+        try:
+            with open(untrusted.open_file(folder, path), "rb") as file:
                 file.seek(offset)
                 return file.read(size) or b""
         except FileNotFoundError:
             return None
+        except IsADirectoryError:
+            return {"folder": True}
+        except untrusted.RefusedFile as exc:
+            return {"refused": exc.reason}
 
     def do_watch(self, listener: int, app_ids: list[str], logs: bool) -> None:
         """Tell of changes of these apps from now on; of none, no more."""

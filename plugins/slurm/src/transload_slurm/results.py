@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
-from transload.runtime.tracking._stores import Entry, Store
+from transload.runtime.tracking._stores import LARGEST, Entry, Store
+from transload.untrusted import RefusedFile
 from transload_slurm.connection import Connection
 
 _PIECE: Final = 4 << 20
+_TOGETHER: Final = 16  # so many files are asked for at once
+_MOST_BYTES: Final = 512 << 20  # of all files that are read at once
 _TIMEOUT_S: Final = 120.0
 
 
@@ -24,35 +27,76 @@ class RemoteStore(Store):
         self.base = base
         self._connection = connection
 
-    def read(self, path: str) -> bytes:
-        """Return a file's content.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-        """
-        return b"".join(self.pieces(path))
+    def read(self, path: str, limit: int = LARGEST) -> bytes:
+        """Return a file's content; errors as in `transload.runtime.tracking.Store.read`."""
+        parts = []
+        size = 0
+        for piece in self.pieces(path):
+            size += len(piece)
+            self._check(path, size, limit)
+            parts.append(piece)
+        return b"".join(parts)
 
     def pieces(self, path: str) -> Iterator[bytes]:
-        """Yield a file's content piece by piece; errors as in `read`."""
-        offset, piece = 0, bytes(_PIECE)
-        while len(piece) == _PIECE:
-            answer = self._connection.call("read", _TIMEOUT_S, path=self.where(path), offset=offset, size=_PIECE)
-            if answer is None:
-                raise FileNotFoundError(path)
-            piece = answer[1] if isinstance(answer, tuple) else b""  # of an empty file, a number
+        """Yield the content of a file of any size, piece by piece; errors as in `read`."""
+        offset = 0
+        while True:
+            asked: dict[str, Any] = {"folder": self.base, "path": path, "offset": offset, "size": _PIECE}
+            answer = self._connection.call("read", _TIMEOUT_S, **asked)
+            piece = self._content(path, *(answer if isinstance(answer, tuple) else (answer, b"")))
             offset += len(piece)
             yield piece
+            if len(piece) < _PIECE:
+                return
 
-    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """Return the content of those files that exist, asked for all at once."""
-        link = self._connection.link()
-        asked = {path: link.ask("read", path=self.where(path), offset=0, size=_PIECE) for path in paths}
+    def read_many(
+        self, paths: Iterable[str], limit: int = LARGEST, refused: dict[str, str] | None = None
+    ) -> dict[str, bytes]:
+        """Return the content of those files that exist, asked for several at once."""
         found = {}
-        for path, answer in asked.items():
-            there, data = link.answer(answer, _TIMEOUT_S)
-            if there is not None:
-                found[path] = data if len(data) < _PIECE else self.read(path)
+        left = _MOST_BYTES
+        waiting = list(paths)
+        link = self._connection.link()
+        while waiting:
+            now, waiting = waiting[:_TOGETHER], waiting[_TOGETHER:]
+            asked = {path: link.ask("read", folder=self.base, path=path, offset=0, size=_PIECE) for path in now}
+            for path, answer in asked.items():
+                try:
+                    data = self._content(path, *link.answer(answer, _TIMEOUT_S))
+                    if left <= 0:
+                        raise RefusedFile(self.where(path), f"the files before it have more than {_MOST_BYTES:,} bytes")
+                    if len(data) == _PIECE:
+                        data = self.read(path, limit)
+                    self._check(path, len(data), limit)
+                except (FileNotFoundError, IsADirectoryError):
+                    continue
+                except RefusedFile as exc:
+                    if refused is None:
+                        raise
+                    refused[path] = exc.reason
+                    continue
+                left -= len(data)
+                found[path] = data
         return found
+
+    def _content(self, path: str, found: object, data: bytes) -> bytes:
+        """Return the piece of a file that came as an answer; of an empty file, a number comes alone."""
+        if found is None:
+            raise FileNotFoundError(path)
+        if isinstance(found, dict) and found.get("folder"):
+            raise IsADirectoryError(path)
+        if isinstance(found, dict):
+            raise RefusedFile(self.where(path), str(found.get("refused")))
+        return data
+
+    def _check(self, path: str, size: int, limit: int) -> None:
+        if size > limit:
+            raise RefusedFile(self.where(path), f"more than {limit:,} bytes, which is as much as is read")
+
+    def walk(self, folder: str) -> tuple[list[str], dict[str, str]]:
+        """List the files below a folder."""
+        files, refused = self._connection.call("walk", folder=self.base, start=folder)
+        return files, refused
 
     def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
         """List a folder; a missing one is empty."""

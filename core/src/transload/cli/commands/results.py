@@ -44,26 +44,37 @@ def results(ctx: click.Context, handle: str, name: str | None, key: str | None, 
             emit_table(("KEY", "RESULT", "VALUE"), [(visible(k), visible(n), value) for k, n, value in rows])
         for collided, writers in found.collisions.items():
             note(f"key {collided}: written by {', '.join(writers)}; what the last one wrote is shown")
+        for line in found.refusals():
+            note(f"not read: {line}")
         if not found.results:
-            note(found.explain())
+            note(found.explain() if not found.refused else f"{target.handle} reported nothing that can be read")
 
 
 @click.command()
 @handle_argument(nargs=1, metavar="HANDLE")
 @click.argument("pattern", default="*")
 @click.option("-o", "--output", "folder", default=".", metavar="FOLDER", help="Where to; default: here.")
+@click.option("--force", is_flag=True, help="Replace files that are there already.")
 @json_option
-def get(handle: str, pattern: str, folder: str, as_json: bool) -> None:
-    """Copy files that an app has made in TRANSLOAD_OUTPUT_DIR; PATTERN says which, as in "*.pt"."""
+def get(handle: str, pattern: str, folder: str, force: bool, as_json: bool) -> None:
+    """Copy files that an app has made in TRANSLOAD_OUTPUT_DIR; PATTERN says which, as in "*.pt".
+
+    Only regular files are copied, and no link is followed out of the app's folder; what is left out is named.
+    """
     from transload.cli._screen import show_progress
     from transload.cli._session import description_of, find_target, open_runner
+    from transload.runner._results import fetch_outputs
 
     if not as_json:
         show_progress()
     with open_runner() as runner:
         target = find_target(runner, handle)
         description_of(runner, target.handle)
-        copied = runner.fetch(target.handle, pattern, folder)
+        refused: list[str] = []
+        found = runner._found(target.handle)
+        copied = fetch_outputs(*found, pattern, folder, replace=force, refuse=refused.append)
+    for line in refused:
+        note(f"not copied: {line}")
     if as_json:
         emit_json({"handle": target.handle, "files": copied})
     elif not copied:

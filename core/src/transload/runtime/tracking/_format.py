@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from transload.errors import TransloadError
+from transload.untrusted import RefusedFile
 
 SCHEMA = 1
 """The number that this version writes, and the newest that it reads."""
@@ -21,6 +22,7 @@ MAX_TEXT = 1024
 
 Results = dict[str, "int | float | str"]
 
+_MOST_NAMES = 100  # of replicas whose results were replaced
 _MAX_BITS = 3402  # 2**3402 is the first power of two with more than 1024 digits
 _HINTS = {"NoneType": "leave the name out", "bytes": "decode it to str"}
 
@@ -39,6 +41,8 @@ def told_as_tracking_error(what: str) -> Iterator[None]:
         yield
     except TransloadError:
         raise
+    except RefusedFile as error:
+        raise TrackingError(f"{what} {error}") from error
     except Exception as error:
         from transload.specs import masked_url
 
@@ -196,7 +200,7 @@ def load(data: bytes, where: str) -> Body | None:
         None if the file is not one of ours, or not whole.
 
     Raises:
-        TrackingError: it is of a newer schema, or a value in it is not an int, float or str.
+        TrackingError: it is of a newer schema, or a key, name or value in it is not allowed.
     """
     try:
         body = json.loads(data)
@@ -208,22 +212,38 @@ def load(data: bytes, where: str) -> Body | None:
     if type(schema) is not int or schema < 1:
         return None
     if schema > SCHEMA:
-        raise TrackingError(f"{where}: schema {schema}; this version reads up to {SCHEMA}: use a newer transload")
+        shown = _short(schema)
+        raise TrackingError(f"{where}: schema {shown}; this version reads up to {SCHEMA}: use a newer transload")
     key, results = body.get("key"), body.get("results")
     if type(key) is int:
         key = str(key)
     if type(results) is not dict or not (key is None or type(key) is str):
         return None
-    for name, value in results.items():
-        if type(value) is bool:
-            results[name] = int(value)
-        elif type(value) not in (float, int, str):
-            raise TrackingError(f"{where}: result {name!r}={_short(value)}: a value is an int, a float or a str")
-    run, writer, replaced = body.get("run"), body.get("writer"), body.get("replaced")
+    try:
+        if key:
+            _check_text("key", key)
+        results = check_results(results)
+    except TrackingError as exc:
+        raise TrackingError(f"{where}: {exc}") from exc
+    run, replaced = body.get("run"), body.get("replaced")
     return Body(
         key,
         results,
-        run if type(run) is str else None,
-        writer if type(writer) is dict else None,
-        tuple(map(str, replaced)) if type(replaced) is list else (),
+        run if type(run) is str and len(run) <= MAX_TEXT else None,
+        _writer(body.get("writer")),
+        tuple(map(_name, replaced[:_MOST_NAMES])) if type(replaced) is list else (),
     )
+
+
+def _writer(found: object) -> dict[str, Any] | None:
+    """Return what a file says of who wrote it, as far as it can be true."""
+    if type(found) is not dict:
+        return None
+    role, replica, attempt = (found.get(name) for name in ("role", "replica", "attempt"))
+    if type(role) is not str or type(replica) is not int or type(attempt) is not int:
+        return None
+    return {"role": _name(role), "replica": replica, "attempt": attempt}
+
+
+def _name(found: object) -> str:
+    return str(found)[:MAX_TEXT] if isinstance(found, str | int) else "?"

@@ -14,7 +14,8 @@ from fsspec.callbacks import Callback
 from fsspec.core import url_to_fs
 
 from transload.runtime.tracking._format import TrackingError
-from transload.runtime.tracking._stores import Entry, LocalStore, Store, aside_name
+from transload.runtime.tracking._stores import LARGEST, Entry, LocalStore, Store, aside_name
+from transload.untrusted import MOST_FILES, RefusedFile
 
 _OBJECT_STORES: Final = frozenset(
     {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "hf", "memory"}
@@ -23,6 +24,9 @@ _OBJECT_STORES: Final = frozenset(
 
 _RENAMES_OVER: Final = frozenset({"sftp", "ssh"})
 """A move replaces the target atomically (posix-rename): write aside, then move."""
+
+_AT_ONCE: Final = 256 << 20
+"""Bytes that are asked for together at most."""
 
 _ETAGS: Final = ("ETag", "etag", "md5Hash")
 
@@ -42,6 +46,7 @@ class FsspecStore(Store):
         self._objects = bool(protocols & _OBJECT_STORES)
         self._renames = bool(protocols & _RENAMES_OVER)
         self._root = path.rstrip("/") + "/"
+        self._listed: dict[str, tuple[str, int]] = {}  # kind and size, as the latest listing has them
         self.base = str(fs.unstrip_protocol(path))
 
     @classmethod
@@ -68,14 +73,39 @@ class FsspecStore(Store):
         fs: fsspec.AbstractFileSystem = mine.fs
         return fs
 
-    def read(self, path: str) -> bytes:
-        data = self.fs.cat_file(self._root + path)
+    def read(self, path: str, limit: int = LARGEST) -> bytes:
+        full = self._root + path
+        known = self._listed.get(full)
+        if known is None and self._renames:  # a server would wait for a FIFO's writer
+            known = _kind_and_size(self.fs.info(full))
+        if known is not None:
+            self._refuse(path, *known, limit)
+        try:
+            data = self.fs.cat_file(full, start=0, end=limit + 1)
+        except (FileNotFoundError, IsADirectoryError):
+            raise
+        except Exception:  # some storages refuse a range of what is empty
+            if self.fs.info(full).get("size") != 0:
+                raise
+            return b""
+        self._refuse(path, "file", len(data), limit)
         return data if isinstance(data, bytes) else bytes(data)
 
-    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+    def _refuse(self, path: str, kind: str, size: int, limit: int) -> None:
+        if kind not in ("file", "directory"):
+            raise RefusedFile(self.where(path), f"a {kind}; only regular files are used here")
+        if size > limit:
+            raise RefusedFile(self.where(path), f"{size:,} bytes; at most {limit:,} are read")
+
+    def read_many(
+        self, paths: Iterable[str], limit: int = LARGEST, refused: dict[str, str] | None = None
+    ) -> dict[str, bytes]:
         wanted = {self._root + path: path for path in paths}
-        if not self._fs.async_impl or len(wanted) < 2 or glob.has_magic(self._root):
-            return super().read_many(wanted.values())
+        sizes = [self._listed.get(full, ("file", limit + 1)) for full in wanted]
+        together = all(kind == "file" and size <= limit for kind, size in sizes)
+        together = together and sum(size for _, size in sizes) <= _AT_ONCE
+        if not together or not self._fs.async_impl or len(wanted) < 2 or glob.has_magic(self._root):
+            return super().read_many(wanted.values(), limit, refused)
         found = {}
         for full, data in self.fs.cat(list(wanted), on_error="return").items():
             if isinstance(data, Exception):
@@ -128,15 +158,22 @@ class FsspecStore(Store):
         except FileNotFoundError:
             return []
         found: list[Entry] = []
+        if len(self._listed) > MOST_FILES:
+            self._listed.clear()
         for entry in listing:
             full = str(entry["name"]).rstrip("/")
             name = full.rpartition("/")[2]
             if name and not name.startswith(".") and full.strip("/") != path.strip("/"):
+                self._listed[full] = _kind_and_size(entry)
                 # neither size nor a coarse modification time tells two writes apart: without an etag there is no stamp
                 tag = next((entry[each] for each in _ETAGS if entry.get(each)), None)
                 stamp = None if tag is None else (entry.get("size"), str(tag))
                 found.append((name, entry["type"] == "directory", stamp))
         return found
+
+
+def _kind_and_size(entry: Mapping[str, Any]) -> tuple[str, int]:
+    return str(entry.get("type") or "file"), int(entry.get("size") or 0)
 
 
 def _protocols(fs: fsspec.AbstractFileSystem) -> set[str]:

@@ -10,9 +10,10 @@ import json
 import math
 from collections.abc import Mapping
 
-from transload.runtime.tracking._format import SCHEMA
+from transload.runtime.tracking._format import MAX_TEXT, SCHEMA
 from transload.runtime.tracking._names import OWN, decode_name, encode_name, natural
-from transload.runtime.tracking._stores import LocalStore, Store
+from transload.runtime.tracking._stores import LARGEST_LOG, LocalStore, Store
+from transload.untrusted import MOST_FILES
 
 MAX_POINTS = 10_000
 """A file of so many lines loses every second one; of what comes then, half as much is kept."""
@@ -28,7 +29,7 @@ class StepLog:
     def __init__(self, store: Store, key: str) -> None:
         self._store, self._path, self._every, self._count = store, encode_name(key, _ENDING), 1, 0
         try:
-            text = store.read(self._path)
+            text = store.read(self._path, LARGEST_LOG)
         except FileNotFoundError:
             text = b""
         self._lines = [line for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
@@ -56,30 +57,40 @@ class StepLog:
         self._written = len(self._lines)
 
 
-def read_curves(store: Store, folder: str = "") -> dict[str, Curves]:
+def read_curves(store: Store, folder: str = "", *, refused: dict[str, str] | None = None) -> dict[str, Curves]:
     """Return key → name → step → value, as far as was reported; what is no finite number is left out.
 
     Args:
         store: of the tracker base; see `transload.runtime.tracking.open_store`.
         folder: below it.
+        refused: gets the reason for each file that is not read; None: the first such file raises `RefusedFile`.
     """
     names = [name for name, is_folder, _ in store.entries(folder) if name.endswith(_ENDING) and not is_folder]
+    paths = [_under(folder, name) for name in names[:MOST_FILES]]
     found = {}
-    for name, data in store.read_many(_under(folder, name) for name in names).items():
+    for name, data in store.read_many(paths, LARGEST_LOG, refused).items():
         key = decode_name(name.rpartition("/")[2], _ENDING)
         if key is not None:
             found[key] = _curves(data)
     return dict(sorted(found.items(), key=lambda item: natural(item[0])))
 
 
-def read_steps(store: Store, folder: str, name: str, key: str | int | None = None) -> dict[float, float]:
+def read_steps(
+    store: Store,
+    folder: str,
+    name: str,
+    key: str | int | None = None,
+    *,
+    refused: dict[str, str] | None = None,
+) -> dict[float, float]:
     """Return step → value of one result, from a folder of a store or from the folders of apps below it.
 
-    ``key`` says under which key it is reported; None: the first one, in their order, that has it.
+    ``key`` says under which key it is reported; None: the first one, in their order, that has it. ``refused`` is as for
+    `read_curves`.
     """
     own = [_under(folder, f"{OWN}/{app}") for app in store.folders(_under(folder, OWN))]
     for place in [folder, *sorted(own)]:
-        for each, curves in read_curves(store, place).items():
+        for each, curves in read_curves(store, place, refused=refused).items():
             if (key is None or str(key) == each) and curves.get(name):
                 return curves[name]
     return {}
@@ -91,15 +102,27 @@ def _under(folder: str, name: str) -> str:
 
 def _curves(data: bytes) -> Curves:
     found: Curves = {}
-    for line in data.decode("utf-8", "replace").splitlines(keepends=True):
-        if not line.endswith("\n"):
-            break
+    for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
         try:
             record = json.loads(line)
             step, results = float(record["step"]), dict(record["results"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # of somebody else's, or of a newer form
+        if not math.isfinite(step):
+            continue
         for name, value in results.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-                found.setdefault(name, {})[step] = float(value)
+            number = _finite(value)
+            if number is not None and len(name) <= MAX_TEXT:
+                found.setdefault(name, {})[step] = number
     return found
+
+
+def _finite(value: object) -> float | None:
+    """Return a number as a float; None if it is none, or too large for one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

@@ -10,8 +10,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from transload import untrusted
 from transload.runtime.tracking._format import TrackingError
 from transload.runtime.tracking._names import encode_name
+from transload.untrusted import RefusedFile
 
 Entry = tuple[str, bool, object]
 """Name, whether it is a folder, and a stamp that changes with the content (None: cannot be told)."""
@@ -22,6 +24,13 @@ NOWHERE = "nowhere:"
 ONE_FILE = "onefile:"
 """Before the path of a file that holds all results of a replica, a line for each key."""
 
+LARGEST = 16 << 20
+"""Bytes of a file of results that are read at most."""
+
+LARGEST_LOG = 64 << 20
+"""Bytes of a file of lines (steps, records of a run) that are read at most."""
+
+_MOST_BYTES = 512 << 20  # of all files that are read at once
 _ONE_FILE_LIMIT = 4095  # bytes that come back at most
 _LOCAL_PREFIXES = ("file://", "local://")
 _AT_REST = 2.5
@@ -33,16 +42,25 @@ def aside_name() -> str:
 
 
 class Store:
-    """Files below one base, by relative paths of safe names joined by ``/``. This one holds none and keeps none."""
+    """Files below one base, by relative paths of safe names joined by ``/``. This one holds none and keeps none.
+
+    What lies there may be a job's work, so nothing is read that is no regular file, or larger than expected: that
+    raises `transload.untrusted.RefusedFile`.
+    """
 
     base = NOWHERE
     """The base as messages show it."""
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int = LARGEST) -> bytes:
         """Return a file's content.
+
+        Args:
+            path: its path.
+            limit: bytes that it may have at most.
 
         Raises:
             FileNotFoundError: there is no such file.
+            RefusedFile: it is larger, or no regular file.
         """
         raise FileNotFoundError(self.where(path))
 
@@ -54,22 +72,40 @@ class Store:
         """
         return self.read(path)
 
-    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """Return the content of those files that exist."""
+    def read_many(
+        self, paths: Iterable[str], limit: int = LARGEST, refused: dict[str, str] | None = None
+    ) -> dict[str, bytes]:
+        """Return the content of those files that exist.
+
+        Args:
+            paths: their paths.
+            limit: bytes that each may have at most.
+            refused: gets the reason for each file that is not read; None: the first such file raises `RefusedFile`.
+        """
         found = {}
+        left = _MOST_BYTES
         for path in paths:
             try:
-                found[path] = self.read(path)
-            except FileNotFoundError:
+                if left <= 0:
+                    raise RefusedFile(self.where(path), f"the files before it have more than {_MOST_BYTES:,} bytes")
+                data = self.read(path, limit)
+            except (FileNotFoundError, IsADirectoryError):
                 continue
+            except RefusedFile as exc:
+                if refused is None:
+                    raise
+                refused[path] = exc.reason
+                continue
+            left -= len(data)
+            found[path] = data
         return found
 
     def pieces(self, path: str) -> Iterator[bytes]:
-        """Yield a file's content piece by piece; errors as in `read`."""
+        """Yield the content of a file of any size, piece by piece; errors as in `read`."""
         yield self.read(path)
 
     def fetch(self, path: str, target: str, step: Callable[[int], object]) -> None:
-        """Copy a file to a path of this machine; ``step`` is told of each piece, in bytes. Errors as in `read`."""
+        """Copy a file, of any size, to a path of this machine; ``step`` gets the bytes of each piece."""
         with open(target, "wb") as file:
             for piece in self.pieces(path):
                 file.write(piece)
@@ -85,6 +121,35 @@ class Store:
     def folders(self, folder: str) -> list[str]:
         """List the names of the folders in a folder, in no order."""
         return [name for name, is_dir, _ in self.entries(folder) if is_dir]
+
+    def walk(self, folder: str) -> tuple[list[str], dict[str, str]]:
+        """List the files below a folder; those whose names begin with a dot are left out.
+
+        Returns:
+            Their paths, sorted; and what was refused, path → reason.
+        """
+        files: list[str] = []
+        refused: dict[str, str] = {}
+        waiting = [(folder, 0)]
+        left = untrusted.MOST_FILES
+        while waiting:
+            inner, depth = waiting.pop()
+            if depth > untrusted.MOST_FOLDERS:
+                refused[inner] = f"more than {untrusted.MOST_FOLDERS} folders deep"
+                continue
+            for name, is_folder, _ in self.entries(inner):
+                left -= 1
+                if left < 0:
+                    refused[inner] = f"more than {untrusted.MOST_FILES:,} files; the rest is not looked at"
+                    return sorted(files), refused
+                path = f"{inner}/{name}"
+                if name in ("", ".."):
+                    refused[path] = "a name that no file can have"
+                elif is_folder:
+                    waiting.append((path, depth + 1))
+                elif not name.startswith("."):
+                    files.append(path)
+        return sorted(files), refused
 
     def listing_stamp(self, folder: str) -> object:
         """Return what changes when a name in a folder is added or removed, or None if that cannot be told."""
@@ -104,21 +169,20 @@ class LocalStore(Store):
         self.base = os.path.abspath(os.path.expanduser(base))
         self._root = self.base.rstrip("/") + "/"
 
-    def read(self, path: str) -> bytes:
-        with open(self._root + path, "rb", buffering=0) as file:
-            return file.read()
+    def read(self, path: str, limit: int = LARGEST) -> bytes:
+        return untrusted.read_file(self._root, path, limit)
 
     def read_tail(self, path: str, size: int) -> bytes:
-        fd = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.pread(fd, size * 2, max(0, os.fstat(fd).st_size - size))
-        finally:
-            os.close(fd)
+        return untrusted.read_end(self._root, path, size)
 
     def pieces(self, path: str) -> Iterator[bytes]:
-        with open(self._root + path, "rb", buffering=0) as file:
-            while piece := file.read(1 << 20):
-                yield piece
+        return untrusted.pieces(self._root, path)
+
+    def walk(self, folder: str) -> tuple[list[str], dict[str, str]]:
+        try:
+            return untrusted.walk(self._root, folder)
+        except OSError as exc:
+            return [], {folder: untrusted.reason_of(exc)}
 
     def write(self, path: str, data: bytes) -> None:
         target = self._root + path
@@ -136,7 +200,7 @@ class LocalStore(Store):
         Raises:
             OSError: the file is gone, or the data could not be written whole (its part must be expected).
         """
-        fd = os.open(self._root + path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        fd = untrusted.open_file(self._root, path, os.O_WRONLY | os.O_APPEND)
         try:
             _write_all(fd, data)
         finally:
@@ -160,7 +224,7 @@ class LocalStore(Store):
         try:
             with os.scandir(self._root + folder) as listing:
                 return [
-                    (entry.name, entry.is_dir(), _stamp(entry) if stamps else None)
+                    (entry.name, entry.is_dir(follow_symlinks=False), _stamp(entry) if stamps else None)
                     for entry in listing
                     if entry.name[0] != "."
                 ]
@@ -199,7 +263,7 @@ class OneFileStore(Store):
     def __init__(self, base: str) -> None:
         self.base, self._path = base, base.removeprefix(ONE_FILE)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int = LARGEST) -> bytes:
         for name, line in reversed(list(self._lines(self._text()))):
             if name == path:
                 return line
@@ -251,15 +315,6 @@ class OneFileStore(Store):
             yield (encode_name(str(key), ".json") if key else ""), line
 
 
-def files_below(store: Store, folder: str) -> list[str]:
-    """Return the paths of all files below a folder, sorted; those whose names begin with a dot are left out."""
-    found = []
-    for name, is_folder, _ in store.entries(folder):
-        path = f"{folder}/{name}"
-        found += files_below(store, path) if is_folder else [path]
-    return sorted(found)
-
-
 def _remove(path: str) -> None:
     try:
         os.unlink(path)
@@ -269,7 +324,7 @@ def _remove(path: str) -> None:
 
 def _stamp(entry: os.DirEntry[str]) -> object:
     try:
-        stat = entry.stat()
+        stat = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None
     return stat.st_ino, stat.st_size, stat.st_mtime_ns

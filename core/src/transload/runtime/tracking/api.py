@@ -13,6 +13,7 @@ from transload.runtime.tracking import _format
 from transload.runtime.tracking._format import TrackingError, Writer
 from transload.runtime.tracking._names import decode_name, encode_name, is_digest_name, natural
 from transload.runtime.tracking._stores import NOWHERE, ONE_FILE, LocalStore, OneFileStore, Store, local_path
+from transload.untrusted import MOST_FILES, RefusedFile
 
 __all__ = [
     "ENV_TRANSLOAD_TRACKER_BASE",
@@ -173,7 +174,8 @@ class FsspecResultTracker(ResultTracker):
         """Return the results of ``key``, or ``{}`` if there are none yet.
 
         Raises:
-            TrackingError: the file is of a newer schema, or another program wrote a value that is not allowed.
+            TrackingError: the file is of a newer schema, another program wrote a value that is not allowed, or it is
+                no regular file, or too large.
         """
         body = self._load(_format.check_key(key))
         return {} if body is None else body.results
@@ -190,7 +192,7 @@ class FsspecResultTracker(ResultTracker):
         names = [name for name, is_dir, _ in self._store.entries() if not is_dir and name.endswith(_SUFFIX)]
         keys = [decode_name(name, _SUFFIX) or "" for name in names if name in self._known and not is_digest_name(name)]
         fresh = [name for name in names if name not in self._known or is_digest_name(name)]
-        for name, data in self._store.read_many(fresh).items():
+        for name, data in self._store.read_many(fresh, refused={}).items():
             loaded = _of_file(self._store, name, data)
             if loaded is not None:
                 self._known.add(name)
@@ -211,6 +213,8 @@ class FsspecResultTracker(ResultTracker):
             data = self._store.read(name)
         except (FileNotFoundError, IsADirectoryError):  # a folder of that name is somebody else's
             return None
+        except RefusedFile as exc:
+            raise TrackingError(str(exc)) from exc
         loaded = _of_file(self._store, name, data)
         return None if loaded is None else loaded[1]
 
@@ -242,16 +246,40 @@ def open_store(base: str | os.PathLike[str], storage_options: Mapping[str, objec
     return FsspecStore.from_url(text, storage_options)
 
 
-def read_bodies(store: Store) -> dict[str, _format.Body]:
+def read_bodies(store: Store, refused: dict[str, str] | None = None) -> dict[str, _format.Body]:
     """Return key → what its file holds, sorted by key: one listing, and one read for each.
 
+    Args:
+        store: where the files lie.
+        refused: gets the reason for each file that is not read; None: the first such file raises.
+
     Raises:
-        TrackingError: a file is of a newer schema, or holds a value that is not allowed.
+        TrackingError: a file is of a newer schema, holds a value that is not allowed, is no regular file or too large.
     """
-    names = [name for name, is_dir, _ in store.entries() if not is_dir and name.endswith(_SUFFIX)]
-    # nothing is asked of a storage for nothing
-    loaded = (_of_file(store, name, data) for name, data in (store.read_many(names) if names else {}).items())
-    return dict(sorted((item for item in loaded if item is not None), key=lambda item: natural(item[0])))
+    names = sorted(name for name, is_dir, _ in store.entries() if not is_dir and name.endswith(_SUFFIX))
+    if not names:  # nothing is asked of a storage for nothing
+        return {}
+    if len(names) > MOST_FILES:
+        too_many = f"{len(names):,} files of results; at most {MOST_FILES:,} are read"
+        if refused is None:
+            raise TrackingError(f"{store.base}: {too_many}")
+        refused["."] = too_many
+    try:
+        files = store.read_many(names[:MOST_FILES], refused=refused)
+    except RefusedFile as exc:
+        raise TrackingError(str(exc)) from exc
+    bodies = {}
+    for name, data in files.items():
+        try:
+            loaded = _of_file(store, name, data)
+        except TrackingError as exc:
+            if refused is None:
+                raise
+            refused[name] = str(exc).removeprefix(f"{store.where(name)}: ")
+            continue
+        if loaded is not None:
+            bodies[loaded[0]] = loaded[1]
+    return dict(sorted(bodies.items(), key=lambda item: natural(item[0])))
 
 
 def _of_file(store: Store, name: str, data: bytes) -> tuple[str, _format.Body] | None:

@@ -15,7 +15,8 @@ from typing import Any
 
 from transload.runtime.tracking import Store, TrackingError
 from transload.runtime.tracking._names import encode_name
-from transload.runtime.tracking._stores import LocalStore
+from transload.runtime.tracking._stores import LARGEST_LOG, LocalStore
+from transload.untrusted import RefusedFile
 
 Record = dict[str, Any]
 
@@ -162,8 +163,8 @@ class Writer:
     def _time_of(self, path: str) -> int:
         try:
             found = latest_time(self._store.read_tail(path, _TAIL))
-            return found if found is not None else latest_time(self._store.read(path)) or 0
-        except FileNotFoundError:
+            return found if found is not None else latest_time(self._store.read(path, LARGEST_LOG)) or 0
+        except (FileNotFoundError, RefusedFile):
             return 0
 
     def write(self, line: bytes) -> None:
@@ -190,7 +191,7 @@ class Writer:
     def _compact(self) -> None:
         """Rewrite the own file without what was replaced, if that makes it less than half as long."""
         with contextlib.suppress(OSError):  # what was written is written, be the disk full or not
-            data, lines = compact(self._data or self._store.read(self._path))
+            data, lines = compact(self._data or self._store.read(self._path, LARGEST_LOG))
             if lines * 2 <= self._lines:
                 if self._data:
                     self._data = data  # stored with the next write

@@ -6,6 +6,7 @@ How the files are laid out is told in ``docs/tracking.md``.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from transload.errors import ConfigError
 from transload.runtime.tracking import Store, TrackingError, open_store
 from transload.runtime.tracking._names import decode_name, decode_names, encode_name, is_digest_name
-from transload.runtime.tracking._stores import local_path
+from transload.runtime.tracking._stores import LARGEST_LOG, local_path
 from transload.tracker._checks import check_run_id, check_text, check_values
 from transload.tracker._lineage import Lineage, TrackerArtifact, TrackerSource, trace_lineage
 from transload.tracker.api import TrackerBase
@@ -87,7 +88,10 @@ class FsspecTracker(TrackerBase):
         folder = run_folder(check_run_id(run_id))
         entries = self._store.entries(folder)
         paths = [f"{folder}/{name}" for name, is_dir, _ in entries if not is_dir and name.endswith(SUFFIX)]
-        files = self._store.read_many(paths)
+        refused: dict[str, str] = {}
+        files = self._store.read_many(paths, LARGEST_LOG, refused)
+        for path, reason in refused.items():
+            logging.getLogger("transload.tracker").warning("not read: %s: %s", self._store.where(path), reason)
         return merge(run_id, ((self._store.where(path), data) for path, data in files.items()))
 
     def add_artifact(self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
@@ -182,7 +186,7 @@ class FsspecTracker(TrackerBase):
         names = [name for name, is_dir, _ in self._store.entries(folder) if not is_dir and name.endswith(_LINK_SUFFIX)]
         children = {decode_name(name, _LINK_SUFFIX) for name in names if not is_digest_name(name)}
         long_names = [f"{folder}/{name}" for name in names if is_digest_name(name)]
-        children |= {_linked_run(data) for data in self._store.read_many(long_names).values()}
+        children |= {_linked_run(data) for data in self._store.read_many(long_names, refused={}).values()}
         return [child for child in children if child and any(s.source_run_id == parent for s in self.sources(child))]
 
     def _run_id_of_folder(self, name: str) -> str | None:
@@ -190,7 +194,9 @@ class FsspecTracker(TrackerBase):
         if name not in self._known_ids:
             for file, _, _ in self._store.entries(f"{RUNS}/{name}"):
                 path = f"{RUNS}/{name}/{file}"
-                found = run_id_of(self._store.read_many([path]).get(path, b""), self._store.where(path))
+                found = run_id_of(
+                    self._store.read_many([path], LARGEST_LOG, {}).get(path, b""), self._store.where(path)
+                )
                 if found is not None and encode_name(found) == name:
                     self._known_ids[name] = found
                     break
