@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from transload.errors import SchedulerUnavailable
 from transload.runner import get_runner
 from transload.specs import AppDef, Role
 
@@ -186,3 +193,93 @@ def test_folder_that_is_not_gone_ends_no_job(transload_home: Path, eventually: A
     transload("cancel", "job")
     eventually(lambda: not alive(pid), timeout=_SOON_S)
     assert status_of("job")["state"] == "CANCELLED"
+
+
+@pytest.fixture
+def stopped(transload_home: Path, eventually: Any) -> Iterator[Callable[[], int]]:
+    """``stopped()``: stop what starts local jobs; goes on at the end, and may be woken before (SIGCONT)."""
+    pids: list[int] = []
+
+    def stop() -> int:
+        """Have one started, then stop it."""
+        transload("run", "-d", "--app-id", "holds", "--", "sleep", "300")
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                named = entry.name.isdigit() and (entry / "comm").read_text().strip() == "tl-spawner"
+                if named and str(transload_home) in (entry / "cmdline").read_text():
+                    pids.append(int(entry.name))
+        os.kill(pids[0], signal.SIGSTOP)
+        return pids[0]
+
+    yield stop
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    transload("cancel", "holds")
+    transload("wait", "holds", "--timeout", "15", code=4)
+
+
+def waits_for_an_answer(pid: int) -> bool:
+    """Tell whether a process has a socket open and does nothing for a while."""
+    files = f"/proc/{pid}/fd"
+    links = []
+    for fd in os.listdir(files):
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(f"{files}/{fd}"))
+    before = Path(f"/proc/{pid}/stat").read_text().split()[13:15]
+    time.sleep(0.3)
+    after = Path(f"/proc/{pid}/stat").read_text().split()[13:15]
+    return before == after and any(link.startswith("socket:") for link in links)
+
+
+def never_ran(mark: Path, app_id: str) -> None:
+    """Check that a job did not run, after another one that was submitted behind it has."""
+    transload("run", "--app-id", "next", "--", "true")
+    assert not mark.exists()
+    assert app_id not in [app["app_id"] for app in json.loads(transload("list", "--json"))["apps"]]
+    transload("run", "--app-id", app_id, "--", "touch", str(mark))  # the id is free, too
+    assert mark.exists()
+
+
+def test_interrupted_submit_is_withdrawn(stopped: Any, spawn: Any, tmp_path: Path, eventually: Any) -> None:
+    """Ctrl-C while a submit waits for an answer: the job does not run when the answer could come at last."""
+    pid = stopped()
+    mark = tmp_path / "ran"
+    process = spawn("run", "-d", "--app-id", "late", "--", "touch", str(mark))
+    eventually(lambda: waits_for_an_answer(process.pid), timeout=_SOON_S)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(_SOON_S) != 0
+    os.kill(pid, signal.SIGCONT)
+    never_ran(mark, "late")
+
+
+def test_submit_that_gave_up_is_withdrawn(stopped: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submit that was refused for want of an answer does not run later, when whoever did not answer goes on."""
+    monkeypatch.setattr("transload.schedulers.local.connection._ANSWER_S", 1.0)
+    pid = stopped()
+    mark = tmp_path / "ran"
+    with get_runner("transload") as runner, pytest.raises(SchedulerUnavailable, match="does not answer"):
+        runner.run(AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])]), app_id="late")
+    os.kill(pid, signal.SIGCONT)
+    never_ran(mark, "late")
+
+
+def test_submit_where_too_many_wait_already(
+    stopped: Any, transload_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue of connections that is full is given up like an answer that does not come."""
+    monkeypatch.setattr("transload.schedulers.local.connection._ANSWER_S", 1.0)
+    pid = stopped()
+    mark = tmp_path / "ran"
+    address = str(next((transload_home / "local").glob("*.sock")))
+    waiting = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            waiting.append(socket.socket(socket.AF_UNIX))
+            waiting[-1].setblocking(False)
+            waiting[-1].connect(address)
+    with get_runner("transload") as runner, pytest.raises(SchedulerUnavailable, match="does not answer"):
+        runner.run(AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])]), app_id="late")
+    os.kill(pid, signal.SIGCONT)
+    for each in waiting:
+        each.close()
+    never_ran(mark, "late")

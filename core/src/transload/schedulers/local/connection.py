@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import math
 import os
 import select
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +41,8 @@ class Connection:
 
     def submit(self, app_id: str, body: bytes) -> dict[str, Any]:
         """Send an app; return the keeper's answer. Sent again if the connection breaks: the app's id makes that safe.
+
+        Whatever is raised, the app may still be started by what was sent: `layout.withdraw` sees to that.
 
         Raises:
             SubmitError: if there is no spawner and none can be started.
@@ -96,7 +101,7 @@ class Connection:
         sock = self._try()
         if sock is not None:
             return sock
-        with layout.locked(f"{self._local}/start.lock"):
+        with layout.locked(f"{self._local}/start.lock", _ANSWER_S):
             for attempt in range(_ATTEMPTS + 1):
                 sock = self._try()  # at first: somebody else may have started one
                 if sock is not None:
@@ -108,9 +113,15 @@ class Connection:
         raise SubmitError(f"cannot start the spawner: see {self._local}/spawner.log", transient=True)
 
     def _try(self) -> socket.socket | None:
-        """Return a connection to a spawner of this user, None if none listens."""
+        """Return a connection to a spawner of this user, None if none listens.
+
+        Raises:
+            TimeoutError: if so many wait to be heard already that there is no room for one more.
+        """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            # not `settimeout`, with which a full queue is an error at once
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", math.ceil(_ANSWER_S), 0))
             protocol.with_address(self._local, self._name, sock.connect)
             if protocol.peer_uid(sock) != os.geteuid():
                 raise SchedulerUnavailable(f"the socket {self._local}/{self._name} is another user's")
@@ -118,6 +129,9 @@ class Connection:
         except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError):
             sock.close()
             return None
+        except BlockingIOError as exc:
+            sock.close()
+            raise TimeoutError(errno.ETIMEDOUT, "it takes no connection") from exc
         except BaseException:
             sock.close()
             raise
@@ -154,7 +168,7 @@ class Connection:
                 f"cannot start the spawner ({program!r}, log {log}): {exc.strerror}", transient=True
             ) from exc
         with _process(pid) as ends:
-            if scoped and not ends(_SCOPE_S):
+            if not ends(_SCOPE_S if scoped else _ANSWER_S):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):  # a host that ignores SIGCHLD reaps for us
             os.waitpid(pid, 0)

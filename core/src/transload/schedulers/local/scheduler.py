@@ -181,16 +181,41 @@ class LocalScheduler(SchedulerBase):
                 raise AppExists(app_id)
             return False
         body = submission_body(request, app_id, submission, layout.app_folder(self._local, app_id))
+        token = body["record"]["token"]
         try:
             answer = self._connection.submit(app_id, json.dumps(body).encode())
         except (SubmitError, SchedulerUnavailable):
-            there = store.read_record(self._local, app_id)
-            if there is None or there.get("token") != body["record"]["token"]:
+            if self._withdraw(app_id, token):
                 raise
             return True  # it was started all the same: only the answer did not come through
+        except BaseException:  # a Ctrl-C: nobody would know of the app
+            if not self._withdraw(app_id, token):
+                self.cancel(app_id)
+            raise
         if "started" in answer:
             return bool(answer["started"])
+        if answer.get("error") == "submit" and not self._withdraw(app_id, token):  # it may have been sent twice
+            return True
         raise self._refusal(app_id, answer)
+
+    def _withdraw(self, app_id: str, token: str) -> bool:
+        """Take a submit back, so that the app is not started by whoever still has it; False if it is there already.
+
+        Raises:
+            SubmitError: if that cannot be written down.
+        """
+        try:
+            layout.withdraw(self._local, token)
+        except OSError as exc:
+            if self._has_token(app_id, token):
+                return False
+            message = f"app {app_id!r}: whether it will be started is not known: it cannot be withdrawn"
+            raise SubmitError(f"{message}: {exc.strerror}: {exc.filename2 or exc.filename}", transient=True) from exc
+        return not (self._has_token(app_id, token) and layout.insist(self._local, token))
+
+    def _has_token(self, app_id: str, token: str) -> bool:
+        there = store.read_record(self._local, app_id)
+        return there is not None and there.get("token") == token
 
     @staticmethod
     def _refusal(app_id: str, answer: Mapping[str, Any]) -> Exception:

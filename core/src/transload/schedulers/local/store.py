@@ -22,6 +22,7 @@ from transload.specs import AppDef, AppState, AppStatus, SpecError, make_app_han
 _SAFE_ID = r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z"
 _CACHED: Final = 1024
 _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
+_STALE_WORD_S: Final = 30 * 86400.0  # a stopped process may be woken after a long time
 
 # read once: by path, with inode and time of the file
 _records: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
@@ -229,7 +230,10 @@ def sweep(local: str, older_than: float) -> None:
     A copy of a workspace that no app uses is left alone for a day.
     """
     for entry in _entries(f"{local}/apps"):
-        if entry.name.startswith(".") and _age(entry) > older_than and not layout.keeper_lives(entry.path):
+        if entry.is_symlink():
+            if _age(entry) > max(older_than, _STALE_WORD_S):
+                layout.unlink(entry.path)
+        elif entry.name.startswith(".") and _age(entry) > older_than and not layout.keeper_lives(entry.path):
             layout.remove_tree(entry.path)
     stale = max(older_than, _STALE_COPY_S)
     copies = [entry for entry in _entries(f"{local}/workspaces") if _age(entry) > stale]

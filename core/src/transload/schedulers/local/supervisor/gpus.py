@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_PATIENCE_S = 1.0
+
 KFD = "/sys/class/kfd/kfd"
 """Where AMD's driver tells of its GPUs."""
 
@@ -37,7 +39,11 @@ def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) 
     Those on which some other process computes are not free; ``path`` is the PATH on which the vendor's tool is.
     """
     used = in_use(path)
-    with layout.locked(f"{home}/gpus.lock"):
+    try:
+        table = layout.locked(f"{home}/gpus.lock", _PATIENCE_S)
+    except TimeoutError:  # a job may hold it: nobody is to wait for that one
+        return None
+    with table:
         held, waiting = _read(home, app_id)
         taken = {gpu for app, ids in held.items() if app != app_id for gpu in ids} | used
         free = [gpu for gpu in machine if gpu not in taken]
@@ -104,10 +110,14 @@ def _content(path: str) -> str:
 
 
 def release(home: str, app_id: str) -> None:
-    """Take an app out of the table and the queue, and wake the one that waits first."""
+    """Take an app out of the table and the queue, and wake the one that waits first.
+
+    Raises:
+        OSError: if that cannot be done; what an app holds is free anyway once its keeper is gone.
+    """
     if not os.path.exists(f"{home}/gpus.json"):
         return
-    with layout.locked(f"{home}/gpus.lock"):
+    with layout.locked(f"{home}/gpus.lock", _PATIENCE_S):
         held, waiting = _read(home, app_id)
         held.pop(app_id, None)
         if app_id in waiting:

@@ -9,6 +9,8 @@
                   end           a link named like the final state: on a full disk, in the place of its last state
                   logs/<role>/<k>/{stdout.log,stderr.log,index}
                   results/      default tracker base
+    apps/.withdrawn.<token>     a link: the client of this submit has given up, the app must not start;
+         .refused.<token>       from then on, its keeper has seen that
     gone/<app_id>               kept by delete and prune for ids that the caller chose
     events/<pid>.<n>            a FIFO of a client that waits: the ids of apps that have changed
     helpers/<pid>-<start>       our own processes, told from those of apps
@@ -327,11 +329,30 @@ def keeper_lives(folder: str) -> bool:
     return False
 
 
-def locked(path: str) -> IO[bytes]:
-    """Hold a lock file for the length of a ``with`` block; wait for it."""
-    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb")
-    fcntl.flock(file, fcntl.LOCK_EX)
-    return file
+def locked(path: str, patience: float = float("inf")) -> IO[bytes]:
+    """Hold a lock file for the length of a ``with`` block; wait for it, so many seconds at most.
+
+    Raises:
+        TimeoutError: if somebody else holds it for longer.
+    """
+    file = os.fdopen(open_own(path, os.O_RDWR | os.O_CREAT), "rb")
+    deadline, pause = time.monotonic() + patience, 0.001
+    try:
+        if patience == float("inf"):
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return file
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return file
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(errno.ETIMEDOUT, "another process keeps it locked", path) from None
+            time.sleep(pause)  # a lock tells nobody that it is free
+            pause = min(pause * 2, 0.05)
+    except BaseException:
+        file.close()
+        raise
 
 
 def make_folders(path: str) -> None:
@@ -354,6 +375,42 @@ def now() -> float:
     return round(time.time(), 6)
 
 
+def _withdrawal(home: str, token: str) -> str:
+    return f"{home}/apps/.withdrawn.{token}"
+
+
+def _refusal(home: str, token: str) -> str:
+    return f"{home}/apps/.refused.{token}"
+
+
+def withdraw(home: str, token: str) -> None:
+    """Let no keeper start an app, as the client that gave up its submit. Works on a full disk: it is a short link.
+
+    Where its keeper was faster, `insist` takes this back.
+    """
+    os.symlink("by its client", _withdrawal(home, token))
+
+
+def insist(home: str, token: str) -> bool:
+    """Take a withdrawal back, since the app is there already; False if its keeper saw it first, and removes the app."""
+    try:
+        os.unlink(_withdrawal(home, token))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def is_withdrawn(home: str, token: str) -> bool:
+    """Tell, as a keeper, whether the client has given up; if so, it stays so, however often the submit was sent."""
+    try:
+        os.rename(_withdrawal(home, token), _refusal(home, token))
+    except FileNotFoundError:
+        return os.path.lexists(_refusal(home, token))
+    except OSError:
+        pass
+    return True
+
+
 class Refused(Exception):
     """The app is not started; ``answer`` is what its client is told."""
 
@@ -362,16 +419,22 @@ class Refused(Exception):
         self.answer = answer
 
 
+_WITHDRAWN: dict[str, object] = {"error": "submit", "transient": True, "message": "its client gave up"}
+
+
 def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int, int]:
     """Make the app's folder; return the descriptors that hold its lock, read its FIFO, and are the folder's own.
 
     Raises:
-        Refused: if there is such an app, there was one, or the folder cannot be written.
+        Refused: if there is such an app, there was one, its client gave up, or the folder cannot be written.
     """
     target = app_folder(home, app_id)
     if os.path.exists(f"{home}/gone/{app_id}"):
         raise Refused({"error": "gone"})
-    aside = f"{home}/apps/.{os.getpid()}.{request['record']['token']}"
+    token = request["record"]["token"]
+    if is_withdrawn(home, token):  # first: nobody is to see the app for a moment
+        raise Refused(_WITHDRAWN)
+    aside = f"{home}/apps/.{os.getpid()}.{token}"
     try:
         opened = _fill(aside, request, first_state)
         os.rename(aside, target)
@@ -385,6 +448,10 @@ def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dic
         os.rename(target, aside)
         remove_tree(aside)
         raise Refused({"error": "gone"})
+    if is_withdrawn(home, token):  # the client gave up before it could see the app
+        os.rename(target, aside)
+        remove_tree(aside)
+        raise Refused(_WITHDRAWN)
     return opened
 
 
