@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,38 @@ def test_an_upload_that_fails_is_a_failed_submit(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SubmitError, match="cannot be uploaded"):
         with_uploads(workspace_app(tmp_path / "code"), f"file://{tmp_path}/file/below")
+
+
+def test_an_archive_that_was_changed_is_refused(tmp_path: Path) -> None:
+    """Who may write where workspaces are uploaded puts another one under the same name: nothing of it is used."""
+    app, store = workspace_app(tmp_path / "code"), tmp_path / "store"
+    (tmp_path / "code" / "link").symlink_to("run.sh")
+    (tmp_path / "code" / "hard.sh").hardlink_to(tmp_path / "code" / "run.sh")
+    cfg = run_opts().resolve({"workspace_url": f"file://{store}"})
+    pod = convert(with_uploads(app, f"file://{store}"), cfg, "kubernetes", "a").jobs[0]["spec"]["template"]["spec"]
+    command = [part.replace("$$", "$") for part in pod["initContainers"][0]["command"]][:-1]
+    subprocess.run([*command, str(tmp_path / "good")], check=True, timeout=60)
+    assert (tmp_path / "good" / "code" / "link").readlink() == Path("run.sh")
+    assert (tmp_path / "good" / "code" / "hard.sh").read_text() == "echo ran\n"
+    (uploaded,) = store.iterdir()
+    good = uploaded.read_bytes()
+    for number, change in enumerate(("content", "more", "folder", "mode", "cut")):
+        with tarfile.open(fileobj=io.BytesIO(good)) as archive, tarfile.open(uploaded, "w:gz") as changed:
+            for entry in archive.getmembers():
+                data = archive.extractfile(entry).read() if entry.isfile() else b""  # type: ignore[union-attr]
+                if change == "content" and entry.name.endswith("train.py"):
+                    data = b"print('hostile')"
+                if change == "mode" and entry.name.endswith("train.py"):
+                    entry.mode |= 0o111
+                if change == "cut" and entry.name.endswith("train.py"):
+                    continue
+                entry.size = len(data) if entry.isfile() else 0
+                changed.addfile(entry, io.BytesIO(data))
+            extra = tarfile.TarInfo("./code/sitecustomize.py")
+            extra.type = tarfile.DIRTYPE if change == "folder" else tarfile.REGTYPE
+            if change in ("more", "folder"):
+                changed.addfile(extra)
+        target = tmp_path / f"bad{number}"
+        found = subprocess.run([*command, str(target)], capture_output=True, text=True, timeout=60, check=False)
+        assert found.returncode == 1 and "is not what was uploaded there" in found.stderr, change
+        assert not target.exists()

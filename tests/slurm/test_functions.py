@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
+import sys
+from pathlib import Path
 
 import pytest
 
 import transload
+from transload.apps import call_main
+from transload.apps.call_main import RESULT
 from transload.runner import Runner
+from transload.runtime.tracking import TrackingError
 
 pytest.importorskip("cloudpickle")
 
@@ -21,3 +28,23 @@ def test_functions_as_jobs(runner: Runner) -> None:
     """They work in the current directory; `map` keeps the order."""
     found = list(transload.map(where, [3, 4], parallelism=2, scheduler="slurm", runner=runner))
     assert found == [(9, True, os.getcwd()), (16, True, os.getcwd())]
+
+
+@pytest.mark.engine("sshd")
+@pytest.mark.parametrize("hostile", [False, True])
+def test_functions_behind_a_login_node(far: Runner, tmp_path: Path, hostile: bool) -> None:
+    """The key goes through the pipe to the job: what it signed comes back, what lies in its place does not."""
+    base = str(tmp_path / "base")
+    python = {"PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin"}
+    app = transload.submit(where, 5, scheduler="slurm", runner=far, tracker_base=base, env=python)
+    app.wait(timeout=60)
+    assert not hostile or hidden(base, b"\n" + pickle.dumps(None))
+    with pytest.raises(TrackingError, match="not signed") if hostile else contextlib.nullcontext():
+        assert app.result(timeout=60)[:2] == (25, True)
+    assert call_main.KEY not in os.environ
+
+
+def hidden(base: str, data: bytes) -> int:
+    """Put data in the place of the one result below a base."""
+    (file,) = Path(base).rglob(RESULT)
+    return file.write_bytes(data)

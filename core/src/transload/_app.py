@@ -151,6 +151,35 @@ class App:
         """
         return self._runner.results(self.handle)
 
+    def result(self, timeout: float | None = None, *, safe: bool = False) -> Any:
+        """Wait for the end of a function (`submit`); return what it returned, or raise what it raised.
+
+        That is unpickled only if it is signed with the key of this job, which is in the state folder of the user who
+        submitted it, on the machine where that was.
+
+        Args:
+            timeout: seconds to wait at most; None: no limit.
+            safe: unpickle nothing: return only what is JSON, and raise what was raised as `AppFailed`, with its text.
+                Without the key nobody can tell who wrote that.
+
+        Raises:
+            AppFailed: if it ended without a word of the function (killed, out of memory), with the reason.
+            SpecError: if the job is no function, or the result was refused: another version of Python, too large to
+                come back, not JSON where only that is read.
+            ConfigError: if the key is not here.
+            TrackingError: if the result was not written by this job.
+            TransloadTimeout: when the time ran out; the function goes on.
+        """
+        from transload.runner._function_result import read_reply, value_of
+
+        status = self.wait(timeout)
+        has_ended = status.state in (AppState.SUCCEEDED, AppState.FAILED)
+        reply = read_reply(self._runner, self.handle, safe=safe) if has_ended else None
+        if reply is None:
+            self.check()
+            raise AppFailed(status, f"{self.handle} SUCCEEDED, and the result of its function is not there")
+        return value_of(reply, self.handle, status, safe=safe)
+
     def cancel(self) -> None:
         """Ask for its end; return at once. Nothing happens if it has ended."""
         self._runner.cancel(self.handle)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import shutil
 import sys
 import tempfile
@@ -14,55 +13,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from transload._app import App, default_runner, run
+from transload._app import App, default_runner, overrides_of
 from transload._forks import fork_lock
-from transload.errors import AppFailed, AppNotFound, SpecError
-from transload.specs import AppDef, AppState, CfgVal, Resource, Role, Workspace, named_resources
+from transload.apps.call_main import KEY, PLACE, PROGRAM
+from transload.errors import AppNotFound, SpecError, TransloadError
+from transload.runner import Launch
+from transload.specs import (
+    AppDef,
+    CfgVal,
+    Resource,
+    Role,
+    Workspace,
+    make_app_handle,
+    named_resources,
+)
 
 if TYPE_CHECKING:
     from transload.runner import Runner
 
 T = TypeVar("T")
-RESULT = "function.result"
-LARGEST_RESULT = 1 << 30
-"""Bytes of a function's result that are read at most."""
 _pickling = fork_lock()
 
 
 class FunctionApp(App, Generic[T]):
-    """A function that was submitted: an `App` with a `result`."""
+    """A function that was submitted: an `App` whose `result` has a type."""
 
-    def result(self, timeout: float | None = None) -> T:
-        """Wait for the end; return what the function returned, or raise what it raised.
-
-        Raises:
-            AppFailed: if it ended without a word of the function (killed, out of memory), with the reason.
-            SpecError: if the result was refused: another version of Python, or too large to come back.
-            TransloadTimeout: when the time ran out; the function goes on.
-        """
-        status = self.wait(timeout)
-        data = self._data() if status.state in (AppState.SUCCEEDED, AppState.FAILED) else None
-        if data is None:
-            self.check()
-            raise AppFailed(status, f"{self.handle} SUCCEEDED, and the result of its function is not there")
-        head, _, body = data.partition(b"\n")
-        told = json.loads(head)
-        if "refused" in told:
-            raise SpecError(f"{self.handle}: {told['refused']}")
-        value: Any = pickle.loads(body) if told["value"] else None  # noqa: S301 - our own job's
-        if "raised" in told:
-            error = value if isinstance(value, BaseException) else AppFailed(status, told["raised"])
-            error.add_note(f"raised in {self.handle}:\n{told['raised']}")
-            raise error
-        return cast("T", value)
-
-    def _data(self) -> bytes | None:
-        from transload.runner._results import own_store
-
-        store = own_store(*self._runner._found(self.handle))
-        with contextlib.suppress(FileNotFoundError, KeyError):
-            return store.read(RESULT, LARGEST_RESULT) if store is not None else None
-        return None
+    def result(self, timeout: float | None = None, *, safe: bool = False) -> T:
+        """Do what `App.result` does."""
+        return cast("T", super().result(timeout, safe=safe))
 
 
 def submit(
@@ -76,12 +54,16 @@ def submit(
     pass_env: Iterable[str] = (),
     tracker_base: str | None = None,
     runner: Runner | None = None,
+    safe: bool = False,
     **overrides: Any,
 ) -> FunctionApp[T]:
     """Submit a Python function; return at once. It needs the package cloudpickle here, and nothing where it runs.
 
     What the function needs of modules that are not installed there, and of files, travels by ``workspace``; its own
     module travels with it.
+
+    What it returns is signed with a random key that only this job and this user have, and is unpickled only if the
+    signature is right. The key lies in the state folder until the job is deleted; the job gets it as a secret.
 
     Args:
         fn: the function.
@@ -94,6 +76,9 @@ def submit(
         pass_env: patterns (``HF_*``) of variables that are passed on.
         tracker_base: where its result goes; default: where the scheduler keeps results.
         runner: submits; default: the one that this process shares.
+        safe: no key is made, nothing is unpickled: what the function returns must be JSON (lists, dicts with texts as
+            names, texts, numbers, bools, None), and what it raises comes back as text. For schedulers that cannot
+            give a job a secret. Who can write to the folder of results can change the result.
         overrides: ``name, env, image, retries, retry_delay, time_limit, cpu, gpu, mem``, as `run` takes them.
 
     Raises:
@@ -109,16 +94,41 @@ def submit(
     try:
         _write_call(folder, body, shares)
         given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace or Workspace()
-        travels = Workspace({folder: "", package: "cloudpickle", **given.projects})
+        travels = Workspace({folder: PLACE, package: f"{PLACE}/library/cloudpickle", **given.projects})
         program = sys.executable if shares else "python3"
-        role = Role("main", "", entrypoint=program, args=["-u", "call.py"], workspace=travels)
+        role = Role("main", "", entrypoint=program, args=["-u", PROGRAM], workspace=travels)
         if resource is not None:
             role.resource = named_resources[resource] if isinstance(resource, str) else resource
-        where: dict[str, Any] = {"scheduler": name, "cfg": cfg, "pass_env": [*pass_env], "tracker_base": tracker_base}
-        app = run(AppDef(_name_of(fn), [role]), runner=runner, **where, **overrides)
+        launch = Launch.of(AppDef(_name_of(fn), [role]), scheduler=name, cfg=cfg or {}, pass_env=[*pass_env])
+        where = {"tracker_base": tracker_base, "overrides": overrides_of(overrides)}
+        how = _submit_plain if safe else _submit_with_key
+        handle = how(runner, launch, role, where)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return FunctionApp(app.handle, runner)
+    return FunctionApp(handle, runner)
+
+
+def _submit_plain(runner: Runner, launch: Launch, role: Role, where: Mapping[str, Any]) -> str:
+    return runner.schedule(runner.dryrun(launch, **where))
+
+
+def _submit_with_key(runner: Runner, launch: Launch, role: Role, where: Mapping[str, Any]) -> str:
+    """Submit a function whose job gets a new key as a secret, which is kept here before."""
+    from transload.runner._function_keys import forget_key, keep_key, new_key
+
+    key = new_key()
+    role.secrets[KEY] = f"env:{KEY}"
+    runner = runner.with_environ({**runner._environ, KEY: key})
+    info = runner.dryrun(launch, **where)
+    handle = make_app_handle(str(launch.scheduler), runner.name(), info._app_id)
+    keep_key(handle, key)
+    try:
+        return runner.schedule(info)
+    except BaseException as exc:
+        forget_key(handle)
+        if isinstance(exc, TransloadError) and "secret" in str(exc).lower():
+            exc.add_note("with safe=True a function needs no secret: what it returns must be JSON then")
+        raise
 
 
 def _write_call(folder: str, body: bytes, shares: bool) -> None:
@@ -129,7 +139,8 @@ def _write_call(folder: str, body: bytes, shares: bool) -> None:
     call = {"python": sys.version_info[:2], "cwd": os.getcwd() if shares else None, "path": path}
     with open(f"{folder}/call.json", "w", encoding="utf-8") as file:
         json.dump(call, file)
-    shutil.copy(os.path.join(os.path.dirname(__file__), "apps", "call_main.py"), f"{folder}/call.py")
+    program = os.path.join(os.path.dirname(__file__), "apps", "call_main.py")
+    shutil.copy(program, f"{folder}/{os.path.basename(PROGRAM)}")
 
 
 def map(fn: Callable[..., T], items: Iterable[Any], *, parallelism: int = 8, **options: Any) -> Iterator[T]:  # noqa: A001

@@ -14,6 +14,7 @@ from transload.specs import Workspace
 
 __all__ = [
     "IGNORE_FILES",
+    "archive_digest",
     "copy_workspace",
     "ignore_rules",
     "workspace_digest",
@@ -26,6 +27,9 @@ IGNORE_FILES: Final = (".transloadignore", ".dockerignore")
 
 ALWAYS: Final = (".git", "__pycache__", "*.pyc", ".venv", ".nox", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 """What never travels, unless a rule such as ``!.git`` brings it back."""
+
+READABLE: Final = 0o444
+"""What is added to the mode of each file in an archive: its user in the image may be any."""
 
 
 def ignore_rules(folder: str) -> Callable[[str], bool]:
@@ -149,12 +153,26 @@ def workspace_digest(workspace: Workspace) -> str:
         SpecError: if a project is not a folder.
         OSError: if a file cannot be read.
     """
+    return _content_digest(workspace, 0)[:16]
+
+
+def archive_digest(workspace: Workspace) -> str:
+    """Return 64 hex digits that can be found again from the archive of a workspace alone: of all entries but the first.
+
+    Of each are hashed the path, a NUL byte, the mode in octal digits, a NUL byte, the content or the target of a link,
+    and a NUL byte. Errors as in `workspace_digest`.
+    """
+    return _content_digest(workspace, READABLE)
+
+
+def _content_digest(workspace: Workspace, more_mode: int) -> str:
     import hashlib
 
     digest = hashlib.sha256()
     for source, inner in workspace_files(workspace):
         stat = os.lstat(source)
-        digest.update(f"{inner}\0{stat.st_mode & 0o777:o}\0".encode(errors="surrogateescape"))
+        mode = stat.st_mode & 0o777 | more_mode
+        digest.update(f"{inner}\0{mode:o}\0".encode(errors="surrogateescape"))
         if os.path.islink(source):
             digest.update(os.readlink(source).encode(errors="surrogateescape"))
         else:
@@ -162,7 +180,7 @@ def workspace_digest(workspace: Workspace) -> str:
                 while block := file.read(1 << 20):
                     digest.update(block)
         digest.update(b"\0")
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()
 
 
 def write_workspace_archive(archive: IO[bytes], workspace: Workspace, folder: str) -> None:
@@ -177,7 +195,7 @@ def write_workspace_archive(archive: IO[bytes], workspace: Workspace, folder: st
     def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
-        entry.mode |= 0o444
+        entry.mode |= READABLE
         return entry
 
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:

@@ -86,9 +86,9 @@ def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_another_version_of_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pickled code of one version does not run in another: told by name, not by a crash."""
-    monkeypatch.setattr(_functions.sys, "version_info", (3, 8, 0))  # type: ignore[attr-defined]
-    app = transload.submit(add, 1)
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(_functions.sys, "version_info", (3, 8, 0))  # type: ignore[attr-defined]
+        app = transload.submit(add, 1)
     here = "{}.{}".format(*sys.version_info[:2])
     with pytest.raises(SpecError, match=rf"sent from Python 3\.8, and runs in Python {here}: they must be the same"):
         app.result(timeout=60)
@@ -104,9 +104,9 @@ def test_results_of_a_job_without_storage(tmp_path: Path, monkeypatch: pytest.Mo
         assert line["file"] == call_main.RESULT
         return base64.b64decode(line["base64"])
 
-    assert call_main.write({}, b"small", failed=False) == 0
+    assert call_main.write({}, b"small", key="00", failed=False) == 0
     assert told().endswith(b"\nsmall")
-    assert call_main.write({}, b"x" * 5000, failed=False) == 1
+    assert call_main.write({}, b"x" * 5000, key="00", failed=False) == 1
     assert b"give tracker_base" in told()
 
 

@@ -1,37 +1,45 @@
 """Runs a Python function that was sent as a file, and writes what it returned or raised. Standard library only.
 
-It travels with the function, beside a copy of cloudpickle: nothing need be installed where it runs.
+It travels with the function, beside a copy of cloudpickle: nothing need be installed where it runs. All of it lies in
+a folder of its own whose name no module can have, so that it hides no module of the user's.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import json
 import os
 import pickle
 import sys
 import traceback
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULT = "function.result"
+KEY = "TRANSLOAD_FUNCTION_KEY"
+"""The variable with the secret key, in hexadecimal digits, that what comes back is signed with; none: it is JSON."""
+PLACE = ".transload-function"
+"""The folder in the job's workspace with the call and this program."""
+PROGRAM = PLACE + "/main.py"
 ONE_FILE_BYTES = 4095
+
+MOST_BITS = 10_000  # of a whole number: Python reads some 4,300 digits
+MOST_DEPTH = 100
 
 
 def main() -> int:
     """Call the function; return 1 if it raised."""
+    key = os.environ.pop(KEY, "")  # before anything of the user's runs: no child of it inherits the key
     with open(os.path.join(HERE, "call.json"), encoding="utf-8") as file:
         call = json.load(file)
     here = list(sys.version_info[:2])
     if here != call["python"]:
         names = ["Python {}.{}".format(*each) for each in (call["python"], here)]
         text = "the function was sent from {}, and runs in {}: they must be the same".format(*names)
-        return write({"refused": text}, None, failed=True)
-    sys.path.insert(0, HERE)
-    if call["cwd"]:
-        os.chdir(call["cwd"])
-        sys.path[1:1] = [path for path in call["path"] if path not in sys.path]
-    import cloudpickle
-
+        return write({"refused": text}, None, key=key, failed=True)
+    dumps = prepare(call)
     try:
         with open(os.path.join(HERE, "call.pkl"), "rb") as file:
             fn, args, kwargs = pickle.load(file)  # noqa: S301 - the submitter's own
@@ -39,23 +47,96 @@ def main() -> int:
     except Exception as exc:
         text = traceback.format_exc()
         sys.stderr.write(text)
-        try:
-            body = cloudpickle.dumps(exc)
-            pickle.loads(body)  # noqa: S301 - what cannot be read again is told as text
-        except Exception:
-            body = None
-        return write({"raised": text, "type": type(exc).__name__}, body, failed=True)
+        body = pickled_exception(exc, dumps) if key else None
+        return write({"raised": text, "type": type(exc).__name__}, body, key=key, failed=True)
+    if is_json(value, set()):
+        return write({"json": value}, None, key=key, failed=False)
+    if not key:
+        text = f"the function returned a {type(value).__name__}, which is not JSON: only that comes back without a key"
+        return write({"refused": text}, None, key=key, failed=True)
     try:
-        body = cloudpickle.dumps(value)
+        body = dumps(value)
     except Exception as exc:
         text = f"what the function returned cannot be pickled: {type(exc).__name__}: {exc}"
-        return write({"refused": text}, None, failed=True)
-    return write({}, body, failed=False)
+        return write({"refused": text}, None, key=key, failed=True)
+    return write({}, body, key=key, failed=False)
 
 
-def write(head: dict[str, str], body: bytes | None, *, failed: bool) -> int:
-    """Write a line of JSON and the pickled value to where results go."""
-    data = json.dumps({**head, "value": body is not None}).encode() + b"\n" + (body or b"")
+def prepare(call: dict[str, Any]) -> Any:
+    """Make modules findable as they are for the submitter; return what pickles."""
+    library = os.path.join(HERE, "library")
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]
+    sys.path.insert(0, library)
+    import cloudpickle
+
+    # from now on the user's modules go before ours
+    sys.path[0] = os.path.dirname(HERE)
+    if call["cwd"]:
+        os.chdir(call["cwd"])
+        sys.path[1:1] = [path for path in call["path"] if path not in sys.path]
+    sys.path.append(library)  # a process that the function starts may need it
+    return cloudpickle.dumps
+
+
+def pickled_exception(exc: Exception, dumps: Any) -> bytes | None:
+    """Return an exception as it can be read again; None if it cannot: then its text must do."""
+    try:
+        body: bytes = dumps(exc)
+        pickle.loads(body)  # noqa: S301 - just made
+    except Exception:
+        return None
+    return body
+
+
+def is_json(value: object, seen: set[int], depth: int = 0) -> bool:
+    """Tell whether a value is the same again after it was written as JSON and read.
+
+    Args:
+        value: what is looked at.
+        seen: ids of the lists and dicts before it: one that occurs twice would become two.
+        depth: how many lists and dicts it lies in.
+    """
+    kind = type(value)
+    if kind is int:
+        return value.bit_length() < MOST_BITS  # type: ignore[attr-defined, no-any-return]
+    if kind is str:
+        return is_text(value)  # type: ignore[arg-type]
+    if kind not in (list, dict):
+        return value is None or kind in (bool, float)
+    if id(value) in seen or depth > MOST_DEPTH:
+        return False
+    seen.add(id(value))
+    if kind is list:
+        return all(is_json(each, seen, depth + 1) for each in value)  # type: ignore[attr-defined]
+    items = value.items()  # type: ignore[attr-defined]
+    return all(type(name) is str and is_text(name) and is_json(each, seen, depth + 1) for name, each in items)
+
+
+def is_text(text: str) -> bool:
+    """Tell whether a text can be written as UTF-8: of lone surrogates JSON may make something else."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def signature(key: str, data: bytes) -> str:
+    """Return the hexadecimal HMAC-SHA256 of data."""
+    return hmac.new(bytes.fromhex(key), data, hashlib.sha256).hexdigest()
+
+
+def write(head: dict[str, Any], body: bytes | None, *, key: str, failed: bool) -> int:
+    """Write three parts to where results go: a line with the signature, a line of JSON, the pickled value.
+
+    The signature is of all the rest, which says which attempt of which app it is from: one that was signed for
+    another app, or in an earlier attempt, does not pass for this one's.
+    """
+    attempt = os.environ.get("TRANSLOAD_RETRY", "")
+    said = {"app": os.environ.get("TRANSLOAD_APP_ID", ""), "attempt": int(attempt) if attempt.isdigit() else 0}
+    told = json.dumps({**said, **head, "value": body is not None}).encode()
+    data = told + b"\n" + (body or b"")
+    data = (signature(key, data).encode() if key else b"") + b"\n" + data
     base = os.environ.get("TRANSLOAD_TRACKER_BASE", "")
     one_file = os.environ.get("TRANSLOAD_RESULT_FILE", "")
     if not base and one_file:
@@ -64,7 +145,8 @@ def write(head: dict[str, str], body: bytes | None, *, failed: bool) -> int:
             text = "the result takes {} bytes, more than the {} that come back without storage: give tracker_base"
             line = b""
             if "refused" not in head:
-                return write({"refused": text.format(len(data), ONE_FILE_BYTES)}, None, failed=True)
+                refused = {"refused": text.format(len(data), ONE_FILE_BYTES)}
+                return write(refused, None, key=key, failed=True)
         with open(one_file, "ab") as file:
             file.write(line)
     elif "://" in base and not base.startswith(("file://", "local://")):
@@ -73,17 +155,21 @@ def write(head: dict[str, str], body: bytes | None, *, failed: bool) -> int:
         with fsspec.open(base.rstrip("/") + "/" + RESULT, "wb") as target:
             target.write(data)
     elif base:
-        folder = base.partition("://")[2] or base
-        os.makedirs(folder, exist_ok=True)
-        aside = os.path.join(folder, f".{RESULT}.{os.getpid()}.tmp")
-        with open(aside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, os.path.join(folder, RESULT))
+        write_file(base.partition("://")[2] or base, data)
     if "refused" in head:
         sys.stderr.write(head["refused"] + "\n")
     return 1 if failed else 0
+
+
+def write_file(folder: str, data: bytes) -> None:
+    """Write the file in a folder, all of it or nothing."""
+    os.makedirs(folder, exist_ok=True)
+    aside = os.path.join(folder, f".{RESULT}.{os.getpid()}.tmp")
+    with open(aside, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, os.path.join(folder, RESULT))
 
 
 if __name__ == "__main__":

@@ -384,8 +384,11 @@ class Runner:
         Raises:
             UnsupportedFeature: if its scheduler cannot delete apps.
         """
+        from transload.runner._function_keys import forget_key
+
         backend, app_id = self._locate(app_handle)
         backend.delete(app_id)
+        forget_key(app_handle)
 
     def describe(self, app_handle: AppHandle) -> AppDef | None:
         """Return the app as it was submitted, secret-looking values masked; None if it is not known."""

@@ -112,8 +112,11 @@ def to_value(value: Any, compact: bool = False) -> Any:
 def _fields(value: Any, compact: bool) -> dict[str, Any]:
     kind = getattr(type(value), "JSON_TYPE", None)  # where one field holds objects of several classes
     result = {} if kind is None else {"type": kind}
+    when_set = getattr(type(value), "WHEN_SET", ())  # fields of later versions: left out as long as they are None
     for name, default in _defaults(type(value)).items():  # type: ignore[arg-type]  # a class is hashable
         content = getattr(value, name)
+        if content is None and name in when_set:
+            continue
         if not compact or default is NO_DEFAULT or content != default:
             result[name] = to_value(content, compact)
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from transload.errors import AppFailed, SpecError
 from transload.specs._app import NONE
@@ -71,6 +71,8 @@ class ReplicaStatus:
         restarts: how often it was started again.
         earlier: the attempts before the latest, oldest first, as far as the scheduler keeps them; may be empty.
         usage: what its attempts have used that have ended, all together; None where nothing is known.
+        attempt: the number of its latest attempt, as its program knows it (``TRANSLOAD_RETRY``), where that is not
+            ``restarts``: an engine may start it again without counting that.
     """
 
     id: int
@@ -84,6 +86,14 @@ class ReplicaStatus:
     restarts: int = 0
     earlier: list[ReplicaAttempt] = field(default_factory=list)
     usage: Usage | None = None
+    attempt: int | None = None
+
+    WHEN_SET: ClassVar = ("attempt",)
+
+    @property
+    def latest_attempt(self) -> int:
+        """The number of its latest attempt, as its program knows it."""
+        return self.restarts if self.attempt is None else self.attempt
 
     def named_by(self, msg: str) -> str:
         """Return what a scheduler's message calls this replica, if it begins with it, else ``""``."""
@@ -283,7 +293,7 @@ def _replica_text(replica: ReplicaStatus) -> str:
     return f"\n {'*' if replica.id == 0 else ' '}{replica.role}[{replica.id}]:{text}"
 
 
-_LATER: Final = ("exit_code", "start_time", "end_time", "restarts", "earlier", "usage", "cancel_requested")
+_LATER: Final = ("exit_code", "start_time", "end_time", "restarts", "earlier", "usage", "attempt", "cancel_requested")
 
 
 def _without_unset(value: Any) -> Any:

@@ -75,6 +75,9 @@ def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
         if used := total_usage(said_of(pod)[1] for pod in every):
             view.replicas[k].usage = Usage(**used)
         view.replicas[k].restarts += made_again
+        attempt = states.attempt_of_program(pods[-1]) if pods else None
+        if attempt != view.replicas[k].restarts:
+            view.replicas[k].attempt = attempt
     enough = sum(replica.state is AppState.SUCCEEDED for replica in view.replicas) >= role.needed
     view.good, view.failed = view.finished and enough, view.finished and not enough
     if states.condition(view.job, "Suspended") and not view.finished:

@@ -30,7 +30,7 @@ _SOURCES: Final = {
 }
 _PYTHON: Final = ["sh", "-c", 'command -v python >/dev/null && exec python "$@"; exec python3 "$@"', "python"]
 _FETCH: Final = """
-import io, sys, tarfile
+import hashlib, io, sys, tarfile
 url, target = sys.argv[1:]
 try:
     import fsspec
@@ -38,7 +38,19 @@ try:
 except ImportError:
     import urllib.request
     data = urllib.request.urlopen(url).read()
-tarfile.open(fileobj=io.BytesIO(data)).extractall(target)
+archive = tarfile.open(fileobj=io.BytesIO(data))
+digest = hashlib.sha256()
+for entry in archive.getmembers()[1:]:
+    path = entry.name[2:] if entry.name.startswith("./") else entry.name
+    digest.update(("%s\\0%o\\0" % (path, entry.mode & 0o777)).encode("utf-8", "surrogateescape"))
+    if entry.isreg() or entry.islnk():
+        digest.update(archive.extractfile(entry).read())
+    else:
+        digest.update(entry.linkname.encode("utf-8", "surrogateescape"))
+    digest.update(b"\\0")
+if digest.hexdigest() != url.rpartition("/")[2].partition(".")[0]:
+    sys.exit("transload: %s is not what was uploaded there: nothing of it was used" % url)
+archive.extractall(target)
 """
 
 

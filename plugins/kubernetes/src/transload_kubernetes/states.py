@@ -68,6 +68,20 @@ def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[
     return {}
 
 
+def attempt_of_program(pod: Mapping[str, Any], name: str = names.MAIN) -> int | None:
+    """Return what the program of a pod finds in ``TRANSLOAD_RETRY``; None if that cannot be told."""
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    main: Mapping[str, Any] = next((each for each in containers if each.get("name") == name), {})
+    variables = {each.get("name"): each for each in main.get("env") or ()}
+    found = variables.get("TRANSLOAD_RETRY") or {}
+    text = str(found.get("value", ""))
+    field = ((found.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
+    if field.startswith("metadata.annotations['"):
+        annotations = pod["metadata"].get("annotations") or {}
+        text = str(annotations.get(field.partition("'")[2].rpartition("'")[0], ""))
+    return int(text) if text.isdigit() else None
+
+
 def has_begun(pod: Mapping[str, Any], name: str = names.MAIN) -> bool:
     """Tell whether a container has begun; before, its kubelet may not even know the pod."""
     return bool(program(pod, "running", name) or program(pod, "terminated", name))

@@ -8,22 +8,22 @@ import gzip
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from transload.errors import SpecError, SubmitError
 from transload.progress import pieces
 from transload.specs import AppDef, Role, Workspace
-from transload.workspace import workspace_digest, write_workspace_archive
+from transload.workspace import archive_digest, workspace_digest, write_workspace_archive
 from transload_kubernetes.pod import ROOT_KEY, WORKSPACE, WORKSPACE_KEY, named_image
 from transload_kubernetes.registry import Image, told_as_submit_error
 
 
-def _workspaces(app: AppDef) -> Iterator[tuple[Role, Workspace, str]]:
+def _workspaces(app: AppDef, digest_of: Callable[[Workspace], str]) -> Iterator[tuple[Role, Workspace, str]]:
     """Yield each role that has a workspace, the workspace and its digest."""
     for index, role in enumerate(app.roles):
         if role.workspace:
             try:
-                yield role, role.workspace, workspace_digest(role.workspace)
+                yield role, role.workspace, digest_of(role.workspace)
             except OSError as exc:
                 raise SpecError(f"roles[{index}].workspace: cannot be read: {exc}") from exc
 
@@ -45,9 +45,12 @@ def _packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def with_uploads(app: AppDef, folder: str) -> AppDef:
-    """Return an app whose roles say where their workspaces were uploaded; what is there already is not sent again."""
+    """Return an app whose roles say where their workspaces were uploaded; what is there already is not sent again.
+
+    Pods refuse an archive that is not what its name says: others may be able to write there.
+    """
     app = copy.deepcopy(app)
-    for role, workspace, digest in _workspaces(app) if folder else ():
+    for role, workspace, digest in _workspaces(app, archive_digest) if folder else ():
         role.metadata[WORKSPACE_KEY] = _upload(workspace, digest, folder)
     return app
 
@@ -56,7 +59,7 @@ def _upload(workspace: Workspace, digest: str, folder: str) -> str:
     """Upload a workspace to a folder (fsspec URL); return its own URL, which follows from the content."""
     import fsspec
 
-    url = f"{folder.rstrip('/')}/{digest.removeprefix('sha256:')[:32]}.tar.gz"
+    url = f"{folder.rstrip('/')}/{digest}.tar.gz"
     try:
         store, path = fsspec.core.url_to_fs(url)
         if not store.exists(path):
@@ -77,7 +80,7 @@ def with_images(app: AppDef, repository: str, default: str = "", architecture: s
     ``default`` is the image of roles that name none, ``architecture`` that of the nodes, for images of several.
     """
     app = copy.deepcopy(app)
-    for role, workspace, digest in _workspaces(app):
+    for role, workspace, digest in _workspaces(app, workspace_digest):
         image = named_image(role, default)
         with told_as_submit_error(f"image {image!r} with a workspace, to {repository}"):
             role.image, role.metadata[ROOT_KEY] = _pushed(Image(image), repository, workspace, digest, architecture)

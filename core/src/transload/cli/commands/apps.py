@@ -285,11 +285,15 @@ def delete(ctx: click.Context, /, handle: tuple[str, ...], force: bool, dry_run:
     if scheduler is not None and handle:
         raise click.UsageError("--scheduler goes with --older-than and --larger-than: a handle names its own", ctx)
     size = None if larger_than is None else parse_size(larger_than, "--larger-than")
+    from transload.runner._function_keys import forget_keys
+
     with open_runner() as runner:
         if by_rule:
             backend = runner.scheduler(scheduler)
             known = {row.app_id: row.app_handle for row in runner.list(backend.name)}
             found = backend.prune(older_than=older_than, max_size=size, dry_run=dry_run)
+            if not dry_run:
+                forget_keys(backend, found)
             deleted = [known.get(app_id, app_id) for app_id in found]
         else:
             deleted = _delete(runner, handle, force, dry_run)

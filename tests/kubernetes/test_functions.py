@@ -1,0 +1,105 @@
+"""Python functions in pods without storage: the key comes as a secret, what is signed with it as the pod's message."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transload
+from transload.apps import call_main
+from transload.errors import AppFailed
+from transload.runner import Launch, Runner
+from transload.runtime.tracking import TrackingError
+from transload.specs import Workspace
+from transload_kubernetes import names
+from transload_kubernetes.states import attempt_of_program
+
+pytest.importorskip("cloudpickle")
+
+
+@pytest.fixture
+def in_pods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The simulated pods have no image and no files of ours: their program works where the call lies already."""
+    dryrun = Runner.dryrun
+
+    def simulated(self: Runner, launch: Any, *args: Any, **options: Any) -> Any:
+        assert isinstance(launch, Launch) and isinstance(launch.app, transload.specs.AppDef)
+        role = launch.app.roles[0]
+        assert isinstance(role.workspace, Workspace)
+        from transload.workspace import copy_workspace
+
+        folder = str(tmp_path / launch.app.name)
+        copy_workspace(role.workspace, folder)
+        role.entrypoint, role.args, role.workspace = "env", ["-C", folder, sys.executable, *role.args], None
+        return dryrun(self, launch, *args, **options)
+
+    monkeypatch.setattr(Runner, "dryrun", simulated)
+
+
+def options_of(runner: Runner, **more: Any) -> Mapping[str, Any]:
+    """Return what `transload.submit` takes."""
+    return {"scheduler": "kubernetes", "runner": runner, "image": "registry.example/python:3", **more}
+
+
+def squared(n: int) -> tuple[int, bool]:
+    """Return a square, and whether the key can be seen."""
+    return n * n, any("FUNCTION_KEY" in name for name in os.environ)
+
+
+@pytest.mark.usefixtures("in_pods")
+def test_a_signed_result_comes_with_the_status(runner: Runner, fake: Any) -> None:
+    """The value comes back; a message that somebody with rights on the cluster put in its place does not."""
+    app = transload.submit(squared, 7, name="square", **options_of(runner))
+    assert app.result(timeout=60) == (49, False)
+    assert transload.attach(app.handle, runner).result() == (49, False)
+    other = transload.submit(squared, 8, name="other", **options_of(runner))
+    assert other.result(timeout=60) == (64, False)
+    ends = {name: end_of(fake, name) for name in ("square", "other")}
+    ends["square"]["message"] = ends["other"]["message"]
+    with pytest.raises(TrackingError, match="not signed with the key of this job"):
+        transload.attach(app.handle, runner).result()
+
+
+def end_of(fake: Any, name: str) -> dict[str, Any]:
+    """Return how the program of an app's pod ended, as the cluster keeps it."""
+    (pod,) = (each for each in fake.cluster.items("pods") if name in each["metadata"]["name"])
+    (status,) = pod["status"]["containerStatuses"]
+    return status["state"]["terminated"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.usefixtures("in_pods")
+@pytest.mark.parametrize("second", ["returns", "dies"])
+def test_only_the_last_attempt_speaks(runner: Runner, second: str) -> None:
+    """What a pod raised that was replaced is not the end, whether its successor says something or not."""
+
+    def fail_first() -> int:
+        if os.environ["TRANSLOAD_RETRY"] == "0":
+            raise KeyError("first")
+        if second == "dies":
+            os._exit(7)
+        return 3
+
+    app = transload.submit(fail_first, name="retried", retries=1, **options_of(runner))
+    if second == "returns":
+        assert app.result(timeout=90) == 3
+        return
+    with pytest.raises(AppFailed, match="exit code 7"):
+        app.result(timeout=90)
+
+
+def test_the_attempt_of_a_program() -> None:
+    """As it stands in its pod: a number, or an annotation that the engine fills in; else nothing is known."""
+    by_engine = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{names.INDEX_FAILURES}']"}}}
+    for found, attempt in (({"value": "2"}, 2), (by_engine, 1), ({"value": ""}, None), ({}, None)):
+        pod = {
+            "metadata": {"annotations": {names.INDEX_FAILURES: "1", names.INDEX_IGNORED: "5"}},
+            "spec": {"containers": [{"name": names.MAIN, "env": [{"name": "TRANSLOAD_RETRY", **found}]}]},
+        }
+        assert attempt_of_program(pod) == attempt
+    assert attempt_of_program({"metadata": {}, "spec": {}}) is None
+    assert call_main.PROGRAM.startswith(".")
