@@ -228,6 +228,60 @@ with DAG("upstream_data", schedule=None, start_date=START) as upstream_data:
     ).expand_kwargs(rows())
     decorated_rows.partial(more="{{ 6 * 7 }}").expand_kwargs(words())
 
+
+class Several(TransloadOperator):
+    """An operator that runs two jobs in turn, and fails its first try after them."""
+
+    def execute(self, context):
+        """Run the first job, and in place the second one too."""
+        self.component_args = {"word": "one", "replicas": 1}
+        return self.go_on(context, super().execute(context))
+
+    def resume(self, context, event=None):
+        """Go on after either job was waited for in the triggerer."""
+        return self.go_on(context, super().resume(context, event))
+
+    def go_on(self, context, results):
+        """Run the second job once the first has ended."""
+        if results["results"]["0"]["word"] == "one":
+            self.component_args = {"word": "two", "replicas": 1}
+            results = super().execute(context)
+        if context["ti"].try_number == 1:
+            raise RuntimeError("the first try fails")
+        return results["results"]["0"]["word"]
+
+
+with DAG("several", schedule=None, start_date=START) as several:
+    for deferrable in (False, True):
+        Several(
+            task_id="twice_deferred" if deferrable else "twice",
+            component=f"{HERE}/parts.py:shout",
+            component_args={"word": "none", "replicas": 1},
+            deferrable=deferrable,
+            defer_after=0,
+            retries=1,
+            retry_delay=SHORT,
+        )
+
+    @task(retries=1, retry_delay=SHORT)
+    def inside():
+        """Execute two operators."""
+        context = get_current_context()
+        for word in ("one", "two"):
+            job = TransloadOperator(
+                task_id=word,
+                component=f"{HERE}/parts.py:shout",
+                component_args={"word": word, "replicas": 1},
+                deferrable=True,
+                defer_after=0,
+            )
+            results = job.execute(context)
+        if context["ti"].try_number == 1:
+            raise RuntimeError("the first try fails")
+        return results["results"]["0"]["word"]
+
+    inside()
+
 with DAG("sensing", schedule=None, start_date=START) as sensing:
     handle = "{{ dag_run.conf['handle'] }}"
     AppSensor(task_id="deferred", handle=handle, deferrable=True, timeout=120)

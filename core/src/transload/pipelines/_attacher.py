@@ -219,10 +219,10 @@ class Attacher:
         app_id = parse_app_handle(handle).app_id
         if action is Action.ATTACH:
             self.log(f"attached to {handle} ({status.state if status else 'unknown'}); nothing was submitted")
-            if self.runner is self.given and handle == self._intended_handle(attempt):
-                self._compare(handle, app_id)
-            else:
-                self.log(f"{handle} was submitted to another place than the present settings name")
+        if self.runner is self.given and handle == self._intended_handle(attempt):
+            self._compare(handle, app_id)
+        else:
+            self.log(f"{handle} was submitted to another place than the present settings name")
         self._put(attempt, handle)
         if status is not None:
             emit(handle, status)  # nobody may have seen it so far

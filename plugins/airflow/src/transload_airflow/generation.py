@@ -7,10 +7,13 @@ that makes up for it; then ``clear_number`` and ``retries`` both have moved. (Se
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from transload.pipelines import FIRST_UNIT, unit_of
 from transload.specs._json import SCHEMA, reading
 
 if TYPE_CHECKING:
@@ -38,6 +41,14 @@ class Marks(NamedTuple):
         return self.clear_number != kept.clear_number and self.retries != kept.retries
 
 
+class Unit(NamedTuple):
+    """What one job of a task is: of which generation, and which of the things that the task asks for."""
+
+    namespace: str
+    number: int
+    name: str = FIRST_UNIT
+
+
 def current_generation(store: AttachStore, marks: Marks) -> tuple[str, int]:
     """Return the generation of a task with a store: a word that no other task of any installation has, and a number.
 
@@ -46,13 +57,68 @@ def current_generation(store: AttachStore, marks: Marks) -> tuple[str, int]:
     Raises:
         SpecError: if the store holds something else.
     """
-    kept, known, namespace, number = store.get(), None, "", -1
+    kept = store.get()
+    record = _of_generation(kept, marks)
+    if record != kept:
+        store.put(record)
+    return record["namespace"], record["number"]
+
+
+def current_unit(store: AttachStore, marks: Marks, ask: str, *, asked_before: bool) -> Unit:
+    """Return what a task's job is, of all that its tries have asked for; it is kept before anything is submitted.
+
+    Args:
+        store: of the task.
+        marks: of the task.
+        ask: from ``transload.pipelines.ask_of``; empty: what was asked for last.
+        asked_before: this try has asked for something already.
+
+    Raises:
+        SpecError: if the store holds something else.
+    """
+    kept = store.get()
+    record = _of_generation(kept, marks)
+    asks = record["asks"]
+    if ask:
+        name = unit_of(ask, asks, asked_before=asked_before)
+        if name == FIRST_UNIT:
+            asks = [ask, *asks[1:]]
+        elif name not in asks:
+            asks = [*asks, ask]
+        record = {**record, "asks": asks, "unit": name}
+    if record != kept:
+        store.put(record)
+    return Unit(record["namespace"], record["number"], record["unit"])
+
+
+def _of_generation(kept: Mapping[str, Any] | None, marks: Marks) -> dict[str, Any]:
+    """Return the record of the generation that these marks belong to: the one that is kept, or a new one's."""
+    record: dict[str, Any] = {"schema": SCHEMA, "namespace": "", "number": -1, "asks": [], "unit": FIRST_UNIT}
+    known = None
     if kept is not None:
         with reading("task state store", kept) as values:
-            namespace, number = str(values["namespace"]), int(values["number"])
+            record["namespace"] = str(values["namespace"])
+            record["number"] = int(values["number"])
+            record["asks"] = [str(ask) for ask in values.get("asks", ())]
+            record["unit"] = str(values.get("unit", FIRST_UNIT))
             known = Marks(values["max_tries"], values["retries"], values["clear_number"])
     if known is None or marks.begins_anew(known):
-        namespace, number = uuid.uuid4().hex, number + 1
-    if known != marks:
-        store.put({"schema": SCHEMA, "namespace": namespace, "number": number, **marks._asdict()})
-    return namespace, number
+        record["namespace"] = uuid.uuid4().hex
+        record["number"] += 1
+        record["asks"] = []
+        record["unit"] = FIRST_UNIT
+    return {**record, **marks._asdict()}
+
+
+_lock: Final = threading.Lock()
+_here: Final[list[Any]] = [None, []]
+"""The task instance that this process runs, and what it has asked for here."""
+
+
+@contextmanager
+def asked_here(ti: Any) -> Iterator[list[str]]:
+    """Give what this process has asked for on behalf of a task instance, to be added to; one thread at a time."""
+    with _lock:
+        if _here[0] is not ti:
+            _here[:] = [ti, []]
+        yield _here[1]

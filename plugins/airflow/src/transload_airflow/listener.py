@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import AirflowPlugin, hookimpl
 
+from transload_airflow.stores import KEY, app_entry
+
 departing: Final[list[tuple[Any, Any]]] = []
 """Task instance of the task that this process is about to defer, and the execution of its app."""
 
@@ -64,25 +66,31 @@ def _have_ended(task_instance: Any) -> None:
     session: Any = object_session(task_instance)
     trigger = task_instance.trigger
     if trigger is not None and trigger.classpath == "transload_airflow.triggers.AppStateTrigger":
-        what = trigger.kwargs
-    elif not (what := _stored(task_instance, session)):
-        return
-    callback = TriggererCallback(AsyncCallback("transload_airflow.triggers.end_app", what))
-    session.add(callback)
-    callback.queue(**({"session": session} if signature(callback.queue).parameters else {}))  # 3.2 takes none
-    callback.trigger.team_name = getattr(trigger, "team_name", None)
+        found = [trigger.kwargs]
+    else:
+        found = _stored(task_instance, session)
+    for what in found:
+        callback = TriggererCallback(AsyncCallback("transload_airflow.triggers.end_app", what))
+        session.add(callback)
+        callback.queue(**({"session": session} if signature(callback.queue).parameters else {}))  # 3.2 takes none
+        callback.trigger.team_name = getattr(trigger, "team_name", None)
 
 
-def _stored(ti: Any, session: Any) -> dict[str, Any]:
-    """Return what the task itself has stored of its app, if that ends with it; before Airflow 3.3 there is no store."""
+def _stored(ti: Any, session: Any) -> list[dict[str, Any]]:
+    """Return what the task itself has stored of its apps that end with it; before Airflow 3.3 there is no store."""
     try:
         from airflow._shared.state import TaskScope
         from airflow.state import get_state_backend
     except ImportError:
-        return {}
+        return []
     scope = TaskScope(ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
-    record = json.loads(get_state_backend().get(scope, "transload.app", session=session) or "{}")
-    return {"record": record} if record.get("on_kill") == "cancel" else {}
+
+    def entry(name: str) -> dict[str, Any]:
+        return dict(json.loads(get_state_backend().get(scope, f"{KEY}.{name}", session=session) or "{}"))
+
+    units = ["", *entry("generation").get("asks", ())[1:]]
+    records = [entry(app_entry(unit)) for unit in units]
+    return [{"record": record} for record in records if record.get("on_kill") == "cancel"]
 
 
 class ListenerPlugin(AirflowPlugin):

@@ -13,6 +13,7 @@ from transload import pipelines
 from transload.errors import ConfigError
 from transload.specs import AppDef, AppState, CfgVal, parse_app_handle
 from transload_airflow.callbacks import AppCallbacks
+from transload_airflow.generation import asked_here
 from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.lineage import announce_assets, operator_lineage
 from transload_airflow.links import LINK_KEY, AppLink
@@ -27,6 +28,8 @@ from transload_airflow.run import (
     told_briefly,
     told_to_host,
     traces_of,
+    unit_here,
+    unit_of_state,
 )
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
 from transload_airflow.settling import departure
@@ -245,7 +248,10 @@ class TransloadOperator(TemplateRules):
                 "place, and holds its slot"
             )
             event["kind"] = "elsewhere"
-        traces = self._traces(context, pipelines.ExecutionOptions.from_dict(state["options"]))
+        unit = unit_of_state(state)
+        with asked_here(context["ti"]) as asked:
+            asked.append(unit)
+        traces = self._traces(context, pipelines.ExecutionOptions.from_dict(state["options"]), unit)
         execution = pipelines.Execution.from_state(state, self._runner(), **traces)
         self._take(execution)
         return self._end(context, execution, lambda: pipelines.settle(execution, event))
@@ -278,7 +284,7 @@ class TransloadOperator(TemplateRules):
         """Wait in place for the app whose trigger did not bring the task to an end."""
         if self.options["durable"]:
             self.log.warning(f"{error}: attaching to the app again, and waiting in place")
-            return self._begin(context, False)
+            return self._begin(context, False, again=True)
         # nothing but this try's own XCom, kept over a deferral, knows its app: to begin again would start a second one
         ti, options = context["ti"], self._options()
         handle = ti.xcom_pull(task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1))
@@ -294,13 +300,28 @@ class TransloadOperator(TemplateRules):
         self._take(execution)
         return self._end(context, execution, lambda: execution.collect(execution.follow()))
 
-    def _begin(self, context: Any, deferrable: bool) -> Any:
+    def _begin(self, context: Any, deferrable: bool, *, again: bool = False) -> Any:
+        """Submit the app or attach to it, and wait for it.
+
+        Args:
+            context: of the task.
+            deferrable: let the triggerer wait, if it can.
+            again: it is the app that this try has begun already, in an earlier process.
+        """
         options = self._options()
+        if deferrable and context.get("task", self) is not self:
+            self.log.info("this operator is executed inside another task, which waits in place, and holds its slot")
+            deferrable = False
         with told_to_host(options):
             same_machine = deferrable and triggerer_on_same_machine()  # if that is set wrongly, nothing is started
             self._defaults = defaults_of(self.conn_id)
-            launch, known, traces = self._launch(context), self._known(context), self._traces(context, options)
-            execution = execution_of(context, launch, options, self._runner(), known=known, **traces)
+            launch = self._launch(context)
+            known = self._known(context)
+            unit = pipelines.FIRST_UNIT
+            if options.durable:
+                unit = unit_here(context, "" if again else pipelines.ask_of(launch, self._runner(), known))
+            traces = self._traces(context, options, unit)
+            execution = execution_of(context, launch, options, self._runner(), unit=unit, known=known, **traces)
         self._take(execution)
 
         def start() -> bool:
@@ -329,9 +350,9 @@ class TransloadOperator(TemplateRules):
         assert isinstance(values, dict)
         return values
 
-    def _traces(self, context: Any, options: ExecutionOptions) -> dict[str, Any]:
+    def _traces(self, context: Any, options: ExecutionOptions, unit: str = pipelines.FIRST_UNIT) -> dict[str, Any]:
         """Return where this task leaves what it knows of its app."""
-        traces = traces_of(context, options)
+        traces = traces_of(context, options, unit)
         self._log_store = traces.get("log_store")
         return {**traces, "on_change": lambda status: self.callbacks.on_status(status, context)}
 

@@ -16,11 +16,11 @@ from airflow.providers.common.compat import sdk
 from transload import pipelines
 from transload.errors import AppFailed, TransloadError
 from transload.pipelines import Ending
-from transload_airflow.generation import Marks, current_generation
+from transload_airflow.generation import Marks, asked_here, current_generation, current_unit
 from transload_airflow.lineage import parent_variables
 from transload_airflow.settings import setting
 from transload_airflow.states import ENDINGS
-from transload_airflow.stores import LogStore, TaskStore, state_store
+from transload_airflow.stores import LogStore, TaskStore, app_entry, state_store
 from transload_airflow.values import decoded
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ CANCEL_S: Final = 20.0
 (``[triggerer] on_kill_timeout``)."""
 
 PAUSE_S: Final = 1.0
+
+_KEY_PARTS: Final = 4
+"""Length of `task_key`."""
 
 _app_log = logging.getLogger("transload.app")
 
@@ -74,28 +77,68 @@ def task_state(ti: Any) -> str | None:
     return next((str(state or "cleared") for state in states), None)
 
 
-def identity_of(context: Mapping[str, Any], namespace: str = "") -> Identity:
+def identity_of(context: Mapping[str, Any], namespace: str = "", unit: str = pipelines.FIRST_UNIT) -> Identity:
     """Return whose app it is: equal for all tries of a task, another one once somebody has cleared it.
 
     Args:
         context: of the task.
         namespace: tells this installation from others, where there is no task state store.
+        unit: from `unit_here`.
 
     Raises:
         SpecError: if the task state store holds something foreign.
     """
     accessor, ti = state_store(context), context["ti"]
-    if accessor is None:
-        return pipelines.Identity(HOST, namespace, task_key(ti), str(ti.max_tries))
-    namespace, number = current_generation(TaskStore(accessor, "generation"), Marks.of(context))
-    return pipelines.Identity(HOST, namespace, task_key(ti), str(number))
+    generation = str(ti.max_tries)
+    if accessor is not None:
+        namespace, number = current_generation(TaskStore(accessor, "generation"), Marks.of(context))
+        generation = str(number)
+    *above, task_id = task_key(ti)
+    own = [] if unit == pipelines.FIRST_UNIT else [unit]
+    return pipelines.Identity(HOST, namespace, (*above, *own, task_id), generation)
+
+
+def unit_here(context: Mapping[str, Any], ask: str) -> str:
+    """Return which of the things that a task asks for this is, and note it before anything is submitted.
+
+    One task may ask for several: a class that calls ``execute`` twice, operators that a ``@task`` executes.
+
+    Args:
+        context: of the task.
+        ask: from ``transload.pipelines.ask_of``; empty: what the task asked for last.
+
+    Raises:
+        SpecError: if the task state store holds something foreign.
+    """
+    accessor = state_store(context)
+    with asked_here(context["ti"]) as asked:
+        if accessor is None:
+            unit = pipelines.unit_of(ask, asked, asked_before=bool(asked)) if ask else pipelines.FIRST_UNIT
+        else:
+            store = TaskStore(accessor, "generation")
+            unit = current_unit(store, Marks.of(context), ask, asked_before=bool(asked)).name
+        if ask not in asked:
+            asked.append(ask)
+        return unit
+
+
+def unit_of_state(state: Mapping[str, Any]) -> str:
+    """Return which of the things that a task asks for an execution's state belongs to."""
+    key = state["identity"][2]
+    return str(key[-2]) if len(key) > _KEY_PARTS else pipelines.FIRST_UNIT
 
 
 # -- its execution
 
 
 def execution_of(
-    context: Mapping[str, Any], launch: Launch, options: ExecutionOptions, runner: Runner, **traces: Any
+    context: Mapping[str, Any],
+    launch: Launch,
+    options: ExecutionOptions,
+    runner: Runner,
+    *,
+    unit: str = pipelines.FIRST_UNIT,
+    **traces: Any,
 ) -> Execution:
     """Return the execution of a task's app.
 
@@ -104,6 +147,7 @@ def execution_of(
         launch: what to run.
         options: the user's settings; the task's own limit is added here.
         runner: of `runner_for_tasks`.
+        unit: from `unit_here`.
         traces: other arguments of ``transload.pipelines.Execution``; see `traces_of`.
 
     Raises:
@@ -120,7 +164,8 @@ def execution_of(
     if told:
         runner = runner.with_environ({**os.environ, **told})
         launch = replace(launch, pass_env=[*launch.pass_env, *told])
-    return pipelines.Execution(runner, launch, identity_of(context, namespace), options, host_retries=retries, **traces)
+    identity = identity_of(context, namespace, unit)
+    return pipelines.Execution(runner, launch, identity, options, host_retries=retries, **traces)
 
 
 def dag_folder(context: Mapping[str, Any]) -> str | None:
@@ -129,11 +174,15 @@ def dag_folder(context: Mapping[str, Any]) -> str | None:
     return os.path.dirname(path) if path else None
 
 
-def traces_of(context: Mapping[str, Any], options: ExecutionOptions) -> dict[str, Any]:
+def traces_of(
+    context: Mapping[str, Any], options: ExecutionOptions, unit: str = pipelines.FIRST_UNIT
+) -> dict[str, Any]:
     """Return where a task leaves what it knows of its app: arguments of ``transload.pipelines.Execution``."""
     accessor = state_store(context) if options.durable else None
-    app = None if accessor is None else TaskStore(accessor, "app", on_kill=options.on_kill)
-    stores = {} if app is None else {"store": app, "log_store": LogStore(accessor, "logs")}
+    stores: dict[str, Any] = {}
+    if accessor is not None:
+        stores["store"] = TaskStore(accessor, app_entry(unit), on_kill=options.on_kill)
+        stores["log_store"] = LogStore(accessor, "logs" if unit == pipelines.FIRST_UNIT else f"logs.{unit}")
     logger = getattr(context.get("task"), "log", None) or _app_log
     return {"sink": log_line, "log": lambda message: logger.info(message), **stores}
 

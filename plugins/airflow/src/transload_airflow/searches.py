@@ -129,12 +129,12 @@ class SearchTrialOperator(TransloadOperator):
     def _known(self, context: Mapping[str, Any]) -> dict[str, Any]:
         return ledger_of(self, context).known(self.trial["index"])
 
-    def _begin(self, context: Any, deferrable: bool) -> Any:
+    def _begin(self, context: Any, deferrable: bool, *, again: bool = False) -> Any:
         if deferrable and self.search.get("early_stopping") is not None:
             self.log.info("the search stops trials early: this task waits in place, and holds its slot")
             deferrable = False
         with self._failure_noted(context):
-            return super()._begin(context, deferrable)
+            return super()._begin(context, deferrable, again=again)
 
     def _end(self, context: Any, execution: Execution, wait: Callable[[], AppResults]) -> dict[str, Any]:
         ledger, index = ledger_of(self, context), self.trial["index"]

@@ -18,6 +18,11 @@ LOG_INTERVAL: Final = 1.0
 """Seconds between two notes of how far the logs came: each is a request to Airflow's API server."""
 
 
+def app_entry(unit: str) -> str:
+    """Return under which key a task keeps the record of its app; ``unit``: which of its apps, if it has several."""
+    return f"app.{unit}" if unit else "app"
+
+
 def state_store(context: Mapping[str, Any]) -> Any | None:
     """Return the task state store (Airflow 3.3), or None where there is none."""
     return context.get("task_state_store")

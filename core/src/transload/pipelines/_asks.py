@@ -1,0 +1,104 @@
+"""What a unit of work asks for, where a host lets it ask more than once: two different asks never share a job.
+
+A host's identity names the unit of work (a task of a run), and one job is all that most of them start. But code of a
+user's may start several in turn under one identity. The first one has the identity to itself; each one after that asks
+for something else has a name of its own, made from what it asks for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import TransloadError
+from transload.specs import AppDef, Workspace, looks_secret
+
+if TYPE_CHECKING:
+    from transload.runner import Launch, Runner
+
+__all__ = ["FIRST_UNIT", "ask_of", "unit_of"]
+
+FIRST_UNIT: Final = ""
+"""The unit of what is asked for first."""
+
+_LENGTH: Final = 20
+"""Characters of an ask: 80 bits."""
+
+
+def ask_of(launch: Launch, runner: Runner, known: Mapping[str, Any] | None = None) -> str:
+    """Return a digest of what is asked for, and where it is to run; equal on every machine for equal asks.
+
+    A component that is given by name is not called: its name and arguments say what is asked for.
+
+    Args:
+        launch: what to run.
+        runner: knows the settings.
+        known: what the host knows of the component's arguments.
+    """
+    asked = {
+        "what": _what(launch, runner, known or {}),
+        "args": launch.args,
+        "scheduler": launch.scheduler or runner.settings.scheduler,
+        "cfg": {name: value for name, value in launch.cfg.items() if not looks_secret(name)},
+        "workspace": launch.workspace,
+        "parent_run_id": launch.parent_run_id,
+        "tracker_base": launch.tracker_base,
+    }
+    text = json.dumps(_plain(asked), sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_LENGTH]
+
+
+def unit_of(ask: str, kept: Sequence[str], *, asked_before: bool) -> str:
+    """Return which unit an ask is: `FIRST_UNIT`, or one named by the ask itself.
+
+    Args:
+        ask: from `ask_of`.
+        kept: all that this unit of work has asked for so far, in its earlier tries too, oldest first.
+        asked_before: this try has asked for something already.
+
+    A later try that asks for something else than the one job of the earlier ones means that job: its definition was
+    edited meanwhile, or holds something that is new on each try.
+    """
+    if ask in kept:
+        return FIRST_UNIT if ask == kept[0] else ask
+    edited = len(kept) == 1 and not asked_before
+    return FIRST_UNIT if not kept or edited else ask
+
+
+def _what(launch: Launch, runner: Runner, known: Mapping[str, Any]) -> Any:
+    """Return values that tell one app, component or command from another."""
+    if launch.command is not None:
+        return ["command", list(launch.command)]
+    if launch.component is None:
+        return ["app", launch.app]
+    component = launch.component
+    if isinstance(component, str):
+        return ["component", component]
+    try:
+        found = launch.found()
+        if not launch.declares("tracker_base"):  # which depends on the id that is to be made from this
+            return ["app", launch.build(known, runner.settings.component_defaults(found.name)).digest()]
+        return ["component", found.name]
+    except TransloadError:  # the submit says what is wrong with it
+        return ["component", getattr(component, "__qualname__", "")]
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON values for any value: equal ones for equal values, in each process."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, AppDef):
+        return value.digest()
+    if isinstance(value, Workspace):
+        return _plain(value.projects)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(str, value))
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [_plain(each) for each in value]
+    if callable(value):
+        return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', type(value).__name__)}"
+    return str(value)
