@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
+import runpy
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,7 +32,7 @@ def quickstart() -> ModuleType:
 
 
 @pytest.fixture
-def lacking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def lacking(quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Hide standard modules, as some distributions' Pythons do, and the program uv."""
 
     def hide(*names: str) -> None:
@@ -40,14 +43,35 @@ def lacking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return hide
 
 
-def test_old_python_is_refused_in_one_line(
-    quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The version found and the version needed; no folder is made."""
+def test_old_python_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version found, the version needed, and three ways to get it."""
     monkeypatch.setattr(sys, "version_info", (3, 10, 4))
-    with pytest.raises(SystemExit, match=r"Python 3\.11 or newer is needed"):
-        quickstart.environment(tmp_path / "env")
-    assert not (tmp_path / "env").exists()
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(ROOT / "quickstart.py"))
+    said = str(caught.value)
+    assert "needs Python 3.11 or newer" in said and "\n" not in said
+    for way in ("module load python", "uv run --no-project --python 3.12", "conda create"):
+        assert way in said
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10"])
+@pytest.mark.parametrize("file", ["quickstart.py", "run_tests.py"])
+def test_old_pythons_read_as_far_as_that_line(tmp_path: Path, version: str, file: str) -> None:
+    """A real Python of that version, where this machine has one, says it too, and nothing else; no folder is made."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    ast.parse(text, feature_version=(3, int(version[2:])))
+    assert "from __future__" not in text, "annotations are from 3.7 on"
+    own = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
+    for python in filter(None, [shutil.which(f"python{version}"), *map(str, own)]):
+        for name in ("quickstart.py", "run_tests.py"):
+            shutil.copy(ROOT / name, tmp_path)
+        command = [python, "-B", file, "--with", "slurm"]
+        said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        if "pyenv" in said.stderr and said.returncode == 127:  # on the PATH, and not to be run
+            continue
+        assert said.returncode == 1 and not said.stdout
+        assert said.stderr.startswith(f"{file} needs Python 3.11 or newer, and ") and said.stderr.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} <= {"quickstart.py", "run_tests.py"}
 
 
 def test_windows_is_refused_in_one_line(
@@ -62,63 +86,181 @@ def test_windows_is_refused_in_one_line(
 def test_python_without_pip_says_what_to_install(
     quickstart: ModuleType, lacking: Callable[..., None], tmp_path: Path
 ) -> None:
-    """Neither ensurepip nor pip: the package to install is named."""
+    """Neither ensurepip nor pip, here or in the environment: the package to install is named."""
     lacking("ensurepip", "pip")
     with pytest.raises(SystemExit, match="python3-venv"):
         quickstart.environment(tmp_path / "env", "nothing")
 
 
-def test_python_without_ensurepip_uses_its_own_pip(tmp_path: Path) -> None:
-    """With a pip of the system's, the environment is filled from outside, which PEP 668 does not forbid."""
-    system = getattr(sys, "_base_executable", sys.executable)  # the one that this environment was made from
-    program = """
+UV_AND_PIP = """
 import importlib.util, runpy, shutil, sys
 from pathlib import Path
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name: None if name == "ensurepip" else found(name)
 shutil.which = lambda name: None
-print(*runpy.run_path(sys.argv[1])["_make"](Path(sys.argv[2])), sep="\\n")
+names = runpy.run_path(sys.argv[1])
+names["_make"].__globals__["_fetch_uv"] = lambda by_pip, folder: sys.argv[3] or None
+print(*[" ".join(way) for way in names["_make"](Path(sys.argv[2]))], sep="\\n")
 """
+
+
+def test_python_without_ensurepip_uses_its_own_pip(tmp_path: Path) -> None:
+    """With a pip of the system's, the environment is filled from outside, which PEP 668 does not forbid."""
+    system = getattr(sys, "_base_executable", sys.executable)  # the one that this environment was made from
     if subprocess.run([system, "-c", "import pip"], capture_output=True, check=False).returncode:
         pytest.skip("this machine's Python has no pip")
-    arguments = [str(ROOT / "quickstart.py"), str(tmp_path / "env")]
-    said = subprocess.run([system, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=True)
-    made = said.stdout.splitlines()
-    assert made[1:5] == ["-m", "pip", "--python", str(tmp_path / "env" / "bin" / "python")]
-    listing = [*made[: made.index("install")], "list"]
+
+    def ways(uv: str) -> list[str]:
+        command = [system, "-c", UV_AND_PIP, str(ROOT / "quickstart.py"), str(tmp_path / "env"), uv]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return said.stdout.splitlines()
+
+    python = tmp_path / "env" / "bin" / "python"
+    (by_pip,) = ways("")
+    assert f"-m pip --python {python} install" in by_pip
+    listing = [*by_pip[: by_pip.index(" install")].split(), "list"]
     answer = subprocess.run(listing, capture_output=True, text=True, timeout=60, check=True)
     assert "transload" not in answer.stdout
+    assert ways("/the/uv") == [f"/the/uv pip install --python {python}", by_pip], "pip is what is left if uv fails"
 
 
 def test_uv_is_used_where_it_is(quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With uv on the PATH, it makes the environment and installs into it."""
+    """With uv on the PATH, it makes the environment and installs into it, from where pip would take things."""
     log, uv = tmp_path / "log", tmp_path / "bin" / "uv"
     uv.parent.mkdir()
-    uv.write_text(f"#!/bin/sh\necho $* >> {log}\n")
+    uv.write_text(f"#!/bin/sh\necho $* $UV_DEFAULT_INDEX $UV_FIND_LINKS >> {log}\n")
     uv.chmod(0o755)
+    for name in ("UV_DEFAULT_INDEX", "UV_FIND_LINKS"):
+        monkeypatch.setenv(name, "")  # so that it is as before afterwards
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/a /b")
     monkeypatch.setenv("PATH", str(uv.parent))
     made = quickstart._make(tmp_path / "env")
-    assert made == [str(uv), "pip", "install", "--python", str(tmp_path / "env" / "bin" / "python")]
-    assert log.read_text().startswith("venv")
+    assert made == [[str(uv), "pip", "install", "--python", str(tmp_path / "env" / "bin" / "python")]]
+    probe, making = log.read_text().splitlines()
+    assert probe.startswith("--version")
+    assert making.startswith("venv") and making.endswith(" https://mirror.example/simple /a,/b")
 
 
-def test_plugins_are_chosen_by_name(quickstart: ModuleType) -> None:
+def test_a_uv_that_does_not_run_is_none(
+    quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A program of that name that fails, as pyenv's may: pip is asked for another one; what fails falls back on pip."""
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text("#!/bin/sh\nexit 127\n")
+    uv.chmod(0o755)
+    asked = []
+    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(quickstart, "_pip_for", lambda python: ["true"])
+    monkeypatch.setattr(quickstart, "_fetch_uv", lambda by_pip, folder: asked.append(folder) or str(uv))
+    programs = quickstart.environment(tmp_path / "env", "--editable", "./core", "nox>=1")
+    assert asked == [tmp_path / "env" / ".uv"] and programs == tmp_path / "env" / "bin"
+    said = capfd.readouterr().err
+    assert "installing ./core, nox>=1 into env, with uv ..." in said and "with pip" not in said.partition("uv ...")[0]
+    assert said.count("installing ") == 2
+
+
+def test_a_folder_of_something_else_is_left_alone(quickstart: ModuleType, tmp_path: Path) -> None:
+    """A folder that holds files and is no environment is refused, and not cleared."""
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(SystemExit, match="not empty, and no virtual environment"):
+        quickstart.environment(tmp_path, "nothing")
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_plugins_are_chosen_by_name(quickstart: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     """Each comes with those of this repository that it needs; what is not there is one line that says what is."""
-    assert quickstart.wanted(["--with", "ax, report"]) == (["ax", "report"], "", [])
-    assert quickstart.wanted(["--host=prefect", "--keep"]) == (["prefect"], "prefect", ["--keep"])
-    assert quickstart.wanted(["--replicas", "2"]) == ([], "", ["--replicas", "2"])
+
+    def chosen(*argv: str) -> tuple[list[str], str, list[str]]:
+        given = quickstart.wanted(list(argv))
+        return given.plugins, given.host, given.rest
+
+    assert chosen("--with", "ax, report") == (["ax", "report"], "", [])
+    assert chosen("--with=ax", "--with", "report") == (["ax", "report"], "", [])
+    assert chosen("--host=prefect", "--keep") == (["prefect"], "prefect", [])
+    assert chosen("--replicas", "2", "--", "--help") == ([], "", ["--replicas", "2", "--help"])
+    assert quickstart.wanted([]).venv == ROOT / ".venv"
+    assert quickstart.wanted(["--with", "ax", "--venv", "there"]).venv == Path.cwd() / "there"
     assert quickstart.distributions(["report", "airflow"]) == [
         "core",
         "plugins/search",
         "plugins/report",
         "plugins/airflow",
     ]
-    with pytest.raises(SystemExit, match=r"there is no 'slrum'; there are: airflow, ax, docker.*slurm"):
-        quickstart.wanted(["--with", "report,slrum"])
-    with pytest.raises(SystemExit, match=r"there is no 'slurm'; there are: airflow, ax, kfp, prefect"):
-        quickstart.wanted(["--host", "slurm"])
-    with pytest.raises(SystemExit, match="nothing"):
-        quickstart.wanted(["--with"])
+    for argv, message in (
+        (["--with", "report,slrum"], "there is no 'slrum'; there are: airflow, ax, docker"),
+        (["--host", "slurm"], "there is no 'slurm'; there are: airflow, ax, kfp, prefect"),
+        (["--with", ""], "(nothing)"),
+        (["--with", "ax", "--host", "kfp"], "only one of them"),
+        (["--with", "ax", "--replicas", "2"], "--replicas 2: the example's arguments"),
+        (["--keep"], "--keep is for --host"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            quickstart.wanted(argv)
+        assert caught.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_help_installs_nothing(tmp_path: Path) -> None:
+    """It is this program's own, with all its options, and no folder is made for it."""
+    shutil.copy(ROOT / "quickstart.py", tmp_path)
+    command = [sys.executable, "-B", "quickstart.py", "--help"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert said.returncode == 0, said.stderr
+    assert [option for option in ("--with", "--host", "--keep", "--venv") if option not in said.stdout] == []
+    assert [path.name for path in tmp_path.iterdir()] == ["quickstart.py"]
+
+
+def _ready(folder: Path, venv: str, text: str) -> list[str]:
+    """Make a repository whose environment is ready; return the command that runs its example, which is `text`."""
+    (folder / "plugins").mkdir()
+    (folder / "examples" / "digits").mkdir(parents=True)
+    for name in ("core/pyproject.toml", "examples/digits/requirements.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    shutil.copy(ROOT / "quickstart.py", folder)
+    python = folder / venv / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (folder / venv / "pyvenv.cfg").touch()
+    for name, body in (("uv", "exit 0"), ("transload", text)):
+        (python.parent / name).write_text(f"#!/bin/sh\n{body}\n")
+        (python.parent / name).chmod(0o755)
+    return [sys.executable, "-B", "quickstart.py", "--venv", venv]
+
+
+def test_the_end_says_how_to_go_on(tmp_path: Path) -> None:
+    """The example's exit code is passed on, after the lines that activate the environment, which may lie elsewhere."""
+    command = _ready(tmp_path, "my env", 'echo "$@"; exit 3')
+    environment = os.environ | {"PATH": f"{tmp_path}/my env/bin:{os.environ['PATH']}"}
+    given = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 60, "check": False}
+    said = subprocess.run([*command, "--epochs", "1"], **given)
+    assert said.returncode == 3, said.stderr
+    assert "run examples/digits/component.py --epochs 1" in said.stdout
+    assert said.stdout.endswith("\n  . 'my env/bin/activate'\n  transload --help\n")
+    said = subprocess.run([*command, "--with", "none"], **given)
+    assert said.returncode == 2 and "there is no 'none'" in said.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_ends_it_ends_the_example(tmp_path: Path, number: signal.Signals) -> None:
+    """SIGTERM is passed on; of Ctrl-C, which a terminal sends to both, the example makes what it wants."""
+    body = "trap 'echo cancelled; exit 7' INT TERM; echo up; while :; do sleep 0.1; done"
+    command = _ready(tmp_path, "env", body)
+    environment = os.environ | {"PATH": f"{tmp_path}/env/bin:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, start_new_session=True
+    ) as running:
+        assert running.stdout is not None
+        while running.stdout.readline() != "up\n":
+            assert running.poll() is None
+        if number == signal.SIGINT:
+            os.killpg(running.pid, number)
+        else:
+            running.send_signal(number)
+        said, _ = running.communicate(timeout=30)
+        assert running.returncode == 7 and said.startswith("cancelled\n") and "bin/activate" in said
 
 
 def test_second_run_installs_nothing(quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -127,10 +269,11 @@ def test_second_run_installs_nothing(quickstart: ModuleType, monkeypatch: pytest
     wish.write_text("a")
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
+    (tmp_path / "env" / "pyvenv.cfg").touch()
     pip = tmp_path / "pip"
     pip.write_text(f"#!/bin/sh\necho $* >> {log}\ntest ! -e {tmp_path}/broken\n")
     pip.chmod(0o755)
-    monkeypatch.setattr(quickstart, "_make", lambda folder: [str(pip)])
+    monkeypatch.setattr(quickstart, "_make", lambda folder: [[str(pip)]])
 
     def environment() -> None:
         quickstart.environment(tmp_path / "env", "wanted", changes_with=(wish,))
