@@ -40,6 +40,32 @@ def test_both_names(runner: Runner, shell: Any, scheduler: str) -> None:
     assert sorted(lines(runner, handle)) == ["hello\n", "oops\n"]
 
 
+@pytest.mark.parametrize("left", ["ln -s /etc/shadow", "mkfifo", "mkdir", "ln -s /dev/zero"])
+def test_error_file_that_is_none(runner: Runner, shell: Any, left: str) -> None:
+    """A link, a FIFO or a folder in the place of the error file costs the app its reason, and its end nothing."""
+    place = '"$TRANSLOAD_ERROR_FILE"'
+    handle = runner.run(shell(f"rm -f {place}; {left} {place}; exit 3"), "docker")
+    status = ends(runner, handle, AppState.FAILED)
+    assert status.roles[0].replicas[0].exit_code == 3 and "root:" not in str(status)
+
+
+def test_hostile_files_in_the_mount(runner: Runner, shell: Any, tmp_path: Path) -> None:
+    """What a container, which is root, leaves in its mounted folder leads nowhere on this machine."""
+    body = '{"schema": 1, "key": "good", "results": {"loss": 0.5}}'
+    text = (
+        f"cd $TRANSLOAD_TRACKER_BASE; echo '{body}' > good.json; mkfifo 0.json; ln -s /dev/zero 1.json; "
+        "mknod 2.json c 1 5; mkdir -p outputs; cd outputs; echo w > model; ln -s /etc/shadow shadow; ln -s . a; "
+        "mknod null c 1 3"
+    )
+    handle = runner.run(shell(text), "docker")
+    ends(runner, handle)
+    results = runner.results(handle)
+    assert results.results == {"good": {"loss": 0.5}} and list(results.artifacts) == ["model"]
+    assert {"0.json", "1.json", "outputs/a", "outputs/shadow"} <= set(results.refused)
+    assert runner.fetch(handle, folder=str(tmp_path)) == [str(tmp_path / "model")]
+    assert os.listdir(tmp_path) == ["model"]
+
+
 def test_replicas_find_rank_0_by_name(runner: Runner, shell: Any, engine: Any) -> None:
     """On the app's own network the host that rank0_env names answers to the others."""
     lead = 'echo "$TRANSLOAD_RANK0_HOST"; until [ -e "$TRANSLOAD_TRACKER_BASE/.met" ]; do sleep 0.1; done'

@@ -306,6 +306,8 @@ def test_inline_files(tmp_path: Path) -> None:
         ("echo nonsense > it", "Metrics", "'it' is no Metrics"),
         ("echo '{}' > it", "ClassificationMetrics", "neither confusion_matrix nor roc_curve"),
         ("mkdir it", "Metrics", "'it' is no Metrics"),
+        ("mkfifo it", "Model", "'it' is no regular file"),
+        ("truncate -s 6G it", "Metrics", "more than 16,777,216 bytes"),
     ],
 )
 def test_inline_files_that_are_none(tmp_path: Path, text: str, kind: str, said: str) -> None:
@@ -313,6 +315,24 @@ def test_inline_files_that_are_none(tmp_path: Path, text: str, kind: str, said: 
     done = run_inline(tmp_path, f'cd "$TRANSLOAD_OUTPUT_DIR"; {text}', [], files=(("it", "it", kind),))
     assert done.returncode == 70
     assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_inline_hostile_files(tmp_path: Path) -> None:
+    """FIFOs, devices and huge files among the results are named, long texts too; the rest is handed over."""
+    text = """cd "$TRANSLOAD_TRACKER_BASE"; mkfifo fifo.json; ln -s /dev/zero zero.json; truncate -s 6G huge.json; """
+    text += say(f'{{"long": "{"x" * 2000}", "a": 1}}', "odd")
+    done = run_inline(tmp_path, text + say('{"n": 3}'), [["n", None, "Integer"], ["a", None, "Integer"]])
+    assert done.returncode == 0, done.stderr
+    for said in ("fifo.json: is no regular file", "zero.json: is no regular file", "huge.json: more than 16,777,216"):
+        assert f"[transload] not read: {tmp_path}/base/{said}" in done.stderr
+    assert "odd.json: result 'long': 2000 bytes; at most 1024" in done.stderr
+
+
+def test_inline_error_file_that_is_none(tmp_path: Path) -> None:
+    """A FIFO or a device in the place of the error file costs nothing but the reason."""
+    for text in ("mkfifo $TRANSLOAD_ERROR_FILE; exit 3", "ln -s /dev/zero $TRANSLOAD_ERROR_FILE; exit 3"):
+        done = run_inline(tmp_path, text, [])
+        assert (done.returncode, done.stderr) == (3, "[transload] the app failed: exit code 3\n")
 
 
 def test_inline_lets_other_files_be(tmp_path: Path) -> None:

@@ -396,7 +396,9 @@ def _only_file(archive: Iterable[bytes]) -> bytes:
             break
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         member = tar.next()
-        file = None if member is None else tar.extractfile(member)
+        if member is None or not member.isreg():  # the program left a link, a FIFO or a folder there
+            return b""
+        file = tar.extractfile(member)
         return b"" if file is None else file.read(LONGEST_ERROR)
 
 

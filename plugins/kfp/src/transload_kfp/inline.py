@@ -12,6 +12,7 @@ import math
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ from typing import Any
 SCHEMA = 1
 EXIT_NO_RESULT = 70
 TERMINATION_LOG = "/dev/termination-log"
+LARGEST = 16 << 20  # bytes of a file of results
+MAX_TEXT = 1024  # bytes of a key, of a result's name, of a text
 
 
 def say(text: str) -> None:
@@ -39,13 +42,28 @@ def last_word(text: str) -> None:
         pass  # it has been said
 
 
+def content(path: str, limit: int = LARGEST) -> bytes:
+    """Return what is in a file of the program: a regular one, up to a size.
+
+    Raises:
+        OSError: if it is something else, or cannot be read; nothing is waited for.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path}: is no regular file")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(f"{path}: more than {limit:,} bytes, which is as much as is read")
+    return data
+
+
 def cause(path: str) -> str:
     """Return the error that the program has left in its error file; nothing if it has left none."""
     try:
-        with open(path, "rb") as file:
-            message = json.loads(file.read().decode("utf-8"))["message"]
+        message = json.loads(content(path).decode("utf-8"))["message"]
         return f": {message['message'] if isinstance(message, dict) else message}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 
@@ -92,14 +110,29 @@ def read_results(folder: str) -> dict[str, dict[str, Any]]:
     for name in sorted(os.listdir(folder)):
         if not name.endswith(".json") or name.startswith("."):
             continue
-        with open(os.path.join(folder, name), "rb") as file:
-            body = parse(file.read())
+        try:
+            body = parse(content(os.path.join(folder, name)))
+        except OSError as error:
+            say(f"not read: {error}")
+            continue
         if body.get("schema", 0) > SCHEMA:
             say(f"{name}: schema {body['schema']!r} is newer than this component reads")
         elif body:
             key = body.get("key")
-            found[name[:-5] if key is None else str(key)] = body["results"]
+            found[name[:-5] if key is None else str(key)] = allowed(body["results"], name)
     return found
+
+
+def allowed(results: dict[str, Any], file: str) -> dict[str, Any]:
+    """Return the results whose names and values are not too long."""
+    kept = {}
+    for name, value in results.items():
+        longest = max(len(each.encode("utf-8", "replace")) for each in (name, value) if isinstance(each, str))
+        if longest > MAX_TEXT:
+            say(f"{file}: result {name[:60]!r}: {longest} bytes; at most {MAX_TEXT}")
+        else:
+            kept[name] = value
+    return kept
 
 
 def parse(data: bytes) -> dict[str, Any]:
@@ -183,10 +216,9 @@ def metadata_of(kind: str, path: str) -> dict[str, Any]:
     if not kind.endswith("Metrics"):
         return {}
     try:
-        with open(path, "rb") as file:
-            body = json.loads(file.read().decode("utf-8"))
+        body = json.loads(content(path).decode("utf-8"))
         return metrics_of({"all": body}) if kind == "Metrics" else table_of(body)
-    except (ValueError, KeyError, TypeError, AttributeError, LookupError, OSError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, LookupError, OSError, RecursionError) as error:
         raise LookupError(f"file {os.path.basename(path)!r} is no {kind}: {error}") from error
 
 
@@ -200,6 +232,8 @@ def hand_over(folder: str, name: str, kind: str, path: str) -> dict[str, Any]:
     if not os.path.exists(source):
         there = ", ".join(sorted(os.listdir(folder))) or "nothing"
         raise LookupError(f"file {name!r} is not in TRANSLOAD_OUTPUT_DIR; there is: {there}")
+    if not os.path.isfile(source) and not os.path.isdir(source):
+        raise LookupError(f"file {name!r} is no regular file and no folder")
     metadata = metadata_of(kind, source)
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     shutil.rmtree(path, ignore_errors=True)

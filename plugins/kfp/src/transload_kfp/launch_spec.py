@@ -202,7 +202,10 @@ def _typed(port: OutputPort, value: Any) -> Any:
     broken = isinstance(value, float) and not value.is_integer()  # NaN and infinities too
     if isinstance(value, str) or (port.type == "Integer" and broken):
         raise SpecError(f"result {port.source!r} is {value!r}, declared as {port.type}")
-    return int(value) if port.type == "Integer" else float(value)
+    try:
+        return int(value) if port.type == "Integer" else float(value)
+    except OverflowError as exc:
+        raise SpecError(f"result {port.source!r}: a whole number that is too large for a {port.type}") from exc
 
 
 def _whole(value: Any) -> Any:
