@@ -445,3 +445,69 @@ def test_prologue_runs_first(runner: Runner, shell_app: ShellApp) -> None:
     handle = runner.run(shell_app('echo "$FROM_PROLOGUE"', num_replicas=2), "slurm", {"prologue": prologue})
     assert ended(runner, handle).state is AppState.SUCCEEDED
     assert [lines(runner, handle, "main", k) for k in range(2)] == [["a b\n"], ["a b\n"]]
+
+
+def test_prologue_works_in_the_workspace(runner: Runner, tmp_path: Path) -> None:
+    """It finds the files that travel, and leaves some there; what it says is in the log of the first replica."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "requirements.txt").write_text("torch\n", encoding="utf-8")
+    role = Role(
+        "main",
+        "",
+        entrypoint="sh",
+        args=["-c", "cat made"],
+        num_replicas=2,
+        workspace=Workspace({str(project): ""}),
+    )
+    prologue = "cp requirements.txt made\necho said\necho complained >&2\ncd /"
+    handle = runner.run(AppDef("test", [role]), "slurm", {"prologue": prologue})
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert sorted(lines(runner, handle, "main", 0)) == ["complained\n", "said\n", "torch\n"]
+    assert lines(runner, handle, "main", 1) == ["torch\n"]
+
+
+@pytest.mark.parametrize(
+    ("prologue", "code", "said"),
+    [
+        ("python3 -m pip install --no-index no-such-package\nexport A=1", 1, "No matching distribution found"),
+        ("echo before\n(exit 3)\necho after", 3, "before"),
+        ("nothing-of-this-name", 127, "nothing-of-this-name"),
+        ("if then", 2, "yntax error"),
+        ("cd nowhere", None, "nowhere"),
+    ],
+    ids=["pip", "subshell", "not found", "syntax", "cd"],
+)
+def test_a_prologue_that_fails_fails_the_job(
+    runner: Runner, shell_app: ShellApp, prologue: str, code: int | None, said: str
+) -> None:
+    """Whatever fails in it: its last line is the reason, its output the log, and no replica is started or retried."""
+    app = shell_app("echo started", num_replicas=2, max_retries=2)
+    handle = runner.run(app, "slurm", {"prologue": prologue})
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "the prologue failed (exit code" in status.msg and said in status.msg, status.msg
+    first, second = status.roles[0].replicas
+    assert first.state is AppState.FAILED and second.state is AppState.CANCELLED
+    assert first.exit_code and code in (None, first.exit_code)
+    assert said in "".join(lines(runner, handle, "main", 0))
+    for k in range(2):
+        assert not {"started\n", "after\n"} & set(lines(runner, handle, "main", k))
+
+
+@pytest.mark.parametrize("end", ["exit 0", "trap 'echo trapped' EXIT\nset +e\nfalse"], ids=["exit 0", "trap"])
+def test_a_prologue_may_allow_what_fails(runner: Runner, shell_app: ShellApp, end: str) -> None:
+    """``|| true`` and ``exit 0`` are taken at their word; what the prologue leaves set does not reach the job."""
+    prologue = f"false || true\nexport SEEN=1\n{end}"
+    handle = runner.run(shell_app('echo "$SEEN"', num_replicas=2), "slurm", {"prologue": prologue, "gang": False})
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert [lines(runner, handle, "main", k)[-1] for k in range(2)] == ["1\n", "1\n"]
+
+
+def test_a_prologue_is_cancelled(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
+    """A cancel while it runs is a cancel, and no failure of the prologue."""
+    handle = runner.run(shell_app("true"), "slurm", {"prologue": "echo up\nsleep 60"})
+    eventually(lambda: lines(runner, handle, "main") == ["up\n"], timeout=30)
+    runner.cancel(handle)
+    status = ended(runner, handle)
+    assert (status.state, status.msg) == (AppState.CANCELLED, "cancelled on request")

@@ -199,6 +199,7 @@ def test_prologue() -> None:
     """Its lines stand before the wrapper's command, and after all that is for sbatch."""
     text = script(role(), cfg={"prologue": "\nmodule load python\r\nexport A='x y'\n"})
     head, _, rest = text.partition("\nmodule load python\nexport A='x y'\n")
-    assert "#SBATCH" in head and "#SBATCH" not in rest and "supervise" in rest
+    assert "#SBATCH" in head and "#SBATCH" not in rest
+    assert head.endswith("\nset -e\ncd /tmp\n# prologue") and rest.endswith("\ntransload_start\n")
     with pytest.raises(ConfigError, match="prologue"):
         script(role(), cfg={"prologue": "a\x00b"})

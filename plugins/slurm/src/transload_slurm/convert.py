@@ -108,7 +108,7 @@ class SlurmRequest:
         grace_period: seconds between SIGTERM and SIGKILL.
         job_dir: folder for logs, workspace and results; None: the app's own.
         python: the Python of the nodes.
-        prologue: lines of shell that the script runs first.
+        prologue: lines of shell that the script runs first, in the workspace of the first role.
     """
 
     name: str
@@ -308,7 +308,7 @@ def comment_of(app_id: str, token: str) -> str:
     return f"{COMMENT}{app_id} {token}"
 
 
-def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
+def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspace: str = "") -> str:
     """Return the batch script.
 
     Args:
@@ -316,6 +316,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
         app_id: the app.
         folder: the app's folder.
         token: tells this submit from an earlier one of the same app.
+        workspace: where the first role runs, if that is a copy of a workspace.
     """
     comment = comment_of(app_id, token) + (f" {request.comment}" if request.comment else "")
     # "%j" is the job's id to Slurm, save behind a backslash; and one that is meant cannot be said to newer releases
@@ -338,17 +339,51 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
         lines.append(f"# role {role.name}, {role.num_replicas} replica(s): {command}")
         lines.append(f"#   logs in logs/{role.name}/<replica>/{{stdout,stderr}}.log of the folder below")
     job, python = shlex.quote(f"{folder}/job/__main__.py"), shlex.quote(request.python)
-    return "\n".join(
-        [
-            *lines,
-            *([f"exec >>{shlex.quote(folder)}/batch.log 2>&1"] if odd else []),
-            *([request.prologue] if request.prologue else []),
-            f'command -v {python} >/dev/null || {{ echo "transload: no "{python}" on $(hostname)" >&2; exit 127; }}',
-            f"cd {shlex.quote(folder)} || exit 75  # the app was deleted, or its submit withdrawn",
-            f"exec {python} -I -S {job} supervise {shlex.quote(folder)} {token}",
-            "",
-        ]
-    )
+    enter = f"cd {shlex.quote(folder)} || exit 75  # the app was deleted, or its submit withdrawn"
+    missing = f"""echo "transload: no "{python}" on $(hostname)" >&2; exit 127"""
+    supervise = [
+        f"command -v {python} >/dev/null || {{ {missing}; }}",
+        enter,
+        f"exec {python} -I -S {job} supervise {shlex.quote(folder)} {token}",
+    ]
+    if odd:
+        lines.append(f"exec >>{shlex.quote(folder)}/batch.log 2>&1")
+    if request.prologue:
+        lines += [enter, *_prologue(request, folder, workspace, supervise)]
+    else:
+        lines += supervise
+    return "\n".join([*lines, ""])
+
+
+def _prologue(request: SlurmRequest, folder: str, workspace: str, supervise: Sequence[str]) -> list[str]:
+    """Return the lines that run the prologue, and then the wrapper, which hears of it if the prologue has failed.
+
+    It runs in the shell that becomes the wrapper, for what it exports; its output goes to the log of the first replica.
+    """
+    first = request.roles[0]
+    logs = shlex.quote(f"{folder}/logs/{first.name}/") + "${SLURM_ARRAY_TASK_ID:-0}"
+    where = workspace or (first.cwd if first.container == "none" else "") or folder
+    home, _, rest = where.partition("/")
+    place = f'"$HOME"/{shlex.quote(rest)}' if home == "~" else shlex.quote(where)
+    return [
+        "transload_start() {",
+        "exec >&8 2>&9 8>&- 9>&-",
+        "trap - EXIT",
+        "set +e",
+        *supervise[:-1],
+        f'{supervise[-1]} "$@"',
+        "}",
+        f"(umask 077; mkdir -p {logs}; : >>{logs}/stdout.log; : >>{logs}/stderr.log)",
+        f"exec 8>&1 9>&2 >>{logs}/stdout.log 2>>{logs}/stderr.log",
+        # terminated: Slurm ends the job, and says why
+        "trap 'case $? in 0) transload_start;; 143) exit 143;; *) transload_start $?;; esac' EXIT",
+        "set -e",
+        f"cd {place}",
+        "# prologue",
+        request.prologue,
+        "# end of the prologue",
+        "transload_start",
+    ]
 
 
 def _directive(flag: str) -> str:
@@ -408,7 +443,8 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
 
         root = root_folder()
     folder = f"{request.job_dir or root}/{request.app_id}"
-    lines = [script(request, request.app_id, f"{root}/{request.app_id}", "<token>")]
+    workspace = f"{folder}/workspace/0" if request.roles[0].workspace else ""
+    lines = [script(request, request.app_id, f"{root}/{request.app_id}", "<token>", workspace)]
     for role in request.roles:
         lines.append(f"role {role.name}: {role.num_replicas} replica(s) in {role.cwd or f'{folder}/workspace'}")
         if role.max_retries:

@@ -302,7 +302,7 @@ def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str
         _place("transload_slurm", f"job/{name}.py", target)
     own = sorted({os.path.realpath(folder), os.path.realpath(files)})
     write_file(f"{folder}/plan.json", json.dumps(plan(request, app_id, folders, own)))
-    write_file(f"{folder}/job.sh", script(request, app_id, folder, token))
+    write_file(f"{folder}/job.sh", script(request, app_id, folder, token, folders.get(0, "")))
 
 
 def _place(package: str, source: str, target: str) -> None:

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from transload.attempts import LONGEST_ERROR, TERMINAL, App, Replica, read_error, traceback_error
+from transload.attempts import LONGEST_ERROR, TERMINAL, App, Replica, exit_text, read_error, traceback_error
 
 from .agent import ERROR_FILE, SENT, STREAMS, catch, patiently
 from .rank0 import Rank0
@@ -41,12 +41,20 @@ class Supervisor:
         only: the replica that this array element runs; None: all.
         start: which start of the job this is.
         before: the ``state.json`` of an earlier start; None: there was none.
+        prologue: exit code of the prologue, if it has failed; 0: it has not.
     """
 
     def __init__(
-        self, folder: str, plan: dict[str, Any], only: int | None, start: Start, before: dict[str, Any] | None
+        self,
+        folder: str,
+        plan: dict[str, Any],
+        only: int | None,
+        start: Start,
+        before: dict[str, Any] | None,
+        prologue: int = 0,
     ) -> None:
         self.folder, self.plan, self.only, self.start = folder, plan, only, start
+        self.prologue = prologue
         self.app = App(plan["roles"], plan["timeout"], only, before)
         self.app.state = "PENDING"
         self.app.begin(time.time())
@@ -75,12 +83,25 @@ class Supervisor:
             self._finish("FAILED", f"{again}, and its retries are used up")
         elif os.path.exists(os.path.join(self.folder, "cancel")):
             self._finish("CANCELLED", App.ON_REQUEST)
+        elif self.prologue:
+            self._fail_by_prologue()
         else:
             self.rank0 = Rank0(self.plan)
             self._start(self.app.replicas)
         while not self._over():
             self._wait()
         return self._end()
+
+    def _fail_by_prologue(self) -> None:
+        """End the app: its first replica, in whose log the prologue has written, has failed."""
+        first, now = self.app.replicas[0], time.time()
+        logs = self._logs_of(first)
+        said = [line for name in STREAMS for line in _tail(os.path.join(logs, name)).splitlines() if line.strip()]
+        reason = f"the prologue failed ({exit_text(self.prologue)})"
+        self.app.starting(first)
+        self.app.started(first, now, os.uname().nodename)
+        self.app.ended(first, self.prologue, now, why=reason, retry=False)
+        self._finish("FAILED", reason + (f": {said[-1].strip()}" if said else ""))
 
     # ------------------------------------------------------------------------------------------------------ starting
 
@@ -279,16 +300,16 @@ class Supervisor:
 
     def _error_of(self, replica: Replica, code: int) -> str:
         """Return what a replica has said of its failure, else the exception that its output ends with."""
-        logs = os.path.join(self.folder, "logs", self.plan["roles"][replica.role]["name"], str(replica.k))
+        logs = self._logs_of(replica)
         said = ""
         with contextlib.suppress(OSError), open(os.path.join(logs, ERROR_FILE), "rb", opener=_at_once) as file:
             said = read_error(file.read(LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
-        with contextlib.suppress(OSError), open(os.path.join(logs, STREAMS[1]), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_ERROR))
-            said = traceback_error(file.read())
-        return said
+        return traceback_error(_tail(os.path.join(logs, STREAMS[1])).encode())
+
+    def _logs_of(self, replica: Replica) -> str:
+        return os.path.join(self.folder, "logs", self.plan["roles"][replica.role]["name"], str(replica.k))
 
     def _settle(self) -> None:
         """Do what the rules make of what has happened: tell those replicas to end that are to."""
@@ -387,13 +408,23 @@ def _read_json(path: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def _tail(path: str) -> str:
+    """Return the end of a log, or nothing."""
+    try:
+        with open(path, "rb", opener=_at_once) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_ERROR))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def _at_once(path: str, flags: int) -> int:
     """Open a file, never waiting for somebody else: a replica may have left a FIFO there."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def main(folder: str, token: str) -> None:
-    """Run the app in ``folder``, unless its submit was withdrawn."""
+def main(folder: str, token: str, prologue: str = "0") -> None:
+    """Run the app in ``folder``, unless its submit was withdrawn; ``prologue``: exit code of the one that failed."""
     if not patiently(lambda: claim(folder, token)):
         complain("this submit was withdrawn, or done again: nothing to do")
         sys.exit(WITHDRAWN)
@@ -411,4 +442,5 @@ def main(folder: str, token: str) -> None:
         sys.exit(0 if before["state"] == "SUCCEEDED" else 1)
     if os.path.exists(os.path.join(folder, "slurm.json")):  # the same; that end is Slurm's word, told since
         sys.exit(1)
-    sys.exit(Supervisor(folder, plan, None if element is None else int(element), start, before).main())
+    only = None if element is None else int(element)
+    sys.exit(Supervisor(folder, plan, only, start, before, int(prologue)).main())
