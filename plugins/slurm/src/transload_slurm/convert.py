@@ -368,14 +368,14 @@ def _prologue(request: SlurmRequest, folder: str, workspace: str, supervise: Seq
     return [
         "transload_start() {",
         "exec >&8 2>&9 8>&- 9>&-",
-        "trap - EXIT",
+        "trap - EXIT TERM",
         "set +e",
         *supervise[:-1],
         f'{supervise[-1]} "$@"',
         "}",
         f"(umask 077; mkdir -p {logs}; : >>{logs}/stdout.log; : >>{logs}/stderr.log)",
         f"exec 8>&1 9>&2 >>{logs}/stdout.log 2>>{logs}/stderr.log",
-        # terminated: Slurm ends the job, and says why
+        "trap 'exit 143' TERM",  # Slurm ends the job, and says why
         "trap 'case $? in 0) transload_start;; 143) exit 143;; *) transload_start $?;; esac' EXIT",
         "set -e",
         f"cd {place}",

@@ -50,7 +50,11 @@ def run_opts() -> runopts:
         "sbatch_args": (list[str], "more options of sbatch, for every role, for example --hint=nomultithread", None),
         "srun_args": (list[str], "more options of srun, for every role, for example --cpu-bind=cores", None),
         "container": (str, "what runs the roles' images on the nodes: none, apptainer, charliecloud or pyxis", "none"),
-        "prologue": (str, "shell that runs first, in the workspace: module load, conda activate; what fails in it fails the job", None),
+        "prologue": (
+            str,
+            "shell that runs first, in the workspace: module load, pip install; what fails there fails the job",
+            None,
+        ),
         "gang": (bool, "start all replicas together, as tasks of one job; false: each by itself, in an array", True),
         "array_parallel": (int, "with gang=false: how many replicas may run at the same time", None),
         "requeue": (bool, "may Slurm start the job again (node lost, pre-empted); default: if roles retry", None),
