@@ -16,7 +16,7 @@ import pytest
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.pipelines import get_adapter, host_runner
 from transload.runner import AppResults
-from transload.specs import AppState
+from transload.specs import AppDef, AppState, Role
 from transload_search import Constraint, Objective, Parameter, Search, SearchLedger, SearchTrial, get_suggester
 
 
@@ -440,3 +440,64 @@ class TestBayesianOptimisation:
         assert before is not None
         assert after is not None
         assert after > before
+
+
+def ratio(x: float, n: int | str = 1, pick: int = 1) -> AppDef:
+    """Do nothing.
+
+    Args:
+        x: a float
+        n: a number or a word
+        pick: a whole number
+    """
+    return AppDef("ratio", [Role("main", "", entrypoint="true", args=[str(x), str(n), str(pick)])])
+
+
+@pytest.mark.parametrize(
+    "parameter", [Parameter("x", "choice", values=(1, 0.5, 2)), Parameter.parse("x:choice:1,0.5,2")]
+)
+@pytest.mark.parametrize("component", [ratio, None])
+def test_choices_keep_their_values(parameter: Parameter, component: Any) -> None:
+    """Choices have the argument's type, whatever the type of the first one is."""
+    from transload_ax.spaces import search_space
+
+    found = search_space([parameter], component).parameters["x"]
+    wanted = [0.5, 1.0, 2.0] if component is not None or parameter.values[0] == 1 else ["0.5", "1", "2"]
+    assert sorted(found.values) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "n:choice:16,32,auto",
+            r"parameter 'n': choices 16 \(int\), 32 \(int\), 'auto' \(str\): Ax wants all of one type",
+        ),
+        ("x:float:1e-19:1e-14", "parameter 'x:float:1e-19:1e-14': Ax refuses it: .* very small"),
+    ],
+)
+def test_what_ax_does_not_take_is_refused_before_anything_starts(text: str, says: str, tmp_path: Path) -> None:
+    """The parameter is named, and nothing of the search is kept."""
+    constants = {} if text.startswith("x") else {"x": 1.0}
+    given = Search(ratio, [Parameter.parse(text)], Objective("loss"), suggester="ax", constants=constants)
+    with pytest.raises(SpecError, match=says):
+        SearchLedger(given, str(tmp_path / "base"))
+    assert not (tmp_path / "base").exists()
+
+
+def test_an_exhausted_space_ends_the_search(base: str) -> None:
+    """With more trials than points each point is proposed once, and then no more."""
+    given = Search(
+        ratio,
+        [Parameter("pick", "choice", values=(1, 2))],
+        Objective("loss"),
+        suggester="ax",
+        trials=6,
+        constants={"x": 1.0},
+    )
+    suggester = get_suggester(given)
+    found = []
+    while made := suggester.suggest(1):
+        found += [each.parameters["pick"] for each in made]
+        suggester.observe(made[0].index, {"loss": float(made[0].parameters["pick"])})
+    assert sorted(found) == [1, 2]

@@ -110,6 +110,7 @@ def test_settings_become_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             "prepend_cwd": True,
         }
     assert (1, "[cli:run] component = utils.echo: name it on the command line") in left
+    assert '# component = "utils.echo"' in text
     assert all(line in (1, 5) for line, _ in left)
     if importlib.util.find_spec("transload_slurm"):
         assert settings.get("schedulers.slurm.nice") == 3

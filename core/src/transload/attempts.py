@@ -34,13 +34,21 @@ _KEPT_ATTEMPTS = 8  # of each replica: the status is written anew at each change
 
 
 def exit_text(code: int | None) -> str:
-    """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not known."""
+    """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not known.
+
+    A shell says of a program that died by a signal that it ended with 128 and the signal's number: that is named, too.
+    """
     if code is None:
         return "failed"
-    if code >= 0:
+    if 0 <= code <= 128:
         return f"exit code {code}"
     import signal
 
+    if code > 128:
+        try:
+            return f"exit code {code} (128 + {signal.Signals(code - 128).name})"
+        except ValueError:
+            return f"exit code {code}"
     try:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Final
 
 from transload.errors import ConfigError, SpecError
@@ -23,7 +25,10 @@ __all__ = [
 ]
 
 IGNORE_FILES: Final = (".transloadignore", ".dockerignore")
-"""Names of the ignore file, in a project's folder; the first that exists counts. Its language is that of .gitignore."""
+"""Names of the ignore file, in a project's folder; the first that exists counts.
+
+The first is written as a ``.gitignore`` is, the second as Docker reads it.
+"""
 
 ALWAYS: Final = (".git", "__pycache__", "*.pyc", ".venv", ".nox", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 """What never travels, unless a rule such as ``!.git`` brings it back."""
@@ -35,21 +40,109 @@ READABLE: Final = 0o444
 def ignore_rules(folder: str) -> Callable[[str], bool]:
     """Return what tells whether a path below a project's folder stays: `ALWAYS`, then the rules of its ignore file.
 
+    A folder's path ends with ``/``; one that stays is not looked into.
+
     Raises:
         ConfigError: if the ignore file cannot be read, or holds a pattern that is none.
     """
     for name in IGNORE_FILES:
         path = os.path.join(folder, name)
         try:
-            with open(path, encoding="utf-8") as file:
-                from pathspec import GitIgnoreSpec
+            with open(path, encoding="utf-8-sig") as file:
+                lines = list(file)
+            if name == ".dockerignore":
+                return _DockerRules(lines).stays
+            from pathspec import GitIgnoreSpec
 
-                return GitIgnoreSpec.from_lines([*ALWAYS, *file]).match_file
+            return GitIgnoreSpec.from_lines([*ALWAYS, *lines]).match_file
         except FileNotFoundError:
             continue
-        except (OSError, ValueError) as exc:
+        except (OSError, ValueError, re.error) as exc:
             raise ConfigError(f"{path}: cannot be read: {exc}") from exc
     return _always  # what pathspec would say, without the 15 ms that importing it costs
+
+
+class _DockerRules:
+    """The rules of a ``.dockerignore``, as ``docker build`` reads them (Docker's reference, ".dockerignore file").
+
+    A pattern is relative to the folder, also without a slash in front. The last one that matches a path, or a folder
+    above it, decides; ``!`` in front brings the path back. What is in `ALWAYS` is brought back only by a pattern that
+    reaches it: ``!src`` leaves ``src/__pycache__`` where it is.
+
+    Args:
+        lines: the file's lines; comments and empty ones are passed over.
+
+    Raises:
+        re.error: for a set of characters that is none, such as ``[z-a]``.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._rules: list[tuple[bool, re.Pattern[str]]] = []
+        self._brought_back: list[list[str]] = []
+        for line in lines:
+            text = line.strip()
+            if not text or line.startswith("#"):
+                continue
+            brings_back = text.startswith("!")
+            pattern = os.path.normpath(text.removeprefix("!").strip()).lstrip("/")
+            if pattern in ("", "."):
+                continue
+            self._rules.append((brings_back, re.compile(_docker_regex(pattern))))
+            if brings_back:
+                self._brought_back.append(pattern.split("/"))
+
+    def stays(self, path: str) -> bool:
+        """Tell whether a file stays, or a folder with all that is below it."""
+        parts = path.rstrip("/").split("/")
+        paths = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        ignored = False
+        for brings_back, regex in self._rules:
+            if ignored is brings_back and any(map(regex.fullmatch, paths)):
+                ignored = not brings_back
+        ignored = ignored or self._never_travels(parts, paths)
+        if not path.endswith("/"):
+            return ignored
+        return ignored and not any(_may_be_below(parts, each) for each in self._brought_back)
+
+    def _never_travels(self, parts: Sequence[str], paths: Sequence[str]) -> bool:
+        for index, part in enumerate(parts):
+            if _always(part):
+                reaching = paths[index:]
+                return not any(
+                    brings_back and any(map(regex.fullmatch, reaching)) for brings_back, regex in self._rules
+                )
+        return False
+
+
+def _may_be_below(folder: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Tell whether a pattern of Docker's, split at its slashes, could match something below a folder."""
+    if len(pattern) <= len(folder) and "**" not in pattern:
+        return False
+    for part, wanted in zip(folder, pattern, strict=False):
+        if "**" in wanted:
+            return True
+        if not re.fullmatch(_docker_regex(wanted), part):
+            return False
+    return True
+
+
+def _docker_regex(pattern: str) -> str:
+    """Return the regular expression of a pattern: ``**`` is any number of folders, ``*`` stays within one."""
+    found = []
+    for sign in re.findall(r"\*\*/|\*\*|\*|\?|\[\^?[^\]]+\]|\\.|.", pattern):
+        if sign == "**/":
+            found.append("(?:.*/)?")
+        elif sign == "**":
+            found.append(".*")
+        elif sign == "*":
+            found.append("[^/]*")
+        elif sign == "?":
+            found.append("[^/]")
+        elif sign.startswith("[") and len(sign) > 1:
+            found.append(sign)
+        else:
+            found.append(re.escape(sign[-1]))
+    return "".join(found)
 
 
 def _always(path: str) -> bool:
@@ -131,6 +224,7 @@ def copy_workspace(workspace: Workspace, folder: str, leave_out: str = "") -> in
         os.makedirs(os.path.dirname(destination), exist_ok=True)
         shutil.copy2(source, destination, follow_symlinks=False)
         count += 1
+    _warn_if_empty(workspace, count)
     return count
 
 
@@ -144,6 +238,15 @@ def _each_once(files: Iterable[tuple[str, str]], doing: str) -> Iterator[tuple[s
             seen[inner] = source
             yield source, inner
             step(os.lstat(source).st_size)
+
+
+def _warn_if_empty(workspace: Workspace, count: int) -> None:
+    if count == 0 and workspace:
+        logging.getLogger("transload.workspace").warning(
+            "nothing of %s travels with the job: the ignore file there (%s) leaves nothing over",
+            ", ".join(workspace.projects),
+            " or ".join(IGNORE_FILES),
+        )
 
 
 def workspace_digest(workspace: Workspace) -> str:
@@ -202,5 +305,8 @@ def write_workspace_archive(archive: IO[bytes], workspace: Workspace, folder: st
         root = tarfile.TarInfo(folder.strip("/"))
         root.type, root.mode = tarfile.DIRTYPE, 0o755
         tar.addfile(root)
+        count = 0
         for source, inner in _each_once(workspace_files(workspace), "packing"):
             tar.add(source, os.path.join(folder, inner).lstrip("/"), recursive=False, filter=anonymous)
+            count += 1
+    _warn_if_empty(workspace, count)

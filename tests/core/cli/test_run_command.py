@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,11 +87,25 @@ def test_a_script_is_told_the_command_that_runs_it(invoke: Any) -> None:
     assert "to run the file itself: transload run --gpu 1 -- python train.py --lr 0.1" in result.err
 
 
+@pytest.mark.parametrize(
+    "value",
+    [r"\d+\.csv", r"a\nb", r"C:\new", r"\\host\share", r"\$HOME \`x\` \"q\"", r"trailing\\", "two\nlines", "é\u2028"],
+)
+def test_double_quotes_of_env_files_are_those_of_a_shell(tmp_path: Path, value: str) -> None:
+    """What stands between double quotes comes out as ``sh`` reads it; a byte order mark in front changes nothing."""
+    file = tmp_path / "x.env"
+    file.write_bytes(f'\ufeffVALUE="{value}"\r\nNEXT=1\r\n'.encode())
+    shell = subprocess.run(
+        ["sh", "-c", f'VALUE="{value}"; printf %s "$VALUE"'], check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert read_env_file(str(file)) == {"VALUE": shell.stdout, "NEXT": "1"}
+
+
 def test_env_files(tmp_path: Path) -> None:
-    """Comments, ``export``, quotes, escapes; what is wrong is told by its line, and not shown."""
+    """Comments, ``export``, quotes as in a shell; the message names a wrong line, and does not show it."""
     file = tmp_path / "x.env"
     file.write_text(
-        '# a comment\n\nA=1\nexport B = two words # and why\nC=\'#=$A\\n\'\nD="x\\ny\\"" # z\nE=\nF=a#b\n',
+        '# a comment\n\nA=1\nexport B = two words # and why\nC=\'#=$A\\n\'\nD="x\ny\\"" # z\nE=\nF=a#b\n',
         encoding="utf-8",
     )
     found = read_env_file(str(file))

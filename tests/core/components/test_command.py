@@ -20,6 +20,12 @@ from transload.specs import AppDef, Resource, Role
         (["/usr/bin/env", "true"], "env"),
         (["./run.sh"], "run"),
         ([".x"], ".x"),
+        (["python3", "."], "app"),
+        (["python3", ".."], "app"),
+        (["./-x"], "x"),
+        (["./two words\n.sh"], "two-words"),
+        (["a\\b\x1b[31m.sh"], "a-b-31m"),
+        (["x" * 300], "x" * 60),
     ],
 )
 def test_a_command_is_an_app_of_one_role(command: list[str], name: str) -> None:

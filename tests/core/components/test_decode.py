@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.components import ComponentArgumentError
+from transload.components import ComponentArgumentError, arguments_of
 from transload.components._decode import decode_text, decode_value, type_name, type_problem
-from transload.specs import Resource, RetryPolicy, SpecError
+from transload.specs import AppDef, Resource, RetryPolicy, SpecError
 from transload.specs._text import split_pairs
 
 
@@ -279,3 +279,37 @@ def test_floats_survive(value: float) -> None:
     """A float is the same from its repr and from JSON."""
     assert decode_text(repr(value), float, "p") == decode_value(value, float, "p") == value
     assert math.isnan(decode_text("nan", float, "p"))
+
+
+@dataclass
+class Mixed:
+    """Fields of several types."""
+
+    n: int | str = 0
+    word: str = ""
+
+
+def test_texts_are_read_one_way_everywhere() -> None:
+    """A text is read alike when it is typed, set as a default, or a field of a dataclass that is typed."""
+
+    def component(n: int | str, mixed: Mixed, flag: bool | None = None, *rest: int | str) -> AppDef:
+        """Do nothing."""
+        raise AssertionError
+
+    typed = arguments_of(component, ["--n", "5", "--mixed", "n=5,word=5", "--", "7", "x"])
+    assert typed == {"n": 5, "mixed": Mixed(5, "5"), "flag": None, "rest": [7, "x"]}
+    settings = {"n": "5", "mixed": "n=5,word=5", "rest": "7 x"}
+    assert arguments_of(component, [], settings) == typed
+    assert arguments_of(component, ["--n", "5"], {"mixed": {"n": "5", "word": "5"}})["mixed"] == Mixed("5", "5")
+
+
+def test_an_optional_bool_is_a_flag_too() -> None:
+    """``--flag`` alone is true for ``bool | None``, as it is for ``bool``."""
+
+    def component(flag: bool | None = None, other: bool = False) -> AppDef:
+        """Do nothing."""
+        raise AssertionError
+
+    assert arguments_of(component, ["--flag", "--other"]) == {"flag": True, "other": True}
+    assert arguments_of(component, ["--flag", "no"]) == {"flag": False, "other": False}
+    assert arguments_of(component, ["--flag=none"]) == {"flag": None, "other": False}

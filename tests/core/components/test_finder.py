@@ -119,6 +119,19 @@ def test_neighbours(tmp_path: Path) -> None:
     assert str(tmp_path) not in sys.path_importer_cache
 
 
+def test_a_link_has_the_neighbours_of_its_target(tmp_path: Path) -> None:
+    """A component file that is a link imports what lies beside its target, as a script of Python does."""
+    (tmp_path / "code").mkdir()
+    write(tmp_path / "code", "tl_beside.py", "NAME = 'beside'\n")
+    text = HEAD + "from tl_beside import NAME\ndef train() -> AppDef:\n    return AppDef(NAME)\n"
+    write(tmp_path / "code", "train.py", text)
+    (tmp_path / "link.py").symlink_to("code/train.py")
+    component = get_component(str(tmp_path / "link.py"))
+    assert build(component).name == "beside"
+    assert component.place is not None
+    assert component.place.own_folder == str(tmp_path / "code")
+
+
 def test_path_is_clean_after_errors(tmp_path: Path) -> None:
     """A file that fails leaves path and modules as they were."""
     write(tmp_path, "tl_helper.py", "X = 1\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -150,5 +151,20 @@ def test_put(job: Callable[..., Path]) -> None:
     found = FsspecResultTracker(base).to_dict()
     assert found == {"0": {"loss": 0.25, "n": 3, "note": "a=b", "worst": float("inf")}, "final": {"x": 1}}
     assert read_steps(open_store(base), "", "loss") == {1: 0.5}
-    for words in (("loss",), ("=3",), ("x=1", "--step", "nan"), ("x=" + "y" * 2000,), ("--key", "", "x=1")):
+    kept = ("commit=12e4567", "zip=00501", "tiny=1e-999", "big=1_000", "word:str=7", "rate:float=7")
+    assert put("--key", "texts", *kept, "small=1e-3", "half=.5", "gone=nan").returncode == 0
+    texts = {"commit": "12e4567", "zip": "00501", "tiny": "1e-999", "big": "1_000", "word": "7", "rate": 7.0}
+    found = FsspecResultTracker(base)["texts"]
+    assert math.isnan(float(found.pop("gone")))
+    assert found == {**texts, "small": 0.001, "half": 0.5}
+    assert isinstance(found["rate"], float)
+    for words in (
+        ("loss",),
+        ("=3",),
+        (":str=3",),
+        ("n:int=3.5",),
+        ("x=1", "--step", "nan"),
+        ("x=" + "y" * 2000,),
+        ("--key", "", "x=1"),
+    ):
         assert put(*words).returncode == 2, words

@@ -16,7 +16,15 @@ from typing import Any
 import pytest
 
 from transload.errors import TransloadTimeout
-from transload.runtime.tracking import FsspecResultTracker, ResultTracker, TrackingError, open_store, read_bodies
+from transload.runtime.tracking import (
+    FsspecResultTracker,
+    ResultTracker,
+    TrackingError,
+    app_folder,
+    open_store,
+    output_folder,
+    read_bodies,
+)
 from transload_testing._odd_texts import same
 
 
@@ -63,6 +71,19 @@ def test_forms_of_a_local_base(tmp_path: Path, form: str) -> None:
     tracker.put("k", x=1)
     assert FsspecResultTracker(folder).get("k") == {"x": 1}
     assert tracker.where() == str(folder)
+
+
+def test_a_url_of_a_folder_spells_its_signs(tmp_path: Path) -> None:
+    """``%20`` of a ``file://`` URL is a space of the path; in a plain path it is itself."""
+    folder = tmp_path / "my results é"
+    FsspecResultTracker(folder.as_uri()).put("k", x=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["my results é"]
+    assert FsspecResultTracker(folder).get("k") == {"x": 1}
+    plain = tmp_path / "a%20b"
+    FsspecResultTracker(plain).put("k", x=2)
+    assert plain.is_dir()
+    assert app_folder(folder.as_uri(), "a:b") == f"{folder}/.apps/a%3Ab"
+    assert output_folder(app_folder(plain.as_uri(), "a:b")) == f"{plain}/.apps/a%3Ab/outputs"
 
 
 def test_relative_base_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

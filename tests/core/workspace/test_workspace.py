@@ -175,3 +175,52 @@ def test_two_files_of_one_path_are_refused(tmp_path: Path) -> None:
     both = Workspace({str(tmp_path / "a"): "", str(tmp_path / "b"): ""})
     with pytest.raises(SpecError, match=r"same\.py"):
         write_workspace_archive(io.BytesIO(), both, "/workspace")
+
+
+@pytest.mark.parametrize(
+    ("rules", "travels"),
+    [
+        ("*\n!src\n", ["src/a.py", "src/deep/b.py", "src/keep.env"]),
+        ("**\n!src/*.py\n", ["src/a.py"]),
+        ("*\n!src\nsrc/deep\n", ["src/a.py", "src/keep.env"]),
+        ("*.env\nsrc\n", [".dockerignore", "other/c.env", "other/d.txt", "train.py"]),
+        ("**/*.env\n!other/c.env\nsrc/d?ep\n", [".dockerignore", "other/c.env", "other/d.txt", "src/a.py", "train.py"]),
+        ("/src\n./other\n# a comment\n", [".dockerignore", "top.env", "train.py"]),
+        ("*\n!*/[c-d].*\n", ["other/c.env", "other/d.txt"]),
+        ("*\n!**/b.py\n", ["src/deep/b.py"]),
+    ],
+)
+def test_dockerignore_is_read_as_docker_reads_it(rules: str, travels: list[str], tmp_path: Path) -> None:
+    """Patterns start at the folder, the last one that matches a path or its folder decides, ``!`` brings back."""
+    names = ("train.py", "top.env", "src/a.py", "src/keep.env", "src/deep/b.py", "other/c.env", "other/d.txt")
+    for name in (*names, ".git/HEAD", "src/__pycache__/x.pyc"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / ".dockerignore").write_bytes(b"\xef\xbb\xbf" + rules.replace("\n", "\r\n").encode())
+    found = sorted(inner for _, inner in workspace_files(Workspace({str(tmp_path): ""})))
+    assert found == travels
+
+
+def test_a_byte_order_mark_does_not_turn_a_rule_off(tmp_path: Path) -> None:
+    """What an editor puts in front of the first rule of an ignore file is not part of it."""
+    (tmp_path / ".env").touch()
+    (tmp_path / "train.py").touch()
+    (tmp_path / ".transloadignore").write_bytes("\ufeff.env\r\n.transloadignore\r\n".encode())
+    assert [inner for _, inner in workspace_files(Workspace({str(tmp_path): ""}))] == ["train.py"]
+
+
+def test_a_workspace_of_which_nothing_travels_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An ignore file that leaves nothing over is most often a mistake."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / ".transloadignore").write_text("*\n")
+    (tmp_path / "src" / "train.py").touch()
+    assert copy_workspace(Workspace({str(tmp_path / "src"): ""}), str(tmp_path / "dst")) == 0
+    assert f"nothing of {tmp_path / 'src'} travels" in caplog.text
+
+
+def test_a_workspace_may_be_a_file_url(tmp_path: Path) -> None:
+    """Signs that a URL spells are those of the path."""
+    folder = tmp_path / "my code"
+    folder.mkdir()
+    assert Workspace.from_str(folder.as_uri()).projects == {str(folder): ""}

@@ -9,41 +9,54 @@ from typing import Final
 from transload.errors import SpecError
 
 _NAME: Final = "[A-Za-z_][A-Za-z0-9_.-]*"
-_LINE: Final = re.compile(
-    rf"""\s*(?:export\s+)?(?P<name>{_NAME})\s*=\s*
-    (?:'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<plain>[^'"].*?|))\s*(?:(?<=\s)\#.*)?\Z""",
-    re.VERBOSE,
+_BLANK: Final = re.compile(r"[^\S\n]*(?:#[^\n]*)?(?:\n|\Z)")
+_ENTRY: Final = re.compile(
+    rf"""[^\S\n]*(?:export[^\S\n]+)?(?P<name>{_NAME})[^\S\n]*=[^\S\n]*
+    (?:'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<plain>[^'"\n][^\n]*?|))
+    [^\S\n]*(?:(?<=\s)\#[^\n]*)?(?:\n|\Z)""",
+    re.VERBOSE | re.DOTALL,
 )
-_ESCAPE: Final = re.compile(r"\\(.)")
+_ESCAPE: Final = re.compile(r"""\\(["$`\\])""")
+"""What a backslash takes its meaning from within double quotes, as in a shell; before all else it is a backslash."""
 
 
 def read_env_file(path: str) -> dict[str, str]:
     r"""Return the variables of a file of lines ``NAME=VALUE``.
 
-    ``export`` may stand in front, ``#`` begins a comment, values may be quoted; ``\n`` is a newline between double
-    quotes. Nothing is expanded.
+    ``export`` may stand in front, and ``#`` begins a comment. Quotes are those of a shell: between double ones, ``\"``,
+    ``\\``, ``\$`` and `` \` `` stand for the sign alone and any other backslash for itself, and a value in quotes may
+    have several lines. Nothing is expanded.
 
     Raises:
         SpecError: if it cannot be read, or has another line.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read()
     except (OSError, UnicodeDecodeError) as exc:
         raise SpecError(f"--env-file {path}: cannot be read: {exc}") from exc
     found = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
+    position = 0
+    while position < len(text):
+        blank = _BLANK.match(text, position)
+        if blank is not None:
+            position = blank.end()
             continue
-        match = _LINE.match(line)
+        match = _ENTRY.match(text, position)
         if match is None:  # the line is not shown: it may hold a secret
+            number = text.count("\n", 0, position) + 1
             raise SpecError(f"{path}:{number}: must be NAME=VALUE, with quotes closed")
-        quoted = match["double"]
-        if quoted is not None:
-            found[match["name"]] = _ESCAPE.sub(lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), quoted)
-        else:
-            found[match["name"]] = match["single"] if match["single"] is not None else match["plain"]
+        found[match["name"]] = _value_of(match)
+        position = match.end()
     return found
+
+
+def _value_of(match: re.Match[str]) -> str:
+    if match["double"] is not None:
+        return _ESCAPE.sub(r"\1", match["double"])
+    if match["single"] is not None:
+        return match["single"]
+    return match["plain"]
 
 
 def read_env(pairs: Iterable[str], files: Iterable[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from transload.components._decode import decode_text, decode_value, plain_type
+from transload.components._decode import decode_text, decode_value, is_flag
 from transload.components._errors import ComponentArgumentError, ComponentHelpRequested, innermost
 from transload.components._finder import as_component
 from transload.components._signature import HELP, Component, Parameter, function_behind, spelling
@@ -119,14 +119,22 @@ def _values(
             shown = f"{component.name}: {spelling(item)}"
             found[item.name] = decode_text(texts[item.name], item.annotation, shown)
         elif item.name in defaults:
-            origin = _source(defaults, item.name)
-            where = f" (default, set in {origin})" if origin else " (default)"
-            found[item.name] = decode(
-                defaults[item.name], item.annotation, path + (where if decode is not _rest else "")
-            )
+            found[item.name] = _default(component, item, defaults)
         else:
             found[item.name] = [] if item.kind == "varargs" else item.default
     return found
+
+
+def _default(component: Component, item: Parameter, defaults: Mapping[str, Any]) -> Any:
+    """Return the value of a default that is not the function's own: a text is read as if it had been typed."""
+    path = f"{component.name}: {item.name}"
+    value = defaults[item.name]
+    if item.kind == "varargs":
+        return _rest(value, item.annotation, path)
+    origin = _source(defaults, item.name)
+    where = f" (default, set in {origin})" if origin else " (default)"
+    decode = decode_text if isinstance(value, str) else decode_value
+    return decode(value, item.annotation, path + where)
 
 
 def _source(defaults: Mapping[str, Any], name: str) -> str:
@@ -140,9 +148,10 @@ def _rest(value: Any, tp: Any, path: str) -> list[Any]:
         import shlex
 
         try:
-            value = shlex.split(value)
+            words = shlex.split(value)
         except ValueError as exc:
             raise ComponentArgumentError(f"{path}={value!r}: cannot be split into arguments: {exc}") from exc
+        return [decode_text(part, tp, f"{path}[{index}]") for index, part in enumerate(words)]
     if not isinstance(value, (list, tuple)):
         raise ComponentArgumentError(f"{path}={value!r}: must be a list")
     return [decode_value(part, tp, f"{path}[{index}]") for index, part in enumerate(value)]
@@ -247,7 +256,7 @@ def _value(
     """Return the value that follows an option; None for a bool that stands alone."""
     text = following[0] if following else None
     is_option = text is not None and (text in ("--", HELP) or text.partition("=")[0] in known)
-    if plain_type(parameter.annotation) is bool and (text is None or is_option or _no_bool(text)):
+    if is_flag(parameter.annotation) and (text is None or is_option or _no_bool(text)):
         if text is not None and not is_option and not text.startswith("-"):
             return text
         return None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from transload.errors import SpecError
 from transload.specs import AppDef, Role, nearest
 from transload.specs._check import shorten
 from transload.specs._secrets import masked_arguments
+
+_LONGEST_NAME: Final = 60
 
 
 def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
@@ -46,7 +49,10 @@ def _name_of(command: Sequence[str]) -> str:
     program = os.path.basename(str(command[0]))
     script = str(command[1]) if len(command) > 1 and program.startswith("python") else ""
     named = script if script and not script.startswith("-") else program
-    return os.path.splitext(os.path.basename(named))[0] or "app"
+    stem = os.path.splitext(os.path.basename(named))[0]
+    # nobody gave this name, so it must never be a reason to refuse the command
+    name = re.sub(r"[^\w.-]+", "-", stem)[:_LONGEST_NAME].strip("-")
+    return name if name.strip(".") else "app"
 
 
 class Overrides(NamedTuple):

@@ -68,6 +68,15 @@ def kind_of(tp: Any) -> str:
     return "dataclass" if is_dataclass(tp) else ""
 
 
+def is_flag(tp: Any) -> bool:
+    """Tell whether an option of a type may stand without a value: a bool, also one that may be None."""
+    tp = plain_type(tp)
+    if kind_of(tp) != "union":
+        return tp is bool
+    members = {plain_type(item) for item in get_args(tp)}
+    return members - {None, type(None)} == {bool}
+
+
 def type_name(tp: Any) -> str:
     """Return how a type is shown: ``int``, ``list[str]``, ``a|b`` for a Literal or an Enum."""
     tp = plain_type(tp)
@@ -308,7 +317,7 @@ def _dict(value: Any, tp: Any, path: str, typed: bool) -> dict[Any, Any]:
 def _dataclass(value: Any, tp: Any, path: str, typed: bool) -> Any:
     if isinstance(value, tp):
         return value
-    given, _ = _pairs(value, path, typed, f"must be an object with the fields of {tp.__name__}")
+    given, typed = _pairs(value, path, typed, f"must be an object with the fields of {tp.__name__}")
     known = {item.name: item for item in fields(tp) if item.init}
     for key in given:
         if key not in known:
@@ -318,7 +327,8 @@ def _dataclass(value: Any, tp: Any, path: str, typed: bool) -> Any:
         if name not in given and item.default is MISSING and item.default_factory is MISSING:
             raise ComponentArgumentError(f"{path}: the field {name!r} of {tp.__name__} is missing")
     hints = typing.get_type_hints(tp)
-    values = {key: decode_value(item, hints[key], f"{path}.{key}") for key, item in given.items()}
+    decode = decode_text if typed else decode_value
+    values = {key: decode(item, hints[key], f"{path}.{key}") for key, item in given.items()}
     try:
         return tp(**values)
     except SpecError:

@@ -147,7 +147,8 @@ def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
             source = file.read()
     except OSError as exc:
         raise ComponentNotFound(f"component file {shown}: {exc.strerror or exc} ({path})") from exc
-    place = ImportFolder(os.path.dirname(path))
+    real = os.path.realpath(path)  # the neighbours of a link are those of its target, as for `python FILE`
+    place = ImportFolder(os.path.dirname(real))
     module = ModuleType(_module_name(path))
     module.__file__ = path
     with place:
@@ -157,7 +158,7 @@ def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
             sys.modules[module.__name__] = module
             exec(code, module.__dict__)  # noqa: S102 - the file is the user's program, given by name
         except (Exception, SystemExit) as exc:
-            folder = os.path.dirname(path) + os.sep
+            folder = os.path.dirname(real) + os.sep
             raise _failed(exc, path, lambda file: file == path or file.startswith(folder)) from exc
     return module, place
 

@@ -115,7 +115,7 @@ def own_folder(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], b
 
 
 def _check_protocol(base: str) -> None:
-    from transload.runtime.tracking._stores import local_path
+    from transload.runtime.tracking._names import local_path
 
     if local_path(base) is not None:
         return

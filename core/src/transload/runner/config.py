@@ -297,8 +297,8 @@ def _read(path: str) -> dict[str, Any]:
     import tomllib
 
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            return tomllib.loads(file.read())
     except (OSError, ValueError) as exc:
         raise ConfigError(f"{path}: cannot be read as TOML: {exc}") from exc
 

@@ -94,11 +94,20 @@ class Workspace:
         for part in (workspace or "").replace(";", ",").split(","):
             if part.strip():
                 source, _, target = part.strip().partition("=")
-                projects[source.removeprefix("file://")] = target
+                projects[_path_of(source)] = target
         return Workspace(projects)
 
     def __str__(self) -> str:
         return ",".join(f"{source}={target}" if target else source for source, target in self.projects.items())
+
+
+def _path_of(source: str) -> str:
+    """Return the path that a local folder's path or ``file://`` URL means."""
+    if not source.startswith("file://"):
+        return source
+    from urllib.parse import unquote  # seldom needed
+
+    return unquote(source.removeprefix("file://"))
 
 
 @record

@@ -106,7 +106,7 @@ def resolve_secret(
         return value
     if kind == "file":
         try:
-            with open(os.path.expanduser(what), encoding="utf-8") as file:
+            with open(os.path.expanduser(what), encoding="utf-8-sig") as file:
                 return file.read().removesuffix("\n")
         except (OSError, UnicodeDecodeError) as exc:
             raise SpecError(f"{path}={source!r}: cannot read the file: {exc}") from exc

@@ -17,9 +17,10 @@ from ax.core.parameter import ChoiceParameter, FixedParameter, ParameterType, Ra
 from ax.core.parameter import Parameter as AxParameter
 from ax.core.search_space import SearchSpace
 from ax.core.types import ComparisonOp
+from ax.exceptions.core import AxError
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
-from transload.components import Component, as_component, decode_text
+from transload.components import Component, as_component, decode_text, decode_value
 from transload.errors import SpecError
 from transload.specs import AppDef
 from transload_search import Constraint, Objective, Parameter
@@ -48,11 +49,20 @@ def search_space(
 
 
 def _parameter(given: Parameter, component: Component | str | Callable[..., AppDef] | None) -> AxParameter:
+    try:
+        return _ax_parameter(given, component)
+    except AxError as exc:
+        raise SpecError(f"parameter {str(given)!r}: Ax refuses it: {' '.join(str(exc).split())}") from exc
+
+
+def _ax_parameter(given: Parameter, component: Component | str | Callable[..., AppDef] | None) -> AxParameter:
     if given.kind == "choice":
         values = [_choice(value, given.name, component) for value in given.values]
+        kind = _kind_of(values, given.name)
+        if kind is ParameterType.FLOAT:
+            values = [float(value) for value in values]
         if len(set(values)) < len(values):
             raise SpecError(f"parameter {given.name!r}: {', '.join(map(str, values))}: each choice must be there once")
-        kind = _TYPES.get(type(values[0]), ParameterType.STRING)
         if len(values) == 1:
             return FixedParameter(given.name, kind, values[0])
         ordered = kind in (ParameterType.INT, ParameterType.FLOAT) or len(values) == 2
@@ -66,12 +76,33 @@ def _parameter(given: Parameter, component: Component | str | Callable[..., AppD
 
 
 def _choice(value: Any, name: str, component: Component | str | Callable[..., AppDef] | None) -> Any:
-    """Read a choice that was given as text as the component's argument wants it."""
-    if not isinstance(value, str) or component is None:
+    """Return a choice as the component's argument wants it: 1 is 1.0 for a float, and a text is read."""
+    if component is None:
         return value
     parameter = as_component(component).parameter(name)
-    decoded = value if parameter is None else decode_text(value, parameter.annotation, name)
+    if parameter is None:
+        return value
+    decode = decode_text if isinstance(value, str) else decode_value
+    decoded = decode(value, parameter.annotation, name)
     return decoded if type(decoded) in _TYPES else value
+
+
+def _kind_of(values: Sequence[Any], name: str) -> ParameterType:
+    """Return the one type that all choices have; whole numbers beside others are floats.
+
+    Raises:
+        SpecError: if they have several.
+    """
+    types = {type(value) for value in values}
+    if types == {int, float}:
+        return ParameterType.FLOAT
+    if len(types) == 1:
+        return _TYPES.get(types.pop(), ParameterType.STRING)
+    listed = ", ".join(f"{value!r} ({type(value).__name__})" for value in values)
+    raise SpecError(
+        f"parameter {name!r}: choices {listed}: Ax wants all of one type; "
+        "search these with the suggester random, or give the argument one type"
+    )
 
 
 def metrics_of(

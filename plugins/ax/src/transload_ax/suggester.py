@@ -28,20 +28,29 @@ class AxSuggester:
         self._search = search
         self._made: Any = None
 
+    def check(self) -> None:
+        """Refuse a space or an aim that Ax does not take.
+
+        Raises:
+            SpecError: for choices of several types, bounds too close together, or a bound on an objective.
+        """
+        self._ax()
+
     def suggest(self, count: int = 1) -> list[SearchTrial]:
         """Return new trials, at most as many as the search has left; fewer if the model wants to see results first."""
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise SpecError(f"count={count!r}: must be an int, 0 or more")
         experiment, strategy = self._ax()
-        from ax.exceptions.core import DataRequiredError
+        from ax.exceptions.core import DataRequiredError, SearchSpaceExhausted
         from ax.exceptions.generation_strategy import MaxParallelismReachedException
 
         made: list[SearchTrial] = []
-        while len(made) < count and len(experiment.trials) < self._search.trials:
+        left = min(self._search.trials, self._points()) - len(experiment.trials)
+        while len(made) < min(count, left):
             try:
                 with one_thread(), seeded(self._search.seed + len(experiment.trials)):
                     runs = strategy.gen(experiment=experiment, num_trials=1, n=1)
-            except (DataRequiredError, MaxParallelismReachedException):
+            except (DataRequiredError, MaxParallelismReachedException, SearchSpaceExhausted):
                 break
             trial = experiment.new_trial(generator_run=runs[0][0])
             trial.mark_running(no_runner_required=True)
@@ -121,6 +130,19 @@ class AxSuggester:
             )
             self._made = experiment, strategy(self.method, seed=search.seed)
         return self._made[0], self._made[1]
+
+    def _points(self) -> float:
+        """Return how many points the space has. Ax proposes none twice, and looks for another one for minutes."""
+        points = 1.0
+        for each in self._search.parameters:
+            if each.kind == "choice":
+                points *= len(each.values)
+            elif each.kind == "int":
+                assert each.low is not None and each.high is not None
+                points *= each.high - each.low + 1
+            elif each.low != each.high:
+                return math.inf
+        return points
 
     def _parameters(self, trial: Any) -> dict[str, Any]:
         return {name: trial.arm.parameters[name] for name in (each.name for each in self._search.parameters)}

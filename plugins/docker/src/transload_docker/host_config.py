@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from transload.errors import SpecError
-from transload.runtime.tracking import given_base
+from transload.runtime.tracking import given_base, local_path
 from transload.specs import CfgVal, DeviceMount, Role, VolumeMount
 
 TRACKER_BASE: Final = "TRANSLOAD_TRACKER_BASE"
@@ -86,8 +86,8 @@ def to_mount(folder: str) -> str | None:
 
 def local_folder(base: str) -> str | None:
     """Return a tracker base as a path if it is one of this machine."""
-    base = base.removeprefix("file://")
-    return os.path.normpath(base) if base.startswith("/") else None
+    path = local_path(base)
+    return os.path.normpath(path) if path is not None and path.startswith("/") else None
 
 
 def covered(path: str, targets: list[str]) -> bool:

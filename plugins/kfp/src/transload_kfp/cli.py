@@ -101,7 +101,7 @@ def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
         raise ConfigError(f"{path}: cannot be read: {why}") from exc

@@ -69,7 +69,7 @@ def _is_file(path: Path) -> bool:
 
 def _load(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as exc:
         raise SpecError(f"{file}: not a snapshot of an experiment: {exc}") from exc
 

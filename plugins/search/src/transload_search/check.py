@@ -23,13 +23,13 @@ def check_search(search: Search) -> None:
 
     Raises:
         SpecError: if there is no such component, for an unknown, missing or doubly given name, or a value that does not
-            fit, by name.
+            fit or that the suggester does not take, by name.
         ConfigError: if there is no such suggester.
     """
-    from transload.components import as_component, decode_value
+    from transload.components import as_component, decode_text, decode_value
     from transload_search.search import get_suggester
 
-    get_suggester(search)
+    suggester = get_suggester(search)
     check_names(search.component, search.constants, [each.name for each in search.parameters])
     found = as_component(search.component)
     for place, name, value in [
@@ -38,7 +38,9 @@ def check_search(search: Search) -> None:
     ]:
         argument = found.parameter(name)
         if argument is not None and argument.kind != "varargs":
-            decode_value(value, argument.annotation, f"{place}: {found.name}: {name}")
+            decode = decode_text if isinstance(value, str) else decode_value
+            decode(value, argument.annotation, f"{place}: {found.name}: {name}")
+    suggester.check()
 
 
 def check_early(search: Search, *, more_constants: bool = False) -> None:

@@ -16,7 +16,7 @@ from transload.errors import ConfigError, TransloadError
 
 if TYPE_CHECKING:
     from transload_search.ledger import SearchLedger
-    from transload_search.search import Search
+    from transload_search.search import Parameter, Search
 
 HOST = "search"
 _WANTED = "--component, --param and --minimize or --maximize"
@@ -207,8 +207,10 @@ def _given(options: Mapping[str, Any], told: set[str], before: Search | None) ->
         path, colon, function = options["component"].partition(":")
         is_file = Path(path).is_file()
         found["component"] = f"{Path(path).resolve()}{colon}{function}" if is_file else options["component"]
+    component = found.get("component") or (before.component if before is not None else None)
     if options["params"]:
-        found["parameters"] = tuple(Parameter.parse(text) for text in options["params"])
+        parsed = [Parameter.parse(text) for text in options["params"]]
+        found["parameters"] = tuple(_typed_choices(component, each) for each in parsed)
     goals = [
         Objective(each, minimize)
         for minimize in (True, False)
@@ -219,7 +221,10 @@ def _given(options: Mapping[str, Any], told: set[str], before: Search | None) ->
     if options["constraint"]:
         found["constraints"] = tuple(Constraint.parse(text) for text in options["constraint"])
     if options["consts"]:
-        found["constants"] = _constants(options["consts"])
+        found["constants"] = {
+            name: _typed(component, name, text, f"--const {name}")
+            for name, text in _constants(options["consts"]).items()
+        }
     if options["cfg"]:
         found["cfg"] = _cfg(options["scheduler"] or (before.scheduler if before is not None else None), options["cfg"])
     if options["workspace"]:
@@ -251,6 +256,34 @@ def _constants(texts: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"--const {text!r}: must be NAME=VALUE")
         found[name] = value
     return found
+
+
+def _typed(component: str | Callable[..., Any] | None, name: str, text: str, path: str) -> Any:
+    """Return a text as the component's argument reads it on the command line; the text where it is no plain value.
+
+    Raises:
+        ComponentArgumentError: if the argument does not take it.
+    """
+    if component is None:
+        return text
+    from transload.components import as_component, decode_text
+
+    parameter = as_component(component).parameter(name)
+    if parameter is None or parameter.kind == "varargs":
+        return text
+    value = decode_text(text, parameter.annotation, path)
+    return value if type(value) in (int, float, str, bool) else text
+
+
+def _typed_choices(component: str | Callable[..., Any] | None, parameter: Parameter) -> Parameter:
+    """Return a parameter whose choices are as the component's argument reads them."""
+    if parameter.kind != "choice":
+        return parameter
+    path = f"--param {parameter.name}"
+    values = [
+        _typed(component, parameter.name, each, path) if isinstance(each, str) else each for each in parameter.values
+    ]
+    return replace(parameter, values=tuple(values))
 
 
 def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:

@@ -25,6 +25,9 @@ class RandomSuggester:
         self._search = search
         self._next = 0
 
+    def check(self) -> None:
+        """Refuse nothing: points at random can be drawn from any space."""
+
     def suggest(self, count: int = 1) -> list[SearchTrial]:
         """Return the next trials, at most as many as the search has left."""
         if count < 0:

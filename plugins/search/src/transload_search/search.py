@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -54,12 +55,14 @@ class Parameter:
         if self.kind == "choice":
             if not self.values or self.low is not None or self.high is not None or self.log:
                 raise SpecError(f"{where}: a choice has values, one or more, and no bounds")
-            object.__setattr__(self, "values", tuple(self.values))
+            object.__setattr__(self, "values", tuple(_choice(value, where) for value in self.values))
             return
         if self.kind not in ("int", "float"):
             raise SpecError(f"{where}: kind={self.kind!r}: must be 'int', 'float' or 'choice'")
         if self.values:
             raise SpecError(f"{where}: only a choice has values")
+        object.__setattr__(self, "low", plain_number(self.low))
+        object.__setattr__(self, "high", plain_number(self.high))
         for bound in (self.low, self.high):
             if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
                 raise SpecError(f"{where}: bounds {self.low!r}, {self.high!r}: must be finite numbers")
@@ -73,6 +76,8 @@ class Parameter:
     def parse(text: str) -> Parameter:
         """Read ``lr:float:1e-4:1e-1:log``, ``layers:int:1:5`` or ``solver:choice:adam,sgd``.
 
+        The choices may be a JSON list, where one holds a comma or is a list itself: ``hidden:choice:[[32, 16], [64]]``.
+
         Raises:
             SpecError: for any other text.
         """
@@ -80,7 +85,7 @@ class Parameter:
         name, kind, rest = parts[0], parts[1] if len(parts) > 1 else "", parts[2:]
         try:
             if kind == "choice" and rest:
-                return Parameter(name, "choice", values=tuple(":".join(rest).split(",")))
+                return Parameter(name, "choice", values=_split_choices(":".join(rest)))
             if kind in ("int", "float") and len(rest) in (2, 3) and rest[2:] in ([], ["log"]):
                 number: Callable[[str], float] = int if kind == "int" else float
                 return Parameter(name, kind, number(rest[0]), number(rest[1]), log=len(rest) == 3)  # type: ignore[arg-type]
@@ -91,8 +96,48 @@ class Parameter:
 
     def __str__(self) -> str:
         if self.kind == "choice":
-            return f"{self.name}:choice:{','.join(map(str, self.values))}"
+            texts = [str(value) for value in self.values]
+            plain = not any("," in text or text.startswith("[") for text in texts)
+            return f"{self.name}:choice:{','.join(texts) if plain else json.dumps(texts)}"
         return f"{self.name}:{self.kind}:{self.low:g}:{self.high:g}{':log' if self.log else ''}"
+
+
+def plain_number(value: Any) -> Any:
+    """Return a number of numpy or torch as Python's own; anything else as it is."""
+    if isinstance(value, (int, float, str)) and type(value).__module__ == "builtins":
+        return value
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    return value
+
+
+def _choice(value: Any, where: str) -> Value:
+    """Return one choice as a number or text; a list or dict becomes its JSON text, which a component reads.
+
+    Raises:
+        SpecError: for a value that is none of these.
+    """
+    value = plain_number(value)
+    if isinstance(value, (int, float, str)):
+        return value
+    if isinstance(value, (list, tuple, dict)):
+        try:
+            return json.dumps(value)
+        except (TypeError, ValueError) as exc:
+            raise SpecError(f"{where}: choice {value!r}: cannot be written as JSON: {exc}") from exc
+    raise SpecError(f"{where}: choice {value!r}: must be a number, a text, a bool, or a list of these")
+
+
+def _split_choices(text: str) -> tuple[Value, ...]:
+    """Return the choices of a text: a JSON list of them, else what stands between the commas."""
+    if text.startswith("["):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, list):
+            return tuple(found)
+    return tuple(text.split(","))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +296,7 @@ class Search:
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", tuple(self.parameters))
         object.__setattr__(self, "constraints", tuple(self.constraints))
+        object.__setattr__(self, "constants", {name: plain_number(each) for name, each in self.constants.items()})
         if not isinstance(self.objective, (Objective, str)):
             object.__setattr__(self, "objective", tuple(self.objective))
         for name in ("trials", "parallelism"):
@@ -351,6 +397,13 @@ class SearchTrial:
 
 class Suggester(Protocol):
     """Proposes the next trials of a search. Made by a factory that is called with the search."""
+
+    def check(self) -> None:
+        """Refuse a search that this suggester cannot do, before anything of it is kept or started.
+
+        Raises:
+            SpecError: naming the parameter, its values and what is allowed.
+        """
 
     def suggest(self, count: int = 1) -> list[SearchTrial]:
         """Return up to ``count`` new trials; fewer, or none, if it wants to see results first or is done."""

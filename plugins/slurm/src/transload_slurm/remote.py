@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
 from transload.progress import progress
-from transload.runtime.tracking._stores import local_path
+from transload.runtime.tracking import local_path
 from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.specs import AppState

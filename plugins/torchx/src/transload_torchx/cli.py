@@ -58,7 +58,7 @@ def _files(path: Path) -> Iterator[_File]:
     found = sorted(_walk(path)) if path.is_dir() else [path]
     for file in found:
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig")
             if file.name == ".torchxconfig":
                 with Runner("migrate") as runner:
                     new, left = convert_settings(text, runner)

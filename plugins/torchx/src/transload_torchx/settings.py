@@ -29,7 +29,7 @@ def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
     ini = configparser.ConfigParser(interpolation=None)
     ini.optionxform = str  # type: ignore[assignment,method-assign]
     ini.read_string(text)
-    at = {section: number for number, line in enumerate(text.splitlines(), 1) for section in [line.strip()]}
+    at = {section: number for number, line in enumerate(text.split("\n"), 1) for section in [line.strip()]}
     top: list[str] = []
     tables: dict[str, list[str]] = {}
     left: list[Left] = []
@@ -39,6 +39,9 @@ def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
             for key, value in values.items():
                 if key in ("scheduler", "workspace"):
                     top.append(f"{key} = {json.dumps(SCHEDULERS.get(value, value))}")
+                elif key == "component":
+                    top.append(f"# component = {json.dumps(value)}  (name it: transload run {value})")
+                    left.append(Left(line, f"[cli:run] {key} = {value}: name it on the command line"))
                 else:
                     left.append(Left(line, f"[cli:run] {key} = {value}: name it on the command line"))
         elif section.startswith("component:"):

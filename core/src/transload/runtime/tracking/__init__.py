@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "_names": "app_folder given_base output_folder",
+        "_names": "app_folder given_base local_path output_folder",
         "_steps": "read_curves read_steps",
         "_stores": "Store",
         "api": "ENV_TRANSLOAD_TRACKER_BASE FsspecResultTracker KeyType ResultTracker ResultType TrackingError "

@@ -26,9 +26,29 @@ _UNESCAPED = {b"%02X" % byte: bytes([byte]) for byte in range(256) if byte not i
 _TABLE = [chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in range(256)]
 
 
+def local_path(base: str) -> str | None:
+    """Return the path of a base that is on the local file system, else None (a URL of another storage).
+
+    A ``file://`` URL spells signs of a path as ``%20``, as `pathlib.Path.as_uri` writes them.
+    """
+    if base.startswith(("/", ".", "~")):
+        return base
+    if "::" in base:
+        return None  # a chain of fsspec storages
+    if base.startswith("local://"):
+        return base.removeprefix("local://")
+    if base.startswith("file://"):
+        from urllib.parse import unquote  # costs 3 ms
+
+        return unquote(base.removeprefix("file://").removeprefix("localhost"), errors="surrogateescape")
+    return None if "://" in base else base
+
+
 def app_folder(base: str, app_id: str) -> str:
     """Return the folder of an app's own below a tracker base that was given for it: a path or a URL."""
-    return f"{base.rstrip('/')}/{OWN}/{encode_name(app_id)}"
+    # a path from here on: what follows is no part of a URL, and its signs mean themselves
+    folder = local_path(base) or base
+    return f"{folder.rstrip('/')}/{OWN}/{encode_name(app_id)}"
 
 
 def given_base(folder: str) -> str | None:
@@ -39,7 +59,7 @@ def given_base(folder: str) -> str | None:
 
 def output_folder(folder: str) -> str:
     """Return the folder for files that an app makes, from its folder of results: a path or a URL."""
-    return f"{folder.removeprefix('file://').rstrip('/')}/{OUTPUTS}"
+    return f"{(local_path(folder) or folder).rstrip('/')}/{OUTPUTS}"
 
 
 def natural(text: str) -> list[str | int]:

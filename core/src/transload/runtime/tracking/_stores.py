@@ -32,7 +32,6 @@ LARGEST_LOG = 64 << 20
 
 _MOST_BYTES = 512 << 20  # of all files that are read at once
 _ONE_FILE_LIMIT = 4095  # bytes that come back at most
-_LOCAL_PREFIXES = ("file://", "local://")
 _AT_REST = 2.5
 
 
@@ -334,13 +333,3 @@ def _write_all(fd: int, data: bytes) -> None:
     written = os.write(fd, data)
     while written < len(data):
         written += os.write(fd, data[written:])
-
-
-def local_path(base: str) -> str | None:
-    """Return the path of a base that is on the local file system, else None (a URL of another storage)."""
-    if "::" in base and not base.startswith(("/", ".", "~")):
-        return None  # a chain of fsspec storages
-    for prefix in _LOCAL_PREFIXES:
-        if base.startswith(prefix):
-            return base[len(prefix) :]
-    return None if "://" in base and not base.startswith(("/", ".", "~")) else base

@@ -11,8 +11,8 @@ from functools import partial
 from transload.errors import TransloadTimeout
 from transload.runtime.tracking import _format
 from transload.runtime.tracking._format import TrackingError, Writer
-from transload.runtime.tracking._names import decode_name, encode_name, is_digest_name, natural
-from transload.runtime.tracking._stores import NOWHERE, ONE_FILE, LocalStore, OneFileStore, Store, local_path
+from transload.runtime.tracking._names import decode_name, encode_name, is_digest_name, local_path, natural
+from transload.runtime.tracking._stores import NOWHERE, ONE_FILE, LocalStore, OneFileStore, Store
 from transload.untrusted import MOST_FILES, RefusedFile
 
 __all__ = [

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError
 from transload.runtime.tracking import Store, TrackingError, open_store
-from transload.runtime.tracking._names import decode_name, decode_names, encode_name, is_digest_name
-from transload.runtime.tracking._stores import LARGEST_LOG, local_path
+from transload.runtime.tracking._names import decode_name, decode_names, encode_name, is_digest_name, local_path
+from transload.runtime.tracking._stores import LARGEST_LOG
 from transload.tracker._checks import check_run_id, check_text, check_values
 from transload.tracker._lineage import Lineage, TrackerArtifact, TrackerSource, trace_lineage
 from transload.tracker.api import TrackerBase
@@ -291,7 +291,7 @@ def _settings(config: str | None) -> dict[str, Any]:
 
 def _read_file(path: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
