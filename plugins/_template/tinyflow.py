@@ -54,7 +54,8 @@ class Context:
         notes: kept for this step.
         log_notes: kept for this step as well.
         log: takes a line for the step's log.
-        on_stop: takes what is to be called when the step is stopped.
+        on_stop: takes what is to be called when the step is stopped, by a person or because its machine is.
+        stop_was_asked_for: tells whether it was a person.
     """
 
     flow_run: str
@@ -64,6 +65,7 @@ class Context:
     log_notes: Notes
     log: Callable[[str], None]
     on_stop: Callable[[Callable[[], None]], None]
+    stop_was_asked_for: Callable[[], bool]
 
 
 @dataclass

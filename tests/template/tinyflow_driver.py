@@ -22,6 +22,7 @@ def run(child: ChildJob) -> None:
         log_notes=JsonFileStore(f"{child.store}.logs"),
         log=child.log,
         on_stop=child.on_kill,
+        stop_was_asked_for=child.asked,
     )
     step = step_from_app(Launch(**child.launch), **job.options)
     try:

@@ -24,6 +24,7 @@ def _execution(child: ChildJob) -> Execution:
         store=JsonFileStore(child.store),
         log_store=JsonFileStore(f"{child.store}.logs"),
         sink=lambda role, replica, stream, line: child.log(line),
+        asked=child.asked,
     )
     child.on_kill(execution.kill)
     return execution
@@ -59,6 +60,7 @@ def deferred(child: ChildJob) -> None:
                 elsewhere,
                 sink=lambda role, replica, stream, line: child.log(line),
                 log_store=JsonFileStore(f"{child.store}.logs"),
+                asked=child.asked,
             )
             child.on_kill(waiter.kill)
             outcome = json.loads(json.dumps(asyncio.run(pipelines.outcome(waiter))))

@@ -158,7 +158,7 @@ def test_a_cancel_is_tried_again_with_pauses(
     made.start()
     monkeypatch.setattr(_execution, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     monkeypatch.setattr(Runner, "cancel", cancel)
-    made.kill()
+    made.kill(asked=True)
     for _ in range(4 * 100):
         made.poll()
         now[0] += 0.25
@@ -171,8 +171,8 @@ def test_a_cancel_is_tried_again_with_pauses(
 
 
 async def test_cancelling_the_task_cancels_the_app(control: ScriptedControl, runner: Runner) -> None:
-    """The asynchronous form of a kill."""
-    task = asyncio.create_task(execution(runner, HELD).run_async())
+    """The asynchronous form of a kill, of a host that says that somebody asked for it."""
+    task = asyncio.create_task(execution(runner, HELD, asked=lambda: True).run_async())
     async with asyncio.timeout(10):
         while not control.started():
             await asyncio.sleep(0.01)
@@ -208,7 +208,7 @@ async def test_a_cancel_that_comes_with_news_is_not_lost(control: ScriptedContro
 
 async def test_cancelling_the_task_in_the_middle_of_the_submit(control: ScriptedControl, runner: Runner) -> None:
     """A submit under way when the task is cancelled is undone."""
-    task = asyncio.create_task(execution(runner, {**HELD, "submit_seconds": 0.3}).run_async())
+    task = asyncio.create_task(execution(runner, {**HELD, "submit_seconds": 0.3}, asked=lambda: True).run_async())
     await asyncio.sleep(0.1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -343,7 +343,7 @@ def test_poll(control: ScriptedControl, runner: Runner) -> None:
 def test_kill_from_another_thread(control: ScriptedControl, runner: Runner) -> None:
     """The blocked run ends with the app's end."""
     one = execution(runner, HELD)
-    threading.Timer(0.2, one.kill).start()
+    threading.Timer(0.2, one.kill, (True,)).start()
     with pytest.raises(AppCancelled):
         one.run()
 
@@ -351,7 +351,7 @@ def test_kill_from_another_thread(control: ScriptedControl, runner: Runner) -> N
 def test_detach_from_another_thread(control: ScriptedControl, runner: Runner) -> None:
     """With ``detach`` the blocked run ends soon, and the app goes on."""
     one = execution(runner, HELD, on_kill="detach")
-    threading.Timer(0.1, one.kill).start()
+    threading.Timer(0.1, one.kill, (True,)).start()
     with pytest.raises(Detached, match="goes on"):
         one.run()
     assert control.calls("cancel") == []
@@ -362,20 +362,20 @@ class Stop(BaseException):
 
 
 def test_exception_of_a_signal_cancels(control: ScriptedControl, runner: Runner) -> None:
-    """What is no ordinary error is a kill."""
+    """What is no ordinary error is a kill, as somebody wished."""
 
     def stop(_: AppStatus) -> None:
         raise Stop
 
     with pytest.raises(Stop):
-        execution(runner, HELD, on_change=stop).run()
+        execution(runner, HELD, on_change=stop, asked=lambda: True).run()
     assert len(control.calls("cancel")) == 1
 
 
 def test_killed_before_the_submit(control: ScriptedControl, runner: Runner) -> None:
     """Nothing is submitted for a host that was stopped already."""
     one = execution(runner, HELD)
-    one.kill()
+    one.kill(asked=True)
     with pytest.raises(Detached, match="before the app was submitted"):
         one.run()
     assert control.started() == []
@@ -391,14 +391,14 @@ def test_killed_right_after_the_submit(control: ScriptedControl, runner: Runner)
                 raise Stop
 
     with pytest.raises(Stop):
-        execution(runner, HELD, store=Interrupted()).run()
+        execution(runner, HELD, store=Interrupted(), asked=lambda: True).run()
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()
 
 
 def test_killed_in_the_middle_of_the_submit(control: ScriptedControl, runner: Runner) -> None:
     """The app is cancelled as soon as it is there."""
     one = execution(runner, {**HELD, "submit_seconds": 0.3})
-    threading.Timer(0.15, one.kill).start()
+    threading.Timer(0.15, one.kill, (True,)).start()
     with pytest.raises(AppCancelled):
         one.run()
     assert len(control.calls("cancel")) == 1
@@ -414,7 +414,7 @@ def test_killed_before_the_handle_was_handed_over(control: ScriptedControl, runn
     with pytest.raises(StopIteration):
         next(steps)
     assert one.handle is None
-    one.give_up()
+    one.give_up(asked=True)
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()
 
 
@@ -425,7 +425,7 @@ def test_killed_while_looking_for_the_latest_attempt(control: ScriptedControl, r
     execution(runner, HELD).start()
     failed, running = control.started()
     one = execution(runner, HELD)
-    one.kill()
+    one.kill(asked=True)
     with pytest.raises(Detached, match="before the app was submitted"):
         one.run()
     assert [each["app_id"] for each in control.calls("cancel")] == [running]
@@ -439,7 +439,7 @@ def test_cancel_in_spite_of_detach(control: ScriptedControl, runner: Runner) -> 
     steps = one._need_attacher().steps()
     with pytest.raises(StopIteration):
         next(steps)
-    one.give_up()
+    one.give_up(asked=True)
     assert control.calls("cancel") == []
     one.cancel()
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()

@@ -29,7 +29,7 @@ SOON = 20.0
 @contextmanager
 def killed_after(execution: Execution, seconds: float) -> Iterator[None]:
     """Have a real signal's handler kill an execution, so many seconds from now."""
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: execution.kill())
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: execution.kill(asked=True))
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
     timer.start()
     try:
@@ -50,6 +50,7 @@ def held(runner: Runner, name: str, **options: Any) -> Execution:
         Identity("t", "n", (name,)),
         ExecutionOptions(**options),
         sink=sink,
+        asked=lambda: True,
     )
 
 
@@ -178,9 +179,9 @@ def test_a_limit_that_passes_before_the_app_is_there(control: ScriptedControl, r
     control.outage()
     with pytest.raises(TransloadTimeout, match="could not be cancelled: the host's time limit has passed"):
         one.run()
-    assert not one.give_up(), "nobody knows whether it is there"
+    assert not one.give_up(asked=True), "nobody knows whether it is there"
     control.outage(False)
-    assert one.give_up()
+    assert one.give_up(asked=True)
     assert control.started() == []
     assert sum("cannot be reached, waiting" in line for line in said) == 1
     assert sum("could not be cancelled" in line for line in said) == 1, "one reason is told once"
@@ -203,7 +204,7 @@ def test_a_start_that_waits_says_why(control: ScriptedControl, runner: Runner) -
     timer.join()
     told = [line.partition(" ")[2] for line in said if "reached" in line or "back" in line]
     assert [line.partition(" (")[0] for line in told] == ["cannot be reached, waiting", "is back"]
-    one.kill()
+    one.kill(asked=True)
     with pytest.raises(AppCancelled):
         one.resume()
 
@@ -220,7 +221,7 @@ def test_a_limit_that_passes_during_a_submit_is_no_detach(control: ScriptedContr
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        one.give_up()
+        one.give_up(asked=True)
 
     asyncio.run(main())  # which ends when its threads have
     assert control.started()

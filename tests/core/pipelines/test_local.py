@@ -87,7 +87,7 @@ def test_kill(control: ScriptedControl, tmp_path: Path) -> None:
     """A kill ends the whole app, and the blocked run with it."""
     with Runner("host") as runner:
         one = execution(runner, role("-c", "import time; print('up', flush=True); time.sleep(300)", num_replicas=2))
-        timer = threading.Timer(0.5, one.kill)
+        timer = threading.Timer(0.5, one.kill, (True,))
         timer.start()
         with pytest.raises(AppCancelled):
             one.run()
@@ -104,7 +104,7 @@ def test_poll_ends_what_is_to_end(control: ScriptedControl, eventually: Any, lim
         eventually(lambda: one.poll() and one.lines)  # type: ignore[attr-defined]
         assert one.poll().status.state is AppState.RUNNING  # type: ignore[union-attr]
         if limit == "kill":
-            one.kill()
+            one.kill(asked=True)
         seen = eventually(lambda: (found := one.poll()).final and found, timeout=30)
         assert seen.status.state is AppState.CANCELLED
         error, says = (AppCancelled, "CANCELLED") if limit == "kill" else (TransloadTimeout, "the host's time limit")

@@ -12,6 +12,7 @@ from transload._lazy import lazy_names
 if TYPE_CHECKING:
     from transload.pipelines._adapter import *
     from transload.pipelines._asks import *
+    from transload.pipelines._asking import *
     from transload.pipelines._attach import *
     from transload.pipelines._errors import *
     from transload.pipelines._execution import *
@@ -29,6 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "_adapter": "Adapter AdapterCapabilities get_adapter",
         "_asks": "FIRST_UNIT ask_of unit_of",
+        "_asking": "Asked inside_job interrupted may_be_by_hand somebody_asked",
         "_attach": "AttachStore",
         "_errors": "AppCancelled AppLost Detached Ending ended_state",
         "_execution": "Execution",

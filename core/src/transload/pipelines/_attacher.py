@@ -77,7 +77,8 @@ class Attacher:
     log: Callable[[str], None]
     known: Mapping[str, Any]
     host_retries: int | None
-    stop: Callable[[], OnKill | None]  # what is to become of the app, if the host was asked to stop
+    stop: Callable[[], OnKill | None]  # what is to become of the app, if something ended the unit
+    kill: Callable[[], None]  # notes that something ended the unit
     cancel: Callable[[], bool]  # cancels what is intended; False if that did not come through
     submitting = undone = False
     intended: str | None = None  # the app that is being submitted, or was found
@@ -176,7 +177,7 @@ class Attacher:
                 if judge is not decide_earlier and action is not Action.SUBMIT:
                     self.intended = handle
                     self._undo()
-                raise Detached(None)
+                raise self._stopped()
             since = unknown_since(AppState.UNKNOWN if action is Action.WAIT_KNOWN else AppState.RUNNING, since)
             left = patience_left(self.options.patience, since)
             if left <= 0:
@@ -230,7 +231,7 @@ class Attacher:
 
     def _submit(self, attempt: int | None) -> Attached:
         if self.stop():
-            raise Detached(None)
+            raise self._stopped()
         # what was intended once, elsewhere perhaps, never came to be
         self._stored, self.runner = None, self.given
         app_id = unique_app_id(self.launch.name) if attempt is None else self._app_id(attempt)
@@ -251,20 +252,24 @@ class Attacher:
             handle = self.intended
             self.log(f"{handle} is there already, with another definition; attached to it, nothing was submitted")
         except BaseException as exc:
-            if self.stop() or not isinstance(exc, Exception):
-                self._undo()
+            if not isinstance(exc, Exception):
+                self.kill()
+            self._undo()
             raise
         finally:
             self.submitting = False
         if attempt is not None:
             self._put(attempt, handle)
-        if self.stop():
-            self._undo()
+        self._undo()
         return Attached(handle, app_id, attempt, Action.SUBMIT)
 
+    def _stopped(self) -> Detached:
+        unasked = self.stop() == "detach" and self.options.on_kill == "cancel"
+        return Detached(None, asked=not unasked)
+
     def _undo(self) -> None:
-        """Cancel what may have been submitted: the host was stopped in the middle of it."""
-        if (self.stop() or self.options.on_kill) == "cancel" and self.intended is not None:
+        """Cancel what may have been submitted, if the unit was to end in the middle of it."""
+        if self.stop() == "cancel" and self.intended is not None:
             self.undone = self.cancel()
 
     def _lost(self, attempt: int) -> NoReturn:

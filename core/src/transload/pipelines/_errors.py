@@ -37,15 +37,17 @@ class AppCancelled(AppFailed):
 
 
 class Detached(TransloadError):
-    """The host gave up waiting and left the app running, as it was told to (``on_kill="detach"``).
+    """The host gave up waiting and left the app running: nobody asked for its end, or ``on_kill="detach"``.
 
     Attributes:
         handle: the app, or None if none was submitted.
+        asked: whether it was to be left (``on_kill="detach"``); False: something ended the host that nobody asked for.
     """
 
-    def __init__(self, handle: str | None) -> None:
+    def __init__(self, handle: str | None, *, asked: bool = True) -> None:
         super().__init__(f"detached from {handle}: it goes on" if handle else "stopped before the app was submitted")
         self.handle = handle
+        self.asked = asked
 
 
 def ended_state(error: BaseException) -> AppState | None:

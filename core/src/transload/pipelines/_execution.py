@@ -13,6 +13,7 @@ from transload.following.follower import emit, watch
 from transload.following.lines import last_words
 from transload.following.patience import longer, unknown_for, unknown_since
 from transload.following.subscription import Observation, Subscription, ended, observed
+from transload.pipelines._asking import Asked, interrupted, somebody_asked
 from transload.pipelines._attacher import Attached, Attacher
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._identity import Identity, where
@@ -54,6 +55,9 @@ class Execution:
         on_change: gets each new status, in the thread that waits.
         known: arguments that a component may declare (``trial_idx`` …).
         host_retries: how often the host itself retries, for the note on the product.
+        asked: tells whether somebody asked the host for the end of this unit; None (its answer): the host cannot say
+            now. It is asked when something ends the unit, and in no more than three seconds. Default: a person's Ctrl-C
+            did. Inside a job, that job is asked as well.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Execution:
         on_change: Callable[[AppStatus], None] | None = None,
         known: Mapping[str, Any] | None = None,
         host_retries: int | None = None,
+        asked: Asked = interrupted,
     ) -> None:
         self._runner = runner
         self.identity = identity
@@ -80,6 +85,8 @@ class Execution:
         self._store, self._log_store, self._sink = store, log_store, sink
         self.log, self._on_change = log or _log, on_change
         self._killed = self._cancelled = False
+        self._asked = asked
+        self._was_asked: bool | None = None  # None: not known yet
         self._passed: str | None = None
         self._why_not = ""  # it could not be cancelled
         self._cancel_due, self._cancel_pause = 0.0, _AGAIN_S[0]
@@ -91,8 +98,19 @@ class Execution:
         self._counts: dict[str, float] = {}
         self._attacher: Attacher | None = None
         if launch is not None:
-            more = known or {}, host_retries, self._stop, self.cancel
-            self._attacher = Attacher(runner, launch, identity, self.options, store, self.log, *more)
+            self._attacher = Attacher(
+                given=runner,
+                launch=launch,
+                identity=identity,
+                options=self.options,
+                store=store,
+                log=self.log,
+                known=known or {},
+                host_retries=host_retries,
+                stop=self._stop,
+                kill=self.kill,
+                cancel=self.cancel,
+            )
 
     @property
     def runner(self) -> Runner:
@@ -110,7 +128,7 @@ class Execution:
             AppLost: if it is gone without a trace.
             StateUnknown: if patience is exhausted; the app goes on.
             TransloadTimeout: if a limit passed; the app was cancelled.
-            Detached: if `kill` was called with ``on_kill="detach"``.
+            Detached: if `kill` was called, and nobody asked for the end, or with ``on_kill="detach"``.
             SubmitError: if it was not taken.
             SpecError: if the app is wrong.
             ConfigError: for an unknown scheduler or option.
@@ -135,7 +153,7 @@ class Execution:
 
     @contextmanager
     def _ending_what_it_leaves(self) -> Iterator[None]:
-        """Make what is no ordinary error (a signal's exception, a cancelled task) a kill of the app."""
+        """Make what is no ordinary error (a signal's exception, a cancelled task) a kill of the unit."""
         try:
             yield
         except BaseException as exc:
@@ -227,7 +245,12 @@ class Execution:
         if self.status is None or not self.status.is_terminal():
             with self._following(self._need_handle(), unknown_for(self._unknown_since)) as news:
                 try:
-                    while not self._take(await news.next_async(self._tick())):
+                    while True:
+                        seen = await news.next_async(self._tick())
+                        if self._killed:
+                            await asyncio.to_thread(self._stop)  # it may have to ask
+                        if self._take(seen):
+                            break
                         if self._logs.due:
                             self._logs.pump()
                         self._logs.follow(news.wake, here=False)
@@ -289,7 +312,7 @@ class Execution:
     def _take(self, observation: Observation | None) -> bool:
         """Act on what was seen; return True once the app has ended."""
         if self._stop() == "detach":
-            raise Detached(self.handle)
+            raise Detached(self.handle, asked=self.options.on_kill == "detach")
         if observation is not None:
             over = ended(observation)
             if observation.status is None:
@@ -303,11 +326,31 @@ class Execution:
         return False
 
     def _stop(self) -> OnKill | None:
-        """Return what is to become of the app, if the host was told to end it or a limit has passed."""
+        """Return what is to become of the app, if something ended the unit or a limit has passed."""
         end, why = next_limit(self.options, self._counts)
         if self._passed is None and time.time() >= end:
             self._passed = why
-        return "cancel" if self._passed is not None else self.options.on_kill if self._killed else None
+        if self._passed is not None:
+            return "cancel"
+        if not self._killed:
+            return None
+        if self.options.on_kill == "detach" or not self._end_was_asked_for():
+            return "detach"
+        return "cancel"
+
+    def _end_was_asked_for(self) -> bool:
+        """Tell whether what ended the unit was somebody's wish; the host is asked once, if it did not say."""
+        if self._was_asked is None:
+            self._was_asked = somebody_asked(self.runner, self._asked)
+            if not self._was_asked:
+                self._say_that_it_goes_on()
+        return self._was_asked
+
+    def _say_that_it_goes_on(self) -> None:
+        handle = self.handle or (self._attacher and self._attacher.intended)
+        if handle is None:
+            return
+        self.log(f"nobody asked for the end of {handle}: it goes on, and the next try reattaches")
 
     def _done(self) -> bool:
         return self._cancelled or (self._attacher is not None and self._attacher.undone)
@@ -379,26 +422,36 @@ class Execution:
             raise AppCancelled(status, message)
         raise AppFailed(status, message)
 
-    def kill(self) -> None:
-        """Have whoever starts, follows or polls the app do what ``on_kill`` says: cancel it, or leave it alone.
+    def kill(self, asked: bool | None = None) -> None:
+        """End the unit of work: the app is cancelled if somebody asked for that end, and else goes on.
 
-        It only sets a flag and wakes that one: it may be called from a signal handler, repeatedly. A blocked `follow`
-        goes on until the app has ended; with ``detach`` it raises `Detached` at once.
+        With ``on_kill="detach"`` it goes on in any case. It only sets a flag and wakes whoever starts, follows or polls
+        the app: it may be called from a signal handler, repeatedly. A blocked `follow` goes on until a cancelled app
+        has ended; where the app goes on, it raises `Detached`.
+
+        Args:
+            asked: whether somebody asked for it; None: to be found out (see ``asked`` of the class).
         """
+        if asked is not None:
+            self._was_asked = asked or bool(self._was_asked)
         self._killed = True
         news = self._news
         if news is not None:
             news.wake()
 
-    def give_up(self) -> bool:
-        """Do what ``on_kill`` says, at once: for a host that does not wait any more. Not for a signal handler.
+    def give_up(self, asked: bool | None = None) -> bool:
+        """Do what `kill` does, at once: for a host that does not wait any more. Not for a signal handler.
 
         After a limit that the host keeps (``deadline``) it is cancelled in any case.
+
+        Args:
+            asked: as of `kill`.
 
         Returns:
             False if an app that is to end could not be cancelled yet: to be called again as long as that can be done.
         """
-        self._killed, self._cancel_due = True, 0.0
+        self.kill(asked)
+        self._cancel_due = 0.0
         if self._attacher is not None and self._attacher.submitting:
             return False  # undone by whoever submits, as soon as it is over
         self._obey()

@@ -33,12 +33,13 @@ def execution_of(
 
 
 def traces_of(context: Context) -> dict[str, Any]:
-    """Return where a step leaves what it knows of its app: arguments of ``Execution``."""
+    """Return where a step leaves what it knows of its app, and who is asked at its end: arguments of ``Execution``."""
     return {
         "store": context.notes,
         "log_store": context.log_notes,
         "sink": lambda role, replica, stream, line: context.log(f"{role}/{replica} {line}"),
         "log": context.log,
+        "asked": context.stop_was_asked_for,
     }
 
 
@@ -50,7 +51,7 @@ def run_app(execution: Execution, context: Context) -> AppResults:
 
 @contextmanager
 def ended_with_host(execution: Execution, context: Context) -> Iterator[None]:
-    """End the app, or leave it, as ``on_kill`` says, when Tinyflow stops the step."""
+    """End the app if somebody asked for that, and else leave it, when Tinyflow stops the step."""
     context.on_stop(execution.kill)
     yield
 

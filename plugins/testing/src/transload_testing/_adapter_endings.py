@@ -142,13 +142,28 @@ class EndingScenarios(AdapterSuite):
         assert any(line.endswith(long) for line in logs)
 
     def test_kill_cancels(self, stage: Stage) -> None:
-        """A kill of the host's unit of work cancels the app."""
+        """A kill of the host's unit of work that somebody asked for cancels the app."""
         stage.start(held(), on_kill="cancel")
         app_id = stage.running()
         stage.driver.cancel()
         stage.until(lambda: app_id in stage.cancelled, "the app is cancelled")
         stage.dead()
         assert stage.driver.observe().state != state_name(self.state_map[AppState.SUCCEEDED])
+        assert stage.started == [app_id]
+
+    def test_sigterm_that_nobody_asked_for(self, stage: Stage) -> None:
+        """SIGTERM to the host's process, of a machine that is stopped, say, leaves the app; the next run attaches."""
+        stage.start(held(results={"0": {"x": 1}}), on_kill="cancel")
+        app_id = stage.running()
+        stage.driver.terminate()
+        stage.dead()
+        assert stage.cancelled == []
+        assert stage.driver.observe().retryable is not False
+        stage.driver.restart()
+        stage.watched(app_id)
+        stage.control.open("go")
+        seen = stage.ended()
+        self.is_state(seen, AppState.SUCCEEDED)
         assert stage.started == [app_id]
 
     def test_kill_detaches_when_told_to(self, stage: Stage) -> None:

@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+ASKED: Final = ".asked"
+"""Ending of the file that says that somebody asked for the end of a unit of work, beside its report."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,10 @@ class AdapterDriver(ABC):
     def cancel(self) -> None:
         """Have the host kill the unit of work, in the way that its users do; return at once."""
 
+    def terminate(self) -> None:
+        """Send SIGTERM to the host's process, though nobody asked for the end of its unit of work; return at once."""
+        raise NotImplementedError(f"{type(self).__name__}.terminate: must send SIGTERM to the host's process")
+
     @abstractmethod
     def observe(self) -> Observed:
         """Return what the host shows of the latest run of the unit of work, with the logs of all of its runs."""
@@ -146,6 +153,11 @@ class ChildDriver(AdapterDriver):
         self._end(signal.SIGKILL)
 
     def cancel(self) -> None:
+        """Note that the end was asked for (`ChildJob.asked`), and send SIGTERM to the child."""
+        self._report(self._run).with_suffix(ASKED).touch()
+        self.terminate()
+
+    def terminate(self) -> None:
         """Send SIGTERM to the child."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
@@ -237,6 +249,10 @@ class ChildJob:
     def on_kill(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when the host kills the unit of work (SIGTERM)."""
         signal.signal(signal.SIGTERM, lambda *_: callback())
+
+    def asked(self) -> bool:
+        """Tell whether somebody asked the host for the end of the unit of work: what the host would know of it."""
+        return Path(self.report).with_suffix(ASKED).exists()
 
     def _write(self, report: dict[str, Any]) -> None:
         data = (json.dumps(report) + "\n").encode()
