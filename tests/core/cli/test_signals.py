@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,18 +19,61 @@ def _up(process: Any) -> None:
     assert process.stdout.readline() == "train/0 up\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_first_signal_cancels(spawn: Any, invoke: Any, component_file: str, number: signal.Signals) -> None:
-    """The first Ctrl-C (or SIGTERM) cancels the app, says so, and waits for its end: exit code 4."""
+def test_first_ctrl_c_cancels(spawn: Any, invoke: Any, component_file: str) -> None:
+    """The first Ctrl-C cancels the app, says so, and waits for its end: exit code 4."""
     process = spawn("run", "--app-id", "app", component_file, "--code", LOOP)
     _up(process)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 4
-    assert f"{number.name}: cancelling local://transload/app; once more leaves at once" in err
+    assert "SIGINT: cancelling local://transload/app; once more leaves at once" in err
     assert "CANCELLED after" in err
     assert "Traceback" not in err
     assert invoke("status", "app", "--json").json["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_sigterm_leaves_the_app(spawn: Any, invoke: Any, component_file: str, gate: Any, count: int) -> None:
+    """SIGTERM, once or again and again, ends the command, and nobody asked for more: the app goes on."""
+    code, open_gate = gate
+    process = spawn("run", "--app-id", "app", component_file, "--code", f"print('up')\n{code}")
+    _up(process)
+    for _ in range(count):
+        process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode in ([143] if count == 1 else [143, 130, -signal.SIGTERM])
+    assert "local://transload/app" in err
+    assert "goes on" in err
+    assert "cancelling" not in err
+    assert "Traceback" not in err
+    assert invoke("status", "app", "--json").json["state"] == "RUNNING"
+    open_gate()
+    assert invoke("wait", "app").code == 0
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_command_inside_a_job(
+    invoke: Any, component_file: str, transload_home: Path, tmp_path: Path, eventually: Any, asked: bool
+) -> None:
+    """`run` as a program of a job: cancelling that job ends the inner one too, the death of its process does not."""
+    words = [sys.executable, "-m", "transload", "run", "--app-id", "inner", component_file, "--code", LOOP]
+    shell = 'echo $$ > "$1"; shift; "$@" & wait'
+    outer = ["sh", "-c", shell, "sh", str(tmp_path / "pid"), *words]
+    assert invoke("run", "-d", "--app-id", "outer", "--", *outer).code == 0
+    inner = lambda: invoke("status", "inner", "--json")  # noqa: E731
+    eventually(lambda: (found := inner()).code in (0, 5) and found.json["state"] == "RUNNING", 30)
+    eventually(lambda: "train/0 up" in invoke("log", "outer").out, 30)
+    if asked:
+        assert invoke("cancel", "outer").code == 0
+    else:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert invoke("wait", "outer").code == (4 if asked else 1)
+    if asked:
+        assert invoke("wait", "inner").code == 4
+    else:
+        assert inner().json["state"] == "RUNNING"
+        assert invoke("cancel", "inner").code == 0
+        assert invoke("wait", "inner").code == 4
 
 
 def test_second_signal_leaves_at_once(spawn: Any, invoke: Any, component_file: str, gate: Any) -> None:

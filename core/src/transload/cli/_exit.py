@@ -33,6 +33,8 @@ class ExitCode(IntEnum):
     """Left at once by Ctrl-C."""
     PIPE = 141
     """Whoever read the output has gone, or it cannot be written (a full disk)."""
+    TERMINATED = 143
+    """Ended by SIGTERM, though nobody asked for the app's end; the app goes on."""
 
 
 # by name: `--help` needs no specs

@@ -45,7 +45,15 @@ Tails = dict[tuple[str, int], deque[str]]
 
 
 class LeaveNow(KeyboardInterrupt):
-    """The second Ctrl-C."""
+    """The second signal.
+
+    Attributes:
+        number: which one.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 @contextmanager
@@ -58,7 +66,7 @@ def interrupts(events: Events) -> Iterator[None]:
         nonlocal count
         count += 1
         if count > 1:
-            raise LeaveNow
+            raise LeaveNow(number)
         events.put(("signal", number))
 
     if threading.current_thread() is threading.main_thread():
@@ -89,7 +97,7 @@ class AppWait:
         runner: the runner.
         target: the app.
         screen: where logs and states are shown.
-        events: where signals arrive (see `interrupts`); the first one cancels the app.
+        events: where signals arrive (see `interrupts`); the first one cancels the app, if somebody asked for its end.
         timeout: seconds to wait at most; None: no limit.
         patience: seconds of unbroken UNKNOWN after which to give up.
         replicas: those whose logs are followed meanwhile.
@@ -141,8 +149,8 @@ class AppWait:
             self._finish_logs(code)
             if code is ExitCode.TIMEOUT and self._status is None:  # so soon that nothing was seen
                 self._status = self._runner.status(target.handle)
-        except LeaveNow:
-            self._leave()
+        except LeaveNow as exc:
+            self._leave(exc.number)
             raise
         finally:
             self._screen.end()
@@ -169,6 +177,8 @@ class AppWait:
             if kind == "error":
                 raise value
             if kind == "signal":
+                if not _asked_by(value, self._runner):
+                    return ExitCode.TERMINATED
                 self._on_signal(value)
             elif kind == "seen":
                 if value.status is not None:
@@ -231,8 +241,11 @@ class AppWait:
             return
         self._asked = True
 
-    def _leave(self) -> None:
+    def _leave(self, number: int) -> None:
         """Leave after the second signal; give the cancel request a moment to get through first."""
+        if self._cancelling is None and number != signal.SIGINT:
+            self._screen.note(f"left; {self._target.handle} goes on")
+            return
         (self._cancelling or self._begin_cancel()).join(_LEAVE_S)
         handle = self._target.handle
         told = f"was asked to end, see `transload status {handle}`"
@@ -266,7 +279,7 @@ class AppWait:
 
     def _finish_logs(self, code: ExitCode) -> None:
         """Show the rest of the logs of an app that has ended."""
-        if self._reading is None or code in (ExitCode.TIMEOUT, ExitCode.UNKNOWN):
+        if self._reading is None or code in (ExitCode.TIMEOUT, ExitCode.UNKNOWN, ExitCode.TERMINATED):
             return
         self._reading.close(-1)
         while not self._events.empty():
@@ -284,6 +297,13 @@ class AppWait:
         self._stopped = True
         if not self._reading.close(0.5) and isinstance(sys.exc_info()[1], KeyboardInterrupt):
             os._exit(ExitCode.LEFT)
+
+
+def _asked_by(number: int, runner: Runner) -> bool:
+    """Tell whether a signal is a person's Ctrl-C, or comes because the job around this one was cancelled."""
+    from transload.pipelines._asking import may_be_by_hand, somebody_asked
+
+    return somebody_asked(runner, lambda: number == signal.SIGINT and may_be_by_hand())
 
 
 _SHOWN_REPLICAS: Final = 3
@@ -317,6 +337,8 @@ def _unended_text(outcome: Outcome, handle: str) -> str:
         return f"{handle} has vanished: somebody deleted it"
     if outcome.code is ExitCode.UNKNOWN:
         return f"the state of {handle} has been UNKNOWN for too long ({outcome.status.msg}); the app may go on"
+    if outcome.code is ExitCode.TERMINATED:
+        return f"ended by a signal, but nobody asked for the end of {handle}: it goes on ({outcome.status.state})"
     return f"waiting timed out after {duration_text(outcome.elapsed)}; {handle} goes on ({outcome.status.state})"
 
 

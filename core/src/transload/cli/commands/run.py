@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _EPILOG = """
 The arguments of a component come after its name; `transload run COMPONENT --help` tells them. What stands after --
 is a command that is run as it is.
-The first Ctrl-C (or SIGTERM) asks the app to end, the second leaves at once. If this command is killed or its
-terminal goes away, the app goes on.
+The first Ctrl-C asks the app to end, the second leaves at once. If this command is killed or its terminal goes
+away, the app goes on. So it does after SIGTERM, unless this runs in a job that was cancelled itself.
 
 \b
   transload run -s hpc --gpu 1 --mem 8G -- python train.py --lr 0.1
