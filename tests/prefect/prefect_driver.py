@@ -26,6 +26,7 @@ def run(child: ChildJob) -> None:
         log_store=JsonFileStore(f"{store}.logs"),
         sink=lambda role, replica, stream, line: child.log(f"{role}/{replica} {line}"),
         log=child.log,
+        asked=child.asked,
     )
     child.on_kill(execution.kill)
     try:

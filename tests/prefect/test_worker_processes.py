@@ -127,33 +127,75 @@ def remote(gate: str, home: str):
     run_app(AppDef("inner", [Role("r", "", entrypoint="sh", args=["-c", wait])]), scheduler="local")
 """
 
+STRIKES = {
+    "outer, SIGKILL": (signal.SIGKILL, 0),
+    "inner, SIGKILL": (signal.SIGKILL, 1),
+    "both, SIGKILL": (signal.SIGKILL, 0, 1),
+    "outer, SIGTERM": (signal.SIGTERM, 0),
+    "inner, SIGTERM": (signal.SIGTERM, 1),
+    "both, SIGTERM": (signal.SIGTERM, 1, 0),
+}
+"""Signal, and which processes of a flow run get it: the job's own, and the flow's, which that one starts."""
+
 
 @pytest.mark.slow
 @pytest.mark.leaves_processes
-def test_a_killed_flow_run_that_is_scheduled_again(
+@pytest.mark.timeout(900)
+def test_ends_that_nobody_asked_for(
     host: Any, gate: Path, transload_home: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """SIGKILL of a deployment's flow run, then "retry" as the interface does it: its app is attached to, one job."""
+    """Whichever processes of a deployment's flow run die, "retry" finds the job of its flow; a cancel ends it."""
     made = script(WITH_AN_APP + FLOW[FLOW.index("\nif __name__") :])
     pool, deployment = _deploy(host, made, eventually)
     _worker(made, pool, "one")
-    parameters = {"gate": str(gate), "home": str(transload_home)}
-    run = host.post(f"/deployments/{deployment}/create_flow_run", parameters=parameters)["id"]
-    eventually(lambda: [each.state.name for each in _apps()] == ["RUNNING"] * 2, 180)
-    first = host.flow_run(run)["infrastructure_pid"]
-    for pid in Path(f"{gate}.pid").read_text().split():  # the replica, then the flow's own process, which it starts
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
-    eventually(lambda: host.flow_run(run)["state_type"] == "CRASHED", 180)
-    host.post(f"/flow_runs/{run}/set_state", state={"type": "SCHEDULED", "name": "AwaitingRetry"}, force=True)
-    eventually(lambda: any("attached to" in line["message"] for line in host.logs(run)), 180)
-    gate.touch()
-    eventually(lambda: host.flow_run(run)["state_type"] == "COMPLETED", 180)
+    gates = {name: gate.with_name(f"gate-{number}") for number, name in enumerate([*STRIKES, "cancelled"])}
+    runs = {}
+    for name, own in gates.items():
+        parameters = {"gate": str(own), "home": str(transload_home)}
+        runs[name] = host.post(f"/deployments/{deployment}/create_flow_run", parameters=parameters)["id"]
+    jobs = {}
+    for name, run in runs.items():
+        line = eventually(lambda run=run: _submitted(host, run), 300, name)
+        jobs[name] = line
+    runner = host_runner("prefect")
+    eventually(lambda: all(runner.status(each).state.name == "RUNNING" for each in jobs.values()), 60)
+    for name, (number, *which) in STRIKES.items():
+        pids = Path(f"{gates[name]}.pid").read_text().split()
+        for each in which:
+            with suppress(ProcessLookupError):
+                os.kill(int(pids[each]), number)
+    host.cancel(runs["cancelled"])
+    eventually(lambda: runner.status(jobs["cancelled"]).state.name == "CANCELLED", 60)
+    eventually(lambda: host.flow_run(runs["cancelled"])["state_type"] == "CANCELLED", 180)
+    for name in STRIKES:
+        eventually(lambda name=name: host.flow_run(runs[name])["state_type"] in ("CRASHED", "FAILED"), 180, name)
+        assert runner.status(jobs[name]).state.name == "RUNNING", name
+    for name in STRIKES:
+        again = {"type": "SCHEDULED", "name": "AwaitingRetry"}
+        host.post(f"/flow_runs/{runs[name]}/set_state", state=again, force=True)
+    for name in STRIKES:
+        eventually(lambda name=name: _says(host, runs[name], f"attached to {jobs[name]}"), 300, name)
+        gates[name].touch()
+    for name in STRIKES:
+        eventually(lambda name=name: host.flow_run(runs[name])["state_type"] == "COMPLETED", 180, name)
     eventually(lambda: all(each.state.name != "RUNNING" for each in _apps()), 180)
-    second = host.flow_run(run)["infrastructure_pid"]
     states = {each.app_handle: each.state.name for each in _apps()}
-    assert (states.pop(first), states.pop(second)) == ("FAILED", "SUCCEEDED")
-    assert list(states.values()) == ["SUCCEEDED"]
+    own = {name: states.pop(host.flow_run(run)["infrastructure_pid"]) for name, run in runs.items()}
+    assert own == {**dict.fromkeys(STRIKES, "SUCCEEDED"), "cancelled": "CANCELLED"}
+    ends = {name: states.pop(handle) for name, handle in jobs.items()}
+    assert ends == {**dict.fromkeys(STRIKES, "SUCCEEDED"), "cancelled": "CANCELLED"}
+    assert set(states.values()) == {"FAILED"}, "the jobs of the tries that were struck"
+    assert len(states) == len(STRIKES)
+
+
+def _submitted(host: Any, run: str) -> str | None:
+    """Return the handle of the job that a flow run has, once its progress names it."""
+    shown = [str(each.get("description") or "") for each in host.artifacts(run)]
+    return next((text.split()[2] for text in shown if text.startswith("replicas of local://")), None)
+
+
+def _says(host: Any, run: str, text: str) -> bool:
+    return any(text in line["message"] for line in host.logs(run))
 
 
 def _kill_hard(handle: str) -> None:

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import TransloadError, TransloadTimeout
-from transload.pipelines import Ending, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload.pipelines import Detached, Ending, Execution, ExecutionOptions, Identity, Launch, host_runner
 from transload.pipelines._told import page_of
-from transload_prefect.states import ENDINGS
+from transload_prefect.states import ENDINGS, INTERRUPTED
 
 if TYPE_CHECKING:
     from prefect.context import FlowRunContext, TaskRunContext
@@ -107,11 +107,18 @@ def execution_of(
         sink=traces.sink,
         log=traces.log,
         on_change=lambda status: traces.changed(execution, status),
+        asked=partial(_end_asked_for, traces.context),
         **more,
     )
     if traces.notes is not None:
         traces.notes.link = partial(page_of, execution.runner)  # not the execution: notes outlive it
     return execution
+
+
+def _end_asked_for(context: Context) -> bool | None:
+    from transload_prefect.watch import end_asked_for
+
+    return end_asked_for(context)
 
 
 def on_cluster(launch: Launch, cluster: TransloadCluster | None) -> Launch:
@@ -144,7 +151,7 @@ def run_app(execution: Execution) -> AppResults | Told:
 
 
 async def run_app_async(execution: Execution) -> AppResults | Told:
-    """Do what `run_app` does, without blocking the event loop. Cancelling the coroutine kills the app."""
+    """Do what `run_app` does, without blocking the event loop. Cancelling the coroutine is a kill of the unit."""
     with told_to_host() as told, ended_with_host(execution):
         return await execution.run_async()
     return told[0]
@@ -152,7 +159,7 @@ async def run_app_async(execution: Execution) -> AppResults | Told:
 
 @contextmanager
 def ended_with_host(execution: Execution) -> Iterator[None]:
-    """End the app, or leave it, as ``on_kill`` says, when something but an error of ours ends who waits for it.
+    """End the app if its end was asked for, and else leave it, when something but an error of ours ends who waits.
 
     A time limit of Prefect's arrives as an exception of one kind or another, depending on who waits; it is the
     execution's own limit too, and ends the app in any case.
@@ -201,4 +208,6 @@ class Told(NamedTuple):
 
 def ending_of(error: TransloadError) -> Told | None:
     """Return the state that Prefect is told an error by; None: it is raised."""
+    if isinstance(error, Detached) and not error.asked:
+        return Told(*INTERRUPTED, str(error))
     return (told := ENDINGS[Ending.of(error)]) and Told(*told, str(error))

@@ -1,11 +1,16 @@
-"""Reasons to stop an app that Prefect does not pass on: a flow run cancelled through the API, an ending task runner."""
+"""Reasons to stop an app that Prefect does not pass on: a flow run cancelled through the API, an ending task runner.
+
+And whether somebody asked for an end: a signal does not say who sent it, so Prefect's API is asked.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +19,7 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
+from transload.pipelines import interrupted
 from transload_prefect import api
 from transload_prefect.background import background
 
@@ -29,6 +35,12 @@ ASK_INTERVAL: Final = 3.0
 
 CALLERS_END: Final = 2.0
 """Seconds after the end of a cancelled subflow when those that called it are taken to have ended as well."""
+
+FRESH: Final = 1.0
+"""Seconds for which an answer about a flow run's own state serves all of its apps that ask."""
+
+_STARTED_BY_PREFECT: Final = "PREFECT__FLOW_RUN_ID"
+"""Variable of a process that a worker or a runner of Prefect's started for a flow run."""
 
 _STOPPING: Final = (StateType.CANCELLING, StateType.CANCELLED)
 
@@ -47,6 +59,23 @@ class FlowRunWatch:
         self._asking = False
         self._looking = False
         self._settled = False
+        self._answering = threading.Lock()
+        self._answered = float("-inf")
+        self._answer: bool | None = None
+
+    def asked(self) -> bool | None:
+        """Tell whether the flow run is being cancelled, asking Prefect now; None: Prefect does not answer."""
+        with self._answering:
+            if self.cancelled:
+                return True
+            if time.monotonic() - self._answered > FRESH:
+                try:
+                    self._look_up()
+                    self._answer = self.cancelled
+                except Exception:  # whatever keeps it from answering
+                    self._answer = None
+                self._answered = time.monotonic()
+            return self._answer
 
     @contextmanager
     def around(self, execution: Execution, stop: Callable[[], bool]) -> Iterator[None]:
@@ -78,7 +107,7 @@ class FlowRunWatch:
         for execution, stop in watched.items():
             if self.cancelled or stop():
                 self._watched.pop(execution, None)  # told once: it asks again by itself, until that came through
-                execution.kill()
+                execution.kill(asked=True if self.cancelled else None)
         due = time.monotonic() - self._asked >= ASK_INTERVAL
         if watched and due and not (self.cancelled or self._asking or last):
             self._asking = True
@@ -91,6 +120,13 @@ class FlowRunWatch:
 
     def _ask(self) -> None:
         try:
+            self._look_up()
+        finally:
+            self._asked, self._asking = time.monotonic(), False
+
+    def _look_up(self) -> None:
+        """Note whether the flow run, or one that called it, is being cancelled."""
+        try:
             client = api.client()
             for flow_run_id in self._ancestry():
                 run = client.read_flow_run(flow_run_id)
@@ -99,8 +135,6 @@ class FlowRunWatch:
                     return
         except ObjectNotFound:
             self.cancelled = True  # somebody deleted it: nobody waits for its apps any more
-        finally:
-            self._asked, self._asking = time.monotonic(), False
 
     def _ancestry(self) -> list[Any]:
         """Return the flow run and those that called it: cancelling a flow cancels what it called."""
@@ -153,6 +187,28 @@ def watch_of(flow_context: Any) -> FlowRunWatch:
         return found
 
 
+def end_asked_for(context: Context) -> bool | None:
+    """Tell whether somebody asked for the end of what runs in a context; None: Prefect does not answer.
+
+    A person cancels the flow run, or one that called it; its time limit passes; or a person presses Ctrl-C where the
+    flow was started by hand. In a process that Prefect started, a signal is Prefect's own, or its machine's.
+    """
+    if _STARTED_BY_PREFECT not in os.environ and interrupted():
+        return True
+    if context.flow is None:
+        return False if context.flow_run_id is None else FlowRunWatch(context.flow_run_id).asked()
+    if any(map(_time_is_up, _flow_contexts(context.flow))):
+        return True
+    return watch_of(context.flow).asked()
+
+
+def _time_is_up(flow_context: Any) -> bool:
+    limit = flow_context.flow.timeout_seconds if flow_context.flow is not None else None
+    if not limit:
+        return False
+    return bool((datetime.now(UTC) - flow_context.start_time).total_seconds() >= limit)
+
+
 def watching(context: Context, execution: Execution) -> AbstractContextManager[None]:
     """Have an execution killed, for the time of a ``with``, once its flow run or its task is to end."""
     if context.flow is None:
@@ -166,7 +222,8 @@ def told_to_stop(flow_context: Any) -> Callable[[], bool]:
     A runner that ends tells all of its tasks, so one that it has not told yet is enough to know: an app inside an
     ordinary task has no event of its own. The runners of the flows that called this one count as well.
     """
-    events = [each for each in map(_open_event, _runners(flow_context)) if each is not None]
+    runners = [each.task_runner for each in _flow_contexts(flow_context)]
+    events = [each for each in map(_open_event, runners) if each is not None]
     return lambda: any(each.is_set() for each in events)
 
 
@@ -175,9 +232,9 @@ def _open_event(runner: Any) -> Any:
     return next((each for each in reversed(events) if not each.is_set()), None)
 
 
-def _runners(flow_context: Any) -> Iterator[Any]:
-    """Yield the task runner of a flow, then those of the flows around it in this process."""
+def _flow_contexts(flow_context: Any) -> Iterator[FlowRunContext]:
+    """Yield the context of a flow, then those of the flows around it in this process."""
     while isinstance(flow_context, FlowRunContext):
-        yield flow_context.task_runner
+        yield flow_context
         token = getattr(flow_context, "_token", None)
         flow_context = token.old_value if token is not None else None

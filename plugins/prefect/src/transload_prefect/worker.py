@@ -385,7 +385,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
                 pause = RUN_INTERVAL if begun else QUEUE_INTERVAL
                 cancelled = flow_run.state is not None and flow_run.state.type is StateType.CANCELLED
                 if cancelled or (is_cancelling(flow_run) and not begun):
-                    execution.kill()
+                    execution.kill(asked=True)
                     return
                 if flow_run.state is not None and flow_run.state.is_final():
                     return
