@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 from transload_testing.adapter_driver import ChildJob
 from transload_testing.stores import JsonFileStore
@@ -70,7 +70,7 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
         TaskDeferred,
     )
 
-    from transload_airflow import TransloadOperator
+    from transload_airflow import TransloadOperator, run
 
     app_log = logging.getLogger("transload.app")
     app_log.setLevel(logging.INFO)
@@ -97,6 +97,8 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
         "dag_run": SimpleNamespace(clear_number=0),
         "task_state_store": Stored(child.store),
     }
+    # no supervisor is here to be asked
+    run.task_state = lambda ti, absent=None: "failed" if child.asked() else "running"
     child.on_kill(task.on_kill)
     try:
         try:
@@ -122,20 +124,23 @@ def _wait(child: ChildJob, trigger: Any, task: Any) -> Any:
     values["left"] = {}  # here the task's process does not end before its trigger
     made = load_attribute(":".join(path.rsplit(".", 1)))(**json.loads(json.dumps(values)))
 
+    async def end() -> NoReturn:
+        if child.asked():  # else the triggerer was stopped
+            await made.on_kill()
+        os._exit(0)  # Airflow has set the state of the task already; nobody comes back for it
+
     async def fires() -> Any:
         loop = asyncio.get_running_loop()
         this = asyncio.current_task()
         assert this is not None
         loop.add_signal_handler(signal.SIGTERM, lambda: this.cancel("user-action"))
         if task._asked_to_end:  # between the task and its trigger, which never runs then: the listener ends the app
-            await made.on_kill()
-            os._exit(0)
+            await end()
         try:
             async for event in made.run():
                 return event.payload
         except asyncio.CancelledError:
-            await made.on_kill()
-            os._exit(0)  # Airflow has set the state of the task already; nobody comes back for it
+            await end()
 
     payload = asyncio.run(fires())
     child.on_kill(task.on_kill)

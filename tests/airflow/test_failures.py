@@ -27,7 +27,7 @@ from transload.errors import (
 )
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus
-from transload_airflow import AppCallbacks, TransloadOperator
+from transload_airflow import AppCallbacks, TransloadOperator, run
 from transload_airflow.run import ending_of
 from transload_testing import ScriptedControl, scripted_app
 
@@ -192,8 +192,12 @@ def test_failed_trigger_without_a_store(control: ScriptedControl, silent: bool) 
     assert len(control.started()) == 1
 
 
-def test_kill_before_the_submit_starts_nothing(control: ScriptedControl) -> None:
-    """A task that is ended before it came to submit does not submit any more."""
+@pytest.mark.parametrize("state", ["failed", "running"])
+def test_kill_before_the_submit_starts_nothing(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """A task that is ended before it came to submit does not submit any more, whoever ended it."""
+    monkeypatch.setattr(run, "task_state", lambda ti, absent=None: state)
     operator = scripted()
     operator.on_kill()
     with pytest.raises(AirflowException, match="before the app was submitted"):

@@ -260,8 +260,9 @@ def test_app_that_goes_on_is_deferred(control: ScriptedControl, state: str, defe
     json.dumps(deferral.value.trigger.serialize(), allow_nan=False)
 
 
-def test_kill_while_looking_is_no_deferral(control: ScriptedControl) -> None:
-    """A task that is ended while it waits in place first does not defer: it waits for the end of its app."""
+def test_kill_while_looking_is_no_deferral(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is marked while it waits in place first does not defer: it waits for the end of its app."""
+    monkeypatch.setattr(run, "task_state", lambda ti, absent=None: "failed")
 
     class Ending(AppCallbacks):
         def on_started(self, attached: Any, context: Any) -> None:

@@ -33,7 +33,7 @@ class Listener:
 
             ti, execution = departing.pop()
             if task_state(ti) in ("failed", "success", "skipped"):
-                execution.give_up()
+                execution.give_up(asked=True)
 
     @hookimpl
     def on_task_instance_failed(self, previous_state: object, task_instance: Any) -> None:

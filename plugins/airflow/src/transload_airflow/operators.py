@@ -264,7 +264,7 @@ class TransloadOperator(TemplateRules):
         return self._wait_here(context, error)
 
     def on_kill(self) -> None:
-        """Do what ``on_kill`` says; called by Airflow in the task's process, in a signal handler perhaps."""
+        """Have the app ended if somebody asked for that; called by Airflow in a signal handler perhaps."""
         self._asked_to_end = True
         if self._execution is not None:
             self._execution.kill()

@@ -67,14 +67,31 @@ def task_key(ti: Any) -> tuple[str, ...]:
     return (ti.dag_id, ti.run_id, str(-1 if index is None else index), ti.task_id)
 
 
-def task_state(ti: Any) -> str | None:
-    """Ask Airflow for the state of a task instance, ``cleared`` if it has none yet; None: it cannot say."""
+def task_state(ti: Any, absent: str | None = None) -> str | None:
+    """Ask Airflow for the state of a task instance, ``cleared`` if it has none yet; ``absent`` if it knows of none."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     index = -1 if getattr(ti, "map_index", None) is None else ti.map_index
     which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id], "map_index": index}
     states = RuntimeTaskInstance.get_task_states(**which).get(ti.run_id, {}).values()
-    return next((str(state or "cleared") for state in states), None)
+    return next((str(state or "cleared") for state in states), absent)
+
+
+_OVER: Final = frozenset(
+    {"success", "failed", "skipped", "upstream_failed", "removed", "restarting", "cleared", "deleted"}
+)
+"""States of a task instance whose present try is no longer to run; Airflow has no words for the last two."""
+
+
+def end_asked_for(ti: Any) -> bool:
+    """Tell whether somebody asked for the end of a task: marked it, cleared it, deleted its run.
+
+    A worker that is stopped, a supervisor that is killed and an API server that does not answer for long arrive as the
+    same SIGTERM. In ``dag.test()`` a person's Ctrl-C is such a wish.
+    """
+    if pipelines.interrupted():
+        return True
+    return task_state(ti, absent="deleted") in _OVER
 
 
 def identity_of(context: Mapping[str, Any], namespace: str = "", unit: str = pipelines.FIRST_UNIT) -> Identity:
@@ -184,7 +201,8 @@ def traces_of(
         stores["store"] = TaskStore(accessor, app_entry(unit), on_kill=options.on_kill)
         stores["log_store"] = LogStore(accessor, "logs" if unit == pipelines.FIRST_UNIT else f"logs.{unit}")
     logger = getattr(context.get("task"), "log", None) or _app_log
-    return {"sink": log_line, "log": lambda message: logger.info(message), **stores}
+    asked = functools.partial(end_asked_for, context["ti"])
+    return {"sink": log_line, "log": lambda message: logger.info(message), "asked": asked, **stores}
 
 
 def log_line(role: str, replica: int, stream: object, line: str) -> None:
@@ -237,10 +255,10 @@ def cancel(execution: Execution) -> None:
 
 @contextmanager
 def ended_with_host(execution: Execution, context: Mapping[str, Any]) -> Iterator[None]:
-    """End the app, or leave it, as ``on_kill`` says, when something ends the task after which nobody comes back for it.
+    """End the app if its end was asked for, and else leave it, when something ends the task.
 
     An error of ours says by itself what is to become of the app. Any other (of a callback, of Airflow's API) leaves it
-    alone only if a retry will attach to it. A time limit of Airflow's is no ordinary error, and never just detaches.
+    alone only if a retry will attach to it: else the task is over. A time limit of Airflow's never just detaches.
     """
     try:
         yield
@@ -249,9 +267,12 @@ def ended_with_host(execution: Execution, context: Mapping[str, Any]) -> Iterato
     except sdk.AirflowTaskTimeout:
         cancel(execution)
         raise
-    except BaseException as exc:
-        if not (isinstance(exc, Exception) and execution.options.durable and _comes_back(exc, context)):
-            execution.give_up()
+    except Exception as exc:
+        if not (execution.options.durable and _comes_back(exc, context)):
+            execution.give_up(asked=True)
+        raise
+    except BaseException:
+        execution.give_up()
         raise
 
 
