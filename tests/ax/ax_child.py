@@ -84,17 +84,15 @@ def dies_while_trials_run(wanted: int, gate: str | None) -> None:
     TransloadRunner.poll_trial_status = deadly  # type: ignore[method-assign]
 
 
-def told_to_end_while_trials_run(wanted: int) -> None:
-    """Get SIGTERM once that many trials run."""
-    import signal
-
+def told_to_end_while_trials_run(wanted: int, number: int) -> None:
+    """Get a signal once that many trials run."""
     from transload_ax.runner import TransloadRunner
 
     poll = TransloadRunner.poll_trial_status
 
     def told(self: Any, trials: Any) -> Any:
         if len(list(trials)) >= wanted:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
         return poll(self, trials)
 
     TransloadRunner.poll_trial_status = told  # type: ignore[method-assign]
@@ -110,8 +108,8 @@ def main() -> None:
         dies_while_it_stores(2)
     elif moment == "while it adds":
         dies_while_it_adds()
-    elif moment in ("told to end", "told to end in Ax's loop"):
-        told_to_end_while_trials_run(3)
+    elif moment.startswith(("told to end", "interrupted")):
+        told_to_end_while_trials_run(3, signal.SIGTERM if moment.startswith("told") else signal.SIGINT)
     else:
         dies_while_trials_run(3, request["gate"] if moment == "after an end" else None)
     from transload_ax import make_experiment, registry_bundle, run_experiment
@@ -125,7 +123,7 @@ def main() -> None:
         constants={"gate": request["gate"], "marks": request["marks"]},
     )
     plan = strategy("random_search", 1)
-    if moment == "told to end in Ax's loop":
+    if moment.endswith("in Ax's loop"):
         from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
 
         with made.runner:

@@ -97,7 +97,7 @@ def run(child: ChildJob) -> None:
         optimiser.become("CANDIDATE")  # somebody has it run again
     while optimiser.kept["status"] not in ENDED:
         if killed:
-            optimiser.trials.apps.close()
+            optimiser.trials.apps.close(cancel=None if child.asked() else False)
             sys.exit(0)
         try:
             optimiser.step()

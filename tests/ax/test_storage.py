@@ -83,17 +83,27 @@ def test_killed_and_gone_on_with(moment: str, scene: Scene) -> None:
     assert len(host_runner("ax").list("local")) == 4
 
 
-def test_sigterm_ends_the_jobs(scene: Scene) -> None:
-    """A program with run_experiment that gets SIGTERM ends its jobs, exits with 143 and leaves a snapshot."""
-    scene.kill("told to end", code=128 + signal.SIGTERM)
-    assert [row.state.name for row in host_runner("ax").list("local")] == ["CANCELLED"] * 3
-    assert scene.snapshot.exists()
+@pytest.mark.parametrize("loop", ["", " in Ax's loop"])
+def test_sigterm_leaves_the_jobs(scene: Scene, loop: str) -> None:
+    """A program that gets SIGTERM leaves its jobs and exits with 143; whoever goes on finds them, each once."""
+    from transload_ax import run_experiment
+
+    scene.kill(f"told to end{loop}", code=128 + signal.SIGTERM)
+    assert [row.state.name for row in host_runner("ax").list("local")] == ["RUNNING"] * 3
+    scene.gate.touch()
+    if loop:  # it stored nothing
+        return
+    run_experiment(None, 4, 3, snapshot=scene.snapshot)
+    assert scene.starts == {"0": 1, "1": 1, "2": 1, "3": 1}
+    assert len(host_runner("ax").list("local")) == 4
 
 
-def test_sigterm_ends_the_jobs_of_axs_loop(scene: Scene) -> None:
-    """So does a program with Ax's own loop, within the runner's context."""
-    scene.kill("told to end in Ax's loop", code=128 + signal.SIGTERM)
+@pytest.mark.parametrize("loop", ["", " in Ax's loop"])
+def test_ctrl_c_ends_the_jobs(scene: Scene, loop: str) -> None:
+    """A program that a person ends by Ctrl-C ends its jobs, and leaves a snapshot."""
+    scene.kill(f"interrupted{loop}", code=-signal.SIGINT)
     assert [row.state.name for row in host_runner("ax").list("local")] == ["CANCELLED"] * 3
+    assert scene.snapshot.exists() is not bool(loop)
 
 
 @pytest.fixture

@@ -164,9 +164,9 @@ def test_interrupted(begun: Any, tmp_path: Path, number: signal.Signals) -> None
 
 
 def test_interrupted_with_cancel_running(begun: Any, tmp_path: Path) -> None:
-    """With --cancel-running, running trials end, and run again when the search goes on: none is lost."""
+    """With --cancel-running, Ctrl-C ends running trials; they run again when the search goes on: none is lost."""
     process = begun("--cancel-running")
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert "2 running trials were cancelled, and run again then" in said
     with host_runner("search") as runner:
@@ -178,6 +178,19 @@ def test_interrupted_with_cancel_running(begun: Any, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert [row["state"] for row in json.loads(done.stdout)["trials"]] == ["SUCCEEDED"] * 3
     assert states() == ["CANCELLED"] * 2 + ["SUCCEEDED"] * 3
+
+
+def test_sigterm_with_cancel_running(begun: Any, tmp_path: Path) -> None:
+    """Nobody is known to have sent SIGTERM on purpose: also with --cancel-running, running trials go on then."""
+    process = begun("--cancel-running")
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert "2 running trials go on, and are taken up again then" in said
+    assert states() == ["RUNNING"] * 2
+    (tmp_path / "gate").touch()
+    done = transload("run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert states() == ["SUCCEEDED"] * 3
 
 
 def test_one_process_at_a_time(begun: Any, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def run_experiment(
     With a snapshot, the experiment is stored before each submit, and after each change (see `Keeper`). After a kill,
     another process with the same snapshot attaches to the running trials again, and starts none twice.
 
-    SIGTERM ends it as Ctrl-C does: the jobs end too, or go on with ``keep_running``.
+    Ctrl-C ends the jobs too, unless ``keep_running``. After SIGTERM, which does not say who sent it, they go on.
 
     Args:
         experiment: see `make_experiment`; its runner must be a `TransloadRunner`. None: the snapshot's.
@@ -164,7 +164,7 @@ def run_experiment(
 
 @contextmanager
 def _kept(runner: TransloadRunner, experiment: Experiment, keeper: Keeper, keep_running: bool | None) -> Iterator[None]:
-    """Have what runs within it stored; leave no job behind, not even an earlier process's, however it ends."""
+    """Have what runs within it stored; if its end was asked for, leave no job, not even an earlier process's."""
     before, runner.trials.keep = runner.trials.keep, keeper.before_submit
     try:
         runner.follow(experiment.trials.values())
@@ -172,7 +172,8 @@ def _kept(runner: TransloadRunner, experiment: Experiment, keeper: Keeper, keep_
     finally:
         runner.trials.keep = before
         runner.follow(experiment.trials.values(), candidates=True)
-        runner.close(cancel=None if keep_running is None else not keep_running)
+        cancel = None if keep_running is None else not keep_running and runner.trials.apps.end_was_asked_for()
+        runner.close(cancel=cancel)
         if experiment.trials:
             keeper.save()
 

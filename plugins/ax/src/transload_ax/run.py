@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -19,7 +20,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable, StateUnknown, TransloadError
 from transload.following import Observation, Subscription, longer, patience_left, unknown_for, unknown_since, watch
-from transload.pipelines import AppLost, Ending, Execution, ExecutionOptions, Identity, app_id_of, host_runner
+from transload.pipelines import (
+    AppLost,
+    Ending,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    app_id_of,
+    host_runner,
+    interrupted,
+    somebody_asked,
+)
 from transload.runner import Cluster
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.specs import AppState, AppStatus, CfgVal, is_terminal, make_app_handle, parse_app_handle
@@ -81,7 +92,7 @@ def _log_of(unit: Unit) -> Callable[[str], None]:
 
 @contextmanager
 def ended_with_host() -> Iterator[None]:
-    """Have SIGTERM leave as an exit does, so that apps are seen to; a handler of somebody else's stays."""
+    """Have SIGTERM leave as an exit does, so that what runs is stored; a handler of somebody else's stays."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -343,17 +354,28 @@ class TrialApps:
         """Cancel the app of a unit that is followed; if it cannot be reached, `poll` tries again."""
         execution = self._live[unit]
         execution.options = replace(execution.options, on_kill="cancel")
-        execution.give_up()
+        execution.give_up(asked=True)
+
+    def end_was_asked_for(self) -> bool:
+        """Tell whether what ends this process is its own doing (it is done, or failed) or somebody's wish (Ctrl-C).
+
+        An exit that a signal brought about is neither: who sent the signal is not known.
+        """
+        ending = sys.exc_info()[1]
+        if ending is None or isinstance(ending, Exception):
+            return True
+        return somebody_asked(self.runner, interrupted)
 
     def close(self, *, cancel: bool | None = None, seconds: float = CLOSE_SECONDS) -> None:
         """Let go of all apps.
 
         Args:
-            cancel: end those that run, and wait for their end; None: as ``on_kill`` says.
+            cancel: end those that run, and wait for their end; None: with ``on_kill="cancel"``, if somebody asked for
+                the end of this process, or it ends by itself.
             seconds: how long to try, and to wait for their end.
         """
         if cancel is None:
-            cancel = self.options.on_kill == "cancel"
+            cancel = self.options.on_kill == "cancel" and self.end_was_asked_for()
         end = time.monotonic() + seconds
         ending = [*self._live.values()] if cancel else []
         left, pause = ending, _FIRST_PAUSE

@@ -260,7 +260,8 @@ class TransloadRunner(Runner):
         """Let go of all trials, and see to it that nothing is left behind.
 
         Args:
-            cancel: cancel the apps that still run, and wait for their end; None: unless ``on_kill="detach"``.
+            cancel: cancel the apps that still run, and wait for their end; None: unless ``on_kill="detach"``, or a
+                signal ends this process that nobody is known to have sent on purpose.
         """
         self.trials.apps.close(cancel=cancel)
 

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
-from transload.pipelines import Detached, Ending, Execution, Identity, host_runner
+from transload.pipelines import Detached, Ending, Execution, Identity, host_runner, inside_job
 from transload.runner import Cluster
 from transload.runtime.tracking import TrackingError
 from transload_kfp import sigterm
@@ -74,9 +74,13 @@ def execution_of(
     # a try after the first: KFP has seen the failure of the one before
     options = replace(spec.execution_options(), answer_lost=os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0"))
     runner = runner_of(spec.cluster, inherit_env=spec.inherit_env)
-    return Execution(
-        runner, launch, identity_of(context, launch.name, arguments), options, sink=sink or log_line, log=say
-    )
+    identity = identity_of(context, launch.name, arguments)
+    return Execution(runner, launch, identity, options, sink=sink or log_line, log=say, asked=taken_for_a_request)
+
+
+def taken_for_a_request() -> bool:
+    """Tell whether SIGTERM is taken for somebody's wish: KFP cannot say who sent it, but a job around the task can."""
+    return not inside_job()
 
 
 def runner_of(cluster: Mapping[str, Any] | None, *, inherit_env: bool) -> Runner:
@@ -109,7 +113,8 @@ def ended_with_host(execution: Execution) -> Iterator[Callable[[], bool]]:
 
     def kill(number: int, frame: FrameType | None) -> None:
         seen.append(number)
-        say(f"SIGTERM: {'cancelling' if execution.options.on_kill == 'cancel' else 'detaching from'} the app")
+        cancels = execution.options.on_kill == "cancel" and taken_for_a_request()
+        say(f"SIGTERM: {'cancelling' if cancels else 'detaching from'} the app")
         execution.kill()
 
     before: Any = None

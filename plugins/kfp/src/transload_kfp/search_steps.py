@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from transload.errors import SpecError, TransloadError
 from transload.pipelines import Ending, Execution, ExecutionOptions
 from transload_kfp.inline import say
-from transload_kfp.run import TaskFailed, ended_with_host, log_line, runner_of, told_to_host
+from transload_kfp.run import TaskFailed, ended_with_host, log_line, runner_of, taken_for_a_request, told_to_host
 from transload_kfp.states import ENDINGS
 from transload_search import Search, SearchLedger, run_search_async, stopped_early
 from transload_search.check import check_early
@@ -94,6 +94,7 @@ class Steps:
             sink=log_line,
             known=self.ledger.known(trial.index),
             log=say,
+            asked=taken_for_a_request,
         )
         with ended_with_host(execution) as killed:
             try:
@@ -118,7 +119,9 @@ class Steps:
             task = asyncio.current_task()
             assert task is not None
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-            return await run_search_async(self.ledger, self._runner, self._options, sink_of=_sink_of)
+            return await run_search_async(
+                self.ledger, self._runner, self._options, sink_of=_sink_of, asked=taken_for_a_request
+            )
 
         try:
             return asyncio.run(until_killed())

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,8 @@ HOST = "search"
 _WANTED = "--component, --param and --minimize or --maximize"
 _EPILOG = """
 A search is kept under its name: `--name NAME` alone goes on with it, and --trials is how many there are in all, however
-often it was interrupted. Ctrl-C leaves the running trials alone, and whoever goes on takes them up again; with
---cancel-running they are ended, and run again then.
+often it was interrupted. What ends this command leaves the running trials alone, and whoever goes on takes them up
+again; with --cancel-running Ctrl-C ends them, and they run again then.
 
 \b
   transload search run --component train.py --param lr:float:1e-4:1e-1:log --param layers:int:1:5 \\
@@ -310,6 +311,7 @@ def _run(ledger: SearchLedger, options: Mapping[str, Any]) -> int:
     from transload_search.progress import progress_line
     from transload_search.search import SearchFailed
 
+    signals: list[int] = []
     failure, shown = "", not (options["no_progress"] or options["as_json"])
     if shown:
         show_progress()
@@ -320,11 +322,11 @@ def _run(ledger: SearchLedger, options: Mapping[str, Any]) -> int:
 
     try:
         with changing_line(rare=True) as show:
-            summary = asyncio.run(_until_interrupted(ledger, options, tell))
+            summary = asyncio.run(_until_interrupted(ledger, options, tell, signals))
     except SearchFailed as exc:
         summary, failure = ledger.summary(), str(exc)
     except (asyncio.CancelledError, TransloadError) as exc:
-        note(_how_to_go_on(ledger, options))
+        note(_how_to_go_on(ledger, options, cancelled=options["cancel_running"] and _asked_by(signals)))
         if isinstance(exc, TransloadError):
             raise
         return 130
@@ -338,7 +340,7 @@ def _run(ledger: SearchLedger, options: Mapping[str, Any]) -> int:
 
 
 async def _until_interrupted(
-    ledger: SearchLedger, options: Mapping[str, Any], on_change: Callable[[], None]
+    ledger: SearchLedger, options: Mapping[str, Any], on_change: Callable[[], None], signals: list[int]
 ) -> dict[str, Any]:
     import asyncio
 
@@ -348,21 +350,41 @@ async def _until_interrupted(
 
     task = asyncio.current_task()
     assert task is not None
+
+    def stop(number: int) -> None:
+        signals.append(number)
+        task.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
     settings = ExecutionOptions(
         on_kill="cancel" if options["cancel_running"] else "detach",
         next_after=frozenset({AppState.CANCELLED}),
     )
     runner = host_runner(HOST, inherit_env=True)
-    return await run_search_async(ledger, runner, settings, on_change=on_change)
+    asked = partial(_by_hand, signals)
+    return await run_search_async(ledger, runner, settings, on_change=on_change, asked=asked)
 
 
-def _how_to_go_on(ledger: SearchLedger, options: Mapping[str, Any]) -> str:
+def _by_hand(signals: Sequence[int]) -> bool:
+    """Tell whether a person's Ctrl-C is among the signals that came."""
+    from transload.pipelines import may_be_by_hand
+
+    return signal.SIGINT in signals and may_be_by_hand()
+
+
+def _asked_by(signals: Sequence[int]) -> bool:
+    """Tell whether one of the signals is somebody's wish, or comes because the job around this was cancelled."""
+    from transload.pipelines import host_runner, somebody_asked
+
+    return somebody_asked(host_runner(HOST, inherit_env=True), partial(_by_hand, signals))
+
+
+def _how_to_go_on(ledger: SearchLedger, options: Mapping[str, Any], *, cancelled: bool) -> str:
     summary = ledger.summary()
     ended = sum(row["state"] is not None for row in summary["trials"])
     running = len(summary["trials"]) - ended
-    fate = "were cancelled, and run again then" if options["cancel_running"] else "go on, and are taken up again then"
+    fate = "were cancelled, and run again then" if cancelled else "go on, and are taken up again then"
     told = f"; {running} running {'trials' if running != 1 else 'trial'} {fate}" if running else ""
     return (
         f"stopped after {ended} of {summary['search']['trials']} trials: "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import asyncio
 
-    from transload.pipelines import Execution, ExecutionOptions, LogSink
+    from transload.pipelines import Asked, Execution, ExecutionOptions, LogSink
     from transload.runner import Runner
     from transload_search.ledger import SearchLedger
     from transload_search.search import SearchTrial
@@ -25,6 +25,7 @@ def run_search(
     *,
     sink_of: Callable[[SearchTrial], LogSink | None] | None = None,
     on_change: Callable[[], None] | None = None,
+    asked: Asked | None = None,
 ) -> dict[str, Any]:
     """Run a search to its end and return its summary (`SearchLedger.summary`).
 
@@ -37,6 +38,7 @@ def run_search(
         options: for each trial's app; default: one that was cancelled runs again, one that failed has failed.
         sink_of: trial → where its log lines go.
         on_change: called when a trial was started, or has ended.
+        asked: tells whether somebody asked for the end of the search (see `transload.pipelines.Execution`).
 
     Raises:
         SearchFailed: if no trial came to a value, or too many failed.
@@ -47,7 +49,7 @@ def run_search(
     """
     import asyncio
 
-    return asyncio.run(run_search_async(ledger, runner, options, sink_of=sink_of, on_change=on_change))
+    return asyncio.run(run_search_async(ledger, runner, options, sink_of=sink_of, on_change=on_change, asked=asked))
 
 
 async def run_search_async(
@@ -57,15 +59,18 @@ async def run_search_async(
     *,
     sink_of: Callable[[SearchTrial], LogSink | None] | None = None,
     on_change: Callable[[], None] | None = None,
+    asked: Asked | None = None,
 ) -> dict[str, Any]:
     """Do what `run_search` does, without blocking the event loop.
 
-    Cancelling the task does to the running trials what the options' ``on_kill`` says.
+    Cancelling the task cancels the running trials if somebody asked for that, and else leaves them; with
+    ``on_kill="detach"`` it leaves them in any case.
     """
     import asyncio
 
-    from transload.pipelines import Execution, ExecutionOptions
+    from transload.pipelines import Execution, ExecutionOptions, interrupted
     from transload.specs import AppState
+    from transload_search.search import SearchFailed
 
     given = options or ExecutionOptions(next_after=frozenset({AppState.CANCELLED}))
     running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]] = {}
@@ -79,6 +84,7 @@ async def run_search_async(
             given,
             sink=sink_of(trial) if sink_of is not None else None,
             known=ledger.known(trial.index),
+            asked=asked or interrupted,
         )
         task = asyncio.create_task(_run(ledger, trial, execution))
         running[task] = trial, execution
@@ -95,6 +101,10 @@ async def run_search_async(
             if not running:
                 return await asyncio.to_thread(ledger.finish)
             await _wait(ledger, running)
+    except SearchFailed:  # nobody will go on with it
+        for _, execution in running.values():
+            execution.kill(asked=True)
+        raise
     finally:
         await _end(running)
 
