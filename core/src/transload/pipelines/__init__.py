@@ -12,8 +12,8 @@ from transload._lazy import lazy_names
 if TYPE_CHECKING:
     from transload.pipelines._adapter import *
     from transload.pipelines._asks import *
-    from transload.pipelines._asking import *
     from transload.pipelines._attach import *
+    from transload.pipelines._end_requests import *
     from transload.pipelines._errors import *
     from transload.pipelines._execution import *
     from transload.pipelines._handover import *
@@ -30,7 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "_adapter": "Adapter AdapterCapabilities get_adapter",
         "_asks": "FIRST_UNIT ask_of unit_of",
-        "_asking": "Asked inside_job interrupted may_be_by_hand somebody_asked",
+        "_end_requests": "Asked inside_job interrupted may_be_by_hand somebody_asked",
         "_attach": "AttachStore",
         "_errors": "AppCancelled AppLost Detached Ending ended_state",
         "_execution": "Execution",

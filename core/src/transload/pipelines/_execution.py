@@ -13,8 +13,8 @@ from transload.following.follower import emit, watch
 from transload.following.lines import last_words
 from transload.following.patience import longer, unknown_for, unknown_since
 from transload.following.subscription import Observation, Subscription, ended, observed
-from transload.pipelines._asking import Asked, interrupted, somebody_asked
 from transload.pipelines._attacher import Attached, Attacher
+from transload.pipelines._end_requests import Asked, interrupted, somebody_asked
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._identity import Identity, where
 from transload.pipelines._logs import LogForwarder, LogSink
