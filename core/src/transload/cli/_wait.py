@@ -303,7 +303,9 @@ def _asked_by(number: int, runner: Runner) -> bool:
     """Tell whether a signal is a person's Ctrl-C, or comes because the job around this one was cancelled."""
     from transload.pipelines._end_requests import may_be_by_hand, somebody_asked
 
-    return somebody_asked(runner, lambda: number == signal.SIGINT and may_be_by_hand())
+    if number == signal.SIGINT and may_be_by_hand():
+        return True
+    return somebody_asked(runner, lambda: False)
 
 
 _SHOWN_REPLICAS: Final = 3

@@ -32,6 +32,7 @@ async def outcome(execution: Execution) -> dict[str, Any]:
     the app: wait where it was submitted) or ``error``.
     """
     kind, message = "ended", ""
+    more: dict[str, bool] = {}
     try:
         if not execution.may_wait_elsewhere():
             kind, message = "elsewhere", f"{execution.handle} can only be watched from where it was submitted"
@@ -39,9 +40,11 @@ async def outcome(execution: Execution) -> dict[str, Any]:
             await execution.follow_async()
     except Exception as exc:
         kind = next((kind for error, kind in _KINDS.items() if isinstance(exc, error)), "error")
+        if isinstance(exc, Detached) and not exc.asked:
+            more = {"asked": False}
         message = exc.why if isinstance(exc, StateUnknown) else str(exc)
         message = f"{type(exc).__name__}: {exc}" if kind == "error" else message
-    return {"schema": SCHEMA, "kind": kind, "message": message, "state": execution.state()}
+    return {"schema": SCHEMA, "kind": kind, "message": message, "state": execution.state(), **more}
 
 
 def settle(execution: Execution, told: Mapping[str, Any]) -> AppResults:
@@ -60,7 +63,7 @@ def settle(execution: Execution, told: Mapping[str, Any]) -> AppResults:
     if kind == "timeout":
         raise TransloadTimeout(message)
     if kind == "detached":
-        raise Detached(handle)
+        raise Detached(handle, asked=told.get("asked", True))
     if kind == "error":
         raise TransloadError(f"waiting for {handle} failed: {message}")
     if kind == "elsewhere":

@@ -82,9 +82,12 @@ class ExecutionOptions:
     def host_may_retry(self, error: BaseException) -> bool:
         """Tell whether the host may answer this failure with a retry.
 
-        A wrong spec, setting or plugin and a cancelled app never are; an unknown state always is (the retry attaches).
+        A wrong spec, setting or plugin and a cancelled app never are. An unknown state always is, and so is an end of
+        the host that nobody asked for: the retry attaches.
         """
-        if isinstance(error, (SpecError, ConfigError, PluginError, AppExists, AppCancelled, Detached)):
+        if isinstance(error, Detached):
+            return not error.asked
+        if isinstance(error, (SpecError, ConfigError, PluginError, AppExists, AppCancelled)):
             return False
         if isinstance(error, SubmitError):
             return error.transient
