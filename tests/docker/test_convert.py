@@ -179,6 +179,25 @@ def test_overlay() -> None:
 
 
 @pytest.mark.parametrize(
+    ("overlay", "says"),
+    [
+        ({"Labels": {"transload.app-id": "x"}}, "apps are found by it"),
+        ({"HostConfig": {"RestartPolicy": {"Name": "always"}}}, "use the role's max_retries"),
+        ({"HostConfig": {"AutoRemove": True}}, "transload delete"),
+        ({"Image": "other"}, "use the role's image"),
+        ({"User": "root"}, "the run option user"),
+        ({"Env": ["TRANSLOAD_APP_ID=x"]}, "TRANSLOAD_APP_ID"),
+    ],
+)
+def test_an_overlay_does_not_replace_what_jobs_are_known_by(overlay: dict[str, Any], says: str) -> None:
+    """What the plugin writes itself is refused by name, with what to use in its place; other labels are taken."""
+    with pytest.raises(SpecError, match=says) as caught:
+        request(role(metadata={"docker.container": overlay}))
+    assert "roles[0].metadata['docker.container']" in str(caught.value)
+    assert body(role(metadata={"docker.container": {"Labels": {"team": "a"}}}))["Labels"]["team"] == "a"
+
+
+@pytest.mark.parametrize(
     ("fields", "field"),
     [
         ({"max_retries": 1, "retry_policy": RetryPolicy.HOT_SPARE}, "roles[0].retry_policy"),

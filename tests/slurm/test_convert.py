@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, CfgVal, Resource, RetryPolicy, Role, macros
 from transload_slurm import convert
-from transload_slurm.options import PER_JOB, PER_ROLE, run_opts
+from transload_slurm.options import run_opts
+from transload_slurm.tables import PER_JOB, PER_ROLE
 
 
 def role(name: str = "main", **fields: Any) -> Role:
@@ -203,3 +204,55 @@ def test_prologue() -> None:
     assert head.endswith("\nset -e\ncd /tmp\n# prologue") and rest.endswith("\ntransload_start\n")
     with pytest.raises(ConfigError, match="prologue"):
         script(role(), cfg={"prologue": "a\x00b"})
+
+
+OWN = [
+    *(("--comment=acct", "run option comment"), ("--comment acct", "run option comment"), ("--comm=x", "comment")),
+    *(("-J y", "--job-name"), ("-Jy", "--job-name"), ("-HJ y", "--job-name"), ("--job-na=y", "--job-name")),
+    *(("-o x.log", "transload log"), ("--error=x", "transload log"), ("--export=NONE", "run --env")),
+    *(("-a 0-3", "gang=false"), ("-n4", "run --replicas"), ("-c 2", "run --cpu"), ("--no-requeue", "requeue=false")),
+    *(("--partition=gpu", "run option partition"), ("-p gpu", "run option partition"), ("-t 5", "run option time")),
+    *(("--nodes=2", "run option nodes"), ("-N 2", "run option nodes"), ("--exclusive", "run option exclusive")),
+    *(("--mem=4G", "run --mem"), ("--mem-per-cpu=1G", "run --mem"), ("--gpus-per-task=1", "run --gpu")),
+    ("--hint nomultithread --comment=x", "run option comment"),
+    ("--nice=5", "run option nice"),
+]
+
+
+@pytest.mark.parametrize(("word", "advice"), OWN)
+def test_options_that_the_plugin_writes_itself_are_refused(word: str, advice: str) -> None:
+    """In every form, with the option to use: for all roles, and in the metadata of one."""
+    resource = Resource(cpu=1, gpu=1, memMB=100)
+    with pytest.raises(ConfigError, match="sbatch_args: .* is set by transload itself; use ") as caught:
+        script(role(resource=resource), cfg={"sbatch_args": ["--hint=nomultithread", word]})
+    assert advice in str(caught.value)
+    with pytest.raises(ConfigError, match="is set by transload itself"):
+        script(role(resource=resource, metadata={"slurm.sbatch_args": [word]}))
+
+
+@pytest.mark.parametrize("word", ["--signal=USR1@90", "--hint=nomultithread", "--gres=gpu:1", "--mem=0", "--gpus=2"])
+def test_other_options_are_taken(word: str) -> None:
+    """What no option and no field says: memory and GPUs too, where the app leaves them to Slurm."""
+    assert f"#SBATCH {word}\n" in script(role(resource=Resource(-1, -1, -1)), cfg={"sbatch_args": [word]})
+
+
+@pytest.mark.parametrize("word", ["--nodes=2-4", "--exclusive=user", "--mail-user2=x", "-k", "-D /tmp", "--nice"])
+def test_more_than_an_option_can_say_is_taken(word: str) -> None:
+    """A range of nodes is no number."""
+    assert f"#SBATCH {word}\n" in script(role(), cfg={"sbatch_args": [word]})
+
+
+def test_everything_that_a_script_says_is_refused_as_an_argument() -> None:
+    """No flag is written by the plugin and taken from a user as well: neither for sbatch nor for srun."""
+    values = {str: "some-thing", int: 2, bool: True}
+    cfg: dict[str, CfgVal] = {name: values[kind] for name, (_, kind, _) in {**PER_ROLE, **PER_JOB}.items()}
+    cfg.update(time="10", comment="mine", gang=False, sbatch_args=["--hint=nomultithread"])
+    app = AppDef("app", [role(num_replicas=2, resource=Resource(1, 1, 100))])
+    request = convert.convert(app, run_opts().resolve(cfg))
+    lines = convert.script(request, "a", "/f", "t").splitlines()
+    written = [line[8:] for line in lines if line.startswith("#SBATCH ")]
+    written.remove("--hint=nomultithread")
+    for name, words in (("sbatch_args", written), ("srun_args", request.roles[0].srun)):
+        for word in words:
+            with pytest.raises(ConfigError, match=f"{name}: .*{word.split('=')[0]}"):
+                convert.convert(app, run_opts().resolve({name: [word]}))

@@ -47,6 +47,18 @@ PUBLISH: Final = ("auto", "random", "none")
 BUILT_IN: Final = ("bridge", "default", "none")
 """Networks of every engine in which containers have no names for each other."""
 _APP_ID: Final = "TRANSLOAD_JOB_ID"
+_OWN: Final = {
+    "Image": "the role's image",
+    "Entrypoint": "the role's entrypoint, and the run option image_entrypoint",
+    "Cmd": "the role's args",
+    "User": "the run option user",
+    "Tty": "nothing: a log has its output and its errors apart",
+    "HostConfig.NetworkMode": "the run option network",
+    "HostConfig.Privileged": "the run option privileged",
+    "HostConfig.AutoRemove": "nothing: `transload delete` removes containers, and their ends are read until then",
+    "HostConfig.RestartPolicy": "the role's max_retries",
+}
+"""Fields of a body that no overlay may hold, and what to use in their place."""
 
 
 def capabilities(reach: Reach) -> Capabilities:
@@ -294,6 +306,7 @@ def _body(role: Role, path: str, k: int, host: str, context: _Context, folder: s
     if overlay is not None:
         if not isinstance(overlay, dict):
             raise SpecError(f"{path}.metadata['docker.container']: must be a dict, as the Engine API takes it")
+        _refuse_own(overlay, f"{path}.metadata['docker.container']")
         _merge(body, overlay)
     return body
 
@@ -346,6 +359,27 @@ def _publish(body: dict[str, Any], role: Role, cfg: Mapping[str, CfgVal]) -> Non
         f"{port}/tcp": [{"HostIp": address, "HostPort": str(port) if how == "auto" else ""}]
         for port in role.port_map.values()
     }
+
+
+def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
+    """Refuse what stands in a body already, by which a container is known, run or looked after.
+
+    Raises:
+        SpecError: for the first such field, with what to use in its place.
+    """
+    found = {**overlay}
+    for name, value in overlay.items():
+        if name in ("HostConfig", "Labels") and isinstance(value, Mapping):
+            found.update({f"{name}.{key}": each for key, each in value.items()})
+    for name in found:
+        if name.startswith(f"Labels.{names.PREFIX}"):
+            raise SpecError(f"{path}: {name!r} is set by transload itself: apps are found by it; use another label")
+        if name in _OWN:
+            raise SpecError(f"{path}: {name!r} is set by transload itself; use {_OWN[name]}")
+    for item in overlay.get("Env") or ():
+        if str(item).startswith("TRANSLOAD_"):
+            variable = str(item).partition("=")[0]
+            raise SpecError(f"{path}: Env {variable!r} is set by transload itself; use another name")
 
 
 def _merge(target: dict[str, Any], overlay: Mapping[str, Any]) -> None:

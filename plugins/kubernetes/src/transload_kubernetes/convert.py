@@ -21,6 +21,18 @@ from transload_kubernetes.pod import ROOT_KEY, Context, hidden, named_image, tem
 
 OVERLAY: Final = "kubernetes.job"
 """Key of a role's metadata: a strategic-merge overlay of its Job."""
+_OWN: Final = {
+    "metadata.name": "an app id (run --name)",
+    "metadata.namespace": "the run option namespace",
+    "spec.completions": "the role's num_replicas",
+    "spec.parallelism": "the role's num_replicas",
+    "spec.completionMode": "nothing: replicas are told apart by their index",
+    "spec.backoffLimit": "the role's max_retries",
+    "spec.backoffLimitPerIndex": "the role's max_retries, with the policy REPLICA",
+    "spec.maxFailedIndexes": "the role's min_replicas",
+    "spec.activeDeadlineSeconds": "the app's timeout",
+}
+"""Fields of a Job that no overlay may hold, and what to use in their place."""
 
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
@@ -167,12 +179,40 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
             annotations[names.QUEUE_MIN] = least
     metadata = {"name": names.job_name(context.base, role.name), "labels": own, "annotations": annotations}
     job: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    _refuse_own(options.overlay, "run option overlay")
     job = merge(job, options.overlay, "run option overlay")
     overlay = role.metadata.get(OVERLAY, {})
     if not isinstance(overlay, dict):
         raise SpecError(f"{path}.metadata[{OVERLAY!r}]: must be a mapping, a strategic-merge overlay of the Job")
+    _refuse_own(overlay, f"{path}.metadata[{OVERLAY!r}]")
     merged: dict[str, Any] = merge(job, overlay, f"{path}.metadata[{OVERLAY!r}]")
     return merged
+
+
+def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
+    """Refuse what a Job is known and counted by.
+
+    Raises:
+        SpecError: for the first such field, with what to use in its place.
+    """
+    spec = _mapping(overlay, "spec")
+    places = {"metadata": _mapping(overlay, "metadata")}
+    places["spec.template.metadata"] = _mapping(_mapping(spec, "template"), "metadata")
+    for place, metadata in places.items():
+        for kind in ("labels", "annotations"):
+            for name in _mapping(metadata, kind):
+                if str(name).startswith(names.OWN):
+                    what = f"{place}.{kind}[{name!r}]"
+                    raise SpecError(f"{path}: {what} is set by transload itself: apps are found by it")
+    given = {**{f"metadata.{name}": 0 for name in places["metadata"]}, **{f"spec.{name}": 0 for name in spec}}
+    for name in given:
+        if name in _OWN:
+            raise SpecError(f"{path}: {name} is set by transload itself; use {_OWN[name]}")
+
+
+def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def later_attempt(job: dict[str, Any], base: str, role: str, attempt: Attempt, left: float | None) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from transload.specs import (
     parse_app_handle,
 )
 from transload_slurm.containers import KINDS, Bind, binds_of, command, step_flags
-from transload_slurm.options import PER_JOB, PER_ROLE, extra, flags, plain, prologue, role_options
+from transload_slurm.options import extra, flags, plain, prologue, role_options
+from transload_slurm.tables import PER_JOB, PER_ROLE
 
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
@@ -241,7 +242,7 @@ def _role(
     if app.timeout is not None and not options.get("time"):
         # the wrapper ends the app to the second; this is for the case that it cannot
         limit.append(f"--time={math.ceil((app.timeout + 60) / 60)}")
-    own = extra("srun_args", options.get("srun_args"))
+    own = extra("srun_args", options.get("srun_args"), role)
     group = [f"--het-group={index}"] if len(app.roles) > 1 else []
     step = [flag for flag in shape if not flag.startswith("--gpus")]
     gpus = [flag for flag in shape if flag.startswith("--gpus")]
@@ -259,7 +260,7 @@ def _role(
         retry_policy=role.retry_policy,
         retry_delay=role.retry_delay,
         secrets=dict(role.secrets),
-        sbatch=[*shape, *limit, *extra("sbatch_args", options.get("sbatch_args"))],
+        sbatch=[*shape, *limit, *extra("sbatch_args", options.get("sbatch_args"), role)],
         srun=[*group, *step, *gpus, *always, f"--job-name={role.name}", *own],
         container=kind,
         image=role.image,

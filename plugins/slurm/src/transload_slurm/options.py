@@ -4,34 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
 
 from transload.errors import ConfigError
 from transload.specs import CfgVal, Role, runopts
-
-PER_ROLE: Final[Mapping[str, tuple[str, type | object, str]]] = {
-    "partition": ("--partition", str, "partition (queue)"),
-    "account": ("--account", str, "account that is charged"),
-    "qos": ("--qos", str, "quality of service"),
-    "time": ("--time", str, "limit of time: minutes, [hours:]minutes:seconds or days-hours[:minutes[:seconds]]"),
-    "constraint": ("--constraint", str, "features that the nodes must have"),
-    "nodes": ("--nodes", int, "number of nodes over which the replicas of a role are spread"),
-    "ntasks_per_node": ("--ntasks-per-node", int, "replicas of a role on one node"),
-    "reservation": ("--reservation", str, "reservation to run in"),
-    "nodelist": ("--nodelist", str, "nodes that must be among those given"),
-    "exclude": ("--exclude", str, "nodes that must not be given"),
-    "exclusive": ("--exclusive", bool, "share the nodes with no other job"),
-}
-"""Option → flag of ``sbatch``, type, help. A role may set its own: metadata ``{"slurm.partition": "gpu"}``."""
-
-PER_JOB: Final[Mapping[str, tuple[str, type | object, str]]] = {
-    "dependency": ("--dependency", str, "jobs to wait for, for example afterok:1234"),
-    "begin": ("--begin", str, "earliest start, for example now+1hour"),
-    "nice": ("--nice", int, "lower (or, for operators, raise) the priority"),
-    "mail_user": ("--mail-user", str, "whom Slurm writes mail"),
-    "mail_type": ("--mail-type", str, "when Slurm writes mail, for example END,FAIL"),
-}
-"""Likewise, for the job as a whole."""
+from transload_slurm.own import refuse_own
+from transload_slurm.tables import PER_JOB, PER_ROLE
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}\Z|UNLIMITED\Z|INFINITE\Z", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -136,11 +113,11 @@ def plain(name: str, value: str) -> str:
     return value
 
 
-def extra(name: str, values: CfgVal) -> list[str]:
-    """Return the words of ``sbatch_args`` or ``srun_args``.
+def extra(name: str, values: CfgVal, role: Role) -> list[str]:
+    """Return the words of ``sbatch_args`` or ``srun_args`` for a role.
 
     Raises:
-        ConfigError: for a word that is no option.
+        ConfigError: for a word that is no option, or one that is set by this plugin itself.
     """
     words = [plain(name, word) for word in values] if isinstance(values, list) else []
     for word in words:
@@ -148,4 +125,5 @@ def extra(name: str, values: CfgVal) -> list[str]:
             raise ConfigError(
                 f"run option {name}: {word!r}: must be an option in one word, for example --hint=nomultithread"
             )
+    refuse_own(name, words, memory=role.resource.memMB > 0, gpus=role.resource.gpu > 0)
     return words

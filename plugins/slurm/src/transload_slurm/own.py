@@ -1,0 +1,157 @@
+"""Options of ``sbatch`` and ``srun`` that this plugin writes itself, and what to use in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from transload.errors import ConfigError
+from transload_slurm.tables import PER_JOB, PER_ROLE
+
+_JOBS: Final = "jobs are found again by it"
+_LOGS: Final = "every replica has logs of its own: transload log"
+_REPLICAS: Final = "run --replicas (Role.num_replicas)"
+_CPU: Final = "run --cpu (Resource.cpu)"
+_MEMORY: Final = "run --mem (Resource.memMB)"
+_GPUS: Final = "run --gpu (Resource.gpu), and the run option gpu_type"
+_VARIABLES: Final = "run --env (Role.env), --pass-env"
+
+SBATCH: Final[Mapping[str, str]] = {
+    "job-name": f"{_JOBS}; the run option comment takes a text of your own",
+    "comment": f"{_JOBS}; the run option comment",
+    "output": _LOGS,
+    "error": _LOGS,
+    "input": "the program reads what its arguments name",
+    "open-mode": _LOGS,
+    "export": _VARIABLES,
+    "export-file": _VARIABLES,
+    "array": "the run option gang=false, with --replicas",
+    "ntasks": _REPLICAS,
+    "cpus-per-task": _CPU,
+    "requeue": "the run option requeue=true",
+    "no-requeue": "the run option requeue=false",
+    "kill-on-invalid-dep": "the run option dependency",
+    "het-group": "roles of the app",
+    "parsable": "nothing: it is always said",
+    "wrap": "the program of the role",
+    "wait": "transload wait",
+    "test-only": "transload run --dry-run",
+}
+"""Long option → what to use."""
+
+SRUN: Final[Mapping[str, str]] = {
+    "job-name": "nothing: it is the name of the role",
+    "output": _LOGS,
+    "error": _LOGS,
+    "input": "the program reads what its arguments name",
+    "open-mode": _LOGS,
+    "label": _LOGS,
+    "pty": "nothing: replicas have no terminal",
+    "export": _VARIABLES,
+    "ntasks": _REPLICAS,
+    "cpus-per-task": _CPU,
+    "het-group": "roles of the app",
+    "multi-prog": "roles of the app",
+    "kill-on-bad-exit": "Role.min_replicas",
+    "wait": "Role.min_replicas",
+    "immediate": "nothing: tasks that cannot start are tried again",
+    "jobid": "nothing: it is the app's own",
+}
+
+_RESOURCES: Final[Mapping[str, Mapping[str, str]]] = {
+    "memory": dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), _MEMORY),
+    "gpus": dict.fromkeys(("gpus-per-task", "gpus"), _GPUS),
+}
+
+_SHORT: Final[Mapping[str, str]] = {
+    "J": "job-name",
+    "o": "output",
+    "e": "error",
+    "i": "input",
+    "a": "array",
+    "n": "ntasks",
+    "c": "cpus-per-task",
+    "W": "wait",
+    "G": "gpus",
+    "K": "kill-on-bad-exit",
+    "I": "immediate",
+    "l": "label",
+    "p": "partition",
+    "A": "account",
+    "q": "qos",
+    "t": "time",
+    "C": "constraint",
+    "N": "nodes",
+    "w": "nodelist",
+    "x": "exclude",
+    "d": "dependency",
+    "b": "begin",
+}
+_WITHOUT_VALUE: Final = "EHOQXkluv"
+"""Short options that may be followed by another in the same word."""
+_WHOLE: Final = frozenset({"mem", "gpus"})
+"""Options of their own, though longer ones begin so; all others may be shortened."""
+
+
+def refuse_own(name: str, words: list[str], *, memory: bool, gpus: bool) -> None:
+    """Refuse words of ``sbatch_args`` or ``srun_args`` that this plugin writes itself.
+
+    Args:
+        name: the run option.
+        words: its options, each in one word (``--x=y``, ``--x y``, ``-J y``, ``-Jy``).
+        memory: whether the role's memory is said already.
+        gpus: whether its GPUs are.
+
+    Raises:
+        ConfigError: for the first of them, with what to use in its place.
+    """
+    known = dict(SBATCH if name == "sbatch_args" else SRUN)
+    for said, what in ((memory, "memory"), (gpus, "gpus")):
+        known.update(_RESOURCES[what] if said else {})
+    for word in words:
+        for option, value in _options(word):
+            full = _full(option, known, name)
+            advice = known.get(full) or _of_tables(full, value, name)
+            if advice:
+                raise ConfigError(f"run option {name}: {word!r}: --{full} is set by transload itself; use {advice}")
+
+
+def _options(word: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the options that a word holds, and the value of each: sbatch parts a line of the script at its blanks."""
+    head, equals, value = word.partition("=")
+    tokens = head.split()
+    for number, token in enumerate(tokens):
+        if not token.startswith("-"):
+            continue
+        last = number == len(tokens) - 1
+        follows = "" if last or tokens[number + 1].startswith("-") else tokens[number + 1]
+        given: str | None = value if last and equals else follows or None
+        if token.startswith("--"):
+            yield token[2:], given
+            continue
+        for place, letter in enumerate(token[1:], 2):
+            yield _SHORT.get(letter, letter), token[place:] or given
+            if letter not in _WITHOUT_VALUE:
+                break
+
+
+def _full(option: str, known: Mapping[str, str], name: str) -> str:
+    """Return the full name of an option that may be shortened."""
+    flags = [flag[2:] for flag, _, _ in _tables(name)]
+    if option in _WHOLE or option in known or option in flags or len(option) < 2:
+        return option
+    return next((each for each in (*known, *flags) if each.startswith(option)), option)
+
+
+def _tables(name: str) -> list[tuple[str, type | object, str]]:
+    return [*PER_ROLE.values(), *PER_JOB.values()] if name == "sbatch_args" else []
+
+
+def _of_tables(full: str, value: str | None, name: str) -> str:
+    """Return which run option says the same, "" if none does: ``--nodes=2-4`` is more than ``nodes`` can say."""
+    for own, (flag, kind, _) in {**PER_ROLE, **PER_JOB}.items() if name == "sbatch_args" else ():
+        if flag != f"--{full}":
+            continue
+        says_more = (kind is bool and value is not None) or (kind is int and not (value or "").isdigit())
+        return "" if says_more else f"the run option {own}"
+    return ""
