@@ -223,7 +223,7 @@ OWN = [
 def test_options_that_the_plugin_writes_itself_are_refused(word: str, advice: str) -> None:
     """In every form, with the option to use: for all roles, and in the metadata of one."""
     resource = Resource(cpu=1, gpu=1, memMB=100)
-    with pytest.raises(ConfigError, match="sbatch_args: .* is set by transload itself; use ") as caught:
+    with pytest.raises(ConfigError, match="sbatch_args: .* is set by transload itself: ") as caught:
         script(role(resource=resource), cfg={"sbatch_args": ["--hint=nomultithread", word]})
     assert advice in str(caught.value)
     with pytest.raises(ConfigError, match="is set by transload itself"):

@@ -138,6 +138,41 @@ def test_run_options() -> None:
 
 
 @pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["hosts=--a=1", "hosts=-b"], {"hosts": ["--a=1", "-b"]}),
+        (["hosts=--a=1,--b=x,size=2"], {"hosts": ["--a=1", "--b=x"], "size": 2}),
+        (['hosts=["--a=1,x", "b c"],size=2'], {"hosts": ["--a=1,x", "b c"], "size": 2}),
+        (['hosts=["--a"]', "hosts=b,c", "hosts=[]"], {"hosts": ["--a", "b", "c"]}),
+        (["labels=zone=mars"], {"labels": {"zone": "mars"}}),
+        (["labels=zone:a", "labels=url=http://h:1/?q=1"], {"labels": {"zone": "a", "url": "http://h:1/?q=1"}}),
+        (['labels={"zone": "a,b=1"};queue=q'], {"labels": {"zone": "a,b=1"}, "queue": "q"}),
+        (["queue=a", "queue=b"], {"queue": "b"}),
+    ],
+)
+def test_lists_and_dicts_in_every_form(texts: list[str], expected: dict[str, Any]) -> None:
+    """Given again they grow; JSON, parts and ``key=value`` are taken alike; of all else the last one counts."""
+    assert options().cfg_from_texts(texts) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("hosts=[1]", """must be of type list[str]: a,b or ["a", "b"]"""),
+        ("hosts=['--a']", """must be of type list[str]: a,b or ["a", "b"]"""),
+        ('labels={"a": 1}', """must be of type dict[str, str]: KEY=VALUE,KEY=VALUE or {"KEY": "VALUE"}"""),
+        ("labels={a}", "must be of type dict[str, str]"),
+        ("labels=zone=a,disk=b", "if it is one of labels: -c labels=disk=b"),
+    ],
+)
+def test_wrong_lists_and_dicts(text: str, says: str) -> None:
+    """What is no JSON, or holds something else than texts, is refused with the forms that are allowed."""
+    with pytest.raises(InvalidRunConfigException) as caught:
+        options().cfg_from_str(text)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("cfg", "says"),
     [
         ({}, "'queue' must be given: where"),
@@ -182,4 +217,5 @@ def test_unknown_scheduler_is_suggested() -> None:
 def test_splitting() -> None:
     """Pairs and lists as typed."""
     assert split_pairs("A=1,B=x,y;C='q'") == {"A": "1", "B": "x,y", "C": "q"}
+    assert split_pairs('A={"x": 1, "y=2": [3]},B=[z') == {"A": '{"x": 1, "y=2": [3]}', "B": "[z"}
     assert split_list("a, b;c,,") == ["a", "b", "c"]

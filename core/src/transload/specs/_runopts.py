@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args, get_origin
 
 from transload.errors import ConfigError, SpecError
@@ -38,6 +40,12 @@ class UnknownSchedulerException(ConfigError):
         hint = nearest(scheduler_backend, known or [])
         super().__init__(f"scheduler {scheduler_backend!r} is not installed or configured here: {hint} ({advice})")
         self.scheduler_backend = scheduler_backend
+
+
+_FORMS = {
+    list: """: a,b or ["a", "b"]""",
+    dict: """: KEY=VALUE,KEY=VALUE or {"KEY": "VALUE"}""",
+}
 
 
 @record
@@ -153,6 +161,8 @@ class runopts:  # noqa: N801 - the field's established name
     def cfg_from_str(self, cfg_str: str) -> dict[str, CfgVal]:
         """Parse ``"key=value,list=a,b;other=1"`` by the types of the options. Defaults are not filled in.
 
+        A list may be JSON, ``list=["a,b"]``; a dict ``labels={"zone": "a"}`` or ``labels=zone=a``.
+
         Raises:
             InvalidRunConfigException: for an unknown option or a value that does not parse.
         """
@@ -160,7 +170,39 @@ class runopts:  # noqa: N801 - the field's established name
             pairs = split_pairs(cfg_str)
         except SpecError as exc:
             raise InvalidRunConfigException(f"run options: {exc}", "", {}) from exc
-        return {key: self.parse(key, text) for key, text in pairs.items()}
+        found: dict[str, CfgVal] = {}
+        for key, text in pairs.items():
+            of_dict = next((name for name in found if isinstance(found[name], dict)), None)
+            if key not in self._opts and of_dict is not None:
+                more = f"{of_dict}={key}={text}"
+                reason = f"unknown run option {key!r}: {nearest(key, list(self._opts))}"
+                raise InvalidRunConfigException(f"{reason}; if it is one of {of_dict}: -c {more}", key, {})
+            found[key] = self.parse(key, text)
+        return found
+
+    def cfg_from_texts(self, texts: Iterable[str]) -> dict[str, CfgVal]:
+        """Parse several texts, as `cfg_from_str` does: lists and dicts grow, of all else the last one counts.
+
+        Raises:
+            InvalidRunConfigException: for an unknown option or a value that does not parse.
+
+        Example:
+            >>> opts = runopts()
+            >>> opts.add("args", type_=list[str], help="more words")
+            >>> opts.cfg_from_texts(["args=a", "args=b"])
+            {'args': ['a', 'b']}
+        """
+        found: dict[str, CfgVal] = {}
+        for text in texts:
+            for key, value in self.cfg_from_str(text).items():
+                before = found.get(key)
+                if isinstance(before, list) and isinstance(value, list):
+                    found[key] = [*before, *value]
+                elif isinstance(before, dict) and isinstance(value, dict):
+                    found[key] = {**before, **value}
+                else:
+                    found[key] = value
+        return found
 
     def parse(self, key: str, text: str) -> CfgVal:
         """Parse the text of one option by its type.
@@ -174,7 +216,8 @@ class runopts:  # noqa: N801 - the field's established name
         try:
             return _parse(text, opt.opt_type)
         except ValueError as exc:
-            reason = f"run option {key}={text!r}: must be of type {get_type_name(opt.opt_type)}"
+            forms = _FORMS.get(get_origin(opt.opt_type) or opt.opt_type, "")
+            reason = f"run option {key}={text!r}: must be of type {get_type_name(opt.opt_type)}{forms}"
             raise InvalidRunConfigException(reason, key, {key: text}) from exc
 
     def __repr__(self) -> str:
@@ -196,11 +239,32 @@ def _parse(text: str, tp: Any) -> CfgVal:
     if origin is bool:
         return parse_bool(text)
     if origin is list:
-        return split_list(text)
+        return _parse_list(text)
     if origin is dict:
-        pairs = [part.partition(":") for part in split_list(text)]
-        if any(not sep for _, sep, _ in pairs):
-            raise ValueError("must be key:value pairs")
-        return {key: value for key, _, value in pairs}
+        return _parse_dict(text)
     value: CfgVal = origin(text)
     return value
+
+
+def _parse_list(text: str) -> list[str]:
+    if not (text.strip().startswith("[") and text.strip().endswith("]")):
+        return split_list(text)
+    found = json.loads(text)
+    if not all(isinstance(item, str) for item in found):
+        raise ValueError("must be texts")
+    return list(found)
+
+
+def _parse_dict(text: str) -> dict[str, str]:
+    if text.strip().startswith("{"):
+        found = json.loads(text)
+        if not all(isinstance(value, str) for value in found.values()):
+            raise ValueError("must be texts")
+        return dict(found)
+    pairs: dict[str, str] = {}
+    for part in split_list(text):
+        match = re.match(r"([^=:]+)[=:](.*)\Z", part, re.DOTALL)
+        if match is None:
+            raise ValueError("must be key=value pairs")
+        pairs[match.group(1)] = match.group(2)
+    return pairs

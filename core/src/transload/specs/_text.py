@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from transload.errors import SpecError
@@ -10,7 +11,11 @@ _TRUE = {"true", "t", "yes", "y", "on", "1"}
 _FALSE = {"false", "f", "no", "n", "off", "0"}
 _SIZE = r"(?i)(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B?)\Z"
 SIZE_UNITS = "KMGTP"
-_PAIR = r"""(?s)\s*([^\s=,;]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*(?=\Z|[,;]\s*(?:\Z|[^\s=,;]+\s*=))"""
+_KEY = r"[^\s=,;-][^\s=,;]*"  # what begins with a dash is an option within a value
+_VALUE = r"""(?:"([^"]*)"|'([^']*)'|(.*?))"""
+_PAIR = rf"(?s)\s*({_KEY})\s*=\s*{_VALUE}\s*(?=\Z|[,;]\s*(?:\Z|{_KEY}\s*=))"
+
+_JSON_PAIR = rf"\s*({_KEY})\s*=\s*[\[{{]"
 
 
 def parse_bool(text: str, path: str = "value") -> bool:
@@ -30,18 +35,39 @@ def parse_bool(text: str, path: str = "value") -> bool:
 def split_pairs(text: str) -> dict[str, str]:
     """Split ``A=1,B=x,y;C='a,D=b'`` into pairs; a delimiter that no ``key=`` follows belongs to the value.
 
+    A list or an object in JSON is one value, whatever stands in it.
+
     Raises:
         SpecError: for a text of another form.
     """
     pairs: dict[str, str] = {}
     position = 0
     while text[position:].strip(" ,;"):
+        spelled = _json_pair(text, position)
+        if spelled is not None:
+            key, value, position = spelled
+            pairs[key] = value
+            continue
         match = re.compile(_PAIR).match(text, position)
         if match is None:
             raise SpecError(f"{text!r}: must be of the form key=value[,key=value…]")
         pairs[match.group(1)] = next((item for item in match.groups()[1:] if item is not None), "")
         position = match.end() + 1
     return pairs
+
+
+def _json_pair(text: str, position: int) -> tuple[str, str, int] | None:
+    """Return a pair whose value is JSON, and where the next one begins; None if there is none here."""
+    match = re.compile(_JSON_PAIR).match(text, position)
+    if match is None:
+        return None
+    begin = match.end() - 1
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, begin)
+    except (ValueError, RecursionError):
+        return None
+    rest = re.compile(r"\s*(?:[,;]|\Z)").match(text, end)
+    return None if rest is None else (match.group(1), text[begin:end], rest.end())
 
 
 def split_list(text: str) -> list[str]:

@@ -172,8 +172,5 @@ def _cfg(options: dict[str, Any]) -> dict[str, Any]:
     if not options["cfg"]:
         return {}
     opts = host_runner("kfp").scheduler_run_opts(options["scheduler"] or "local")
-    found: dict[str, Any] = {}
     with contextlib.redirect_stdout(io.StringIO()):
-        for text in options["cfg"]:
-            found.update(opts.cfg_from_str(text))
-    return found
+        return dict(opts.cfg_from_texts(options["cfg"]))

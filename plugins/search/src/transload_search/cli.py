@@ -292,10 +292,7 @@ def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:
 
     runner = host_runner(HOST)
     opts = runner.scheduler_run_opts(scheduler or runner.settings.scheduler)
-    found: dict[str, Any] = {}
-    for text in texts:
-        found.update(opts.cfg_from_str(text))
-    return found
+    return dict(opts.cfg_from_texts(texts))
 
 
 # -- running

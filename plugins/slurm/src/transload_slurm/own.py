@@ -8,54 +8,56 @@ from typing import Final
 from transload.errors import ConfigError
 from transload_slurm.tables import PER_JOB, PER_ROLE
 
-_JOBS: Final = "jobs are found again by it"
-_LOGS: Final = "every replica has logs of its own: transload log"
-_REPLICAS: Final = "run --replicas (Role.num_replicas)"
-_CPU: Final = "run --cpu (Resource.cpu)"
-_MEMORY: Final = "run --mem (Resource.memMB)"
-_GPUS: Final = "run --gpu (Resource.gpu), and the run option gpu_type"
-_VARIABLES: Final = "run --env (Role.env), --pass-env"
+_JOBS: Final = "jobs are found again by it; use the run option comment for a text of your own"
+_LOGS: Final = "each replica has logs of its own; use transload log"
+_INPUT: Final = "no file is read as input; use the program's arguments"
+_REPLICAS: Final = "use run --replicas (Role.num_replicas)"
+_ROLES: Final = "use roles of the app"
+_CPU: Final = "use run --cpu (Resource.cpu)"
+_MEMORY: Final = "use run --mem (Resource.memMB)"
+_GPUS: Final = "use run --gpu (Resource.gpu) and the run option gpu_type"
+_VARIABLES: Final = "use run --env (Role.env) or --pass-env"
 
 SBATCH: Final[Mapping[str, str]] = {
-    "job-name": f"{_JOBS}; the run option comment takes a text of your own",
-    "comment": f"{_JOBS}; the run option comment",
+    "job-name": _JOBS,
+    "comment": _JOBS,
     "output": _LOGS,
     "error": _LOGS,
-    "input": "the program reads what its arguments name",
+    "input": _INPUT,
     "open-mode": _LOGS,
     "export": _VARIABLES,
     "export-file": _VARIABLES,
-    "array": "the run option gang=false, with --replicas",
+    "array": "use the run option gang=false, with --replicas",
     "ntasks": _REPLICAS,
     "cpus-per-task": _CPU,
-    "requeue": "the run option requeue=true",
-    "no-requeue": "the run option requeue=false",
-    "kill-on-invalid-dep": "the run option dependency",
-    "het-group": "roles of the app",
-    "parsable": "nothing: it is always said",
-    "wrap": "the program of the role",
-    "wait": "transload wait",
-    "test-only": "transload run --dry-run",
+    "requeue": "use the run option requeue=true",
+    "no-requeue": "use the run option requeue=false",
+    "kill-on-invalid-dep": "use the run option dependency",
+    "het-group": _ROLES,
+    "parsable": "it is always given",
+    "wrap": "use the program of the role",
+    "wait": "use transload wait",
+    "test-only": "use transload run --dry-run",
 }
-"""Long option → what to use."""
+"""Long option → what to use in its place."""
 
 SRUN: Final[Mapping[str, str]] = {
-    "job-name": "nothing: it is the name of the role",
+    "job-name": "it is the name of the role",
     "output": _LOGS,
     "error": _LOGS,
-    "input": "the program reads what its arguments name",
+    "input": _INPUT,
     "open-mode": _LOGS,
     "label": _LOGS,
-    "pty": "nothing: replicas have no terminal",
+    "pty": "replicas have no terminal",
     "export": _VARIABLES,
     "ntasks": _REPLICAS,
     "cpus-per-task": _CPU,
-    "het-group": "roles of the app",
-    "multi-prog": "roles of the app",
-    "kill-on-bad-exit": "Role.min_replicas",
-    "wait": "Role.min_replicas",
-    "immediate": "nothing: tasks that cannot start are tried again",
-    "jobid": "nothing: it is the app's own",
+    "het-group": _ROLES,
+    "multi-prog": _ROLES,
+    "kill-on-bad-exit": "use Role.min_replicas",
+    "wait": "use Role.min_replicas",
+    "immediate": "tasks that cannot start are tried again",
+    "jobid": "it is the app's own job",
 }
 
 _RESOURCES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -113,7 +115,7 @@ def refuse_own(name: str, words: list[str], *, memory: bool, gpus: bool) -> None
             full = _full(option, known, name)
             advice = known.get(full) or _of_tables(full, value, name)
             if advice:
-                raise ConfigError(f"run option {name}: {word!r}: --{full} is set by transload itself; use {advice}")
+                raise ConfigError(f"run option {name}: {word!r}: --{full} is set by transload itself: {advice}")
 
 
 def _options(word: str) -> Iterator[tuple[str, str | None]]:
@@ -153,5 +155,5 @@ def _of_tables(full: str, value: str | None, name: str) -> str:
         if flag != f"--{full}":
             continue
         says_more = (kind is bool and value is not None) or (kind is int and not (value or "").isdigit())
-        return "" if says_more else f"the run option {own}"
+        return "" if says_more else f"use the run option {own}"
     return ""

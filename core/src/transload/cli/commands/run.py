@@ -202,8 +202,8 @@ def show_component(name: str) -> None:
 
 def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
     cfg: dict[str, CfgVal] = {}
-    for text in options["cfg"]:
-        cfg.update(runner.scheduler_run_opts(options["scheduler"]).cfg_from_str(text))
+    if options["cfg"]:
+        cfg = runner.scheduler_run_opts(options["scheduler"]).cfg_from_texts(options["cfg"])
     names = ("scheduler", "workspace", "parent_run_id", "tracker_base", "pass_env")
     more: dict[str, Any] = {"cfg": cfg, **{name: options[name] for name in names}}
     if options["component"]:
