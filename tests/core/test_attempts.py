@@ -241,10 +241,10 @@ def test_any_error_file_is_read(written: bytes) -> None:
 def test_the_exception_of_a_program() -> None:
     """The output of a program that ends with a traceback says what it was, and where: the last of a chain."""
     source = (
-        "def f(n):\n  if n: f(n - 1)\n  try: {}['k']\n  except KeyError: raise ValueError('no\\nsuch thing')\nf(3)\n"
+        "def f(n):\n  if n: f(n - 1)\n  try: {}['k']\n  except KeyError: raise ValueError('no\\n such thing')\nf(3)\n"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
-    error = traceback_error(b"noise\n" + done.stderr + b"goodbye\n")
+    error = traceback_error(b"noise\n" + done.stderr + b"\n")
     assert error_line(error) == "ValueError: no"
     frames = error_frames(error)
     places = [frame for frame in frames if "File" in frame]  # 3.13 shows the lines of -c, too
@@ -258,6 +258,31 @@ def test_the_exception_of_a_program() -> None:
     assert "ChildFailedError" in error_line(traceback_error(torchrun.encode()))
     assert traceback_error(b"") == traceback_error(b"all\nis well\n") == ""
     assert traceback_error(b"Traceback (most recent call last):\n  File\n+++ not one: +++\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ("sys.exit(1)", "ValueError: handled"),
+        ("print('it goes on'); sys.exit(1)", "ValueError: handled"),  # on stdout
+        ("print('it goes on', file=sys.stderr); sys.exit(1)", ""),
+        ("logging.warning('once more'); sys.exit(1)", ""),
+        ("sys.exit('the disk is full')", ""),
+        ("logging.warning('once more'); [][1]", "IndexError: list index out of range"),
+        ("warnings.warn('old'); sys.exit(1)", "ValueError: handled"),
+        ("keep = Bad(); [][1]", "IndexError: list index out of range"),
+        ("raise RuntimeError('sizes:\\n\\t3 and 4\\n\\t5 and 6')", "RuntimeError: sizes:"),
+    ],
+)
+def test_only_the_exception_that_ends_the_output(rest: str, said: str) -> None:
+    """A traceback that the program went on after is not its reason; what Python writes as it ends changes nothing."""
+    source = (
+        "import logging, sys, traceback, warnings\nclass Bad:\n  def __del__(self): raise KeyError(1)\n"
+        f"try: raise ValueError('handled')\nexcept ValueError: traceback.print_exc()\n{rest}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert error_line(traceback_error(done.stderr)) == said
 
 
 def test_the_first_failure_explains_the_app() -> None:

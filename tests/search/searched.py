@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 from transload.specs import AppDef, Role
 
 
@@ -22,3 +25,28 @@ def square(x: float, gate: str = "", marks: str = "") -> AppDef:
     return AppDef(
         "square", [Role("main", "", entrypoint="sh", args=["-c", script, "sh", str(x), gate, marks, str(x * x)])]
     )
+
+
+def flaky(x: float, says_who: bool = False) -> AppDef:
+    """Report a loss that nothing can beat and fail; report ``x`` once started again.
+
+    Args:
+        x: value
+        says_who: the file of results tells which attempt wrote it
+    """
+    script = """
+    import json, os, sys
+    attempt = int(os.environ["TRANSLOAD_RETRY"])
+    value = float(sys.argv[1]) if attempt else -1000.0
+    key = "second" if attempt else "first"
+    body = {"schema": 1, "key": key, "results": {"loss": value} if attempt else {"loss": value, "better": 1}}
+    if sys.argv[2] == "True":
+        body["run"] = os.environ["TRANSLOAD_JOB_ID"]
+        body["writer"] = {"role": "main", "replica": 0, "attempt": attempt}
+    with open(os.environ["TRANSLOAD_TRACKER_BASE"] + f"/{key}.json", "w") as file:
+        json.dump(body, file)
+    sys.exit(attempt == 0)
+    """
+    args = ["-c", inspect.cleandoc(script), str(x), str(says_who)]
+    role = Role("main", "", entrypoint=sys.executable, args=args, max_retries=1, retry_delay=0.1)
+    return AppDef("flaky", [role])

@@ -61,6 +61,20 @@ def test_run_go_on_show_and_plot(transload_home: Path, tmp_path: Path) -> None:
     assert states() == ["SUCCEEDED"] * 3
 
 
+@pytest.mark.usefixtures("transload_home")
+@pytest.mark.parametrize("says_who", ["true", "false"])
+def test_the_value_of_a_failed_attempt_is_not_the_best(tmp_path: Path, says_who: str) -> None:
+    """A trial's first attempt reports a value that nothing can beat, and fails: the second one's value counts."""
+    component = SEARCHED.replace(":square", ":flaky")
+    more = ["--param", "x:float:1:3", "--const", f"says_who={says_who}", "--minimize", "loss", "-s", "local"]
+    base = str(tmp_path / "base")
+    done = transload("run", "--component", component, *more, "--trials", "2", "--tracker-base", base, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["state"] for row in found["trials"]] == ["SUCCEEDED"] * 2, found
+    assert all(row["value"] == pytest.approx(row["parameters"]["x"]) for row in found["trials"])
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

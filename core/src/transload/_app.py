@@ -100,7 +100,7 @@ class App:
         if status.state is not AppState.SUCCEEDED:
             scheduler, app_id = self._runner._locate(self.handle)
             text = failure_message(
-                status, lambda role, k: last_words(scheduler, app_id, role, k, 20), handle=self.handle
+                status, lambda role, k: last_words(scheduler, app_id, role, k, 20, status), handle=self.handle
             )
             raise AppFailed(status, text)
         return status

@@ -30,6 +30,7 @@ _KILLED = ": nobody here sent it; perhaps the system was out of memory"
 _LONGEST_LINE = 300
 _TRACEBACK = "Traceback (most recent call last):"
 _CHILD_FAILED = ".ChildFailedError:"
+_IGNORED = "Exception ignored "
 _KEPT_ATTEMPTS = 8  # of each replica: the status is written anew at each change
 
 
@@ -85,35 +86,79 @@ def error_line(error: str) -> str:
     return lines[0][:_LONGEST_LINE] if lines else ""
 
 
-def traceback_error(tail: bytes) -> str:
+def traceback_error(tail: bytes, mixed: bool = False) -> str:
     """Return the exception that a Python program ended with, by the end of its standard error, as `read_error` would.
 
-    Empty if there is none.
+    Empty if there is none. An exception that the program went on after is none: its traceback has other lines behind
+    it, save those that Python writes while it ends.
+
+    Args:
+        tail: the end of what this attempt of the program wrote.
+        mixed: standard output is in it, too, of which Python may write the rest when it ends.
     """
-    text = tail.decode("utf-8", "replace").splitlines()
-    starts = [number for number, line in enumerate(text) if line.endswith(_TRACEBACK)]
-    found = [each for start in starts for each in _traceback(text[start:])]
+    text = tail.decode("utf-8", "replace").rstrip().splitlines()
+    found = [each for each in map(_Traceback, _starts(text)) if each.read(text)]
     if not found:
         return ""
-    if _CHILD_FAILED in found[-1][1]:  # torchrun's own: what the first of its processes said of itself comes before
-        found = [each for each in found if each[0] == found[0][0] and _CHILD_FAILED not in each[1]] or found
-    _, line, frames = found[-1]
+    last = found[-1]
+    if _CHILD_FAILED in last.line:  # torchrun's own: what the first of its processes said of itself comes before
+        own = [each for each in found if each.prefix == found[0].prefix and _CHILD_FAILED not in each.line]
+        last = own[-1] if own else last
+    elif not mixed and _went_on(text[last.end :]):
+        return ""
     import json
 
-    return json.dumps({"message": {"message": line, "extraInfo": {"py_callstack": "\n".join([*frames, line])}}})
+    callstack = "\n".join([*last.frames, last.line])
+    return json.dumps({"message": {"message": last.line, "extraInfo": {"py_callstack": callstack}}})
 
 
-def _traceback(text: list[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the prefix, the exception and the lines before it of the traceback that begins here, if it has an end."""
-    prefix = text[0][: -len(_TRACEBACK)]  # of torchrun's processes each has its own
-    frames: list[str] = []
-    for line in text:
-        line = line[len(prefix) :] if line.startswith(prefix) else " "
-        if frames and not line.startswith(" "):
-            if line.partition(":")[0].replace(".", "").isidentifier():
-                yield prefix, line, frames
-            return
-        frames.append(line)
+def _starts(text: Sequence[str]) -> Iterator[int]:
+    """Yield the numbers of the lines that tracebacks begin at, but for those that ended nothing."""
+    for number, line in enumerate(text):
+        ignored = number > 0 and text[number - 1].startswith(_IGNORED)
+        if line.endswith(_TRACEBACK) and not ignored:
+            yield number
+
+
+def _went_on(rest: Sequence[str]) -> bool:
+    """Tell whether lines after an exception are more than its message, if that is indented, and Python's last words."""
+    lines = iter(rest)
+    for line in lines:
+        if line.startswith(_IGNORED):  # with a traceback of its own, up to the line that is not indented
+            for inner in lines:
+                if not inner.startswith((" ", _TRACEBACK)):
+                    break
+        elif line.strip() and not line.startswith((" ", "\t")) and not _is_warning(line):
+            return True
+    return False
+
+
+def _is_warning(line: str) -> bool:
+    """Tell whether this is one of Python's warnings: ``file.py:3: ResourceWarning: …``."""
+    kind = line.partition("Warning: ")[0]
+    return kind != line and kind.rpartition(":")[2].strip().isidentifier() and ":" in kind
+
+
+class _Traceback:
+    """A traceback in the lines of an output, from the number of its first line on."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.end = start  # number of the line after its exception
+        self.prefix = ""  # of torchrun's processes each has its own
+        self.frames: list[str] = []
+        self.line = ""  # its exception
+
+    def read(self, text: Sequence[str]) -> bool:
+        """Read it from these lines; False if it has no end."""
+        self.prefix = text[self.start][: -len(_TRACEBACK)]
+        for number, line in enumerate(text[self.start :], self.start):
+            line = line[len(self.prefix) :] if line.startswith(self.prefix) else " "
+            if self.frames and not line.startswith(" "):
+                self.line, self.end = line, number + 1
+                return line.partition(":")[0].replace(".", "").isidentifier()
+            self.frames.append(line)
+        return False
 
 
 def retry_delay(failures: int, first: float = DELAY_S) -> float:

@@ -384,8 +384,10 @@ def _report_failures(target: Target, status: AppStatus, tails: Tails) -> None:
     failed = _failed_replicas(status)
     for replica in failed[:_SHOWN_REPLICAS]:
         note(paint(f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}", "red", stream=sys.stderr))
-        known = tails.get((replica.role, replica.id))
-        for line in known or last_words(target.scheduler, target.app_id, replica.role, replica.id, KEPT_LINES):
+        # what was kept while it was followed is of all attempts
+        known = None if replica.restarts else tails.get((replica.role, replica.id))
+        where = (target.scheduler, target.app_id, replica.role, replica.id)
+        for line in known or last_words(*where, KEPT_LINES, status):
             sys.stderr.write(f"    {line.rstrip()}\n")
     if len(failed) > _SHOWN_REPLICAS:
         note(f"and {len(failed) - _SHOWN_REPLICAS} more replicas failed: `transload status {target.handle}`")

@@ -19,6 +19,7 @@ from transload.schedulers.api import LogPage, Stream
 
 if TYPE_CHECKING:
     from transload.schedulers.api import SchedulerBase
+    from transload.specs import AppStatus
 
 PAGE: Final = 1 << 18
 """Bytes that are read at once."""
@@ -175,25 +176,43 @@ class LineFilter:
 
 
 def last_lines(
-    scheduler: SchedulerBase, app_id: str, role: str, replica: int, stream: Stream, number: int
+    scheduler: SchedulerBase,
+    app_id: str,
+    role: str,
+    replica: int,
+    stream: Stream,
+    number: int,
+    *,
+    since: float | None = None,
 ) -> Sequence[str]:
     """Return the last lines of one stream of a replica, in constant memory.
+
+    ``since``: only lines written from then on, seconds since the epoch; not looked at where the scheduler keeps no
+    times of lines.
 
     Raises:
         AppNotFound: if there is no such app.
         SpecError: for an unknown role or replica.
         SchedulerUnavailable: if the scheduler cannot be asked.
     """
+    since = since if scheduler.capabilities.since_until else None
+    chosen = LineFilter(since=since)
     kept: deque[str] = deque(maxlen=number)
-    for page in LogReader(scheduler, app_id, role, replica, stream, last=number).pages():
-        kept.extend(page.lines)
+    for page in LogReader(scheduler, app_id, role, replica, stream, last=number, since=since).pages():
+        kept.extend(page.lines if since is None else chosen.take(page))
     return list(kept)
 
 
-def last_words(scheduler: SchedulerBase, app_id: str, role: str, replica: int, number: int) -> Sequence[str]:
-    """Return the last lines of a replica, of all it wrote; none if they cannot be read."""
+def last_words(
+    scheduler: SchedulerBase, app_id: str, role: str, replica: int, number: int, status: AppStatus | None = None
+) -> Sequence[str]:
+    """Return the last lines of a replica, of all it wrote; none if they cannot be read.
+
+    With a ``status`` of the app: only what its latest attempt wrote.
+    """
+    since = None if status is None else status.started_again(role, replica)
     try:
-        return last_lines(scheduler, app_id, role, replica, Stream.COMBINED, number)
+        return last_lines(scheduler, app_id, role, replica, Stream.COMBINED, number, since=since)
     except TransloadError:
         return []
 

@@ -416,7 +416,7 @@ class Execution:
             raise TransloadTimeout(f"{handle} was cancelled: {self._passed}")
         kept = self.options.tail_lines  # of all it wrote: this host may have handed on a part of it
         message = failure_message(
-            status, lambda role, k: last_words(*self._locate(handle), role, k, kept), handle=handle, lines=kept
+            status, lambda role, k: last_words(*self._locate(handle), role, k, kept, status), handle=handle, lines=kept
         )
         if status.state is AppState.CANCELLED:
             raise AppCancelled(status, message)

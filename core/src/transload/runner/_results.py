@@ -18,11 +18,14 @@ from transload.untrusted import RefusedFile
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
+    from transload.runtime.tracking._format import Body
     from transload.schedulers.api import AppDescription, SchedulerBase
+    from transload.specs import AppStatus
 
 MAX_OUTPUTS: Final = 1000
 """So many of the files that an app makes are named among its artifacts."""
 
+_CLOCK_S: Final = 0.02  # a file's time may be so much behind the clock
 _NAMED: Final = 10  # files that were not read, in messages
 
 ResultValue = int | float | str
@@ -160,7 +163,9 @@ def collect_results(
     roles = description.app.roles if description.app is not None else ()
     results.first = f"{roles[0].name}/0" if len(roles) > 1 else "0"
     own = backend.results_store(parsed.app_id)
-    _read_base(results, own, description.tracker_base, run_id, shared=shared)
+    found = _read_base(results, own, description.tracker_base, run_id, shared=shared)
+    old = _older_than_attempts(own_store(backend, description), backend, description.status)
+    _add_results(results, {key: body for key, body in found.items() if body.writer or key not in old}, description)
     _add_outputs(results, backend, description)
     if not trackers:
         return results
@@ -176,11 +181,12 @@ def collect_results(
     return results
 
 
-def _read_base(results: AppResults, own: Store | None, folder: str | None, run_id: str, *, shared: bool) -> None:
-    """Add what lies in an app's own folder, and what of the base that was given for it is the app's."""
+def _read_base(
+    results: AppResults, own: Store | None, folder: str | None, run_id: str, *, shared: bool
+) -> dict[str, Body]:
+    """Return what lies in an app's own folder, and what of the base that was given for it is the app's, by key."""
     from transload.runtime.tracking import given_base, open_store, read_bodies
     from transload.runtime.tracking._format import told_as_tracking_error
-    from transload.runtime.tracking._names import natural
 
     found, wanted = {}, (run_id, None) if shared else (run_id,)
     given = given_base(folder) if folder and own is None else None
@@ -189,11 +195,48 @@ def _read_base(results: AppResults, own: Store | None, folder: str | None, run_i
         with told_as_tracking_error(f"tracker base {place}:"):
             bodies = read_bodies(own or open_store(place), results.refused)
         found.update({key: body for key, body in bodies.items() if place != given or body.run in wanted})
+    return found
+
+
+def _older_than_attempts(store: Store | None, backend: SchedulerBase, status: AppStatus) -> set[str]:
+    """Return the keys in an app's own folder that were written before the latest attempt of any of its replicas.
+
+    Files that do not say who wrote them are an attempt's by their time. That is known where jobs and this process
+    share a clock.
+    """
+    from transload.runtime.tracking._names import decode_name
+    from transload.runtime.tracking._stores import LocalStore
+
+    replicas = [each for role in status.roles for each in role.replicas]
+    starts = [each.start_time for each in replicas if each.restarts and each.start_time is not None]
+    is_known = replicas and len(starts) == len(replicas) and backend.capabilities.reachable_from == "host"
+    if not is_known or not isinstance(store, LocalStore):
+        return set()
+    first = min(starts) - _CLOCK_S
+    try:
+        entries = store.entries(stamps=True)
+    except OSError:
+        return set()
+    times = {name: stamp[2] / 1e9 for name, _, stamp in entries if isinstance(stamp, tuple)}
+    return {decode_name(name, ".json") or "" for name, written in times.items() if written < first}
+
+
+def _add_results(results: AppResults, found: Mapping[str, Body], description: AppDescription) -> None:
+    """Add the results that the last attempt of each replica wrote, and those of which nobody says who wrote them."""
+    from transload.runtime.tracking._names import natural
+
+    roles = description.status.roles
+    latest = {(role.role, each.id): each.latest_attempt for role in roles for each in role.replicas}
     for key in sorted(found, key=natural):
         body = found[key]
+        writer = body.writer or {}
+        attempt = writer.get("attempt")
+        replica = writer.get("replica")  # what a job wrote may be anything
+        known = latest.get((str(writer.get("role")), replica)) if isinstance(replica, int) else None
+        if known is not None and isinstance(attempt, int) and attempt < known:
+            continue
         results.results[key] = body.results
         if body.replaced:
-            writer = body.writer or {}
             results.collisions[key] = [*body.replaced, f"{writer.get('role')}/{writer.get('replica')}"]
 
 

@@ -159,6 +159,14 @@ class AppStatus:
         bad.sort(key=lambda each: ((each.exit_code or -1) < 0, each.end_time or float("inf")))
         return bad[0] if bad else None
 
+    def started_again(self, role: str, replica: int) -> float | None:
+        """Return when the latest attempt of a replica began, seconds since the epoch; None if it is its first one."""
+        for each in self.roles:
+            for one in each.replicas:
+                if (each.role, one.id) == (role, replica):
+                    return one.start_time if one.restarts else None
+        return None
+
     def usage(self) -> Usage:
         """Return what was used, retries included: the peak of the replica that needed most, the CPU time of all."""
         from transload.attempts import total_usage

@@ -21,6 +21,7 @@ from transload_kubernetes import convert, names, plan, results, states
 from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.judge import Verdict, judge, replica_pods
+from transload_kubernetes.logs import last_moment
 from transload_kubernetes.plan import Facts, Plan, Stop
 
 _log = logging.getLogger("transload.kubernetes")
@@ -177,8 +178,9 @@ class Apps:
                 store.take_log(answer.data, name)
                 return {name: read_error(store.error)}
             is_exit = not said and bad.exit_code == 1  # what an interpreter exits with
-            if is_exit and (answer := self._cluster.log(namespace, name, names.MAIN, tailLines=_TAIL)):
-                return {name: traceback_error(answer.data)}
+            query = {"tailLines": _TAIL, "timestamps": "true"}
+            if is_exit and (answer := self._cluster.log(namespace, name, names.MAIN, **query)):
+                return {name: traceback_error(last_moment(answer.data), mixed=True)}
         return {}
 
     def tend(self, app_id: str) -> None:

@@ -78,6 +78,23 @@ class Cursor:
             raise SpecError(f"log cursor {text!r}: is not one that this scheduler gave") from exc
 
 
+def last_moment(log: bytes) -> bytes:
+    """Return the lines of a log with stamps that were written in its last second, without the stamps."""
+    lines = [line.partition(b" ") for line in log.splitlines(keepends=True)]
+    found: list[bytes] = []
+    end = None
+    for stamp, _, line in reversed(lines):
+        try:
+            moment = nanoseconds(stamp.decode("ascii", "replace"))
+        except ValueError:
+            continue
+        end = moment if end is None else end
+        if end - moment > _NS:
+            break
+        found.append(line)
+    return b"".join(reversed(found))
+
+
 def nanoseconds(text: str) -> int:
     """Return a time of the API as nanoseconds since the epoch; ValueError if it is not one."""
     match = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)", text)
@@ -118,7 +135,7 @@ class Logs:
                 return _page(came, place, False)
         pods, final = _pods(look(), app_id, role, k)
         if last is not None and cursor is None:
-            begun = [pod for pod in pods if states.has_begun(pod)]
+            begun = _from_start([pod for pod in pods if states.has_begun(pod)], since)
             return _page(self._last(namespace, begun, place, last), place, False)
         taken: list[Line] = []
         for pod in _from(pods, place):
@@ -432,6 +449,17 @@ def _page(lines: list[Line], place: Cursor, complete: bool) -> LogPage:
 
 def _over(pod: dict[str, Any]) -> bool:
     return not states.is_active(pod) or bool(states.program(pod, "terminated"))
+
+
+def _from_start(pods: list[dict[str, Any]], since: float | None) -> list[dict[str, Any]]:
+    """Return the last pod alone where the time that is asked for is that of its start; else all.
+
+    Times of starts are whole seconds: the pod before may have written in the same one.
+    """
+    ends = pods[-1:]
+    starts = [states.program(pod, "terminated") or states.program(pod, "running") for pod in ends]
+    is_start = since is not None and since in [states.seconds(each.get("startedAt")) for each in starts]
+    return ends if is_start else pods
 
 
 def _from(pods: list[dict[str, Any]], place: Cursor) -> list[dict[str, Any]]:

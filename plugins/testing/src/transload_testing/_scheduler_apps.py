@@ -14,6 +14,7 @@ import pytest
 
 from transload.components import utils
 from transload.errors import SpecError, SubmitError, UnsupportedFeature
+from transload.following import last_words
 from transload.specs import AppState, Resource, RetryPolicy, macros, parse_app_handle
 from transload_testing._scheduler_stage import Program, SchedulerStage, SchedulerSuite, needs_programs
 
@@ -284,6 +285,24 @@ class AppTests(SchedulerSuite):
         found = json.loads(status.structured_error_msg)["message"]
         assert found["message"] == "ValueError: no such thing"
         assert 'File "<string>", line 1, in <module>' in found["extraInfo"]["py_callstack"]
+
+    @needs_programs
+    def test_reason_of_the_last_attempt(self, stage: SchedulerStage) -> None:
+        """An attempt that ends without a word is not explained by the exception of the one before, nor by its lines."""
+        if RetryPolicy.REPLICA not in stage.scheduler.capabilities.retries:
+            pytest.skip("no retries")
+        raising = "exec python3 -c 'raise ValueError(\"no such thing\")'"
+        command = f'command -v python3 || exit 0; test "$TRANSLOAD_RETRY" != 0 || {raising}; echo again; exit 1'
+        fields = {"max_retries": 1, "retry_policy": RetryPolicy.REPLICA, **self._soon(stage)}
+        status = stage.ended(app_id := stage.submit(stage.app(Program(command=command), **fields)))
+        if status.state is AppState.SUCCEEDED:
+            pytest.skip("there is no python3 where its programs run")
+        assert stage.replicas(status)[0].latest_attempt == 1
+        assert "no such thing" not in status.msg + status.structured_error_msg
+        if stage.scheduler.capabilities.since_until:
+            words = list(last_words(stage.scheduler, app_id, "main", 0, 20, status))
+            assert words[-1:] == ["again\n"]
+            assert "no such thing" not in "".join(words)
 
     @needs_programs
     def test_usage(self, stage: SchedulerStage) -> None:

@@ -1,13 +1,15 @@
 """What a program reports step by step, while it runs: ``<key>.steps.jsonl`` beside the results of the key.
 
 Each line is ``{"schema": 1, "step": 3, "results": {"loss": 0.5}}``; a line that is still being written is passed over,
-and of two lines about one step the later one holds.
+and of two lines about one step the later one holds. A later attempt adds ``"attempt": 1``: from its first step on, what
+the attempts before it reported does not count.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 
 from transload.runtime.tracking._format import MAX_TEXT, SCHEMA
@@ -32,6 +34,8 @@ class StepLog:
             text = store.read(self._path, LARGEST_LOG)
         except FileNotFoundError:
             text = b""
+        retry = os.environ.get("TRANSLOAD_RETRY", "")
+        self._attempt = {"attempt": int(retry)} if retry.isdigit() and int(retry) else {}
         self._lines = [line for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
         self._written = len(self._lines) if text.endswith(b"\n") else 0
 
@@ -39,7 +43,7 @@ class StepLog:
         """Note a step; `write` stores it."""
         self._count += 1
         if (self._count - 1) % self._every == 0:
-            line = json.dumps({"schema": SCHEMA, "step": step, "results": results})
+            line = json.dumps({"schema": SCHEMA, "step": step, "results": results, **self._attempt})
             self._lines.append(line.encode() + b"\n")
 
     def write(self) -> None:
@@ -102,14 +106,19 @@ def _under(folder: str, name: str) -> str:
 
 def _curves(data: bytes) -> Curves:
     found: Curves = {}
+    latest = 0
     for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
         try:
             record = json.loads(line)
             step, results = float(record["step"]), dict(record["results"])
+            attempt = int(record.get("attempt", 0))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # of somebody else's, or of a newer form
         if not math.isfinite(step):
             continue
+        if attempt > latest:
+            latest = attempt
+            found = _before(found, step)
         for name, value in results.items():
             number = _finite(value)
             if number is not None and len(name) <= MAX_TEXT:
@@ -126,3 +135,13 @@ def _finite(value: object) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _before(curves: Curves, step: float) -> Curves:
+    """Return the points of curves before a step; curves that have none are left out."""
+    found: Curves = {}
+    for name, points in curves.items():
+        kept = {number: value for number, value in points.items() if number < step}
+        if kept:
+            found[name] = kept
+    return found

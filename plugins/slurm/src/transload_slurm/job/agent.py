@@ -100,6 +100,7 @@ class Agent:
         self.logs = os.path.join(folder, "logs", task["name"], str(k))
         self.child = 0  # its pid
         self.run_number = 0
+        self.began_at = 0  # where in its stderr this run begins
         self.buffer = b""
         self.open = True
         self.kill_at: float | None = None
@@ -189,6 +190,8 @@ class Agent:
             for name in STREAMS:
                 streams.append(os.open(os.path.join(self.logs, name), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
                 _end_line(streams[-1])
+            self.began_at = os.fstat(streams[1]).st_size
+            self._look()  # what the attempt before wrote is older than the start of this one
             if "/" in argv[0]:
                 argv[0] = os.path.join(task["cwd"], argv[0])
             _make_mount_points(task["container"])
@@ -263,7 +266,7 @@ class Agent:
 
     def _tell(self, event: str, more: str = "") -> None:
         host = self.host.replace("\\", "").replace('"', "")
-        head = f'"e": "{event}", "k": {self.k}, "run": {self.run_number}, "host": "{host}"'
+        head = f'"e": "{event}", "k": {self.k}, "run": {self.run_number}, "host": "{host}", "began_at": {self.began_at}'
         try:
             os.write(self.report, f'{{{head}, "time": {time.time():.3f}{more}}}\n'.encode())
         except BrokenPipeError:

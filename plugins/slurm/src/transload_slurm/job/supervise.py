@@ -67,6 +67,7 @@ class Supervisor:
         self.patience = 0.0
         self.again: dict[int, float] = {}  # role -> when to try once more to start its tasks
         self.pause = _AGAIN_S[0]
+        self.began_at: dict[Replica, int] = {}  # where in its stderr the latest attempt begins
         self.why: dict[int, str] = {}  # role -> what srun said when it ended
         self.rank0: Rank0 | None = None
         self.wake, woken = os.pipe()
@@ -210,6 +211,7 @@ class Supervisor:
             if report["run"] != replica.attempt or not replica.alive:
                 continue
             self.dirty = True
+            self.began_at[replica] = report.get("began_at", 0)
             if report["e"] == "started":
                 self.app.started(replica, report["time"], report["host"])
             else:
@@ -306,7 +308,8 @@ class Supervisor:
             said = read_error(file.read(LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
-        return traceback_error(_tail(os.path.join(logs, STREAMS[1])).encode())
+        tail = _tail(os.path.join(logs, STREAMS[1]), self.began_at.get(replica, 0))
+        return traceback_error(tail.encode())
 
     def _logs_of(self, replica: Replica) -> str:
         return os.path.join(self.folder, "logs", self.plan["roles"][replica.role]["name"], str(replica.k))
@@ -408,11 +411,11 @@ def _read_json(path: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _tail(path: str) -> str:
-    """Return the end of a log, or nothing."""
+def _tail(path: str, since: int = 0) -> str:
+    """Return the end of a log, of what was written from a place on, or nothing."""
     try:
         with open(path, "rb", opener=_at_once) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_ERROR))
+            file.seek(max(since, os.fstat(file.fileno()).st_size - LONGEST_ERROR))
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

@@ -41,6 +41,7 @@ class Keeper:
         self.by_pid: dict[int, Replica] = {}
         self.processes: dict[Replica, tuple[int, int]] = {}  # its pid and start time
         self.gpus: dict[Replica, list[str]] = {}
+        self.began_at: dict[Replica, int] = {}  # where in its stderr the latest attempt begins
         self.link, self.wake = link, wake
         self.lock = self.ctl = self.place = self.lifeline = -1
         self.look_at = 0.0  # when to look around, though nobody says so
@@ -226,7 +227,8 @@ class Keeper:
         said = read_error(layout.part_of_own(self._error_file(replica), LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
-        return traceback_error(layout.part_of_own(f"{self._log_folder(replica)}/stderr.log", LONGEST_ERROR, last=True))
+        log = f"{self._log_folder(replica)}/{logindex.STDERR}"
+        return traceback_error(layout.end_of_own(log, LONGEST_ERROR, self.began_at.get(replica, 0)))
 
     # ------------------------------------------------------------------------------------------------------ ending
 
@@ -288,6 +290,9 @@ class Keeper:
         """Start what has ended for it again."""
         for replica in self.app.renew(restart):
             logindex.end_lines(self._log_folder(replica))
+            self.began_at[replica] = logindex.size_of(f"{self._log_folder(replica)}/{logindex.STDERR}")
+        # what the attempts before wrote is older than the start of these
+        logindex.look(self.logs, time.monotonic(), time.time())
         self.app.refresh()
         self._write(now)
         if self.app.final is None:  # its folder is there

@@ -171,17 +171,36 @@ def part_of(path: str, most: int) -> bytes:
         return b""
 
 
-def part_of_own(path: str, most: int, last: bool = False) -> bytes:
-    """Return the first bytes of a file that a job has written, or its last; nothing if it cannot be read."""
+def part_of_own(path: str, most: int) -> bytes:
+    """Return the first bytes of a file that a job has written; nothing if it cannot be read."""
     try:
-        return _part(open_own(path, os.O_RDONLY), most, last)
+        return _part(open_own(path, os.O_RDONLY), most)
     except OSError:
         return b""
 
 
-def _part(fd: int, most: int, last: bool = False) -> bytes:
+def end_of_own(path: str, most: int, since: int) -> bytes:
+    """Return the last bytes of a file that a job has written, of those from a place on; nothing if it cannot be read.
+
+    A file that is shorter than that place was begun anew: all of it counts.
+    """
     try:
-        return os.pread(fd, most, max(0, os.fstat(fd).st_size - most) if last else 0)
+        fd = open_own(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        size = os.fstat(fd).st_size
+        start = since if size >= since else 0
+        return os.pread(fd, most, max(start, size - most))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _part(fd: int, most: int) -> bytes:
+    try:
+        return os.pread(fd, most, 0)
     finally:
         os.close(fd)
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from . import kernel, layout
 
 ENTRY = struct.Struct("<dQQ")
-STREAMS = ("stdout.log", "stderr.log")
+STREAMS = STDOUT, STDERR = ("stdout.log", "stderr.log")
 _TICK_S = 0.02
 _GROWN = 20_000  # entries from which the tick grows with the index: a chatty day costs 10 MB, not 100
 _LOOK_S = (0.05, 0.5)  # between looks where the kernel does not tell: soon after a change, then less and less
@@ -78,7 +78,7 @@ def look(index: Index, now: float, wall: float) -> bool:
 
 
 def _note(log: SimpleNamespace, wall: float, most: int) -> bool:
-    sizes = tuple(_size(f"{log.folder}/{name}") for name in STREAMS)
+    sizes = tuple(size_of(f"{log.folder}/{name}") for name in STREAMS)
     if sizes == log.sizes:
         return False
     log.sizes = sizes
@@ -108,7 +108,8 @@ def end_lines(folder: str) -> None:
             os.close(fd)
 
 
-def _size(path: str) -> int:
+def size_of(path: str) -> int:
+    """Return the size of a file in bytes; 0 if it is not there."""
     try:
         return os.lstat(path).st_size
     except OSError:
