@@ -83,7 +83,14 @@ def error_line(error: str) -> str:
     if isinstance(message, dict):
         message = message.get("message")
     lines = [line.strip() for line in str(message or "").splitlines() if line.strip()]
-    return lines[0][:_LONGEST_LINE] if lines else ""
+    return "".join(map(_seen, lines[0][:_LONGEST_LINE])) if lines else ""
+
+
+def _seen(char: str) -> str:
+    """Return a character, or its escape if it could move a terminal's cursor or turn its text around."""
+    if char.isprintable() or char in "\t\xa0\u3000":
+        return char
+    return char.encode("unicode_escape").decode("ascii")
 
 
 def traceback_error(tail: bytes, mixed: bool = False) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TextIO, cast
 
 from transload import __version__
 from transload.cli._commands import COMPLETE, SETTINGS, complete, help_text, load, names
 from transload.cli._exit import ExitCode, exit_code_for
-from transload.cli._output import OutputFailed, note, note_error
+from transload.cli._output import CleanStream, OutputFailed, note, note_error
 from transload.errors import TransloadError
 
 
@@ -19,6 +19,16 @@ def run_main(args: Sequence[str] | None) -> int:
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         _tolerate_any_text(stream)
+    before = sys.stdout, sys.stderr
+    # all that follows, plugins, warnings and tracebacks included, is cleaned of what a job could hide in a text
+    sys.stdout, sys.stderr = cast("TextIO", CleanStream(sys.stdout)), cast("TextIO", CleanStream(sys.stderr))
+    try:
+        return _run(args)
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _run(args: Sequence[str] | None) -> int:
     try:
         try:
             code = _invoke(sys.argv[1:] if args is None else list(args))

@@ -1,4 +1,9 @@
-"""Writing: colour and tables on a terminal, plain text in a pipe, JSON when asked for."""
+"""Writing: colour and tables on a terminal, plain text in a pipe, JSON when asked for.
+
+A job chooses many of the texts that are shown: names of its files and results, errors, metadata. None may move the
+cursor of a terminal, change its title or its clipboard, or look like another line. So `main` puts a `CleanStream` over
+stdout and stderr, through which everything goes but the job's own log lines (`write_raw`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
+    import re
+
     from transload.specs import AppState
 
 SCHEMA: Final = 1
@@ -22,7 +29,8 @@ REPLICA_COLOURS: Final = ("36", "33", "32", "35", "34", "96", "93", "92", "95", 
 _LEAST_COLUMN: Final = 16
 """A column that would be narrower than this is not wrapped."""
 
-_UNSEEN: Final = "[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+_UNSEEN: Final = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_STYLE: Final = "(?:0|(?:1|2|3[1-6])(?:;(?:1|2|3[1-6]))*)m"  # what `paint` makes
 
 STATE_COLOURS: Final[Mapping[str, str]] = {
     "UNSUBMITTED": "dim",
@@ -65,11 +73,63 @@ def state_text(state: AppState, stream: TextIO | None = None) -> str:
     return paint(state.name, STATE_COLOURS[state.name], stream=stream)
 
 
+class CleanStream:
+    """A text stream on which only this module's colours are more than text; all other control characters are escaped.
+
+    Args:
+        stream: where the text goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text, cleaned."""
+        self._stream.write(clean(text, coloured=has_colour(self._stream)))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts, cleaned."""
+        for line in lines:
+            self.write(line)
+
+    def write_raw(self, text: str) -> None:
+        """Write text as it is."""
+        self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class OutputFailed(OSError):
     """The output cannot be written (a full disk), though its reader is still there."""
 
 
-def write(stream: TextIO, text: str, *, flush: bool = False) -> None:
+def clean(text: str, *, coloured: bool = False) -> str:
+    """Return a text of one or more lines with all control characters escaped, but for tabs and ends of lines.
+
+    Args:
+        text: the text.
+        coloured: whether the colours that `paint` makes are left.
+    """
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    import re
+
+    pattern = f"\x1b(?!\\[{_STYLE})|(?![\n\t\x1b])[{_UNSEEN}]" if coloured else f"(?![\n\t])[{_UNSEEN}]"
+    return re.sub(pattern, _escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found.group().encode("unicode_escape").decode("ascii")
+
+
+def write_raw(stream: TextIO, text: str, *, flush: bool = False) -> None:
+    """Write log lines of a job, or what moves the cursor, as they are; errors as of `write`."""
+    write(stream, text, flush=flush, raw=True)
+
+
+def write(stream: TextIO, text: str, *, flush: bool = False, raw: bool = False) -> None:
     """Write text to a stream.
 
     Raises:
@@ -77,7 +137,10 @@ def write(stream: TextIO, text: str, *, flush: bool = False) -> None:
         OutputFailed: if it cannot be written for another reason.
     """
     try:
-        stream.write(text)
+        if raw and isinstance(stream, CleanStream):
+            stream.write_raw(text)
+        else:
+            stream.write(text)
         if flush:
             stream.flush()
     except BrokenPipeError:
@@ -96,14 +159,21 @@ def emit_json(values: Mapping[str, Any]) -> None:
     from transload.specs._json import dump
 
     text = dump({"schema": SCHEMA, **values}, 2 if is_terminal(sys.stdout) else None)
+    if not text.replace("\n", "").isprintable():
+        import re
+
+        # as JSON itself escapes what is below a space: the values stay what they are
+        text = re.sub(f"(?!\n)[{_UNSEEN}]", lambda found: f"\\u{ord(found.group()):04x}", text)
     write(sys.stdout, f"{text}\n")
 
 
 def visible(text: str) -> str:
     """Return a user's text (a key, a run id) on one line, control characters escaped."""
+    if text.isprintable():
+        return text
     import re
 
-    return re.sub(_UNSEEN, lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+    return re.sub(f"[{_UNSEEN}]", _escaped, text)
 
 
 def value_text(value: Any) -> str:
@@ -116,10 +186,15 @@ def pairs_text(values: Mapping[str, Any] | None, between: str = ", ") -> str:
     return between.join(f"{name}={value}" for name, value in (values or {}).items() if value is not None)
 
 
+def one_line(text: str) -> str:
+    """Return a text as one line, cleaned, with its colours."""
+    return clean(text.replace("\n", "\\n"), coloured=True)
+
+
 def note(text: str) -> None:
     """Write one line ``transload: …`` to stderr, if it can be written."""
     try:
-        sys.stderr.write(f"transload: {text}\n")
+        sys.stderr.write(f"transload: {one_line(text)}\n")
         sys.stderr.flush()
     except BrokenPipeError:
         raise
@@ -135,7 +210,8 @@ def note_error(text: str) -> None:
 
 def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write rows: aligned below headers on a terminal, else separated by tabs without headers, for ``cut``."""
-    cells = [[cell.replace("\t", " ").replace("\n", " ") for cell in row] for row in rows]
+    coloured = has_colour(sys.stdout)
+    cells = [[clean(cell.replace("\t", " ").replace("\n", " "), coloured=coloured) for cell in row] for row in rows]
     if not is_terminal(sys.stdout):
         for row in cells:
             emit("\t".join(row))
@@ -149,7 +225,7 @@ def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
     """Write ``name  value`` lines: aligned on a terminal, else ``name<tab>value``. Empty values are left out."""
-    shown = [(name, value) for name, value in fields if value]
+    shown = [(name, one_line(value)) for name, value in fields if value]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         if is_terminal(sys.stdout):

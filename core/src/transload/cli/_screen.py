@@ -10,7 +10,7 @@ from functools import partial
 from typing import TextIO
 
 from transload import progress
-from transload.cli._output import REPLICA_COLOURS, has_colour, is_terminal, write
+from transload.cli._output import REPLICA_COLOURS, has_colour, is_terminal, one_line, write_raw
 
 
 class Screen:
@@ -44,7 +44,7 @@ class Screen:
         with self._lock:
             if self._shared:
                 self._clear()
-            write(self._logs, text, flush=True)
+            write_raw(self._logs, text, flush=True)
             if self._shared:
                 self._draw()
 
@@ -52,7 +52,7 @@ class Screen:
         """Write one line for the person, beside the logs."""
         with self._lock:
             self._clear()
-            self._notes.write(f"transload: {text}\n")
+            self._notes.write(f"transload: {one_line(text)}\n")
             self._draw()
             self._notes.flush()
 
@@ -72,14 +72,13 @@ class Screen:
 
     def _clear(self) -> None:
         if self._shown:
-            self._notes.write("\r\x1b[K")
-            self._notes.flush()
+            write_raw(self._notes, "\r\x1b[K", flush=True)
             self._shown = False
 
     def _draw(self) -> None:
         if self.shows_status and self._status:
-            self._notes.write(f"\r\x1b[K{_cut(self._status, _columns(self._notes) - 1)}")
-            self._notes.flush()
+            text = _cut(one_line(self._status), _columns(self._notes) - 1)
+            write_raw(self._notes, f"\r\x1b[K{text}", flush=True)
             self._shown = True
 
 

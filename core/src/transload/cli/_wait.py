@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.cli._exit import ExitCode, exit_code_of
-from transload.cli._output import emit_json, note, paint, state_text, value_text, visible
+from transload.cli._output import emit_json, note, paint, state_text, value_text, visible, write_raw
 from transload.cli._quantities import clock_text, duration_text, usage_texts
 from transload.cli._session import app_json
 from transload.errors import AppNotFound, TransloadError
@@ -388,7 +388,7 @@ def _report_failures(target: Target, status: AppStatus, tails: Tails) -> None:
         known = None if replica.restarts else tails.get((replica.role, replica.id))
         where = (target.scheduler, target.app_id, replica.role, replica.id)
         for line in known or last_words(*where, KEPT_LINES, status):
-            sys.stderr.write(f"    {line.rstrip()}\n")
+            write_raw(sys.stderr, f"    {line.rstrip()}\n")
     if len(failed) > _SHOWN_REPLICAS:
         note(f"and {len(failed) - _SHOWN_REPLICAS} more replicas failed: `transload status {target.handle}`")
 
