@@ -282,6 +282,38 @@ with DAG("several", schedule=None, start_date=START) as several:
 
     inside()
 
+with DAG("upstream_apps", schedule=None, start_date=START) as upstream_apps:
+
+    def echoing(*words):
+        """Return an app that echoes."""
+        return AppDef("echoing", [Role("main", "", entrypoint="echo", args=list(words))])
+
+    @task
+    def one_app():
+        """Return an app whose texts look like templates."""
+        return echoing("hello", "{{ ds }}")
+
+    @task
+    def two_apps():
+        """Return two apps."""
+        return [echoing(str(number), "{{ ds }}") for number in range(2)]
+
+    @task.transload
+    async def async_function(word):
+        """Return an app."""
+        return echoing("said", word)
+
+    TransloadOperator(task_id="job", app=one_app())
+    TransloadOperator.partial(task_id="mapped").expand(app=two_apps())
+    async_function("hello")
+    TransloadOperator(
+        task_id="deferred",
+        component=f"{HERE}/parts.py:shout",
+        component_args={"word": "hello", "replicas": 1},
+        deferrable=True,
+        defer_after=0,
+    )
+
 with DAG("sensing", schedule=None, start_date=START) as sensing:
     handle = "{{ dag_run.conf['handle'] }}"
     AppSensor(task_id="deferred", handle=handle, deferrable=True, timeout=120)

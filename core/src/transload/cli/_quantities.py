@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from datetime import MAXYEAR, UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from transload.errors import SpecError
-from transload.specs._text import SIZE_UNITS
+from transload.specs._text import duration_text, size_text, usage_texts
 
-if TYPE_CHECKING:
-    from transload.specs import Usage
+__all__ = [
+    "clock_text",
+    "duration_text",
+    "parse_duration",
+    "parse_when",
+    "size_text",
+    "time_text",
+    "usage_texts",
+]
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)"
@@ -42,22 +49,6 @@ def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
         raise SpecError(message) from None
 
 
-def duration_text(seconds: float) -> str:
-    """Return ``40 ms``, ``2.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 10 min`` or ``3 d 4 h``."""
-    if seconds < 1:
-        return f"{max(seconds, 0) * 1000:.0f} ms"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
 def clock_text(seconds: float) -> str:
     """Return ``0:07``, ``12:30`` or ``1:02:03``."""
     whole = int(seconds)
@@ -68,18 +59,3 @@ def clock_text(seconds: float) -> str:
 def time_text(when: float | None) -> str:
     """Return local time as ``2025-01-31 08:00:00``; ``""`` for None."""
     return "" if when is None else datetime.fromtimestamp(when).isoformat(" ", "seconds")
-
-
-def usage_texts(usage: Usage | None) -> tuple[str, str]:
-    """Return peak memory and CPU time as texts; ``""`` for what is not known."""
-    peak, seconds = (None, None) if usage is None else (usage.peak_memory, usage.cpu_seconds)
-    return "" if peak is None else size_text(peak), "" if seconds is None else duration_text(seconds)
-
-
-def size_text(size: float) -> str:
-    """Return ``512 B``, ``1.5 KiB`` …"""
-    for unit in ("B", *(f"{letter}iB" for letter in SIZE_UNITS)):
-        if size < 1024 or unit == "PiB":
-            break
-        size /= 1024
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -369,14 +369,11 @@ def _report(runner: Runner, target: Target, outcome: Outcome, status: AppStatus)
 
 def _app_seconds(runner: Runner, target: Target, status: AppStatus) -> float | None:
     """Return the seconds from an app's submit to the end of its last replica; None if that is not known."""
-    ends = [replica.end_time for role in status.roles for replica in role.replicas if replica.end_time is not None]
     try:
         found = runner.description(target.handle)
     except TransloadError:
         return None
-    if not ends or found is None or found.created is None:
-        return None
-    return max(0.0, max(ends) - found.created)
+    return status.seconds_since(None if found is None else found.created)
 
 
 def _report_failures(target: Target, status: AppStatus, tails: Tails) -> None:

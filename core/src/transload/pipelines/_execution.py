@@ -19,7 +19,7 @@ from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._identity import Identity, where
 from transload.pipelines._logs import LogForwarder, LogSink
 from transload.pipelines._options import ExecutionOptions, OnKill, next_limit, note_state
-from transload.pipelines._told import failure_message, page_of, reach
+from transload.pipelines._told import end_line, failure_message, page_of, reach, result_lines
 from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload.specs._json import SCHEMA, reading
@@ -399,18 +399,18 @@ class Execution:
         handle = self._need_handle()
         if status is None or not status.is_terminal():
             raise ConfigError(f"{handle} has not ended ({status.state if status else 'not seen yet'}): follow it first")
-        if status.usage().peak_memory is not None:
-            with suppress(TransloadError):
-                found = self.runner.description(handle)
-                for line in status.short_of_memory(None if found is None else found.app):
-                    self.log(f"warning: {line}")
+        with suppress(TransloadError):
+            found = self.runner.description(handle)
+            self.log(end_line(handle, status, None if found is None else found.created))
+            for line in status.short_of_memory(None if found is None else found.app):
+                self.log(f"warning: {line}")
         if status.state is AppState.SUCCEEDED:
             try:
                 results = self.runner.results(handle)
             except AppNotFound as exc:
                 raise AppLost(handle, "it was deleted before its results were read") from exc
-            for line in results.refusals():
-                self.log(f"warning: not read: {line}")
+            for line in result_lines(results):
+                self.log(line)
             return results
         if status.state is AppState.CANCELLED and self._passed is not None:
             raise TransloadTimeout(f"{handle} was cancelled: {self._passed}")

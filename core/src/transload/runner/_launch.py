@@ -37,6 +37,7 @@ class Launch:
         args: arguments of the component: name → value, or as on the command line. A text given for an argument of
             another type is decoded as on the command line.
         command: a program and its arguments, to be run as they are.
+        command_name: name of the app that a command becomes; None: that of its script or program.
         scheduler: where to run it; None: the configured one, else ``local``.
         cfg: run options of the scheduler.
         workspace: local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that has none.
@@ -61,6 +62,7 @@ class Launch:
     tracker_base: str | None = None
     folder: str | None = None
     pass_env: Sequence[str] = field(default_factory=list)
+    command_name: str | None = None
 
     def __post_init__(self) -> None:
         if [self.app, self.component, self.command].count(None) != 2:
@@ -96,7 +98,7 @@ class Launch:
         if isinstance(self.app, AppDef):
             return self.app.name
         if self.command is not None:
-            return command_app(self.command).name
+            return command_app(self.command, self.command_name).name
         thing = self.component if self.component is not None else self.app
         if isinstance(thing, str):
             return "app" if thing.lstrip().startswith("{") else thing
@@ -158,7 +160,7 @@ class Launch:
 
     def _app(self) -> Any:
         if self.command is not None:
-            return command_app(self.command)
+            return command_app(self.command, self.command_name)
         if isinstance(self.app, AppDef):
             return self.app
         if isinstance(self.app, str):

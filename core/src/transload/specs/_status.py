@@ -173,6 +173,15 @@ class AppStatus:
 
         return Usage(**total_usage(vars(each.usage) for role in self.roles for each in role.replicas if each.usage))
 
+    def seconds_since(self, created: float | None) -> float | None:
+        """Return the seconds from an app's submit to the end of its last replica; None if that is not known.
+
+        Args:
+            created: when it was submitted, seconds since the epoch; None: unknown.
+        """
+        ends = [each.end_time for role in self.roles for each in role.replicas if each.end_time is not None]
+        return None if created is None or not ends else max(0.0, max(ends) - created)
+
     def short_of_memory(self, app: AppDef | None) -> list[str]:
         """Return a line for each role that used nearly all of the memory that it asked for, or more."""
         lines = []

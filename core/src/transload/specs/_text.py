@@ -1,11 +1,15 @@
-"""Reading values that users typed: booleans, sizes and ``key=value`` lists."""
+"""Reading values that users typed (booleans, sizes, ``key=value`` lists), and writing quantities for them."""
 
 from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING
 
 from transload.errors import SpecError
+
+if TYPE_CHECKING:
+    from transload.specs._status import Usage
 
 _TRUE = {"true", "t", "yes", "y", "on", "1"}
 _FALSE = {"false", "f", "no", "n", "off", "0"}
@@ -86,3 +90,34 @@ def parse_size(text: str, what: str = "size") -> int:
         raise SpecError(f"{what}={text!r}: must be a size such as 500M or 10G")
     unit = match.group(2).upper()
     return int(float(match.group(1)) * 1024 ** (SIZE_UNITS.index(unit) + 1 if unit else 0))
+
+
+def duration_text(seconds: float) -> str:
+    """Return ``40 ms``, ``2.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 10 min`` or ``3 d 4 h``."""
+    if seconds < 1:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def usage_texts(usage: Usage | None) -> tuple[str, str]:
+    """Return peak memory and CPU time as texts; ``""`` for what is not known."""
+    peak, seconds = (None, None) if usage is None else (usage.peak_memory, usage.cpu_seconds)
+    return "" if peak is None else size_text(peak), "" if seconds is None else duration_text(seconds)
+
+
+def size_text(size: float) -> str:
+    """Return ``512 B``, ``1.5 KiB`` …"""
+    for unit in ("B", *(f"{letter}iB" for letter in SIZE_UNITS)):
+        if size < 1024 or unit == "PiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -10,7 +10,7 @@ from airflow.providers.common.compat import sdk
 from transload.errors import SpecError
 from transload.specs import AppDef
 from transload_airflow.operators import TransloadOperator
-from transload_airflow.values import as_values
+from transload_airflow.values import as_values, awaited
 
 
 class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
@@ -41,7 +41,8 @@ class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
     def _launch(self, context: Mapping[str, Any]) -> Any:
         merged: Any = dict(context)
         sdk.context_merge(merged, self.op_kwargs)
-        given = self.python_callable(*self.op_args, **sdk.determine_kwargs(self.python_callable, self.op_args, merged))
+        arguments = sdk.determine_kwargs(self.python_callable, self.op_args, merged)
+        given = awaited(self.python_callable(*self.op_args, **arguments))
         if self.component is not None:
             if isinstance(given, (str, AppDef)) or not isinstance(given, (Mapping, Sequence)):
                 raise SpecError(f"@task.transload(component=…): must return arguments, not {type(given).__name__}")

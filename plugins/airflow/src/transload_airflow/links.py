@@ -26,6 +26,7 @@ class AppLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """Return the link of a task instance, or an empty text."""
         found = getattr(operator, "app_link", None)
-        with suppress(Exception):  # no such task, or an Airflow that has no XComs here: there is no link then
-            found = found or XCom.get_value(key=LINK_KEY, ti_key=ti_key)
+        if found is None:  # the process of the task knows it: to ask for an XCom that is not there logs an error
+            with suppress(Exception):  # no such task, or an Airflow that has no XComs here: there is no link then
+                found = XCom.get_value(key=LINK_KEY, ti_key=ti_key)
         return str(found or "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
@@ -35,6 +36,7 @@ from transload_airflow.settings import default_deferrable, triggerer_on_same_mac
 from transload_airflow.settling import departure
 from transload_airflow.templates import TemplateRules
 from transload_airflow.values import (
+    app_name,
     arguments,
     as_component,
     as_values,
@@ -52,6 +54,11 @@ if TYPE_CHECKING:
     from transload.pipelines._attacher import Attached
     from transload.runner import AppResults, Runner
     from transload_airflow.stores import LogStore
+
+with suppress(ImportError):  # before Airflow 3.3 an administrator lists the class in airflow.cfg
+    from airflow.sdk.serde import allow_class
+
+    allow_class(AppDef)  # an upstream task may return one
 
 HANDLE_KEY: Final = "handle"
 """XCom key of the app's handle; pushed before the task is deferred."""
@@ -134,7 +141,7 @@ class TransloadOperator(TemplateRules):
     ui_color = "#d9e8f5"
 
     # of one try, in the task's process
-    app_link: str | None = None
+    app_link: str | None = None  # empty: there is none
     handle: str | None = None
     results: AppResults | None = None
     _execution: Execution | None = None
@@ -180,6 +187,7 @@ class TransloadOperator(TemplateRules):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self._given_app = app
         self.app, self.app_callable = as_values(app, template_app)
         if isinstance(app, AppDef):
             self.word_fields = (*self.word_fields, "app")  # whatever it has that is no text is no template either
@@ -201,6 +209,10 @@ class TransloadOperator(TemplateRules):
         self.template_app = template_app
         self.push_results = push_results
         self._check()
+
+    def as_given(self, name: str) -> Any:
+        """Return a template field as it was given to the constructor."""
+        return self._given_app if name == "app" else super().as_given(name)
 
     def _may_be_deferred(self, wanted: bool | None) -> bool:
         """Return what ``deferrable`` means; where it is not given, Airflow's default, but for callbacks."""
@@ -251,6 +263,7 @@ class TransloadOperator(TemplateRules):
         unit = unit_of_state(state)
         with asked_here(context["ti"]) as asked:
             asked.append(unit)
+        self.app_link = state.get("link")
         traces = self._traces(context, pipelines.ExecutionOptions.from_dict(state["options"]), unit)
         execution = pipelines.Execution.from_state(state, self._runner(), **traces)
         self._take(execution)
@@ -297,6 +310,7 @@ class TransloadOperator(TemplateRules):
         self._defaults = defaults_of(self.conn_id)
         execution = pipelines.Execution(self._runner(), None, identity_of(context), options, **traces)
         execution.attach(handle)
+        self.app_link = execution.link() or ""
         self._take(execution)
         return self._end(context, execution, lambda: execution.collect(execution.follow()))
 
@@ -309,6 +323,8 @@ class TransloadOperator(TemplateRules):
             again: it is the app that this try has begun already, in an earlier process.
         """
         options = self._options()
+        if not again:
+            self.app_link = ""  # until there is one
         if deferrable and context.get("task", self) is not self:
             self.log.info("this operator is executed inside another task, which waits in place, and holds its slot")
             deferrable = False
@@ -413,7 +429,8 @@ class TransloadOperator(TemplateRules):
         left = None
         if execution.options.deadline is not None:
             left = timedelta(seconds=max(0.0, execution.options.deadline - time.time())) + GRACE
-        self.defer(trigger=AppStateTrigger(execution.state(), left=departure()), method_name="resume", timeout=left)
+        state = {**execution.state(), "link": self.app_link}
+        self.defer(trigger=AppStateTrigger(state, left=departure()), method_name="resume", timeout=left)
         raise AssertionError("defer() raises")
 
     def _options(self) -> ExecutionOptions:
@@ -427,6 +444,7 @@ class TransloadOperator(TemplateRules):
             component=unwrapped(self.component),
             args=arguments(self.component_args),
             command=words_of(self.command),
+            command_name=app_name(self.task_id),
             scheduler=self.scheduler or known.scheduler,
             cfg={**known.cfg, **run_options(self.cfg)},
             workspace=self.workspace,

@@ -13,8 +13,6 @@ from typing import Any, Final
 import jinja2
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from transload.specs import AppDef
-
 _MARKERS: Final = (
     "variable_start_string",
     "block_start_string",
@@ -76,6 +74,8 @@ class TemplateRules(BaseOperator):
             return
         names = list(template_fields)
         seen_oids.update(id(value) for value in self._upstream_values(names, context))
+        # what was made of a value that an upstream task has returned is no template either
+        seen_oids.update(id(getattr(self, name, None)) for name in names if id(self.as_given(name)) in seen_oids)
         for name in names:
             self._field = name
             self._whole = getattr(self, name, None)
@@ -95,23 +95,22 @@ class TemplateRules(BaseOperator):
         if given.EXPAND_INPUT_TYPE != "list-of-dicts" or _is_literal(given.value, context["ti"].map_index):
             return
         if decorated is None:
-            held = {name: getattr(self, name, None) for name in names}
+            held = {name: self.as_given(name) for name in names}
         else:
             written = written["op_kwargs"]
             held = dict(getattr(self, "op_kwargs", {}))
         for name, value in held.items():
-            if name not in written or _is_other(value, written[name]):
+            if name not in written or value is not written[name]:
                 yield value
+
+    def as_given(self, name: str) -> Any:
+        """Return a template field as it was given to the constructor."""
+        return getattr(self, name, None)
 
 
 def _is_literal(mappings: Any, index: int) -> bool:
     """Tell whether the arguments of a mapped task are written in the DAG's file."""
     return isinstance(mappings, (list, tuple)) and isinstance(mappings[index], Mapping)
-
-
-def _is_other(value: Any, written: Any) -> bool:
-    """Tell whether a field's value is another one than the DAG's author gave to ``partial``."""
-    return value is not written and not isinstance(written, AppDef)
 
 
 def _has_template(text: str, environment: jinja2.Environment) -> bool:

@@ -47,6 +47,7 @@ class AppStateTrigger(BaseTrigger):
         settling = asyncio.create_task(settled(self.left))
         try:
             outcome, store = await self._wait()
+            outcome["state"]["link"] = self.state.get("link")
             await settling
         except asyncio.CancelledError:
             await self._left_alone()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import inspect
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import AppDef
@@ -13,6 +17,10 @@ from transload.specs import AppDef
 if TYPE_CHECKING:
     from transload.pipelines import Launch
     from transload.runner import Runner
+
+
+LONGEST_NAME: Final = 200
+"""Characters of an app's name; those of a task's are up to 250."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,11 @@ def as_values(app: Any, template: bool = True) -> tuple[Any, Callable[..., Any] 
     elif callable(app):
         return None, app
     return (app if template else AsIs(app)), None
+
+
+def app_name(task_id: str) -> str:
+    """Return the name of an app that has none of its own, such as a command: that of its task."""
+    return task_id[:LONGEST_NAME].lstrip("-.") or "app"
 
 
 def as_component(component: Any) -> Any:
@@ -125,8 +138,6 @@ def called(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
     Raises:
         SpecError: if it asks for something that the context has not.
     """
-    import inspect
-
     from airflow.providers.common.compat.sdk import determine_kwargs
 
     given = determine_kwargs(function, (), context)
@@ -134,8 +145,24 @@ def called(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
         inspect.signature(function).bind(**given)
     except TypeError as exc:
         raise SpecError(f"app={function!r}: {exc} among what the task knows ({', '.join(sorted(context))})") from exc
-    app = function(**given)
+    app = awaited(function(**given))
     return json.loads(app.to_json()) if isinstance(app, AppDef) else app
+
+
+def awaited(value: Any) -> Any:
+    """Return what a user's function has returned; one that is ``async def`` is run to its end here."""
+    if not inspect.isawaitable(value):
+        return value
+
+    async def wait() -> Any:
+        return await value
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(wait())
+    with ThreadPoolExecutor(1) as other:  # a notebook that tests a DAG: its loop is this thread's
+        return other.submit(contextvars.copy_context().run, asyncio.run, wait()).result()
 
 
 def exit_codes(value: int | Collection[int] | None) -> tuple[int, ...]:
