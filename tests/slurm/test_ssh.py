@@ -73,6 +73,24 @@ def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]
     assert [path.name for path in (login.home / ".transload" / "slurm" / "bin").iterdir()] == [pack.packed()[0]]
 
 
+def test_all_lies_in_the_folder_that_is_set(
+    login: Any, tmp_path: Path, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The helper too: on a login node whose home is full or not to be written to, nothing is written there."""
+    folder = tmp_path / "scratch" / "me" / "jobs"
+    settings = tmp_path / "transload.toml"
+    settings.write_text(f'[schedulers.hpc]\nkind = "slurm"\nssh = "login"\nfolder = "{folder}"\n', encoding="utf-8")
+    monkeypatch.setenv("TRANSLOAD_CONFIG", str(settings))
+    with Runner("tests") as runner:
+        handle = runner.run(shell_app("exit 3"), "hpc")
+        status = runner.wait(handle, timeout=60)
+        assert status is not None and status.roles[0].replicas[0].exit_code == 3
+        assert [path.name for path in (folder / "bin").iterdir()] == [pack.packed()[0]]
+        assert [folder.stat().st_mode & 0o777, folder.parent.stat().st_mode & 0o777] == [0o700, 0o700]
+        assert not (login.home / ".transload").exists()
+        runner.delete(handle)
+
+
 def test_two_submits_of_one_id_are_one_app(far: Runner, shell_app: Callable[..., AppDef]) -> None:
     """As everywhere: the second one adopts the first."""
     app = shell_app("sleep 60")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from transload.errors import AppFailed, AppNotFound
+from transload.errors import AppFailed, AppNotFound, SpecError
 from transload.runner.clusters import Cluster
 from transload.specs import AppDef, AppHandle, AppState, AppStatus, CfgVal, Workspace, parse_app_handle
 
@@ -202,7 +202,6 @@ class App:
         return status
 
     def _replicas(self, role: str | None, replica: int | None) -> list[tuple[str, int]]:
-        from transload.errors import SpecError
         from transload.schedulers.api import replicas_of
 
         found = replicas_of(self._runner._found(self.handle)[1])
@@ -230,6 +229,8 @@ def overrides_of(values: Mapping[str, Any]) -> Overrides:
     if unknown := sorted(values.keys() - {*Overrides._fields}):
         raise TypeError(f"{unknown[0]}=: unknown argument; over an app can be set: {', '.join(Overrides._fields)}")
     mem = values.get("mem")
+    if isinstance(mem, int) and 0 < mem < 1 << 20:
+        raise SpecError(f"mem={mem}: is a number of bytes: write it with a unit, such as '{mem}M' or '{mem}G'")
     return Overrides(**{**values, "mem": parse_size(mem, "mem") if isinstance(mem, str) else mem})
 
 

@@ -125,6 +125,8 @@ def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
         (["delete", "x", "-s", "local"], ["--scheduler goes with --older-than"]),
         (["delete", "--force", "--older-than", "1d"], ["--force goes with handles"]),
         (["delete", "--older-than", "old"], ["old", "7d"]),
+        (["delete", "--older-than", "30"], ["must have a unit", "30h"]),
+        (["delete", "--larger-than", "10"], ["must have a unit", "10G"]),
         (["delete", "--larger-than", "big"], ["big", "10G"]),
         (["delete", "-s", "scripted", "--larger-than", "1G"], ["scripted", "by age or size", "by their handles"]),
         (

@@ -41,14 +41,18 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5h", 5400), ("1h30m", 5400), ("7d", 604800), ("200ms", 0.2)]
+    ("text", "seconds"),
+    [
+        *(("90", 90), ("90s", 90), ("1.5h", 5400), ("1h30m", 5400), ("7d", 604800), ("200ms", 0.2)),
+        *(("2:00:00", 7200), ("100:00:01", 360001), ("1-12:00:00", 129600)),
+    ],
 )
 def test_durations(text: str, seconds: float) -> None:
     """Durations as people type them."""
     assert parse_duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "h", "10 parsecs", "-5m", "1h 30", "ten"])
+@pytest.mark.parametrize("text", ["", "h", "10 parsecs", "-5m", "1h 30", "ten", "2:00", "1:60:00"])
 def test_bad_durations(text: str) -> None:
     """Anything else is refused with an example."""
     with pytest.raises(SpecError, match="10m"):
@@ -80,10 +84,19 @@ def test_when() -> None:
     assert parse_when("2025-01-31T08:00", "--since").tzinfo is not None
 
 
-@pytest.mark.parametrize(("text", "size"), [("512", 512), ("10K", 10240), ("1.5GiB", 1610612736), ("2mb", 2097152)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("512B", 512), ("0", 0), ("10K", 10240), ("1.5GiB", 1610612736), ("2mb", 2097152)]
+)
 def test_sizes(text: str, size: int) -> None:
     """Sizes as people type them, in powers of 1024."""
     assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["8", "500", "1.5"])
+def test_a_size_has_a_unit(text: str) -> None:
+    """Nobody means bytes."""
+    with pytest.raises(SpecError, match=f"--mem='{text}': must have a unit, such as {text}M or {text}G"):
+        parse_size(text, "--mem")
 
 
 def test_texts() -> None:

@@ -100,3 +100,11 @@ def duration(value: str | float) -> float:
         return parse_duration(value)
     except SpecError as exc:
         raise click.BadParameter(str(exc).removeprefix("duration=")) from exc
+
+
+def long_duration(value: str | float) -> float:
+    """Return seconds of ``10m``, ``1h30m``, ``2:00:00``: the type of an option where nobody means seconds."""
+    text = str(value).strip()
+    if text.replace(".", "", 1).isdecimal() and float(text):
+        raise click.BadParameter(f"{text!r}: must have a unit, such as {text}h, {text}m or {text}s")
+    return duration(value)

@@ -80,7 +80,7 @@ def split_list(text: str) -> list[str]:
 
 
 def parse_size(text: str, what: str = "size") -> int:
-    """Return bytes from ``512``, ``10M`` or ``1.5GiB`` (units are powers of 1024).
+    """Return bytes from ``512B``, ``10M`` or ``1.5GiB`` (units are powers of 1024); only 0 needs no unit.
 
     Raises:
         SpecError: for any other text.
@@ -89,6 +89,8 @@ def parse_size(text: str, what: str = "size") -> int:
     if match is None:
         raise SpecError(f"{what}={text!r}: must be a size such as 500M or 10G")
     unit = match.group(2).upper()
+    if not unit and not match.group(3) and float(match.group(1)):
+        raise SpecError(f"{what}={text!r}: must have a unit, such as {match.group(1)}M or {match.group(1)}G")
     return int(float(match.group(1)) * 1024 ** (SIZE_UNITS.index(unit) + 1 if unit else 0))
 
 

@@ -177,7 +177,7 @@ class Link:
         too_long.name, too_long.daemon = f"{THREAD}-hello", True
         too_long.start()
         try:
-            self.hello = self._handshake()
+            self.hello = self._handshake(root)
         except BaseException:
             self._process.kill()
             self._free()
@@ -191,7 +191,7 @@ class Link:
         for thread in self._threads:
             thread.start()
 
-    def _handshake(self) -> dict[str, Any]:
+    def _handshake(self, root: str) -> dict[str, Any]:
         while True:
             line = self._channel.line()
             if line is None:
@@ -212,7 +212,7 @@ class Link:
                     "another"
                 )
             elif word == "failed":
-                raise ssh.Refused(f"ssh {self.host}: the helper cannot be stored in ~/.transload/slurm/bin: {rest}")
+                raise ssh.Refused(f"ssh {self.host}: the helper cannot be stored in {root}/bin: {rest}")
             else:
                 found: dict[str, Any] = json.loads(rest)
                 return found

@@ -49,7 +49,7 @@ if sys.version_info < (3, 8):
     say("old " + sys.version.split()[0])
     sys.exit(0)
 import hashlib
-folder = os.path.expanduser("~/.transload/slurm/bin")
+folder = os.path.join(os.path.expanduser({root!r}), "bin")
 path = os.path.join(folder, {name!r})
 def good():
     try:
@@ -59,7 +59,9 @@ def good():
         return False
 try:
     if not good():
+        before = os.umask(0o077)
         os.makedirs(folder, 0o700, exist_ok=True)
+        os.umask(before)
         say("send")
         data = b""
         while len(data) < {size}:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from transload.cli._options import duration, handle_argument, json_option, scheduler_option
+from transload.cli._options import duration, handle_argument, json_option, long_duration, scheduler_option
 from transload.cli._output import emit, emit_fields, emit_json, emit_table, is_terminal, note, pairs_text, state_text
 from transload.cli._quantities import duration_text, time_text, usage_texts
 from transload.cli._session import app_json, description_of, find_target, open_runner, status_of
@@ -264,7 +264,7 @@ def cancel(
 @click.command()
 @handle_argument(nargs=-1, metavar="[HANDLE]...")
 @click.option("--force", is_flag=True, help="With handles: also apps that have not ended.")
-@click.option("--older-than", type=duration, help="Those that ended this long ago (7d).")
+@click.option("--older-than", type=long_duration, help="Those that ended this long ago (7d).")
 @click.option("--larger-than", metavar="SIZE", help="The oldest, until the rest takes no more than this (10G).")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @scheduler_option("With --older-than, --larger-than: whose apps; default: the configured one, else local.")

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from transload.cli._exit import ExitCode
-from transload.cli._options import complete_components, duration, json_option, scheduler_option
+from transload.cli._options import complete_components, duration, json_option, long_duration, scheduler_option
 from transload.cli._output import OutputFailed, emit, emit_json, note
 from transload.cli._screen import Screen, show_progress
 from transload.cli._session import app_json, find_target, open_runner
@@ -80,7 +80,7 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 @click.option("--replicas", type=int, metavar="N", help="How many of each role.")
 @click.option("--retries", type=int, metavar="N", help="Start again after a failure, so often.")
 @click.option("--retry-delay", type=duration, help="Wait this long before the first retry (10s), then twice as long.")
-@click.option("--time-limit", type=duration, help="End the app after this long (2h).")
+@click.option("--time-limit", type=long_duration, help="End the app after this long (2h).")
 @click.option("--cpu", type=float, metavar="N", help="Cores of each replica.")
 @click.option("--gpu", type=int, metavar="N", help="GPUs of each replica.")
 @click.option("--mem", metavar="SIZE", help="Memory of each replica (8G).")
