@@ -126,7 +126,7 @@ class Told(supervise.Supervisor):
         if told:
             os.kill(me, signal.SIGTERM)
 
-start = Start(folder, 0)
+start = Start(folder, 0, os.path.dirname(folder))
 start.enter()
 sys.exit(Told(folder, plan, None, start, None).main())
 """

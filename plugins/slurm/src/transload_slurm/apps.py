@@ -23,7 +23,7 @@ from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended
 from transload_slurm.store import AppFolders, last_line, read_json, write_file
 from transload_slurm.verdict import FORGOTTEN, judge, written_end
-from transload_slurm.watch import SlurmWatch
+from transload_slurm.watch import OVER, SlurmWatch
 
 _CANCEL_S: Final = 60.0
 _DELETE_S: Final = 120.0
@@ -66,8 +66,22 @@ class Apps:
     def close(self) -> None:
         """Nothing is held."""
 
-    def submit(self, request: SlurmRequest, app_id: str, given: Submission, mark: str = "") -> bool:
-        """Submit an app, or adopt it: all or nothing. ``mark`` tells this submit from others when it is tried again.
+    def submit(
+        self,
+        request: SlurmRequest,
+        app_id: str,
+        given: Submission,
+        mark: str = "",
+        check: submission.Check | None = None,
+    ) -> bool:
+        """Submit an app, or adopt it: all or nothing.
+
+        Args:
+            request: the request.
+            app_id: id of the app.
+            given: what comes with it.
+            mark: tells this submit from others when it is tried again.
+            check: raises SubmitError once the submitter has given up; default: it is here.
 
         Raises:
             AppExists: if the id is, or was, another app's.
@@ -75,7 +89,8 @@ class Apps:
             SubmitError: if Slurm did not take it; nothing runs, now or later.
         """
         lay = submission.copy if self._blobs is None else self._blobs.lay
-        started = submission.submit(self.store, request, app_id, given, mark, lay)
+        wanted = {} if check is None else {"check": check}
+        started = submission.submit(self.store, request, app_id, given, mark, lay, **wanted)
         job_id = self.store.job_id(app_id) if started else None
         if job_id is not None:
             self.jobs.accepted(job_id, app_id)
@@ -278,7 +293,8 @@ class Apps:
             self._lift(app_id, job)
             # an end that may be none is looked at again, until it is believed
             again = job is not None and clean(job.state) in PUT_BACK
-            words[app_id] = f"{job!r} {time.monotonic() if again else ''}"
+            over = OVER if job is None or ended(job.state) or clean(job.state) == "COMPLETING" else ""
+            words[app_id] = f"{over}{job!r} {time.monotonic() if again else ''}"
         return words
 
     def list(self) -> list[ListAppResponse]:

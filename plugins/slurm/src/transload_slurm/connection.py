@@ -19,7 +19,7 @@ from typing import IO, Any, Final
 from transload.errors import SchedulerUnavailable
 from transload_slurm import ssh
 from transload_slurm.pack import packed
-from transload_slurm.wire import HELLO, SILENCE_S, Channel, Message, error_from_dict
+from transload_slurm.wire import HELLO, SILENCE_S, Channel, Message, clock, error_from_dict
 
 _PAUSE_S: Final = (0.5, 30.0)
 _HELLO_S: Final = 40.0
@@ -178,6 +178,7 @@ class Link:
         too_long.start()
         try:
             self.hello = self._handshake(root)
+            self._met = clock()
         except BaseException:
             self._process.kill()
             self._free()
@@ -221,6 +222,10 @@ class Link:
     def alive(self) -> bool:
         """Whether it can be used: it is not lost, and was not made by a process that this one was forked from."""
         return not self.lost.is_set() and self._pid == os.getpid()
+
+    def there(self, seconds: float) -> float:
+        """Return what the helper's clock shows in so many seconds from now, or a little less."""
+        return float(self.hello["clock"]) + clock() - self._met + seconds
 
     def call(self, method: str, timeout: float, payload: bytes = b"", **arguments: Any) -> Any:
         """Ask the helper; return its answer. One with bytes is ``(answer, bytes)``.

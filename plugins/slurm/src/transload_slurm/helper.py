@@ -13,7 +13,7 @@ import time
 from typing import Any, Final
 
 from transload import untrusted
-from transload.errors import SchedulerUnavailable, TransloadError
+from transload.errors import SchedulerUnavailable, SubmitError, TransloadError
 from transload.schedulers.api import Stream
 from transload_slurm import wire
 from transload_slurm.apps import Apps
@@ -82,10 +82,19 @@ class Helper:
     def do_ping(self) -> None:
         """Tell that we are here."""
 
-    def do_submit(self, app_id: str, mark: str, request: Any, submission: Any) -> bool:
-        """Submit an app."""
+    def do_submit(self, app_id: str, mark: str, request: Any, submission: Any, until: float) -> bool:
+        """Submit an app, unless that is not done by a moment of this machine's clock: its submitter has given up then.
+
+        This process may have been stopped, or what it was sent may have come late.
+        """
+
+        def check() -> None:
+            if wire.clock() >= until:
+                raise SubmitError(f"app {app_id!r} was not submitted in time: its submitter has given up")
+
+        check()
         given = wire.submission_from_dict(submission)
-        return self._apps.submit(wire.request_from_dict(request), app_id, given, mark)
+        return self._apps.submit(wire.request_from_dict(request), app_id, given, mark, check)
 
     def do_withdraw(self, app_id: str, mark: str) -> None:
         """Take back a submit whose submitter does not want it any more."""
@@ -228,6 +237,7 @@ def main() -> None:
 
     threading.Thread(target=guard, daemon=True).start()
     hello = {"root": root, "host": os.uname().nodename, "python": sys.version.split()[0], "pid": os.getpid()}
+    hello["clock"] = wire.clock()
     channel.raw(f"{wire.HELLO} ready {json.dumps(hello)}\n".encode())
     helper.serve()
     os._exit(0)

@@ -20,8 +20,9 @@ from transload_slurm.diagnose import Check
 from transload_slurm.results import RemoteStore
 
 _SUBMIT_S: Final = 180.0
-_AGAIN_S: Final = 120.0
+_AGAIN_S: Final = 60.0
 _SOON_S: Final = 2.0
+_WITHDRAW_S: Final = 10.0
 _DELETE_S: Final = 200.0
 _AHEAD: Final = 16
 
@@ -57,40 +58,55 @@ class RemoteApps:
             SubmitError: if the login node cannot be reached, or Slurm did not take it.
         """
         mark = os.urandom(16).hex()
-        deadline: float | None = None
+        sent = False
+        give_up = 0.0
+        doubts = 0
         while True:
-            sent = False
             try:
-                link = self.connection.link() if deadline is None else self.connection.link(_SOON_S)
+                link = self.connection.link(_SOON_S) if sent else self.connection.link()
                 travels = wire.request_to_dict(request, [_bring(link, role.workspace) for role in request.roles])
-                sent = True
                 secret = wire.submission_to_dict(given)
-                made = link.call("submit", _SUBMIT_S, app_id=app_id, mark=mark, request=travels, submission=secret)
+                if not sent:
+                    sent = True
+                    give_up = time.monotonic() + _SUBMIT_S + _AGAIN_S
+                left = max(0.0, give_up - time.monotonic())
+                made = link.call(
+                    "submit",
+                    min(left, _SUBMIT_S),
+                    app_id=app_id,
+                    mark=mark,
+                    request=travels,
+                    submission=secret,
+                    until=link.there(left),
+                )
                 return bool(made)
             except InDoubt as exc:
                 lost: SchedulerUnavailable = exc
+                doubts += 1
             except SchedulerUnavailable as exc:
-                if deadline is None:
+                if not sent:
                     transient = not isinstance(exc, ssh.Refused)
                     raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=transient) from exc
                 lost = exc
             except OSError as exc:
                 raise SubmitError(f"app {app_id!r} was not submitted: its workspace cannot be read: {exc}") from exc
-            except KeyboardInterrupt:
-                if sent:
+            except BaseException as exc:
+                # a Ctrl-C, or a refusal, though what was sent before may still be under way
+                if sent and (doubts or not isinstance(exc, Exception)):
                     self._withdraw(app_id, mark)
                 raise
             # only a submit that may have reached the cluster is worth insisting on
-            deadline = deadline or time.monotonic() + _AGAIN_S
-            if time.monotonic() >= deadline:
-                raise SubmitError(f"app {app_id!r}: whether it was submitted is not known: {lost}", transient=True)
+            if time.monotonic() >= give_up:
+                self._withdraw(app_id, mark)
+                message = f"app {app_id!r}: whether it was submitted is not known; it will not be any more: {lost}"
+                raise SubmitError(message, transient=True)
             time.sleep(0.2)
 
     def _withdraw(self, app_id: str, mark: str) -> None:
         try:
-            self.connection.call("withdraw", app_id=app_id, mark=mark)
+            self.connection.call("withdraw", _WITHDRAW_S, app_id=app_id, mark=mark)
         except SchedulerUnavailable:
-            pass  # it cannot be reached: the app runs, under its id
+            pass  # it cannot be reached: what has been submitted runs, under its id
 
     # -- afterwards
 

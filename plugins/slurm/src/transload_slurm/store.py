@@ -37,6 +37,7 @@ from typing import Any, Final
 
 from transload.errors import ConfigError
 from transload.schedulers.local.store import safe_id, size_of
+from transload.schedulers.local.supervisor import layout
 from transload_slurm.elements import gather
 
 ENV_FOLDER: Final = "TRANSLOAD_SLURM_DIR"
@@ -44,6 +45,8 @@ ENV_FOLDER: Final = "TRANSLOAD_SLURM_DIR"
 
 BULKY: Final = ("logs", "workspace", "results")
 _MARK: Final = ".transload"
+_MOST: Final = 1 << 29
+"""Characters that are read of a file: a job may leave one of any size."""
 
 
 def root_folder() -> str:
@@ -67,11 +70,11 @@ def write_file(path: str, text: str) -> None:
 
 
 def read_text(path: str) -> str | None:
-    """Return a file's content; None if it (or its folder) is not there."""
+    """Return a file's content; None if it (or its folder) is not there, or the job has replaced it."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except (FileNotFoundError, NotADirectoryError):
+        with open(path, encoding="utf-8", errors="surrogateescape", opener=layout.open_own) as file:
+            return file.read(_MOST)
+    except (FileNotFoundError, NotADirectoryError, layout.Replaced):
         return None
 
 
@@ -87,7 +90,7 @@ def read_json(path: str) -> dict[str, Any] | None:
 def last_line(path: str) -> str:
     """Return the last line of a file that says something, shortened."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=layout.open_own) as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 4096))
             lines = file.read().decode("utf-8", "replace").splitlines()

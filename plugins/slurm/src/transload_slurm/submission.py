@@ -37,6 +37,9 @@ _JOB: Final = ("__init__", "__main__", "agent", "rank0", "starts", "steps", "sup
 Lay = Callable[[Any, str], None]
 """Makes the copy of a workspace in a folder."""
 
+Check = Callable[[], object]
+"""Raises SubmitError if whoever submits has given up."""
+
 
 def copy(workspace: Any, folder: str) -> None:
     """Copy a workspace of this machine."""
@@ -45,8 +48,18 @@ def copy(workspace: Any, folder: str) -> None:
     copy_workspace(workspace, folder)
 
 
+def _wanted() -> None:
+    """Whoever submits is here."""
+
+
 def submit(
-    store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission, mark: str = "", lay: Lay = copy
+    store: AppFolders,
+    request: SlurmRequest,
+    app_id: str,
+    submission: Submission,
+    mark: str = "",
+    lay: Lay = copy,
+    check: Check = _wanted,
 ) -> bool:
     """Submit an app, or adopt it.
 
@@ -68,12 +81,12 @@ def submit(
     except OSError as exc:
         raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING) from exc
     if created:
-        _launch(store, request, app_id, submission, lay, fresh=True)
+        _launch(store, request, app_id, submission, lay, check, fresh=True)
         return True
     found = store.record(app_id)
     if found is None or found["digest"] != submission.digest:
         raise AppExists(app_id)
-    return _adopt(store, request, app_id, submission, mark, lay)
+    return _adopt(store, request, app_id, submission, mark, lay, check)
 
 
 def _record(store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission) -> dict[str, Any]:
@@ -173,14 +186,22 @@ def find_again(store: AppFolders, app_id: str) -> str | None:
     return job_id
 
 
-def _adopt(store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission, mark: str, lay: Lay) -> bool:
+def _adopt(
+    store: AppFolders,
+    request: SlurmRequest,
+    app_id: str,
+    submission: Submission,
+    mark: str,
+    lay: Lay,
+    check: Check,
+) -> bool:
     """Adopt an app that is there; finish the submit of somebody who died over it."""
     folder = store.folder(app_id)
     deadline = time.monotonic() + _WAIT_S
     while store.job_id(app_id) is None:
         record = store.record(app_id)
         if record is None:  # the other one failed, and took it back
-            return submit(store, request, app_id, submission, mark, lay)
+            return submit(store, request, app_id, submission, mark, lay, check)
         if not being_submitted(folder) and _take_over(folder):
             try:
                 if find_again(store, app_id) is not None:
@@ -190,7 +211,7 @@ def _adopt(store: AppFolders, request: SlurmRequest, app_id: str, submission: Su
             finally:
                 if store.job_id(app_id) is not None:
                     _unlink(f"{folder}/submitting")
-            _launch(store, request, app_id, submission, lay, fresh=False)
+            _launch(store, request, app_id, submission, lay, check, fresh=False)
             return True
         if time.monotonic() >= deadline:
             raise SubmitError(f"app {app_id!r} is being submitted by another process, for too long", transient=True)
@@ -220,7 +241,14 @@ def _unlink(path: str) -> None:
 
 
 def _launch(
-    store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission, lay: Lay, *, fresh: bool
+    store: AppFolders,
+    request: SlurmRequest,
+    app_id: str,
+    submission: Submission,
+    lay: Lay,
+    check: Check,
+    *,
+    fresh: bool,
 ) -> None:
     """Fill the app's folder and call ``sbatch``; if that fails, the folder goes, and with it any job that comes up."""
     folder = store.folder(app_id)
@@ -231,10 +259,17 @@ def _launch(
             _unlink(f"{folder}/submitting")
             return
         _fill(folder, store.record(app_id) or {}, request, token, lay, again=not fresh)
+        check()
         job_id = _sbatch(folder, request, app_id, submission)
+        _check_again(check, job_id)  # before anybody can see that it was submitted
         write_file(f"{folder}/job.json", json.dumps({"id": job_id}))
     except BaseException as exc:
-        if isinstance(exc, SubmitError) and not exc.transient:
+        refused = isinstance(exc, SubmitError) and not exc.transient
+        unanswered = isinstance(exc, (SubmitError, SchedulerUnavailable)) and not refused
+        if unanswered and _runs_all_the_same(folder):
+            _unlink(f"{folder}/submitting")
+            return
+        if refused or not isinstance(exc, Exception):  # else Slurm cannot be asked
             take_back(store, app_id)
         record = store.record(app_id)
         if record is not None:
@@ -247,6 +282,22 @@ def _launch(
     _unlink(f"{folder}/submitting")
     if os.path.exists(f"{folder}/cancel"):
         commands.run(["scancel", job_id], _SBATCH_S)
+
+
+def _check_again(check: Check, job_id: str) -> None:
+    """End a job whose submitter gave up while it was submitted."""
+    try:
+        check()
+    except SubmitError:
+        with contextlib.suppress(SchedulerUnavailable):
+            commands.run(["scancel", job_id], _SBATCH_S)
+        raise
+
+
+def _runs_all_the_same(folder: str) -> bool:
+    """Tell whether the job of an ``sbatch`` that gave no answer runs the app; if not, it will not do so any more."""
+    _unlink(f"{folder}/token")
+    return _claimed(folder)
 
 
 def take_back(store: AppFolders, app_id: str) -> None:

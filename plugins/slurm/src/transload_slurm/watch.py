@@ -12,12 +12,16 @@ from typing import Final
 
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import Change
+from transload.schedulers.local.supervisor import layout
 from transload_slurm.jobs import in_background
 
 _LOOK_S: Final = (0.02, 1.0)
 _ASK_S: Final = (1.0, 10.0)
 _GROWTH: Final = 1.5
 _PER_FILE_S: Final = 0.002
+
+OVER: Final = "over: "
+"""What stands before Slurm's word for a job that has ended, or is about to."""
 
 
 class SlurmWatch:
@@ -104,13 +108,15 @@ class SlurmWatch:
             except SchedulerUnavailable:
                 states = dict.fromkeys(self._files, "?")
             states = {app_id: word for app_id, word in states.items() if app_id in self._files}
-            changed = {
-                app_id for app_id, word in states.items() if app_id in self._states and self._states[app_id] != word
-            }
+            changed = {app_id for app_id, word in states.items() if self._is_news(app_id, word)}
             self._states.update(states)
             self._pause = _ASK_S[0] if changed else min(self._pause * _GROWTH, _ASK_S[1])
             self._next = time.monotonic() + self._pause
         return changed
+
+    def _is_news(self, app_id: str, word: str) -> bool:
+        """Tell whether it is another word than before; the first one is, if the job may have ended before it."""
+        return self._states.get(app_id, word) != word or (app_id not in self._states and word.startswith(OVER))
 
     def wake(self) -> None:
         """Make a `wait` in another thread return at once."""
@@ -136,7 +142,7 @@ def _moved(places: dict[str, tuple[list[str], object]], stamp: Callable[[str], o
 def _length(path: str) -> int | None:
     """Return how long a file is; opened, since what is known of others' files may be old on a shared disk."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = layout.open_own(path, os.O_RDONLY)
     except OSError:
         return None
     try:

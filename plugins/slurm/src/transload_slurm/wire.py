@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
@@ -23,6 +24,12 @@ SILENCE_S: Final = 60.0
 """Who hears nothing from the other side for so long takes the connection for lost."""
 
 _READ: Final = 1 << 16
+
+
+def clock() -> float:
+    """Return the seconds that this machine has been up: they go on where a process, or the machine, is stopped."""
+    which = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
+    return time.monotonic() if which is None else time.clock_gettime(which)
 
 
 class Channel:

@@ -28,7 +28,8 @@ ERROR_FILE = "error.json"
 """Beside the streams: what a replica says of its failure."""
 _TICK_S = (0.05, 0.5)  # between looks at the log: soon after it grew, then less and less
 _KILL_AGAIN_S = 0.05
-_REPLACED_S = 10.0
+LOOK_S = 10.0
+"""Seconds between looks whether the job is still wanted."""
 _HEARD_S = 1.0
 _HEAR_S = 0.1
 _OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
@@ -107,7 +108,7 @@ class Agent:
         self.signalled = False
         self.heard: dict[int, float] = {}  # signal -> when we got it from Slurm, which sends it to the replica too
         self.passing: dict[int, float] = {}  # signal -> when to pass it on
-        self.start = ""  # the folder of this start of the job, which a newer start takes away
+        self.start: StartFolder | None = None
         self.looked = time.monotonic()
         self.sizes = (0, 0)
         self.pause = _TICK_S[0]
@@ -137,7 +138,7 @@ class Agent:
 
     def _timeout(self) -> float | None:
         if not self.child:
-            return _REPLACED_S if self.start else None
+            return LOOK_S if self.start else None
         dues = [*self.passing.values()] + ([] if self.kill_at is None else [self.kill_at])
         return min([self.pause, *(max(0.0, due - time.monotonic()) for due in dues)])
 
@@ -188,7 +189,8 @@ class Agent:
             pass
         try:
             for name in STREAMS:
-                streams.append(os.open(os.path.join(self.logs, name), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
+                streams.append(open_own(os.path.join(self.logs, name), os.O_RDWR | os.O_CREAT | os.O_APPEND))
+                os.set_blocking(streams[-1], True)
                 _end_line(streams[-1])
             self.began_at = os.fstat(streams[1]).st_size
             self._look()  # what the attempt before wrote is older than the start of this one
@@ -199,10 +201,13 @@ class Agent:
             self.child = spawn(argv, task["cwd"], env, streams)
             self._tell("started")
         except OSError as exc:
+            why = f"cannot run {argv[0]!r}: {exc.strerror}: {exc.filename}"
             if len(streams) == len(STREAMS):
-                os.write(streams[1], f"transload: cannot run {argv[0]!r}: {exc.strerror}: {exc.filename}\n".encode())
+                os.write(streams[1], f"transload: {why}\n".encode("utf-8", "replace"))
             self._look()
-            self._tell("ended", f', "code": {127 if isinstance(exc, FileNotFoundError) else 126}')
+            code = 127 if isinstance(exc, FileNotFoundError) else 126
+            unlogged = "" if len(streams) == len(STREAMS) else f', "why": "{_plain(why)}"'
+            self._tell("ended", f', "code": {code}{unlogged}')
         finally:
             for fd in streams:
                 os.close(fd)
@@ -265,7 +270,7 @@ class Agent:
         self._tell("ended", f', "code": {code}, "signalled": {str(self.signalled).lower()}, "usage": {usage}')
 
     def _tell(self, event: str, more: str = "") -> None:
-        host = self.host.replace("\\", "").replace('"', "")
+        host = _plain(self.host)
         head = f'"e": "{event}", "k": {self.k}, "run": {self.run_number}, "host": "{host}", "began_at": {self.began_at}'
         try:
             os.write(self.report, f'{{{head}, "time": {time.time():.3f}{more}}}\n'.encode())
@@ -274,9 +279,9 @@ class Agent:
 
     def _look(self) -> None:
         """Note in the index how long the streams are, if they have grown; now and then, whether we are still wanted."""
-        if self.start and time.monotonic() >= self.looked + _REPLACED_S:
+        if self.start and time.monotonic() >= self.looked + LOOK_S:
             self.looked = time.monotonic()
-            if not os.path.isdir(self.start):
+            if self.start.is_gone():
                 self.open = False  # the supervisor may have lost sight of us
                 self._stop()
         sizes = tuple(_size(os.path.join(self.logs, name)) for name in STREAMS)
@@ -288,13 +293,105 @@ class Agent:
 
         entry = pack("<dQQ", time.time(), *sizes)
         try:
-            fd = os.open(os.path.join(self.logs, "index"), os.O_WRONLY | os.O_CREAT, 0o600)
+            fd = open_own(os.path.join(self.logs, "index"), os.O_WRONLY | os.O_CREAT)
             try:  # over a piece that a full disk has left
                 os.pwrite(fd, entry, os.fstat(fd).st_size // len(entry) * len(entry))
             finally:
                 os.close(fd)
         except OSError:
             pass  # a full disk costs the order of lines, not the app
+
+
+class StartFolder:
+    """The folder of one start of a job, to be looked at now and then: a newer start, or a delete, takes it away.
+
+    Args:
+        path: its path.
+        root: the folder of all apps.
+    """
+
+    def __init__(self, path: str, root: str) -> None:
+        self.path, self._root = path, root
+        self._missed: float | None = None
+
+    def is_gone(self) -> bool:
+        """Tell whether it is gone for sure.
+
+        Proof is a newer start's folder in its place, or that it was not there, twice, 10 s apart, while the folder
+        that it was in could be read. No other error is one: a stale handle, a file server that is away.
+        """
+        names = missing_from(self.path, self._root)
+        if names is None:
+            self._missed = None  # it is there, or nobody can tell
+            return False
+        if self._is_replaced(names):
+            return True
+        now = time.monotonic()
+        if self._missed is None:
+            self._missed = now
+        return now >= self._missed + LOOK_S
+
+    def _is_replaced(self, names: list[str]) -> bool:
+        prefix, _, number = self.path.rpartition("/")[2].rpartition("-")
+        found = [name[len(prefix) + 1 :] for name in names if name.startswith(prefix + "-")]
+        return any(other.isdigit() and int(other) > int(number) for other in found)
+
+
+def missing_from(path: str, root: str) -> list[str] | None:
+    """Return what is in the folder that a path was in, if the system says that it is not there; else None.
+
+    Args:
+        path: below ``root``. If the folder that it was in is gone, too, that one is asked for in its place.
+        root: the folder of all apps, which is only believed if it has what was made in it first: an empty folder may be
+            a place where nothing is mounted now.
+    """
+    parent, _, name = path.rpartition("/")
+    try:
+        os.stat(path)
+        return None
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return None
+    try:
+        names = os.listdir(parent)
+    except FileNotFoundError:
+        return missing_from(parent, root) if parent.startswith(f"{root}/") else None
+    except OSError:
+        return None
+    believed = name not in names and (parent != root or MADE_FIRST in names)
+    return names if believed else None
+
+
+MADE_FIRST = ".gone"
+"""What is in the folder of all apps before there is an app."""
+
+
+def open_own(path: str, flags: int) -> int:
+    """Open a file that the job may have replaced: no link is followed, nobody is waited for.
+
+    Raises:
+        OSError: if it cannot be opened, or is no regular file.
+    """
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        if exc.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise OSError(exc.errno, NOT_REGULAR, path) from None
+        raise
+    if os.fstat(fd).st_mode & _KIND != _REGULAR:
+        os.close(fd)
+        raise OSError(errno.EINVAL, NOT_REGULAR, path)
+    return fd
+
+
+NOT_REGULAR = "it is not a regular file any more"
+_KIND, _REGULAR = 0o170000, 0o100000
+
+
+def _plain(text: str) -> str:
+    """Return a text that can stand in a JSON text as it is."""
+    return "".join(each if each.isprintable() and each not in '\\"' else "?" for each in text)
 
 
 def patiently(action: Any) -> Any:
@@ -407,7 +504,7 @@ def _replace(text: str, values: dict[str, str]) -> str:
 
 def _size(path: str) -> int:
     try:
-        return os.stat(path).st_size
+        return os.lstat(path).st_size
     except OSError:
         return 0
 
@@ -460,12 +557,13 @@ def _reap_orphans(spare: int) -> None:
 
 def main(folder: str, role: str, k: str = "") -> None:
     """Serve as one task of a step: standard input and output are the supervisor's."""
-    with open(os.path.join(folder, f"role-{role}"), "rb") as file:
+    with open(os.path.join(folder, f"role-{role}"), "rb", opener=open_own) as file:
         task = unpack(file.read())
     report = os.dup(1)
     os.dup2(2, 1)  # a stray print must not be taken for a report
     agent = Agent(folder, task, int(role), int(k or os.environ.get("SLURM_PROCID", "0")), 0, report)
     place = os.path.join(folder, "elements", k) if k else folder
-    agent.start = os.path.join(place, ".start-" + os.environ.get("SLURM_RESTART_COUNT", "0"))
+    mine = os.path.join(place, ".start-" + os.environ.get("SLURM_RESTART_COUNT", "0"))
+    agent.start = StartFolder(mine, os.path.dirname(folder))
     agent.main()
     sys.exit(0)

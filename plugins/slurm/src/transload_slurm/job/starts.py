@@ -6,6 +6,8 @@ import contextlib
 import os
 import time
 
+from .agent import StartFolder, open_own
+
 _CLAIM_S = 10.0
 _PREFIX = ".start-"
 
@@ -20,11 +22,13 @@ class Start:
     Args:
         place: the folder of ``state.json``.
         number: how many starts there were before (``SLURM_RESTART_COUNT``).
+        root: the folder of all apps.
     """
 
-    def __init__(self, place: str, number: int) -> None:
+    def __init__(self, place: str, number: int, root: str) -> None:
         self.place, self.number = place, number
         self.mine = os.path.join(place, f"{_PREFIX}{number}")
+        self._folder = StartFolder(self.mine, root)
 
     def enter(self) -> bool:
         """Put an end to the say of all earlier starts; False if this is not the newest one."""
@@ -41,20 +45,23 @@ class Start:
         return True
 
     def replaced(self) -> bool:
-        """Tell whether a newer start has taken over, or the app was deleted."""
-        return not os.path.isdir(self.mine)
+        """Tell whether a newer start has taken over, or the app was deleted. Deleted is only what is so for 10 s."""
+        return self._folder.is_gone()
 
     def write(self, name: str, text: str) -> None:
         """Replace a file of the app's in one step.
 
         Raises:
-            FileNotFoundError: if a newer start has taken over, or the app was deleted.
-            OSError: if it cannot be written.
+            OSError: if it cannot be written. Not found: `replaced` may tell why.
         """
         aside = os.path.join(self.mine, name)
-        with open(aside, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(aside, os.path.join(self.place, name))
+        write_new(aside, text)
+        target = os.path.join(self.place, name)
+        try:
+            os.replace(aside, target)
+        except IsADirectoryError:
+            os.rename(target, f"{target}.{os.urandom(4).hex()}.replaced")  # the job has made a folder there
+            os.replace(aside, target)
 
 
 def _take_away(folder: str) -> None:
@@ -78,8 +85,7 @@ def claim(folder: str, token: str) -> bool:
     aside = f"{path}.{mine}.{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
     deadline = time.monotonic() + _CLAIM_S
     while _read(os.path.join(folder, "token")) == token:
-        with open(aside, "w", encoding="utf-8") as file:
-            file.write(mine)
+        write_new(aside, mine)
         with contextlib.suppress(FileExistsError):
             os.link(aside, path)
         os.unlink(aside)
@@ -96,9 +102,21 @@ def claim(folder: str, token: str) -> bool:
     return False
 
 
+def write_new(path: str, text: str) -> None:
+    """Write a file in the place of whatever was there before.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def _read(path: str) -> str | None:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(open_own(path, os.O_RDONLY), encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
         return None

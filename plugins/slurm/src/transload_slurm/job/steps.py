@@ -123,7 +123,8 @@ class Step:
     def complaint(self) -> str:
         """Return what ``srun`` and Slurm complained of last: memory above all."""
         text = ""
-        with contextlib.suppress(OSError), open(self._log, "rb") as file:  # newer releases say it there alone
+        # newer releases say it there alone
+        with contextlib.suppress(OSError), open(agent.open_own(self._log, os.O_RDONLY), "rb") as file:
             file.seek(self._begins)
             text = file.read().decode("utf-8", "replace")[-4000:]
         errors = [found.strip() for found in _ERROR.findall(f"{text}\n{self.said}")]
@@ -168,7 +169,7 @@ def _let_be() -> None:
 
 def _write_role(folder: str, plan: dict[str, Any], role: int) -> None:
     path = os.path.join(folder, f"role-{role}")
-    aside = f"{path}.{os.uname().nodename}.{os.getpid()}.tmp"  # elements of an array come at the same time
-    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    aside = f"{path}.{os.urandom(6).hex()}.tmp"  # elements of an array come at the same time
+    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(agent.pack(agent.task_of(plan, role)))
     os.replace(aside, path)

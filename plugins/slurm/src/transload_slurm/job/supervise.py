@@ -12,7 +12,7 @@ import time
 
 from transload.attempts import LONGEST_ERROR, TERMINAL, App, Replica, exit_text, read_error, traceback_error
 
-from .agent import ERROR_FILE, SENT, STREAMS, catch, patiently
+from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently
 from .rank0 import Rank0
 from .starts import Start, claim, job_id
 from .steps import Step, complain, job_now
@@ -27,7 +27,7 @@ WITHDRAWN = 75
 _WRITE_S = 0.1
 _KILL_S = 10.0
 _SIGNAL_S = 1.0
-_REPLACED_S = 10.0
+_FAILED_WRITE_S = 1.0
 _AGAIN_S = (1.0, 30.0)
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
@@ -151,7 +151,7 @@ class Supervisor:
 
     def _wait(self) -> None:
         now = time.monotonic()
-        dues = [self.looked + _REPLACED_S - now]
+        dues = [self.looked + LOOK_S - now]
         due = self.app.due()
         if due is not None:
             dues.append(due - time.time())
@@ -167,7 +167,7 @@ class Supervisor:
                 self._on_noise(*key.data)
             elif self.steps.get(key.data.role) is key.data:
                 self._on_report(key.data)
-        if time.monotonic() >= self.looked + _REPLACED_S:
+        if time.monotonic() >= self.looked + LOOK_S:
             self.looked = time.monotonic()
             if self.start.replaced():
                 self._give_way()
@@ -219,7 +219,7 @@ class Supervisor:
                 if (report.get("signalled") or report["code"] in _TERMINATED) and not replica.stopping:
                     self._in_doubt(replica, report["code"], report["time"])
                     continue
-                self._judge(replica, report["code"], report["time"])
+                self._judge(replica, report["code"], report["time"], report.get("why", ""))
 
     def _lost(self, step: Step) -> None:
         """The tasks of a role are gone; those replicas that had not ended are lost."""
@@ -290,9 +290,8 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------------------------------- judging
 
-    def _judge(self, replica: Replica, code: int | None, when: float) -> None:
+    def _judge(self, replica: Replica, code: int | None, when: float, why: str = "") -> None:
         """Tell of a replica's end, and do what follows."""
-        why = ""
         if code is None:
             said = self.why.get(replica.role)
             why = "lost: its task ended without a word" + (f": {said}" if said else "")
@@ -304,7 +303,7 @@ class Supervisor:
         """Return what a replica has said of its failure, else the exception that its output ends with."""
         logs = self._logs_of(replica)
         said = ""
-        with contextlib.suppress(OSError), open(os.path.join(logs, ERROR_FILE), "rb", opener=_at_once) as file:
+        with contextlib.suppress(OSError), open(os.path.join(logs, ERROR_FILE), "rb", opener=open_own) as file:
             said = read_error(file.read(LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
@@ -376,9 +375,11 @@ class Supervisor:
         failed = sum(1 for state in states if state and state["state"] == "FAILED")
         wanted = role["num_replicas"] if role["min_replicas"] is None else role["min_replicas"]
         if role["num_replicas"] - failed < wanted:
-            with open(os.path.join(self.folder, "verdict.json.tmp"), "w", encoding="utf-8") as file:
-                json.dump({"msg": self.app.msg}, file)
-            os.replace(file.name, os.path.join(self.folder, "verdict.json"))
+            try:
+                self.start.write("verdict.json", json.dumps({"msg": self.app.msg}))
+                os.replace(os.path.join(self.start.place, "verdict.json"), os.path.join(self.folder, "verdict.json"))
+            except OSError as exc:
+                complain(f"{exc}")
             import subprocess
 
             subprocess.call(["scancel", os.environ["SLURM_ARRAY_JOB_ID"]])  # noqa: S607 - Slurm's own, on PATH
@@ -393,10 +394,12 @@ class Supervisor:
             return True
         try:
             self.start.write("state.json", json.dumps(self._state()))
-        except FileNotFoundError:
-            self._give_way()
         except OSError as exc:
+            if isinstance(exc, FileNotFoundError) and self.start.replaced():
+                self._give_way()
+                return True
             complain(f"{exc}")
+            self.written += _FAILED_WRITE_S
             return False
         self.dirty = False
         return True
@@ -404,7 +407,7 @@ class Supervisor:
 
 def _read_json(path: str) -> dict[str, Any] | None:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=open_own) as file:
             found = json.load(file)
     except (OSError, ValueError):
         return None
@@ -414,16 +417,11 @@ def _read_json(path: str) -> dict[str, Any] | None:
 def _tail(path: str, since: int = 0) -> str:
     """Return the end of a log, of what was written from a place on, or nothing."""
     try:
-        with open(path, "rb", opener=_at_once) as file:
+        with open(path, "rb", opener=open_own) as file:
             file.seek(max(since, os.fstat(file.fileno()).st_size - LONGEST_ERROR))
-            return file.read().decode("utf-8", "replace")
+            return file.read(LONGEST_ERROR).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Open a file, never waiting for somebody else: a replica may have left a FIFO there."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def main(folder: str, token: str, prologue: str = "0") -> None:
@@ -431,11 +429,11 @@ def main(folder: str, token: str, prologue: str = "0") -> None:
     if not patiently(lambda: claim(folder, token)):
         complain("this submit was withdrawn, or done again: nothing to do")
         sys.exit(WITHDRAWN)
-    with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
+    with open(os.path.join(folder, "plan.json"), encoding="utf-8", opener=open_own) as file:
         plan = json.load(file)
     element = os.environ.get("SLURM_ARRAY_TASK_ID")
     place = folder if element is None else os.path.join(folder, "elements", element)
-    start = Start(place, int(os.environ.get("SLURM_RESTART_COUNT", "0")))
+    start = Start(place, int(os.environ.get("SLURM_RESTART_COUNT", "0")), os.path.dirname(folder))
     if not patiently(start.enter):
         complain("Slurm has started the job anew: nothing to do for this start")
         sys.exit(WITHDRAWN)
