@@ -374,7 +374,9 @@ def _prologue(request: SlurmRequest, folder: str, workspace: str, supervise: Seq
         *supervise[:-1],
         f'{supervise[-1]} "$@"',
         "}",
-        f"(umask 077; mkdir -p {logs}; : >>{logs}/stdout.log; : >>{logs}/stderr.log)",
+        # a job that Slurm starts again may have left a FIFO there, which nobody reads
+        f"(umask 077; mkdir -p {logs}; for log in {logs}/stdout.log {logs}/stderr.log; do",
+        '[ -f "$log" ] && [ ! -L "$log" ] || rm -rf "$log"; : >>"$log"; done)',
         f"exec 8>&1 9>&2 >>{logs}/stdout.log 2>>{logs}/stderr.log",
         "trap 'exit 143' TERM",  # Slurm ends the job, and says why
         "trap 'case $? in 0) transload_start;; 143) exit 143;; *) transload_start $?;; esac' EXIT",
