@@ -3,15 +3,16 @@
 No server of Kubernetes is run in these tests. The fake was corrected by what a real one did (``test_fake.py`` compares
 their objects field by field), for the few kinds of objects that the plugin uses. It has names and versions (404, 409,
 410), selectors of labels and fields, watches with resume, merge patches, owner references, foreground deletion, Indexed
-Jobs with limits of failures for each index, pod failure policies, deadlines and suspension, conditions, logs. Pods are
-processes of this machine. Nothing is scheduled, no image pulled, no network made; a back-off, a grace period and
-the second between a pod's end and the Job's verdict are short.
+Jobs with limits of failures for each index, pod failure policies, deadlines and suspension, conditions, logs. Pods'
+containers, init containers and sidecars too, are processes of this machine. Nothing is scheduled, no image pulled, no
+network made; a back-off, a grace period and the second between a pod's end and the Job's verdict are short.
 """
 
 from __future__ import annotations
 
 import base64
 import copy
+import functools
 import json
 import signal
 import threading
@@ -55,6 +56,8 @@ class Cluster:
         self.processes: dict[str, Process] = {}
         self.logs: dict[str, Process] = {}  # name of a pod, "/" and its container if that is a sidecar
         self.helpers: dict[str, Process] = {}
+        self.beside: dict[str, dict[str, Process]] = {}  # uid of a pod → its other containers that are no helpers
+        self.late: set[str] = set()  # pods whose own time limit was set, after which all of them ends
         self.forgotten: set[str] = set()  # pods that their kubelet, which begins again, does not know yet
         self.seen_late_s = 0.0  # how long a kubelet takes to see the end of a program, and of its pod
         self.ended: dict[str, dict[str, tuple[int, str, float]]] = {}  # uid of a Job → of a pod → index, how, when
@@ -147,9 +150,31 @@ class Cluster:
         wanted = (change.get("metadata") or {}).get("resourceVersion")
         if wanted and wanted != old["metadata"]["resourceVersion"]:
             raise ApiError(409, "Conflict", "the object has been modified")
+        if plural == "pods":
+            return self._limit_pod(old, change)
         new: dict[str, Any] = merge_patch(copy.deepcopy(old), change)
         self.save(plural, new)
         return new
+
+    def _limit_pod(self, pod: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+        """Give a pod a time limit, which is all that may be changed of one; a kubelet ends it when that is over."""
+        if list(change.get("spec") or ()) != ["activeDeadlineSeconds"]:
+            raise ApiError(422, "Invalid", "spec: Forbidden: pod updates may not change fields other than a few")
+        pod["spec"].update(change["spec"])
+        pod["metadata"]["annotations"].update((change.get("metadata") or {}).get("annotations") or {})
+        self.save("pods", pod)
+        uid = pod["metadata"]["uid"]
+        self.late.add(uid)
+        for process in self._running(uid):
+            process.signal(signal.SIGTERM)
+            timer = threading.Timer(1.0, process.signal, (signal.SIGKILL,))
+            timer.daemon = True
+            timer.start()
+        return pod
+
+    def _running(self, uid: str) -> list[Process]:
+        """Return the processes of a pod, helpers aside."""
+        return [each for each in (self.processes.get(uid), *self.beside.get(uid, {}).values()) if each is not None]
 
     def replace(self, plural: str, namespace: str, name: str, item: dict[str, Any]) -> dict[str, Any]:
         """Replace an object."""
@@ -202,18 +227,20 @@ class Cluster:
             self.save("pods", pod)
             if not process.ended:  # what a helper's hook leaves that finds the program
                 (self.folder / uid / "mark").touch()
-            process.signal(signal.SIGTERM)
-            # a second stands for the grace period
-            timer = threading.Timer(1.0, process.signal, (signal.SIGKILL,))
-            timer.daemon = True
-            timer.start()
+            for each in self._running(uid):
+                each.signal(signal.SIGTERM)
+                # a second stands for the grace period
+                timer = threading.Timer(1.0, each.signal, (signal.SIGKILL,))
+                timer.daemon = True
+                timer.start()
 
     def evict(self, pod: dict[str, Any], reason: str = "PreemptionByScheduler") -> None:
         """End a pod as a scheduler does that needs its place."""
         with self.lock:
             pod["status"]["conditions"].append(self._pod_condition("DisruptionTarget", "True", reason, "preempting"))
             self.save("pods", pod)
-            self.processes[pod["metadata"]["uid"]].signal(signal.SIGKILL)
+            for process in self._running(pod["metadata"]["uid"]):
+                process.signal(signal.SIGKILL)
 
     def _start_pod(self, job: dict[str, Any], index: int, failures: int, ignored: int) -> None:
         made = copy.deepcopy(job["spec"]["template"])
@@ -289,16 +316,62 @@ class Cluster:
                 self.helpers[metadata["uid"]] = self.logs[f"{metadata['name']}/{each['name']}"] = Process(words, {})
                 runs = {"name": each["name"], "state": {"running": {"startedAt": now_text()}}}
                 pod["status"]["initContainerStatuses"] = [runs]
+            elif each["name"] != "workspace":  # what that writes to is a folder of the container's own
+                words = [here(expanded(word, env)) for word in (*each["command"], *each.get("args", ()))]
+                first = functools.partial(self._after_init, pod, each["name"], now_text(), command, env)
+                self.logs[f"{metadata['name']}/{each['name']}"] = Process(words, env, first)
+                return
+        self._start_main(pod, command, env)
+
+    def _after_init(
+        self, pod: dict[str, Any], name: str, started: str, command: list[str], env: dict[str, str], code: int
+    ) -> None:
+        """Go on when an init container has ended: with the program, or with the pod's end."""
+        end = {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": started}
+        end["finishedAt"] = now_text()
+        with self.lock:
+            pod["status"]["initContainerStatuses"] = [{"name": name, "state": {"terminated": end}}]
+            if not code:
+                return self._start_main(pod, command, env)
+            self._tell(pod, {"waiting": {"reason": "PodInitializing"}}, "ContainersNotReady")
+        return self._finish_pod(pod, failed=True)
+
+    def _start_main(self, pod: dict[str, Any], command: list[str], env: dict[str, str]) -> None:
+        metadata = pod["metadata"]
         started = now_text()
         pod["status"]["phase"] = "Running"
         self._tell(pod, {"running": {"startedAt": started}})
         uid = metadata["uid"]
+        for each in pod["spec"]["containers"][1:]:
+            name = each["name"]
+            words = [expanded(word, env) for word in (*each["command"], *each.get("args", ()))]
+            ended = functools.partial(self._beside_ended, pod, name, started)
+            made = Process(words, env, ended)
+            self.beside.setdefault(uid, {})[name] = self.logs[f"{metadata['name']}/{name}"] = made
+            self._report(pod, name, {"running": {"startedAt": started}})
         try:
             process = Process(command, env, lambda code: self._pod_ended(pod, code, started))
         except OSError:
             self._pod_ended(pod, 128, started, "StartError")
             return
         self.processes[uid] = self.logs[metadata["name"]] = process
+
+    def _beside_ended(self, pod: dict[str, Any], name: str, started: str, code: int) -> None:
+        end = {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": started}
+        with self.lock:
+            self._report(pod, name, {"terminated": {**end, "finishedAt": now_text()}})
+            self.changed.notify_all()
+
+    def _report(self, pod: dict[str, Any], name: str, state: dict[str, Any]) -> None:
+        """Store the state of a container beside the program."""
+        runs = "running" in state
+        report = {"name": name, "ready": runs, "started": runs, "restartCount": 0, "lastState": {}, "state": state}
+        others = [each for each in pod["status"].get("containerStatuses") or () if each["name"] != name]
+        pod["status"]["containerStatuses"] = [*others, report]
+        self.save("pods", pod)
+
+    def _others_run(self, uid: str) -> bool:
+        return any(not each.ended for each in self.beside.get(uid, {}).values())
 
     def _pod_ended(self, pod: dict[str, Any], code: int, started: str, reason: str = "") -> None:
         time.sleep(self.seen_late_s)
@@ -308,7 +381,13 @@ class Cluster:
         end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now_text()}
         if reason != "StartError" and (said := (self.folder / pod["metadata"]["uid"] / "message").read_bytes()):
             end["message"] = said[:4096].decode(errors="replace")
-        if (helper := self.helpers.pop(pod["metadata"]["uid"], None)) is not None:
+        uid = pod["metadata"]["uid"]
+        if self._others_run(uid):
+            with self.lock:
+                self._tell(pod, {"terminated": end}, "ContainersNotReady")
+                self.changed.wait_for(lambda: not self._others_run(uid))
+        codes = [each["state"]["terminated"]["exitCode"] for each in self._others_ended(pod)]
+        if (helper := self.helpers.pop(uid, None)) is not None:
             helper.signal(signal.SIGTERM)
             helper.join()
             told = {"exitCode": 0, "reason": "Completed", "finishedAt": now_text()}
@@ -318,9 +397,31 @@ class Cluster:
         with self.lock:  # for a moment its phase is still Running
             self._tell(pod, {"terminated": end}, "PodCompleted" if code == 0 else "PodFailed")
         time.sleep(_MOMENT_S + self.seen_late_s)
+        self._finish_pod(pod, failed=any((code, *codes)))
+
+    def _others_ended(self, pod: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the reports of containers beside the program that have ended; all have by now."""
+        uid = pod["metadata"]["uid"]
+        with self.lock:
+            wanted = set(self.beside.get(uid, {}))
+
+            def ended() -> list[dict[str, Any]]:
+                reports = pod["status"].get("containerStatuses") or ()
+                return [each for each in reports if each["name"] in wanted and "terminated" in each["state"]]
+
+            self.changed.wait_for(lambda: len(ended()) == len(wanted))
+            return ended()
+
+    def _finish_pod(self, pod: dict[str, Any], *, failed: bool) -> None:
+        """Give a pod its last phase, and count it; one that was deleted goes."""
         with self.lock:
             self.processes.pop(pod["metadata"]["uid"], None)
+            late = pod["metadata"]["uid"] in self.late
+            code = int(failed or late)
             pod["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
+            if late:
+                words = {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the limit"}
+                pod["status"].update(words)
             disrupted = any(each["type"] == "DisruptionTarget" for each in pod["status"]["conditions"])
             how = "done" if code == 0 else "ignored" if disrupted else "failed"
             owner, index = pod["metadata"]["ownerReferences"][0]["uid"], int(pod["metadata"]["annotations"][INDEX])
@@ -342,7 +443,8 @@ class Cluster:
         made += [self._pod_condition(kind, str(runs), unready, message) for kind in ("Ready", "ContainersReady")]
         made.append(self._pod_condition("PodScheduled", "True"))
         kept = [each for each in pod["status"].get("conditions", ()) if each["type"] == "DisruptionTarget"]
-        pod["status"].update(containerStatuses=[report], conditions=made + kept)
+        others = [each for each in pod["status"].get("containerStatuses") or () if each["name"] != name]
+        pod["status"].update(containerStatuses=[report, *others], conditions=made + kept)
         self.save("pods", pod)
 
     @staticmethod
@@ -480,7 +582,8 @@ class Cluster:
         """End the controllers and every process."""
         with self.lock:
             self.open = False
-            running = [*self.processes.values(), *self.helpers.values()]
+            beside = [each for some in self.beside.values() for each in some.values()]
+            running = [*self.processes.values(), *self.helpers.values(), *beside]
             self.changed.notify_all()
         self._dirty.set()
         self._thread.join(10)

@@ -212,7 +212,7 @@ class Handler(BaseHTTPRequestHandler):
                 if event != "ERROR" and (
                     kind != plural
                     or namespace not in (None, item["metadata"]["namespace"])
-                    or not selected(item, labels, "")
+                    or not selected(item, labels, query.get("fieldSelector", ""))
                 ):
                     continue
                 self._chunk(json.dumps({"type": event, "object": item}).encode() + b"\n")

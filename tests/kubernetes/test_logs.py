@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,16 +55,21 @@ def test_each_line_is_sent_once_in_small_pages(fake: Any, runner: Runner, schedu
 
 @pytest.mark.parametrize("streams", [64, 0])
 def test_following_a_program_that_writes_fast(
-    fake: Any, runner: Runner, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch, streams: int
+    fake: Any, runner: Runner, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, streams: int
 ) -> None:
     """Whoever follows it gets each line once, and so does the one whose pods are read in turns."""
     monkeypatch.setattr(logs, "MAX_STREAMS", streams)
-    slowly = f"for part in 1 2 3 4; do {FAST}; sleep 0.4; done"
-    handle = runner.run(shell(slowly), "kubernetes")
-    lines = list(log_lines(scheduler, handle.rpartition("/")[2], "main", 0, follow=True))
+    parts = [f"{FAST}; until test -e {tmp_path}/{part}; do sleep 0.05; done" for part in range(3)]
+    handle = runner.run(shell("; ".join([*parts, FAST])), "kubernetes")
+    lines: list[str] = []
+    for line in log_lines(scheduler, handle.rpartition("/")[2], "main", 0, follow=True):
+        lines.append(line)
+        if len(lines) % LINES == 0:  # what comes after it was written while somebody follows
+            (tmp_path / str(len(lines) // LINES - 1)).touch()
     assert len(lines) == 4 * LINES
-    # who has no stream asks again from the last second on
-    assert fake.cluster.sent < (1.5 if streams else 4) * size(lines)
+    # every request begins with the last second: three where there is a stream, else one in each turn
+    assert fake.cluster.sent < 4 * size(lines)
+    assert sum("follow=true" in each for each in fake.cluster.requests) == min(streams, 1)
 
 
 def test_a_place_needs_no_clock(fake: Any, runner: Runner, scheduler: Any, shell: Any) -> None:

@@ -9,8 +9,13 @@ import pytest
 from transload.errors import SchedulerUnavailable
 from transload.runner import Runner
 from transload.schedulers.api import Stream, Submission, tend
-from transload.specs import AppState, RetryPolicy
+from transload.specs import AppState, RetryPolicy, VolumeMount
 from transload_kubernetes.diagnose import OBSERVE, SUBMIT
+
+_NEW = {("pods", "watch"), ("events", "watch"), ("pods", "patch")}
+"""Rights that earlier versions did not ask for."""
+_SIDECAR = {"name": "proxy", "image": "proxy:1", "command": ["sleep", "300"]}
+_SIDECAR = {"spec": {"template": {"spec": {"containers": [_SIDECAR]}}}}
 
 
 def start(scheduler: Any, app: Any, app_id: str = "x", **cfg: Any) -> None:
@@ -115,6 +120,10 @@ def test_calls_and_rights_are_the_same(fake: Any, scheduler: Any, shell: Any, ev
         eventually(lambda app_id=app_id: ended(f"{app_id}2"), 60)
         scheduler.delete(app_id)
         scheduler.delete(f"{app_id}2")
+    aside = shell("true")
+    aside.roles[0].metadata["kubernetes.job"] = _SIDECAR
+    start(scheduler, aside, "aside")
+    eventually(lambda: ended("aside"), 60)
     start(scheduler, shell("true", image="missing/image:1"), "stuck")
     eventually(
         lambda: (
@@ -127,3 +136,58 @@ def test_calls_and_rights_are_the_same(fake: Any, scheduler: Any, shell: Any, ev
     rare = {(group, kind, "get") for group, kind, verb in submits if verb == "get"} | {("", "configmaps", "delete")}
     assert (submits | observes) - fake.cluster.calls <= rare
     assert fake.cluster.calls <= submits | observes
+
+
+def test_what_keeps_an_app_waiting_wakes_a_watcher(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A pod's own word, and a warning about it, change neither Job nor JobSet; who watches is told all the same."""
+    start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
+    start(scheduler, shell("sleep 300"), "y")
+    eventually(lambda: scheduler.describe("y").status.state is AppState.RUNNING, 30)
+    watch = scheduler.watch()
+    watch.update(["x", "y"])
+    eventually(lambda: sum("watch=true" in each for each in fake.cluster.requests) == 4, 30)
+    eventually(lambda: not watch.wait(0.5), 30)
+    pods = {pod["metadata"]["labels"]["transload.io/app"]: pod for pod in fake.cluster.items("pods")}
+    fake.cluster._event(pods["x"], "FailedMount", "no such claim")
+    assert {change.app_id for change in watch.wait(10)} == {"x"}
+    fake.cluster._tell(pods["y"], {"waiting": {"reason": "CreateContainerConfigError", "message": "no key"}})
+    assert {change.app_id for change in watch.wait(10)} == {"y"}
+    watch.close()
+
+
+def test_who_may_not_watch_pods_watches_the_rest(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Rights of before, without pods and events, are enough to see an app end."""
+    start(scheduler, shell("sleep 1"))
+    fake.cluster.rights = {each for each in fake.cluster.rights if each[1:] not in _NEW}
+    watch = scheduler.watch()
+    watch.update(["x"])
+    eventually(lambda: watch.wait(1.0) and scheduler.describe("x").status.is_terminal(), 30)
+    assert sum("watch=true" in each for each in fake.cluster.requests) <= 4
+    watch.close()
+
+
+def test_who_may_not_list_jobsets_sees_jobs(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says so, once; of an app that is a JobSet its Jobs and pods are shown."""
+    start(scheduler, shell("true"))
+    for name, command, retries in (("runs", "sleep 300", 0), ("good", "true", 0), ("bad", "exit 3", 0)):
+        app = shell(command, max_retries=retries)
+        start(scheduler, app, name, jobset="always")
+    fake.cluster.rights = {each for each in fake.cluster.rights if each[1] != "jobsets"}
+    wanted = {"x": "SUCCEEDED", "runs": "RUNNING", "good": "SUCCEEDED", "bad": "FAILED"}
+    names = {each.app_id: each for each in scheduler.list()}
+    assert {*names} == {*wanted}
+    eventually(lambda: {each.app_id: str(each.state) for each in scheduler.list()} == wanted, 30)
+    assert scheduler.describe("bad").status.msg.startswith("main/0 exit code 3")
+    assert len([each for each in caplog.messages if "JobSets" in each]) <= 2
+
+
+def test_a_job_that_its_ttl_took_away_is_named(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Who looks after that is told of the option, not of somebody who deleted it."""
+    start(scheduler, shell("true"), ttl=60)
+    job = eventually(lambda: fake.cluster.items("jobs"), 30)[0]
+    fake.cluster.delete("jobs", "default", job["metadata"]["name"])
+    found = eventually(lambda: (it := scheduler.describe("x").status).is_terminal() and it, 30)
+    assert found.state is AppState.FAILED
+    assert "run option ttl=60" in found.msg and "somebody" not in found.msg

@@ -34,6 +34,7 @@ _APART_S: Final = 60.0
 _AGAIN_S: Final = 0.5
 _LOOK_S: Final = 0.1
 _TAIL: Final = 200
+_WORDS: Final = 10
 _STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
 
 
@@ -44,6 +45,8 @@ class Apps:
         self._cluster = cluster
         self._helped: set[tuple[str, str]] = set()  # namespaces and trials of helpers that went well
         self._taken: dict[str, threading.Thread] = {}  # pods whose helper is read while they end: uid → who does
+        self._closing = threading.Event()
+        self._warned: set[str] = set()  # what was warned of
         self._cancelled = -math.inf  # when the first was that was cancelled lately
         self.tell: Callable[[str, str], None] = lambda namespace, base: None  # that the record of an app changed
 
@@ -66,13 +69,30 @@ class Apps:
         # from the outside in: of a JobSet that has ended all Jobs are final, of a Job all pods
         kinds = ["JobSet"] if any(facts.plan and facts.plan.jobset for facts in found.values()) else []
         for kind in [*kinds, "Job", "Pod"] if any(facts.kind == plan.APP for facts in found.values()) else ():
-            for item in self._items(kind, namespace, selector):
+            items = self._items(kind, namespace, selector) if kind != "JobSet" else self._sets(namespace, selector)
+            if items is None:
+                for facts in found.values():
+                    facts.set_hidden = facts.plan is not None and facts.plan.jobset
+            for item in items or ():
                 facts = found.get((item["metadata"]["namespace"], _label(item)), Facts())
                 if kind == "JobSet":
                     facts.jobset = item
                 else:
                     (facts.jobs if kind == "Job" else facts.pods).append(item)
         return found
+
+    def _sets(self, namespace: str | None, selector: str) -> list[dict[str, Any]] | None:
+        """Return JobSets; None if this user may not list them, which is said once."""
+        try:
+            return self._items("JobSet", namespace, selector)
+        except SchedulerUnavailable as refused:
+            if not isinstance(refused.__cause__, ClusterError) or refused.__cause__.status != 403:
+                raise
+        place = f"namespace {namespace}" if namespace else "all namespaces"
+        if place not in self._warned:
+            self._warned.add(place)
+            _log.warning("this user may not list the JobSets of %s: of these apps only the Jobs are seen", place)
+        return None
 
     def all(self, named: Collection[str]) -> dict[tuple[str, str], Facts]:
         """Return what the cluster tells of the apps of all namespaces; of those named, if only they may be listed."""
@@ -173,6 +193,9 @@ class Apps:
         """Return the error of the replica that failed first by its pod, where a log tells more than the pod."""
         with contextlib.suppress(SchedulerUnavailable, TrackingError, IndexError):
             pod, store = replica_pods(facts, bad.role, bad.id)[-1], results.PodStore("")
+            other, _ = states.other_failure(pod)
+            if other:
+                return {pod["metadata"]["name"]: self._last_words(namespace, pod, other)}
             (said, _, more), name = results.said_of(pod), pod["metadata"]["name"]
             if more and (answer := self._cluster.log(namespace, name, names.HELPER)):
                 store.take_log(answer.data, name)
@@ -182,6 +205,14 @@ class Apps:
             if is_exit and (answer := self._cluster.log(namespace, name, names.MAIN, **query)):
                 return {name: traceback_error(last_moment(answer.data), mixed=True)}
         return {}
+
+    def _last_words(self, namespace: str, pod: dict[str, Any], container: str) -> str:
+        """Return the last lines of a container that is not the program, as an error."""
+        answer = self._cluster.log(namespace, pod["metadata"]["name"], container, tailLines=_WORDS)
+        lines = answer.data.decode("utf-8", "replace").strip().splitlines() if answer else []
+        if not lines:
+            return ""
+        return read_error("\n".join([lines[-1], "", f"last lines of container {container}:", *lines]).encode())
 
     def tend(self, app_id: str) -> None:
         """Do what is left to do for an app: called by who waits for it as its owner, or has just cancelled it."""
@@ -196,7 +227,10 @@ class Apps:
             if not verdict.due:
                 return
             self._conclude(namespace, facts, verdict)
-            if verdict.note:
+            if verdict.release and facts.ended is not None:
+                self._finish_release(app_id, facts)
+                return
+            if verdict.note and not any(map(states.still_running, facts.pods)):
                 return
 
     def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
@@ -254,6 +288,8 @@ class Apps:
     def _conclude(self, namespace: str, facts: Facts, verdict: Verdict) -> None:
         if verdict.stop is not None:
             self.note_stop(namespace, facts, verdict.stop)
+        for name in verdict.release:
+            self._release(namespace, name)
         for kind, name in verdict.end:
             if facts.plan and facts.plan.queued:  # which would let it run again
                 self._cluster.delete(kind, namespace, name, "Foreground")
@@ -268,6 +304,45 @@ class Apps:
             self._note(namespace, facts, f"{plan.MADE}{names.role_label(role)}.{names.attempt_text(attempt)}", "yes")
         if verdict.note:
             self._note(namespace, facts, "ended", verdict.status.to_json())
+
+    def _release(self, namespace: str, name: str) -> None:
+        """End what still runs in a pod whose program has ended; the pod stays, with its log and how all of it ended."""
+        marked = {"annotations": {names.ANNOTATION_RELEASED: "yes"}}
+        try:
+            self._cluster.patch("Pod", namespace, name, {"metadata": marked, "spec": {"activeDeadlineSeconds": 1}})
+        except ClusterError as exc:
+            if exc.status not in (403, 404, 422):
+                raise
+            if name not in self._warned:
+                self._warned.add(name)
+                _log.warning("pod %s: its program has ended, and what else runs in it cannot be ended: %s", name, exc)
+
+    def _finish_release(self, app_id: str, facts: Facts) -> None:
+        """Have the Jobs of an app that has ended suspended when its pods have ended, which they would replace."""
+        namespace, base = names.place(app_id)
+        if facts.plan is None or not any(role.retries for role in facts.plan.roles):
+            return
+        limit = float(str(facts.plan.cfg.get("grace_period") or 0)) + _END_S
+
+        def finish() -> None:
+            deadline, now = time.monotonic() + limit, facts
+            with contextlib.suppress(ClusterError, SchedulerUnavailable):
+                while any(map(states.still_running, now.pods)):
+                    if self._closing.wait(_AGAIN_S) or time.monotonic() > deadline:
+                        break
+                    now = self.facts(app_id)
+                for job in now.jobs:
+                    if not states.is_finished(job):
+                        self._cluster.patch("Job", namespace, job["metadata"]["name"], {"spec": {"suspend": True}})
+
+        self._taken[base] = threading.Thread(target=finish, daemon=True)
+        self._taken[base].start()
+
+    def close(self) -> None:
+        """Wait a little for what is being handed over, or ended; what is left then is ended with its log."""
+        self.settle()
+        self._closing.set()
+        self.settle(_AGAIN_S)
 
     def note_stop(self, namespace: str, facts: Facts, stop: Stop) -> None:
         """Note why an app is ended; the first reason stays. What is about to be deleted is noted too."""
@@ -482,7 +557,8 @@ def _label(item: dict[str, Any]) -> str:
 def _unexplained(status: AppStatus) -> bool:
     """Tell whether an app waits, or failed before it ever ran, and nobody has said why."""
     if status.state is AppState.FAILED:
-        return not any(replica.start_time for role in status.roles for replica in role.replicas)
+        replicas = [replica for role in status.roles for replica in role.replicas]
+        return all(each.start_time is None and each.exit_code is None for each in replicas)
     return status.state in (AppState.PENDING, AppState.SUBMITTED) and (not status.msg or "suspended" in status.msg)
 
 

@@ -172,7 +172,8 @@ class Cluster:
 
     def list(self, kind: str, namespace: str | None, labels: str | None = None, **more: Any) -> dict[str, Any]:
         """Return the list of a kind as the API gives it; of all namespaces if that is None."""
-        return self._json("GET", _path(kind, namespace), labelSelector=labels, **more)
+        query = {**more, **({} if labels is None else {"labelSelector": labels})}
+        return self._json("GET", _path(kind, namespace), **query)
 
     def create(self, item: Mapping[str, Any], namespace: str, *, only_try: bool = False) -> dict[str, Any]:
         """Make an object; with ``only_try`` the cluster only says whether it would take it."""
@@ -192,9 +193,9 @@ class Cluster:
             self._jobsets[namespace] = bool(self._json("GET", _path("JobSet", namespace), without={403, 404}, limit=1))
         return self._jobsets[namespace]
 
-    def watch(self, kind: str, namespace: str, version: str, seconds: int) -> Any:
-        """Open a watch on the objects of ours of a kind; return the response, whose lines are events."""
-        query: dict[str, Any] = {"labelSelector": MANAGED, "resourceVersion": version, "timeoutSeconds": seconds}
+    def watch(self, kind: str, namespace: str, version: str, seconds: int, **chosen: str) -> Any:
+        """Open a watch on objects of a kind; return the response, whose lines are events."""
+        query: dict[str, Any] = {**chosen, "resourceVersion": version, "timeoutSeconds": seconds}
         query |= {"watch": "true", "allowWatchBookmarks": "true"}
         return self._call("GET", _path(kind, namespace), seconds=seconds + _READ_S, **query)
 

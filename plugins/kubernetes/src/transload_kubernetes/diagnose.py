@@ -14,15 +14,16 @@ Rights = Mapping[tuple[str, str], tuple[str, ...]]
 OBSERVE: Final[Rights] = {
     ("batch", "jobs"): ("list", "watch"),
     ("", "configmaps"): ("list",),
-    ("", "pods"): ("list",),
+    ("", "pods"): ("list", "watch"),
     ("", "pods/log"): ("get",),
-    ("", "events"): ("list",),
+    ("", "events"): ("list", "watch"),
     (JOBSET_API[0], "jobsets"): ("list", "watch"),
 }
 """What it takes to see apps and to read their logs: API group and resource → verbs."""
 SUBMIT: Final[Rights] = {
     ("batch", "jobs"): ("create", "get", "patch", "delete"),
     ("", "configmaps"): ("create", "get", "patch", "delete"),
+    ("", "pods"): ("patch",),
     ("", "services"): ("create", "get", "delete"),
     ("", "secrets"): ("create", "get", "delete"),
     (JOBSET_API[0], "jobsets"): ("create", "get", "patch", "delete"),

@@ -29,6 +29,8 @@ class RoleView:
     job: dict[str, Any] = field(default_factory=dict)  # its Job of that attempt; empty: there is none
     replicas: list[ReplicaStatus] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)  # why it waits or has failed
+    causes: dict[int, str] = field(default_factory=dict)  # replica → why, where that is not its program's exit code
+    left: dict[int, dict[str, Any]] = field(default_factory=dict)  # replica → its pod whose program alone has ended
     earlier: int = 0  # how often it was started again by itself
     finished: bool = False  # its Job has ended
     good: bool = False  # and enough of its replicas ended well
@@ -111,6 +113,9 @@ def _replica(
         _tell(replica, view, facts, pod)
     elif state is AppState.SUCCEEDED:
         replica.exit_code = 0  # what else counts as done; its pod has been removed
+    deleted = pod is None or pod["metadata"].get("deletionTimestamp")
+    if state is AppState.FAILED and deleted and not states.condition(pod or {}, "DisruptionTarget"):
+        view.causes[k] = "failed: its pod was deleted by somebody"
     return replica
 
 
@@ -132,12 +137,22 @@ def _tell(replica: ReplicaStatus, view: RoleView, facts: Facts, pod: dict[str, A
     replica.hostname = (pod.get("spec") or {}).get("nodeName") or ""
     end = states.program(pod, "terminated")
     replica.start_time = states.seconds((end or states.program(pod, "running")).get("startedAt"))
+    other, other_end = states.other_failure(pod)
+    end = other_end or end
     if is_terminal(replica.state) and end:
         replica.exit_code = states.exit_code(end.get("exitCode"))
         replica.end_time = states.seconds(end.get("finishedAt"))
     error = said_of(pod)[0]
-    if replica.state is AppState.PENDING:
-        why = states.stuck(pod)
+    left = states.still_running(pod)
+    failure = f"container {other} {exit_text(states.exit_code(end.get('exitCode')))}" if other else ""
+    if failure and replica.state is AppState.FAILED:
+        view.causes[replica.id] = failure
+    if left and not is_terminal(replica.state):
+        view.left[replica.id] = pod
+        code = states.exit_code(end.get("exitCode"))
+        why = f"main has ended ({code}), container {', '.join(left)} still runs"
+    elif replica.state is AppState.PENDING:
+        why = failure or states.stuck(pod)
     elif replica.state is AppState.FAILED:
         error = facts.causes.get(pod["metadata"]["name"]) or error
         replica.structured_error_msg = error or NONE
@@ -171,13 +186,14 @@ class Verdict:
     status: AppStatus
     stop: Stop | None = None  # note this in its record
     restart: list[tuple[str, Attempt]] = field(default_factory=list)  # Jobs to make: name of the role and attempt
+    release: list[str] = field(default_factory=list)  # pods whose program has ended: end what else runs in them
     end: list[tuple[str, str]] = field(default_factory=list)  # end the pods of these: kind and name
     note: bool = False  # note the status as final
 
     @property
     def due(self) -> bool:
         """Whether anything is to be done."""
-        return bool(self.stop or self.restart or self.end or self.note)
+        return bool(self.stop or self.restart or self.release or self.end or self.note)
 
 
 def is_half_submitted(facts: Facts, now: float) -> bool:
@@ -189,12 +205,45 @@ def is_half_submitted(facts: Facts, now: float) -> bool:
 
 def judge(facts: Facts, now: float) -> Verdict:
     """Return the verdict on an app that has a record, at a time (seconds since the epoch)."""
-    plan, stop = facts.plan, facts.stop
+    plan = facts.plan
     if plan is None:
         return Verdict(AppStatus(AppState.UNKNOWN, msg=facts.unreadable))
-    if facts.ended is not None:  # a JobSet may have yet to say that it has ended: it is left alone
-        return Verdict(facts.ended, end=[] if plan.jobset else _open(facts))
-    views = [view_role(role, facts, bool(stop)) for role in plan.roles]
+    if facts.ended is not None:
+        return _after_end(facts, plan, facts.ended)
+    views = [view_role(role, facts, bool(facts.stop)) for role in plan.roles]
+    verdict = _judge(plan, views, facts, now)
+    if facts.stop is None and not verdict.status.is_terminal():
+        # of what failed the cluster answers the end as it would have without the rest of its pod
+        left = [pod for view in views for pod in view.left.values()]
+        verdict.release = _names([pod for pod in left if states.program(pod, "terminated").get("exitCode")])
+    return verdict
+
+
+def _after_end(facts: Facts, plan: Plan, ended: AppStatus) -> Verdict:
+    """Return the verdict on an app whose end was noted: what runs beside its programs is ended, then its Jobs are."""
+    left = [pod for pod in facts.pods if states.still_running(pod)]
+    if not plan.jobset:
+        return Verdict(ended, release=_names(left), end=[] if left else _open(facts))
+    # its controller would start all of it again if a pod failed; one that has yet to say that it ended is left alone
+    return Verdict(ended, end=_open(facts) if left else [])
+
+
+def _names(pods: list[dict[str, Any]]) -> list[str]:
+    return [pod["metadata"]["name"] for pod in pods if not states.is_released(pod)]
+
+
+def _has_ended_well(view: RoleView) -> bool:
+    """Tell whether nothing of a role runs but containers beside its programs, enough of which ended well."""
+    if view.good:
+        return True
+    codes = {k: states.program(pod, "terminated").get("exitCode") for k, pod in view.left.items()}
+    good = [each for each in view.replicas if each.state is AppState.SUCCEEDED or codes.get(each.id) == 0]
+    over = all(is_terminal(each.state) or each.id in codes for each in view.replicas)
+    return over and len(good) >= view.plan.needed
+
+
+def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdict:
+    stop = facts.stop
     status = _status_of(views)
     whole = max(view.attempt[0] for view in views)
     own = sum(replica.restarts - sum(view.attempt) for view in views for replica in view.replicas)
@@ -212,11 +261,17 @@ def judge(facts: Facts, now: float) -> Verdict:
     if not missing and all(view.good for view in views):
         status.state = AppState.SUCCEEDED
         return Verdict(status, note=True)
+    runs_on = any(view.left for view in views)
+    if runs_on and not missing and all(map(_has_ended_well, views)):
+        # noted first: the cluster takes the end of what is left in a pod for a failure
+        return Verdict(_ended_well(status), note=True)
     status.msg = "; ".join(dict.fromkeys([*(why for view in views for why in view.reasons), *facts.notes]))
     if missing:
         status.state = AppState.PENDING
         return Verdict(status, restart=missing)
-    failure = _set_failure(plan, views, facts, now) if plan.jobset else _failure(views)
+    if facts.set_hidden:
+        return Verdict(_by_jobs(status, plan, views))
+    failure = _set_failure(plan, views, facts, now) if plan.jobset else _failure(plan, views)
     if not facts.data.get("submitted"):
         why = "it was never wholly submitted: the submitting process ended in the middle of it"
         failure = (why, False) if now - plan.created > HALF_SUBMITTED_S else None
@@ -245,10 +300,30 @@ def _status_of(views: list[RoleView]) -> AppStatus:
     return AppStatus(running_state(views), roles=[RoleStatus(view.plan.name, view.replicas) for view in views])
 
 
+def _by_jobs(status: AppStatus, plan: Plan, views: list[RoleView]) -> AppStatus:
+    """Return the status of an app whose JobSet cannot be seen, as far as its Jobs and pods say."""
+    if all(view.good for view in views):
+        status.state = AppState.SUCCEEDED
+    elif any(view.failed for view in views):
+        again = any(role.retries for role in plan.roles)
+        status.state = AppState.UNKNOWN if again else AppState.FAILED
+        status.msg = "; ".join([_failure_text(view) for view in views if view.failed])
+        status.msg += "; whether its JobSet starts it again cannot be seen: this user may not list JobSets" * again
+    return status
+
+
+def _ended_well(status: AppStatus) -> AppStatus:
+    """Return the status of an app of which only containers beside its programs run."""
+    status.state, status.msg = AppState.SUCCEEDED, ""
+    for replica in (each for role in status.roles for each in role.replicas if not is_terminal(each.state)):
+        replica.state, replica.exit_code = AppState.SUCCEEDED, 0
+    return status
+
+
 _Failure = tuple[str, bool]  # why an app cannot go on as it is, and whether a retry may answer it
 
 
-def _failure(views: list[RoleView]) -> _Failure | None:
+def _failure(plan: Plan, views: list[RoleView]) -> _Failure | None:
     """Return why an app that is Jobs cannot go on as it is, or None; time limits are the Jobs' own."""
     failed = [view for view in views if view.failed]
     if failed:
@@ -256,13 +331,22 @@ def _failure(views: list[RoleView]) -> _Failure | None:
         view = next((each for each in failed if first in each.replicas), failed[0])
         return _failure_text(view), not view.late
     lost = [view.plan.name for view in views if not view.job]  # not made again: nobody knows why it was taken away
-    return (f"lost: the Job of role {lost[0]} was deleted by somebody", False) if lost else None
+    return (_lost(f"the Job of role {lost[0]}", plan), False) if lost else None
+
+
+def _lost(what: str, plan: Plan) -> str:
+    """Return what is said of an app of which something is gone that nobody here deleted."""
+    seconds = plan.cfg.get("ttl")
+    if seconds is None:
+        return f"lost: {what} was deleted by somebody"
+    reason = f"by run option ttl={seconds} the cluster deletes it so many seconds after its end"
+    return f"lost: {what} is gone: {reason}, and nobody waited for that end"
 
 
 def _set_failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
     """Return why an app that is a JobSet cannot go on; starting Jobs again is its controller's matter."""
     if facts.jobset is None:
-        return "lost: its JobSet was deleted by somebody", False
+        return _lost("its JobSet", plan), False
     failed = states.condition(facts.jobset, "Failed")
     if failed is not None:
         texts = [_failure_text(view) for view in views if view.failed]
@@ -281,7 +365,7 @@ def _failure_text(view: RoleView) -> str:
     bad = _status_of([view]).first_failure()
     if bad is None:
         return f"role {view.plan.name}: {found.get('reason', 'failed')}: {found.get('message', '')}".rstrip(": ")
-    text = f"{view.plan.name}/{bad.id} {exit_text(bad.exit_code)}"
+    text = f"{view.plan.name}/{bad.id} {view.causes.get(bad.id) or exit_text(bad.exit_code)}"
     return "; ".join([text, *view.reasons])
 
 

@@ -75,6 +75,7 @@ class Facts:
     notes: list[str] = field(default_factory=list)  # why things are stuck, from events
     causes: dict[str, str] = field(default_factory=dict)  # pod → its program's error, where its log tells more
     jobset: dict[str, Any] | None = None
+    set_hidden: bool = False  # it has a JobSet that this user may not see
     plan: Plan | None = field(init=False, default=None)  # None: there is no such app, or its record is not understood
     stop: Stop | None = field(init=False, default=None)  # why it is being ended
     ended: AppStatus | None = field(init=False, default=None)  # its final status, once somebody has seen it

@@ -313,7 +313,7 @@ class KubernetesScheduler(SchedulerBase):
 
     def close(self) -> None:
         """Close connections; apps go on. May be called more than once."""
-        self._apps.settle()
+        self._apps.close()
         self._logs.close()
         self._cluster.close()
 

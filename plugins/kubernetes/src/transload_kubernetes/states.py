@@ -87,6 +87,34 @@ def has_begun(pod: Mapping[str, Any], name: str = names.MAIN) -> bool:
     return bool(program(pod, "running", name) or program(pod, "terminated", name))
 
 
+def is_released(pod: Mapping[str, Any]) -> bool:
+    """Tell whether what a pod still ran was ended since its program had ended."""
+    return names.ANNOTATION_RELEASED in ((pod.get("metadata") or {}).get("annotations") or {})
+
+
+def still_running(pod: dict[str, Any]) -> list[str]:
+    """Return the containers of a pod that run on though its program has ended; native sidecars end by themselves.
+
+    None of a pod that is being deleted: all of it ends.
+    """
+    if not is_active(pod) or not program(pod, "terminated") or pod["metadata"].get("deletionTimestamp"):
+        return []
+    reports = (pod.get("status") or {}).get("containerStatuses") or ()
+    return [each["name"] for each in reports if "terminated" not in (each.get("state") or {})]
+
+
+def other_failure(pod: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the container for which a pod has failed, and how it ended, if it is not the program; else ``""``."""
+    status = pod.get("status") or {}
+    main = program(pod, "terminated")
+    if is_active(pod) or main.get("exitCode") or is_released(pod):
+        return "", {}
+    reports = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    ends = [(each["name"], (each.get("state") or {}).get("terminated") or {}) for each in reports]
+    bad = [(name, end) for name, end in ends if end.get("exitCode") and name != names.HELPER]
+    return min(bad, key=lambda each: each[1].get("finishedAt") or "", default=("", {}))
+
+
 def said(end: dict[str, Any]) -> str:
     """Return what a program that has ended left in its message file."""
     return str(end.get("message") or "") if end.get("reason", "") in _ENDS else ""

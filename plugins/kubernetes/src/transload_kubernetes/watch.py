@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from transload.schedulers import FedWatch, Feeder
 from transload_kubernetes import names
 from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut
 
+_KINDS: Final = ("Job", "JobSet", "Pod", "Event")
+_OPTIONAL: Final = ("Pod", "Event")  # may be refused
 _SESSION_S: Final = 300
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
@@ -19,7 +21,8 @@ class ClusterWatch(FedWatch):
     """Tells which apps may have changed.
 
     A watch that breaks goes on where it was; where the server has forgotten that place (410) all is listed anew and
-    every watched app of the namespace counts as changed.
+    every watched app of the namespace counts as changed. Pods and warnings about them say why an app waits: neither its
+    Jobs nor its JobSet change by that. Who may not watch them hears of it later.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -36,7 +39,7 @@ class ClusterWatch(FedWatch):
                 return
             gone = [feeder for name in set(self._namespaces) - wanted for feeder in self._namespaces.pop(name)]
             for name in wanted - set(self._namespaces):
-                self._namespaces[name] = [self._feeder(kind, name) for kind in ("Job", "JobSet")]
+                self._namespaces[name] = [self._feeder(kind, name) for kind in _KINDS]
         for feeder in gone:
             feeder.stop()
 
@@ -57,9 +60,11 @@ class ClusterWatch(FedWatch):
                 if not version:
                     if kind == "JobSet" and not self._cluster.has_jobsets(namespace):
                         return feeder.finish()
-                    version = str(self._cluster.list(kind, namespace, MANAGED, limit=1)["metadata"]["resourceVersion"])
+                    version = str(
+                        self._cluster.list(kind, namespace, **_chosen(kind), limit=1)["metadata"]["resourceVersion"]
+                    )
                     self.seen(namespace, None)
-                response = self._cluster.watch(kind, namespace, version, _SESSION_S)
+                response = self._cluster.watch(kind, namespace, version, _SESSION_S, **_chosen(kind))
                 for line in response if feeder.opened(lambda: cut(response)) else ():
                     event = json.loads(line)
                     item = event["object"]
@@ -67,13 +72,23 @@ class ClusterWatch(FedWatch):
                         code = int(item.get("code") or 500)
                         raise ClusterError(code, item.get("reason") or "", item.get("message") or "")
                     version = item["metadata"].get("resourceVersion") or version
-                    if event["type"] != "BOOKMARK":
-                        self.seen(namespace, (item["metadata"].get("labels") or {}).get(names.LABEL_APP))
+                    if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
+                        self._changed_by(kind, namespace, item)
             except ClusterError as exc:
                 version = "" if exc.status == 410 else version
+                if exc.status == 403 and kind in _OPTIONAL:
+                    return feeder.finish()
                 raise
 
         return Feeder(f"transload-kubernetes-{kind.lower()}s", read, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+
+    def _changed_by(self, kind: str, namespace: str, item: dict[str, Any]) -> None:
+        """Take note of an object that has changed."""
+        if kind == "Event":
+            pod = str((item.get("involvedObject") or {}).get("name"))  # its name begins with that of its app
+            self.feed_all(lambda key: isinstance(key, tuple) and key[0] == namespace and pod.startswith(f"{key[1]}-"))
+        else:
+            self.seen(namespace, (item["metadata"].get("labels") or {}).get(names.LABEL_APP))
 
     def seen(self, namespace: str, base: str | None) -> None:
         """Take note of a change of one app, or (None) of all of a namespace."""
@@ -81,3 +96,10 @@ class ClusterWatch(FedWatch):
             self.feed_all(lambda key: isinstance(key, tuple) and key[0] == namespace)
         else:
             self.feed((namespace, base))
+
+
+def _chosen(kind: str) -> dict[str, str]:
+    """Return which objects of a kind are watched: ours, and warnings about pods, which have no labels."""
+    if kind == "Event":
+        return {"fieldSelector": "involvedObject.kind=Pod,type=Warning"}
+    return {"labelSelector": MANAGED}
