@@ -1,8 +1,8 @@
 """Run the job inside a host that this file starts, and show what a person sees there: python show.py HOST [--keep]
 
 The host is `airflow`, `ax`, `kfp` or `prefect`. All that it keeps goes to the folder everywhere-HOST, which is made
-anew. Where Chromium is installed, the host's own page is saved there as a picture. `--keep` leaves the server up, opens
-the page in your browser, and waits for Ctrl-C.
+anew. Where Chromium is installed, the host's own page is saved there as a picture; else what the page shows is printed.
+`--keep` leaves the server up, opens the page in your browser, and waits for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 HERE = Path(__file__).resolve().parent
 READY_S = 240.0
@@ -43,7 +44,8 @@ def main(argv: list[str]) -> None:
 def prefect(folder: Path, keep: bool) -> None:
     """A flow of one task on a server of its own."""
     with prefect_server(folder) as url:
-        show(run_flow(url, HERE / "prefect_flow.py"), folder / "flow-run.png", keep)
+        page = run_flow(url, HERE / "prefect_flow.py")
+        show(page, folder / "flow-run.png", keep, lambda: seen_in_prefect(url, page))
 
 
 @contextmanager
@@ -70,10 +72,45 @@ def run_flow(url: str, program: Path) -> str:
     return f"{url}/runs/flow-run/{run['id']}"
 
 
+def seen_in_prefect(url: str, page: str) -> list[str]:
+    """Return the lines that the page of a flow run shows: its state, its log, its table of results."""
+    run = page.rpartition("/")[2]
+    flow_run = call(f"{url}/api/flow_runs/{run}")
+    lines = [f"flow run {flow_run['name']}: {flow_run['state_name']}"]
+    wanted = {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_ASC"}
+    lines += [f"log: {entry['message']}" for entry in call(f"{url}/api/logs/filter", wanted)]
+    tables = {"artifacts": {"flow_run_id": {"any_": [run]}, "type": {"any_": ["table"]}}}
+    for table in call(f"{url}/api/artifacts/filter", tables):
+        if table["key"].endswith("-results"):
+            rows = json.loads(table["data"])
+            lines += [f"result: {row['key']} {row['name']} = {row['value']}" for row in rows]
+    return lines
+
+
 def airflow(folder: Path, keep: bool) -> None:
     """A DAG of one task on an Airflow of its own."""
     with airflow_server(folder, HERE) as (url, token):
-        show(f"{run_dag(url, token, 'everywhere')}/tasks/digits", folder / "task.png", keep)
+        page = f"{run_dag(url, token, 'everywhere')}/tasks/digits"
+        show(page, folder / "task.png", keep, lambda: seen_in_airflow(url, token, page))
+
+
+def seen_in_airflow(url: str, token: str, page: str) -> list[str]:
+    """Return the lines that the pages of a task show: its state, its log, its XComs."""
+    _, dag, _, run, _, task = page.removeprefix(f"{url}/").split("/")
+    instance = f"{url}/api/v2/dags/{dag}/dagRuns/{quote(run)}/taskInstances/{task}"
+    found = call(instance, token=token)
+    lines = [f"task {task} of {dag}: {found['state']}"]
+    log = call(f"{instance}/logs/{found['try_number']}?full_content=true", token=token)
+    events = [entry["event"] for entry in log["content"]]
+    lines += [f"log: {event}" for event in events if not event.startswith("::")]
+    for entry in call(f"{instance}/xcomEntries", token=token)["xcom_entries"]:
+        value = call(f"{instance}/xcomEntries/{entry['key']}", token=token)["value"]
+        if not isinstance(value, dict):
+            lines.append(f"XCom: {entry['key']} = {value}")
+            continue
+        for key, results in value["results"].items():
+            lines += [f"result: {key} {name} = {result}" for name, result in results.items()]
+    return lines
 
 
 def run_dag(url: str, token: str, name: str) -> str:
@@ -176,6 +213,7 @@ def call(url: str, body: Any = None, token: str = "", method: str = "") -> Any:
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:
     """Return the first answer that is not empty; SystemExit when there is none in time."""
+    print(f"waiting until {what} ...", file=sys.stderr, flush=True)
     end = time.monotonic() + READY_S
     while time.monotonic() < end:
         if value := condition():
@@ -191,22 +229,36 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def show(url: str, picture: Path, keep: bool) -> None:
-    """Save a page as a picture where Chromium is installed; with `keep`, open it and wait for Ctrl-C."""
+def show(url: str, picture: Path, keep: bool, seen: Callable[[], list[str]]) -> None:
+    """Save a page as a picture, or print what it shows; with `keep`, open it and wait for Ctrl-C.
+
+    Args:
+        url: Of the page.
+        picture: Where it is saved, if Chromium is installed.
+        keep: Whether to open it and wait.
+        seen: Returns the lines to be printed where there is no Chromium.
+    """
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium:
         options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1400,900", "--timeout=15000"]
         saving = [chromium, *options, "--virtual-time-budget=15000", f"--screenshot={picture}", url]
         subprocess.run(saving, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120, check=False)
         print(f"what a person sees: {picture}")
+    else:
+        print("\nwhat a person sees (a picture of it needs Chromium):", *seen(), sep="\n  ")
+        if not keep:
+            print("the page itself: again, with --keep")
     if keep:
-        print(f"the page: {url} (Ctrl-C ends the server)")
-        webbrowser.open(url)
         try:
+            print(f"the page: {url} (Ctrl-C ends the server)", flush=True)
+            webbrowser.open(url)
             signal.pause()
         except KeyboardInterrupt:
             print()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from transload.tracker import FsspecTracker
 
 pytestmark = pytest.mark.timeout(280)
 MODES = ("sync", "deferrable")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_endings(stage: Stage) -> None:
@@ -168,6 +172,22 @@ def test_example(airflow: AirflowServer) -> None:
     final = run.xcom(task_id="retrain")["results"]["final"]["accuracy"]
     assert final > 0.9
     assert "trainer/2" in run.log("retrain") or "trainer/0" in run.log("retrain")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_what_is_shown_without_a_browser(tmp_path: Path) -> None:
+    """An Airflow of its own runs the job; the task's state, log and results are printed."""
+    program = [sys.executable, str(EXAMPLES / "everywhere" / "show.py"), "airflow"]
+    environment = os.environ | {"PATH": str(Path(sys.executable).parent)}
+    said = subprocess.run(
+        program, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=380, check=False
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
+    shown = said.stdout.partition("what a person sees (a picture of it needs Chromium):")[2]
+    assert "task digits of everywhere: success" in shown
+    assert "log: trainer/0 epoch   4/4" in shown
+    assert "result: final accuracy = 0.9415" in shown
 
 
 def test_chain_example(airflow: AirflowServer, tmp_path: Path) -> None:

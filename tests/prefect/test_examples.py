@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -69,6 +72,28 @@ print("ACCURACY", digits([0.1, 0.5], epochs=2, replicas=2))
     assert 0.5 < float(last.split()[1]) <= 1.0
     replicas = [len(each.roles[0].replicas) if each.roles else 0 for each in _statuses()]
     assert sorted(replicas) == [1, 1, 2]
+
+
+@pytest.mark.slow
+def test_what_is_shown_without_a_browser(tmp_path: Path) -> None:
+    """A server of its own runs the job; state, log and results are printed, `--keep` names the page until Ctrl-C."""
+    program = [sys.executable, str(EXAMPLES.parent / "everywhere" / "show.py"), "prefect", "--keep"]
+    environment = os.environ | {"PATH": str(Path(sys.executable).parent), "BROWSER": "true"}
+    lines = []
+    with subprocess.Popen(
+        program, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, start_new_session=True
+    ) as showing:
+        assert showing.stdout is not None
+        for line in showing.stdout:
+            lines.append(line.strip())
+            if line.startswith("the page: http://"):
+                os.killpg(showing.pid, signal.SIGINT)
+        assert showing.wait(60) == 0, lines
+    shown = lines[lines.index("what a person sees (a picture of it needs Chromium):") + 1 :]
+    assert shown[0].startswith("flow run ") and shown[0].endswith(": Completed")
+    assert any(line.startswith("log: trainer/0 epoch   4/4") for line in shown)
+    assert any(line.startswith("result: final accuracy = 0.9415") for line in shown)
+    assert shown[-1].startswith("all of it is in ")
 
 
 def _statuses() -> list[Any]:
