@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import math
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from transload.runtime import _report, report
-from transload.runtime.tracking import FsspecResultTracker, open_store, read_curves, read_steps
+from transload.runtime.tracking import FsspecResultTracker, _stores, open_store, read_curves, read_steps
 from transload.runtime.tracking._steps import MAX_POINTS, StepLog
 
 
@@ -168,3 +169,76 @@ def test_put(job: Callable[..., Path]) -> None:
         ("--key", "", "x=1"),
     ):
         assert put(*words).returncode == 2, words
+
+
+def reporter(count: int, name: str, base: Path, *more: str) -> subprocess.Popen[bytes]:
+    """Start a process of this replica that reports a name so many times, once there is a file ``go``."""
+    program = (
+        "import os, sys, time\nfrom transload.runtime import report\n"
+        "count, name, go, key = int(sys.argv[1]), sys.argv[2], sys.argv[3], (sys.argv[4:] or [None])[0]\n"
+        "while not os.path.exists(go): time.sleep(0.001)\n"
+        "for step in range(count): report(step=step, key=key, **{name: step})\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", program, str(count), name, str(base / "go"), *more])
+
+
+@pytest.mark.parametrize("key", ["0", "final"])
+def test_processes_of_one_replica_meet(job: Callable[..., Path], key: str) -> None:
+    """What a child reports stays, though its parent reports again; so do values of one name that it did not set."""
+    base = job()
+    report(key=key, loss=1, shared="mine")
+    with reporter(1, "val_acc", base, key) as child:
+        (base / "go").touch()
+        assert child.wait(60) == 0
+    report(key=key, loss=2)
+    assert FsspecResultTracker(base)[key] == {"loss": 2, "val_acc": 0, "shared": "mine"}
+    with reporter(1, "shared", base, key) as child:
+        assert child.wait(60) == 0
+    report(key=key, loss=3)
+    assert FsspecResultTracker(base)[key] == {"loss": 3, "val_acc": 0, "shared": 0}
+
+
+def test_processes_that_report_at_once(job: Callable[..., Path]) -> None:
+    """Of several processes nothing is lost, neither results nor steps, from the first file on; no file is left over."""
+    base = job()
+    base.mkdir()
+    children = [reporter(100, f"x{number}", base) for number in range(4)]
+    (base / "go").touch()
+    assert [child.wait(100) for child in children] == [0] * 4
+    assert FsspecResultTracker(base)["0"] == {f"x{number}": 99 for number in range(4)}
+    curves = read_curves(open_store(base))["0"]
+    assert {name: len(points) for name, points in curves.items()} == {f"x{number}": 100 for number in range(4)}
+    assert sorted(os.listdir(base)) == ["0.json", "0.steps.jsonl", "go"]
+
+
+def test_processes_that_report_into_one_file(job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where all results are lines of one file."""
+    base = job()
+    base.mkdir()
+    monkeypatch.delenv("TRANSLOAD_TRACKER_BASE")
+    monkeypatch.setenv("TRANSLOAD_RESULT_FILE", str(base / "one"))
+    children = [reporter(50, f"x{number}", base) for number in range(3)]
+    (base / "go").touch()
+    assert [child.wait(100) for child in children] == [0] * 3
+    body = json.loads((base / "one").read_text())
+    assert body["results"] == {f"x{number}": 49 for number in range(3)}
+
+
+def test_a_process_that_holds_the_file(job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was stopped while it wrote does not stop the others."""
+    base = job()
+    report(a=1)
+    monkeypatch.setattr(_stores, "_LOCK_S", 0.2)
+    with open(base / "0.json") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        report(b=2)
+    assert FsspecResultTracker(base)["0"] == {"a": 1, "b": 2}
+
+
+def test_a_process_of_a_later_attempt_begins_anew(job: Callable[..., Path]) -> None:
+    """What an earlier attempt, or another job, left in the file is not taken over."""
+    base = job()
+    report(old=1)
+    job(attempt=1)
+    report(new=2)
+    assert FsspecResultTracker(base)["0"] == {"new": 2}

@@ -226,7 +226,8 @@ def _add_results(results: AppResults, found: Mapping[str, Body], description: Ap
     from transload.runtime.tracking._names import natural
 
     roles = description.status.roles
-    latest = {(role.role, each.id): each.latest_attempt for role in roles for each in role.replicas}
+    again = [(role.role, each) for role in roles for each in role.replicas if each.restarts]
+    latest = {(role, each.id): each.latest_attempt for role, each in again}
     for key in sorted(found, key=natural):
         body = found[key]
         writer = body.writer or {}

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from transload.runtime.tracking import FsspecResultTracker, Store
-from transload.runtime.tracking._format import Results, Writer, check_key, check_results, check_value, dump
+from transload.runtime.tracking._format import Results, Writer, check_key, check_results, check_value, dump, load
 from transload.runtime.tracking._names import encode_name
 from transload.runtime.tracking._stores import LocalStore, OneFileStore
+from transload.runtime.tracking.api import replaced_by
 
 if TYPE_CHECKING:
     from transload.runtime.tracking._steps import StepLog
@@ -55,10 +56,10 @@ class Reports:
         self.nowhere = type(self._store) is Store
         self._at_once = isinstance(self._store, LocalStore | OneFileStore)
         self._has_steps = not isinstance(self._store, OneFileStore)  # which is too small for them
-        writer = Writer.from_env()
+        self._writer = writer = Writer.from_env()
         self._own, self._fields = ("0", {}) if writer is None else (writer.key, writer.fields)
-        self._file = encode_name(self._own, ".json")
         self._values: dict[str, Results] = {}
+        self._fresh: dict[str, Results] = {}  # what was not written yet
         self._steps: dict[str, StepLog] = {}
         self._written: dict[str, float] = {}
         self._waiting: set[str] = set()
@@ -73,9 +74,8 @@ class Reports:
         """
         name = self._own if key is None else check_key(key)
         with self._lock:
-            if name not in self._values:
-                self._values[name] = self._earlier(name)
-            self._values[name].update(results)
+            self._values.setdefault(name, {}).update(results)
+            self._fresh.setdefault(name, {}).update(results)
             if step is not None and self._has_steps:
                 self._log(name).add(step, results)
             self._waiting.add(name)
@@ -91,12 +91,6 @@ class Reports:
                 except Exception as exc:
                     _warn(f"results of key {name!r} were not reported: {exc}")
 
-    def _earlier(self, name: str) -> Results:
-        """Return what this replica reported by another process, in this attempt."""
-        body = self._tracker._load(name)
-        mine = body is not None and {"run": body.run, "writer": body.writer} == self._fields
-        return dict(body.results) if mine and body is not None else {}
-
     def _log(self, name: str) -> StepLog:
         if name not in self._steps:
             from transload.runtime.tracking._steps import StepLog
@@ -107,13 +101,26 @@ class Reports:
     def _write(self, name: str) -> None:
         if not self._at_once:
             self._written[name] = time.monotonic()  # before: what fails is not tried at each call, either
-        if name == self._own:  # no other replica writes it, so there is nothing to be compared with
-            self._store.write(self._file, dump(name, self._values[name], self._fields))
-        else:
-            self._tracker.put(name, **self._values[name])
+        if self._fresh.get(name) is not None:
+            path = encode_name(name, ".json")
+            self._store.update(path, lambda before: self._merged(name, before, self._store.where(path)))
+            del self._fresh[name]
         if name in self._steps:
             self._steps[name].write()
         self._waiting.discard(name)
+
+    def _merged(self, name: str, before: bytes, where: str) -> bytes:
+        """Return a file with what this process reports, and what other processes of its replica reported before."""
+        try:
+            body = load(before, where) if before else None
+        except ValueError:  # of a newer version
+            body = None
+        fields, values = self._fields, self._values[name]
+        if body is not None and {"run": body.run, "writer": body.writer} == fields:
+            values = {**body.results, **self._fresh[name]}
+        if self._writer is not None and name != self._own and not self._writer.alone:
+            fields = {**fields, **replaced_by(self._writer, body)}
+        return dump(name, values, fields)
 
 
 _made: Reports | None = None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from transload.runtime.tracking._format import MAX_TEXT, SCHEMA
 from transload.runtime.tracking._names import OWN, decode_name, encode_name, natural
-from transload.runtime.tracking._stores import LARGEST_LOG, LocalStore, Store
+from transload.runtime.tracking._stores import LARGEST_LOG, Store, whole_lines
 from transload.untrusted import MOST_FILES
 
 MAX_POINTS = 10_000
@@ -26,7 +26,7 @@ Curves = dict[str, dict[float, float]]
 
 
 class StepLog:
-    """Writes the steps of one key, after those that an earlier attempt or process left."""
+    """Writes the steps of one key, after those that an earlier attempt or another process left."""
 
     def __init__(self, store: Store, key: str) -> None:
         self._store, self._path, self._every, self._count = store, encode_name(key, _ENDING), 1, 0
@@ -36,29 +36,36 @@ class StepLog:
             text = b""
         retry = os.environ.get("TRANSLOAD_RETRY", "")
         self._attempt = {"attempt": int(retry)} if retry.isdigit() and int(retry) else {}
-        self._lines = [line for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
-        self._written = len(self._lines) if text.endswith(b"\n") else 0
+        self._written = text.count(b"\n")  # lines of the file, as far as this process knows
+        self._waiting: list[bytes] = []
 
     def add(self, step: float, results: Mapping[str, object]) -> None:
         """Note a step; `write` stores it."""
         self._count += 1
         if (self._count - 1) % self._every == 0:
             line = json.dumps({"schema": SCHEMA, "step": step, "results": results, **self._attempt})
-            self._lines.append(line.encode() + b"\n")
+            self._waiting.append(line.encode() + b"\n")
 
     def write(self) -> None:
-        """Store what was noted: at the end of a local file, elsewhere in a file anew."""
-        if len(self._lines) >= MAX_POINTS:
-            self._lines, self._written = self._lines[::2], 0
+        """Store what was noted, behind what other processes wrote meanwhile."""
+        if not self._waiting:
+            return
+        data = b"".join(self._waiting)
+        if self._written + len(self._waiting) < MAX_POINTS:
+            self._store.extend(self._path, data)
+            self._written += len(self._waiting)
+        else:
+            self._store.update(self._path, lambda before: self._thinned(before, data), LARGEST_LOG)
+        self._waiting.clear()
+
+    def _thinned(self, before: bytes, data: bytes) -> bytes:
+        """Return every second line, if there are still too many."""
+        lines = (whole_lines(before) + data).splitlines(keepends=True)
+        if len(lines) >= MAX_POINTS:
+            lines = lines[::2]
             self._every *= 2
-        if self._written and isinstance(self._store, LocalStore):
-            try:
-                self._store.append(self._path, b"".join(self._lines[self._written :]))
-            except FileNotFoundError:
-                self._store.write(self._path, b"".join(self._lines))
-        elif len(self._lines) > self._written:
-            self._store.write(self._path, b"".join(self._lines))
-        self._written = len(self._lines)
+        self._written = len(lines)
+        return b"".join(lines)
 
 
 def read_curves(store: Store, folder: str = "", *, refused: dict[str, str] | None = None) -> dict[str, Curves]:

@@ -33,6 +33,8 @@ LARGEST_LOG = 64 << 20
 _MOST_BYTES = 512 << 20  # of all files that are read at once
 _ONE_FILE_LIMIT = 4095  # bytes that come back at most
 _AT_REST = 2.5
+_LOCK_S = 5.0  # the longest that a lock is waited for
+_LOOK_S = 0.002
 
 
 def aside_name() -> str:
@@ -113,6 +115,26 @@ class Store:
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file, atomically; missing folders are made."""
 
+    def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
+        """Replace a file by what ``change`` makes of its content, which is empty if there is none.
+
+        Where the storage is a folder, no other process that updates the file does so in between.
+
+        Args:
+            path: its path.
+            change: content → new content; may be called again.
+            limit: bytes that it may have at most; of a larger file nothing is taken over.
+        """
+        try:
+            before = self.read(path, limit)
+        except (FileNotFoundError, IsADirectoryError, RefusedFile):
+            before = b""
+        self.write(path, change(before))
+
+    def extend(self, path: str, data: bytes) -> None:
+        """Add whole lines to the end of a file, which is made if it is not there; see `update`."""
+        self.update(path, lambda before: whole_lines(before) + data, LARGEST_LOG)
+
     def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
         """List a folder, in no order; a missing folder is empty."""
         return []
@@ -192,6 +214,67 @@ class LocalStore(Store):
         except BaseException:
             _remove(aside)
             raise
+
+    def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
+        def replace(fd: int) -> None:
+            size = os.fstat(fd).st_size
+            self.write(path, change(os.pread(fd, size, 0) if size <= limit else b""))
+
+        self._with_lock(path, replace, lambda: change(b""))
+
+    def extend(self, path: str, data: bytes) -> None:
+        def add(fd: int) -> None:
+            size = os.fstat(fd).st_size
+            torn = size and os.pread(fd, 1, size - 1) != b"\n"  # by a writer that was killed
+            os.lseek(fd, 0, os.SEEK_END)
+            _write_all(fd, b"\n" + data if torn else data)
+
+        self._with_lock(path, add, lambda: data)
+
+    def _with_lock(self, path: str, do: Callable[[int], None], new: Callable[[], bytes]) -> None:
+        """Call ``do`` with a file that no other process holds; one that is not there is made, of ``new()``."""
+        until = time.monotonic() + _LOCK_S
+        while True:
+            try:
+                fd = untrusted.open_file(self._root, path, os.O_RDWR)
+            except FileNotFoundError:
+                if self._make(path, new()):
+                    return
+                continue  # somebody else was first
+            except RefusedFile:  # a job's own doing: its results go on in a new file
+                self.write(path, new())
+                return
+            try:
+                _lock(fd, until)
+                # who had it before may have put another file in its place
+                if self._is_there(path, fd) or time.monotonic() >= until:
+                    do(fd)
+                    return
+            finally:
+                os.close(fd)
+
+    def _is_there(self, path: str, fd: int) -> bool:
+        mine = os.fstat(fd)
+        try:
+            there = os.lstat(self._root + path)
+        except FileNotFoundError:
+            return False
+        return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+    def _make(self, path: str, data: bytes) -> bool:
+        """Make a file, whole; False if there is one."""
+        target = self._root + path
+        aside = target[: target.rindex("/") + 1] + aside_name()
+        self._create(aside, data)
+        try:
+            os.link(aside, target)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links
+            os.rename(aside, target)
+        finally:
+            _remove(aside)
+        return True
 
     def append(self, path: str, data: bytes) -> None:
         """Add to the end of an existing file.
@@ -277,13 +360,17 @@ class OneFileStore(Store):
         Raises:
             TrackingError: the file would be too large; it stays as it was.
         """
-        import fcntl
+        self.update(path, lambda _: data)
 
+    def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
+        """Put what ``change`` makes of the line of a key in its place; errors as in `write`."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            text = b"".join(line + b"\n" for name, line in self._lines(os.pread(fd, 1 << 20, 0)) if name != path)
-            text += data + b"\n"
+            _lock(fd, time.monotonic() + _LOCK_S)
+            lines = list(self._lines(os.pread(fd, 1 << 20, 0)))
+            mine = [line for name, line in lines if name == path]
+            text = b"".join(line + b"\n" for name, line in lines if name != path)
+            text += change(mine[-1] if mine else b"") + b"\n"
             if len(text) > _ONE_FILE_LIMIT:
                 raise TrackingError(
                     f"{self._path}: {len(text):,} bytes of results; at most {_ONE_FILE_LIMIT:,} come back from a job "
@@ -312,6 +399,28 @@ class OneFileStore(Store):
             except (ValueError, KeyError, TypeError):
                 key = None
             yield (encode_name(str(key), ".json") if key else ""), line
+
+
+def whole_lines(text: bytes) -> bytes:
+    """Return a text with an end of line at its end, unless it is empty."""
+    return text if not text or text.endswith(b"\n") else text + b"\n"
+
+
+def _lock(fd: int, until: float) -> None:
+    """Lock a file against other processes that do; without a lock after a time, or where there are none."""
+    import fcntl
+
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:  # whoever has it was stopped: a report must not hang
+                return
+            time.sleep(_LOOK_S)
+        except OSError:
+            return
+        else:
+            return
 
 
 def _remove(path: str) -> None:

@@ -155,20 +155,14 @@ class FsspecResultTracker(ResultTracker):
         if writer is not None:
             more = writer.fields
             if not writer.alone and text != writer.key:
-                more = {**more, **self._replaced(text, writer)}
+                more = {**more, **replaced_by(writer, self._readable(text))}
         self._store.write(encode_name(text, _SUFFIX), _format.dump(text, checked, more))
 
-    def _replaced(self, key: str, writer: Writer) -> dict[str, object]:
-        """Return the field that names other replicas whose results of a key are about to be replaced."""
+    def _readable(self, key: str) -> _format.Body | None:
         try:
-            body = self._load(key)
+            return self._load(key)
         except TrackingError:
-            return {}
-        if body is None or body.run != writer.fields["run"]:
-            return {}
-        before = {f"{body.writer.get('role')}/{body.writer.get('replica')}"} if body.writer else set()
-        names = {*body.replaced, *before} - {writer.name}
-        return {"replaced": sorted(names, key=natural)} if names else {}
+            return None
 
     def get(self, key: KeyType) -> dict[str, ResultType]:
         """Return the results of ``key``, or ``{}`` if there are none yet.
@@ -223,6 +217,15 @@ class FsspecResultTracker(ResultTracker):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._tracker_base!r})"
+
+
+def replaced_by(writer: Writer, body: _format.Body | None) -> dict[str, object]:
+    """Return the field that names other replicas whose results a writer is about to replace."""
+    if body is None or body.run != writer.fields["run"]:
+        return {}
+    before = {f"{body.writer.get('role')}/{body.writer.get('replica')}"} if body.writer else set()
+    names = {*body.replaced, *before} - {writer.name}
+    return {"replaced": sorted(names, key=natural)} if names else {}
 
 
 def open_store(base: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Store:
