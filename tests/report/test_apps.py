@@ -153,10 +153,10 @@ def test_several_runs(runner: Runner, parse: Parse) -> None:
 
 
 def test_results_that_cannot_be_read(runner: Runner, parse: Parse) -> None:
-    """A broken result file costs its section, not the page."""
+    """A result file that cannot be read is named; the others are shown."""
     handle = run(runner, AppDef("train", [python(TRAINER)]))
     base = runner.results(handle).looked_in[0]
     (Path(base) / "epoch-0.json").write_text(json.dumps({"schema": 99, "key": "epoch-0", "results": {}}))
     page = parse(app_report(collect_app(runner, handle)))
-    assert "The results cannot be read" in page.text(".//section[@id='results']")
+    assert "not read: epoch-0.json: schema 99" in page.text(".//section[@id='results']")
     assert "✓ SUCCEEDED" in page.text(".//header")

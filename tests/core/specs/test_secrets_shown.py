@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transload.specs import MASK, looks_secret, masked_env, masked_url
+from transload.specs import MASK, AppDef, Role, looks_secret, masked_args, masked_env, masked_url, masked_values
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,10 @@ from transload.specs import MASK, looks_secret, masked_env, masked_url
         ("postgresql://me:hunter2@host/db", f"postgresql://{MASK}@host/db"),
         ("https://token@host/x?y=a@b", f"https://{MASK}@host/x?y=a@b"),
         ("mail@host", "mail@host"),
+        ("redis://:p@ss@host:1/0", f"redis://{MASK}@host:1/0"),
+        ("http://h/x?user=me&token=abc#y", f"http://h/x?user=me&token={MASK}#y"),
+        ("https://b.s3/x?X-Amz-Signature=abc&part=1", f"https://b.s3/x?X-Amz-Signature={MASK}&part=1"),
+        ("a s3://k:s@b/x and s3://k:s@c/y", f"a s3://{MASK}@b/x and s3://{MASK}@c/y"),
     ],
 )
 def test_passwords_in_urls_are_masked(text: str, shown: str) -> None:
@@ -31,9 +35,79 @@ def test_passwords_in_urls_are_masked(text: str, shown: str) -> None:
         ("TOKENIZERS_PARALLELISM", False),
         ("PATH", False),
         ("KEYBOARD", False),
+        ("api-key", True),
+        ("db.password", True),
+        ("wandb_key", True),
+        ("account_key", True),
+        ("access_token", True),
+        ("result_key", False),
+        ("result-key", False),
+        ("sort_key", False),
+        ("primary_key", False),
+        ("ssh_public_key", False),
+        ("max_tokens", False),
+        ("max_new_tokens", False),
+        ("pad_token_id", False),
+        ("tokens_per_second", False),
     ],
 )
 def test_which_names_look_secret(name: str, secret: bool) -> None:
     """Names that people give to secrets are known; common others are not taken for them."""
     assert looks_secret(name) is secret
     assert (masked_env({name: "v"})[name] == MASK) is secret
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        (["--password", "hunter2", "x"], ["--password", MASK, "x"]),
+        (["--api-key=hunter2", "--lr=1"], [f"--api-key={MASK}", "--lr=1"]),
+        (["db.password=hunter2", "db.user=me"], [f"db.password={MASK}", "db.user=me"]),
+        (["--use-token", "--lr", "1"], ["--use-token", "--lr", "1"]),
+        (["--token", "", "--secret="], ["--token", MASK, "--secret="]),
+        (["postgresql://me:hunter2@h/db"], [f"postgresql://{MASK}@h/db"]),
+        (["--url=postgresql://me:hunter2@h/db"], [f"--url=postgresql://{MASK}@h/db"]),
+        (["-c", "train --password hunter2 --lr 1"], ["-c", f"train --password {MASK} --lr 1"]),
+        (["-c", "cd x; API_TOKEN='a b' train"], ["-c", f"cd x; API_TOKEN={MASK} train"]),
+        (["-c", "curl -H 'Authorization: Bearer abcdefgh1' x"], ["-c", f"curl -H 'Authorization: Bearer {MASK}' x"]),
+        (["--json", '{"password": "hunter2", "lr": 1}'], ["--json", f'{{"password": {MASK}, "lr": 1}}']),
+    ],
+)
+def test_secrets_among_arguments_are_masked(args: list[str], shown: list[str]) -> None:
+    """Values of options, settings, variables and members whose names look secret, wherever they stand."""
+    assert masked_args(args) == shown
+    assert masked_args(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--result-key", "final", "--max-tokens", "512", "--tokenizer=bert", "key=lambda"],
+        ["-c", "print(sorted(x, key=len)); token = 3; auth=f(1)"],
+        ["-c", 'export TOKEN="$HF_TOKEN"; train --password $PASSWORD'],
+        ["-c", """printf '{"key": "final", "results": {}}'"""],
+        ["https://host/a@b", "git@host:x", "--sort-key=name"],
+    ],
+)
+def test_harmless_arguments_are_shown(args: list[str]) -> None:
+    """Ordinary options, programs' texts and references to variables stay as they are."""
+    wanted = [word for word in args if word != "key=lambda"]
+    assert masked_args(wanted) == wanted
+
+
+def test_an_app_is_masked_everywhere() -> None:
+    """Variables, arguments and metadata of an app, nested ones too; the app itself stays as it is."""
+    role = Role(
+        "r",
+        "",
+        entrypoint="train",
+        args=["--password", "hunter2"],
+        env={"DATABASE_URL": "postgresql://me:hunter2@h/db"},
+        metadata={"docker": {"password": "hunter2", "list": [{"token": "hunter2"}]}, "pin": 7},
+    )
+    app = AppDef("a", [role], metadata={"password": "hunter2", "team": "red"}, arguments={"api_key": "hunter2", "n": 1})
+    shown = app.masked()
+    assert "hunter2" not in shown.to_json()
+    assert (shown.metadata["team"], shown.arguments["n"], shown.roles[0].metadata["pin"]) == ("red", 1, 7)
+    assert "hunter2" in app.to_json() and app.roles[0].args == ["--password", "hunter2"]
+    assert masked_values({"a": {"b": None, "password": ""}}) == {"a": {"b": None, "password": ""}}

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
-from transload.specs import AppState, SpecError, make_app_handle, parse_app_handle
+from transload.specs import AppState, SpecError, make_app_handle, masked_url, parse_app_handle
 from transload.specs._json import SCHEMA, load, reading, to_value
 from transload.specs._record import record
 from transload.untrusted import RefusedFile
@@ -191,8 +191,8 @@ def _read_base(
     found, wanted = {}, (run_id, None) if shared else (run_id,)
     given = given_base(folder) if folder and own is None else None
     for place in filter(None, (given, folder if own is None else own.base)):  # what is in its own folder wins
-        results.looked_in.insert(0, place)
-        with told_as_tracking_error(f"tracker base {place}:"):
+        results.looked_in.insert(0, masked_url(place))
+        with told_as_tracking_error(f"tracker base {masked_url(place)}:"):
             bodies = read_bodies(own or open_store(place), results.refused)
         found.update({key: body for key, body in bodies.items() if place != given or body.run in wanted})
     return found

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.runner._inject import (
@@ -32,8 +32,9 @@ from transload.specs import (
     AppStatus,
     CfgVal,
     Workspace,
-    looks_secret,
     make_app_handle,
+    masked_args,
+    masked_env,
 )
 from transload.specs._check import shorten
 
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from transload.runner._runner import Runner
     from transload.runner.config import Defaults
     from transload.schedulers.api import SchedulerBase
+
+_HIDDEN: Final = "xxxxxxxx"
+"""Stands for a value that was masked, to see whether it would be masked again."""
 
 
 def build(
@@ -170,14 +174,22 @@ def _refuse_masks(app: AppDef) -> None:
     """Refuse an app that was taken from a description, where secret-looking values are masked.
 
     Raises:
-        SpecError: for a variable that would be set to the mask.
+        SpecError: for a variable or an argument that would hold the mask.
     """
     for index, role in enumerate(app.roles):
+        masked = masked_env({name: value.replace(MASK, _HIDDEN) for name, value in role.env.items()})
         for name, value in role.env.items():
-            if value == MASK and looks_secret(name):
+            if MASK in value and masked[name] == value:
                 raise SpecError(
-                    f"roles[{index}].env[{name!r}]={MASK}: is what is shown in place of a secret: "
+                    f"roles[{index}].env[{name!r}]={value}: {MASK} is what is shown in place of a secret: "
                     "give the value, or take the variable out and name its source in secrets"
+                )
+        words = masked_args([word.replace(MASK, _HIDDEN) for word in role.args])
+        for number, word in enumerate(role.args):
+            if MASK in word and words[number] == word:
+                raise SpecError(
+                    f"roles[{index}].args[{number}]={word[:80]!r}: {MASK} is what is shown in place of a secret: "
+                    "give the value, or have the program read it from a variable that secrets names"
                 )
 
 

@@ -10,7 +10,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, UnsupportedFeature
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, MountType, RetryPolicy, masked_env, runopts
+from transload.specs import (
+    AppDef,
+    AppState,
+    AppStatus,
+    CfgVal,
+    MountType,
+    RetryPolicy,
+    masked_args,
+    masked_env,
+    runopts,
+)
 from transload.specs._app import RETRY_DELAY
 from transload.specs._record import record
 
@@ -442,7 +452,7 @@ def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) 
 
 
 def request_json(request: Any) -> str:
-    """Return a request as indented JSON, values of variables whose names look secret masked."""
+    """Return a request as indented JSON, what looks secret in variables and in the words of commands masked."""
     import json
     from dataclasses import is_dataclass
 
@@ -453,7 +463,12 @@ def request_json(request: Any) -> str:
             return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
         if isinstance(value, Mapping):
             return {str(key): plain(item) for key, item in masked_env(value).items()}
-        return [plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
+        if not isinstance(value, list | tuple | set | frozenset):
+            return value
+        items = list(value)
+        if all(isinstance(item, str) for item in items):
+            return masked_args(items)
+        return [plain(item) for item in items]
 
     return json.dumps(plain(request), indent=2, default=str)
 

@@ -40,7 +40,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "_named_resources": "get_named_resources named_resources resource",
         "_resource": "BindMount DeviceMount Mount MountType NULL_RESOURCE Resource Resources VolumeMount parse_mounts",
         "_runopts": "CfgVal InvalidRunConfigException UnknownSchedulerException get_type_name runopt runopts",
-        "_secrets": "MASK looks_secret masked_env masked_url resolve_secret split_source",
+        "_secrets": "MASK looks_secret masked_args masked_env masked_url masked_values resolve_secret split_source",
         "_sizes": "GiB",
         "_state": "AppState ReplicaState is_started is_terminal",
         "_status": "AppStatus AppStatusError ReplicaAttempt ReplicaStatus RoleStatus Usage exit_text",

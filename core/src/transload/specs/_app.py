@@ -19,7 +19,7 @@ from transload.specs._check import (
 )
 from transload.specs._record import record
 from transload.specs._resource import BindMount, DeviceMount, Mount, Resource, VolumeMount, null_resource
-from transload.specs._secrets import check_source, looks_secret, masked_env
+from transload.specs._secrets import check_source, looks_secret, masked_args, masked_env, masked_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -281,11 +281,15 @@ class AppDef:
                 refuse(f"roles[{index}].entrypoint", role.entrypoint, "must be given")
 
     def masked(self) -> AppDef:
-        """Return a copy fit for display: values of variables whose names look secret are masked."""
+        """Return a copy fit for display: what looks secret in variables, arguments and metadata is masked."""
         shown = copy.copy(self)
+        shown.metadata = masked_values(self.metadata)
+        shown.arguments = masked_values(self.arguments)
         shown.roles = [copy.copy(role) for role in self.roles]
         for role in shown.roles:
             role.env = masked_env(role.env)
+            role.args = masked_args(role.args)
+            role.metadata = masked_values(role.metadata)
         return shown
 
     def to_dict(self) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from transload.specs import (
     Role,
     looks_secret,
     macros,
+    masked_args,
+    masked_url,
     runopts,
 )
 from transload_docker import names
@@ -405,10 +407,13 @@ def format_request(request: DockerRequest) -> str:
     for container in request.containers:
         body = copy.deepcopy(container.body)
         body["Env"] = [_masked(item) for item in body.get("Env", [])]
+        for part in ("Cmd", "Entrypoint"):
+            if isinstance(body.get(part), list):
+                body[part] = masked_args(body[part])
         lines += [f"container {container.name}", json.dumps(body, indent=2, ensure_ascii=False)]
     return "\n".join(lines)
 
 
 def _masked(item: str) -> str:
     name, _, value = item.partition("=")
-    return f"{name}={MASK}" if value and looks_secret(name) else item
+    return f"{name}={MASK}" if value and looks_secret(name) else masked_url(item)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import ConfigError
 from transload.pipelines import AdapterCapabilities, Launch
-from transload.specs import masked_env
+from transload.specs import masked_args, masked_env
 from transload_kfp.names import component_name
 from transload_kfp.plan import FILES, TRACKER, Inputs, Plan, make_plan
 from transload_kfp.ports import InputPort, pieces
@@ -182,6 +182,10 @@ def shown_component(component: Mapping[str, Any]) -> str:
     container = dict(component["implementation"]["container"])
     if "env" in container:
         container["env"] = masked_env(container["env"])
+    for part in ("command", "args"):
+        words = container.get(part)
+        if isinstance(words, list) and all(isinstance(word, str) for word in words):
+            container[part] = masked_args(words)
     return component_yaml({**component, "implementation": {"container": container}})
 
 

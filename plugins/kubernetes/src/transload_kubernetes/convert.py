@@ -247,7 +247,25 @@ def format_request(request: KubernetesRequest) -> str:
     shown = [secret(request, dict(sorted(masked.items())))] if masked else []
     space = {"namespace": request.namespace}
     shown += [{**item, "metadata": {**item["metadata"], **space}} for item in request.objects()]
+    shown = [_masked(item) for item in shown]
     return str(yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _masked(value: Any) -> Any:
+    """Return part of a manifest with the secrets in words of commands, and in URLs, masked."""
+    from transload.specs import masked_args, masked_url
+
+    if isinstance(value, str):
+        return masked_url(value)
+    if isinstance(value, list):
+        return [_masked(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _masked(item) for name, item in value.items()}
+    for name in ("command", "args"):
+        if isinstance(value.get(name), list):
+            found[name] = masked_args(value[name])
+    return found
 
 
 def secret(request: KubernetesRequest, values: Mapping[str, str]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from transload.specs import (
     Role,
     Workspace,
     macros,
+    masked_args,
     masked_env,
     parse_app_handle,
 )
@@ -336,7 +337,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
         lines += map(_directive, role.sbatch)
     lines.append("")
     for role in request.roles:
-        command = shlex.join([role.entrypoint, *role.args]).replace("\n", "\\n").replace("\r", "\\r")
+        command = shlex.join([role.entrypoint, *masked_args(role.args)]).replace("\n", "\\n").replace("\r", "\\r")
         lines.append(f"# role {role.name}, {role.num_replicas} replica(s): {command}")
         lines.append(f"#   logs in logs/{role.name}/<replica>/{{stdout,stderr}}.log of the folder below")
     job, python = shlex.quote(f"{folder}/job/__main__.py"), shlex.quote(request.python)
@@ -460,7 +461,7 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
             lines.append(f"  in {role.container}, image {role.image}")
             lines += [f"  mount {source} at {target}" for source, target, _ in role.binds]
         lines += [f"  secret {name} from {source}" for name, source in role.secrets.items()]
-        lines.append(f"  {shlex.join([role.entrypoint, *role.args])}")
+        lines.append(f"  {shlex.join([role.entrypoint, *masked_args(role.args)])}")
         lines += [f"      {name}={shlex.quote(value)}" for name, value in masked_env(role.env).items()]
     if request.timeout is not None:
         lines.append(f"timeout: {request.timeout:g} s")

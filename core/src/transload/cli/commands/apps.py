@@ -16,7 +16,7 @@ from transload.cli._output import emit, emit_fields, emit_json, emit_table, is_t
 from transload.cli._quantities import duration_text, time_text, usage_texts
 from transload.cli._session import app_json, description_of, find_target, open_runner, status_of
 from transload.errors import SpecError
-from transload.specs import NONE, AppDef, AppStatus, exit_text, masked_env, nearest, parse_app_handle
+from transload.specs import NONE, AppDef, AppStatus, exit_text, masked_url, masked_values, nearest, parse_app_handle
 from transload.specs._text import parse_size
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def list_apps(scheduler: str | None, as_json: bool, **options: Any) -> None:
 
 def _arguments(runner: Runner, handle: str) -> dict[str, object]:
     app = runner.describe(handle)
-    return app.arguments if app is not None else {}
+    return app.masked().arguments if app is not None else {}
 
 
 def _row_json(row: ListAppResponse) -> dict[str, object]:
@@ -157,20 +157,22 @@ def describe(handle: str, as_json: bool) -> None:
     }
     for name in ("session", "cfg", "digest", "tracker_base", "parent_run_id", "created", "log_url"):
         shown[name] = getattr(description, name)
+    shown["cfg"] = masked_values(description.cfg)
+    shown["tracker_base"] = description.tracker_base and masked_url(description.tracker_base)
     emit_json({**shown, "link": link})
 
 
 def _show_description(handle: str, description: AppDescription, link: str | None) -> None:
-    app = description.app or AppDef("-")
+    app = AppDef("-") if description.app is None else description.app.masked()
     emit_fields(
         [
             ("app", handle),
             ("name", "" if description.app is None else app.name),
             ("state", state_text(description.status.state)),
             ("submitted", time_text(description.created)),
-            ("options", pairs_text(description.cfg)),
+            ("options", pairs_text(masked_values(description.cfg))),
             ("timeout", "" if app.timeout is None else f"{app.timeout:g} s"),
-            ("results in", description.tracker_base or ""),
+            ("results in", masked_url(description.tracker_base or "")),
             ("derives from", description.parent_run_id or ""),
             ("logs in", description.log_url or ""),
             ("page", link or description.status.ui_url or ""),
@@ -199,7 +201,7 @@ def _show_role(role: Role) -> None:
             ("ports", pairs_text(role.port_map)),
             ("mounts", "; ".join(str(mount) for mount in role.mounts)),
             ("workspace", str(role.workspace) if role.workspace else ""),
-            ("env", pairs_text(masked_env(role.env))),
+            ("env", pairs_text(role.env)),
             ("secrets", pairs_text(role.secrets)),
             ("metadata", pairs_text(role.metadata)),
         ]

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from transload.errors import UnsupportedFeature
 from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
-from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_env
+from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_args, masked_env
 from transload.specs._macros import substitute
 
 CAPABILITIES: Final = Capabilities(
@@ -126,7 +126,7 @@ def format_request(request: LocalRequest) -> str:
         lines += [f"  secret {name} from {source}" for name, source in role.secrets.items()]
         for k, (args, env) in enumerate(each.replicas):
             if not k or (args, env) != each.replicas[0]:
-                lines.append(f"  [{k}] {shlex.join([role.entrypoint, *args])}")
+                lines.append(f"  [{k}] {shlex.join([role.entrypoint, *masked_args(args)])}")
                 lines += [f"      {name}={shlex.quote(value)}" for name, value in masked_env(env).items()]
     if request.timeout is not None:
         lines.append(f"timeout: {request.timeout:g} s")
