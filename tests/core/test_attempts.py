@@ -68,7 +68,7 @@ class Stage:
             self.start(self.app.renew(restart))
         self.app.refresh()
         if self.app.final is not None and self.app.is_idle:
-            self.app.finish()
+            self.app.finish(9.0)
 
     def play(self, story: str) -> None:
         """Play a story: ``0=3`` replica 0 exits with 3, ``0=-9`` by a signal, ``0=?`` is lost, ``+5`` five seconds
@@ -483,7 +483,7 @@ def drive(stage: Stage, events: list[Any]) -> Iterator[None]:
 
 @given(_ROLES, _EVENTS, st.none() | st.floats(1.0, 2000.0))
 def test_whatever_happens(roles: list[dict[str, Any]], events: list[Any], timeout: float | None) -> None:
-    """A verdict never changes, no retry is spent twice, a gang ends together, and success needs enough replicas."""
+    """A verdict never changes, no retry is spent twice, a gang ends together, success needs enough, all has an end."""
     stage = Stage(*roles, timeout=timeout)
     app = stage.app
     allowed = 1 + sum(each["max_retries"] for each in roles if each["retry_policy"] != "REPLICA")
@@ -494,8 +494,9 @@ def test_whatever_happens(roles: list[dict[str, Any]], events: list[Any], timeou
         assert ended is None or app.as_json() == ended
         if app.state in attempts.TERMINAL:
             ended = app.as_json()
-            assert app.is_idle and app.state == app.final[0] and not app.finish()  # type: ignore[index]
+            assert app.is_idle and app.state == app.final[0] and not app.finish(9.0)  # type: ignore[index]
             assert all(replica.state in attempts.TERMINAL for replica in app.replicas)
+            assert all(replica.end is not None for replica in app.replicas)
         else:
             assert app.restarts or any(replica.alive for replica in app.replicas)
         for replica in app.replicas:
@@ -561,7 +562,7 @@ for replica in app.renew(app.restarts[0]):
     app.started(replica, 2.0, "host")
     app.ended(replica, 0, 3.0)
 app.settle(3.0)
-assert app.finish() and app.as_json()["state"] == "SUCCEEDED" and app.counts()["roles"] == [1]
+assert app.finish(9.0) and app.as_json()["state"] == "SUCCEEDED" and app.counts()["roles"] == [1]
 attempts.App([role], before=dict(app.as_json(), counts=app.counts()))
 print(sys.version_info[1])
 """

@@ -521,10 +521,13 @@ class App:
         elif self.final is None and (self.state == "RUNNING" or any(replica.attempt for replica in self.replicas)):
             self.state = "PENDING"
 
-    def finish(self) -> bool:
+    def finish(self, at: float) -> bool:
         """Set the state that was decided; False if that was done before. It never changes again.
 
         Replicas that never came to an end of their own get it too.
+
+        Args:
+            at: now, seconds since the epoch: the end of those of which none is known.
         """
         if self.final is None or self.state in TERMINAL:
             return False
@@ -533,6 +536,8 @@ class App:
             replica.alive = False
             if replica.state not in TERMINAL:
                 replica.state = "CANCELLED" if self.state == "CANCELLED" or replica.start is None else "FAILED"
+            if replica.end is None:
+                replica.end = at
         return True
 
     def as_json(self) -> dict[str, Any]:

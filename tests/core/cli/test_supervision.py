@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -283,3 +284,43 @@ def test_submit_where_too_many_wait_already(
     for each in waiting:
         each.close()
     never_ran(mark, "late")
+
+
+_LEADERLESS = """
+import ctypes, signal, threading, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=time.sleep, args=(300,)).start()
+print("up", flush=True)
+ctypes.CDLL(None).syscall(60, 0)  # the first thread ends, alone
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of a system call")
+def test_program_whose_first_thread_ends_before_the_others(transload_home: Path, eventually: Any) -> None:
+    """Such a process looks like a zombie, and is none: a cancel ends all of it, and its end and exit code are known."""
+    transload("run", "-d", "--app-id", "job", "-c", "grace_period=0.2", "--", sys.executable, "-c", _LEADERLESS)
+    eventually(lambda: "up" in transload("log", "job"), timeout=_SOON_S)
+    transload("cancel", "job")
+    transload("wait", "job", "--timeout", "15", code=4)
+    replica = status_of("job")["roles"][0]["replicas"][0]
+    assert replica["exit_code"] == -9
+    assert replica["end_time"] >= replica["start_time"]
+
+
+def test_every_end_has_a_time(transload_home: Path, eventually: Any) -> None:
+    """Cancelled, lost with its supervisor, over its limit, never started: no duration counts up for ever."""
+    jobs = {"cancelled": (), "killed": (), "limited": ("--time-limit", "1s")}
+    for name, options in jobs.items():
+        transload("run", "-d", "--app-id", name, *options, "--retries", "1", "--", "sh", "-c", "sleep 300")
+    transload("cancel", "cancelled")
+    lock = str(transload_home / "local" / "apps" / "killed" / "record.json")
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and any(os.readlink(each) == lock for each in (entry / "fd").iterdir()):
+                os.kill(int(entry.name), signal.SIGKILL)
+    for name in jobs:
+        transload("wait", name, "--timeout", "15", code=None)
+        status = status_of(name)
+        assert status["state"] in ("CANCELLED", "FAILED")
+        ends = [replica["end_time"] for role in status["roles"] for replica in role["replicas"]]
+        assert all(ends), name

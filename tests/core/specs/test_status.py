@@ -19,10 +19,12 @@ from transload.errors import (
     TransloadTimeout,
     UnsupportedFeature,
 )
+from transload.schedulers import AppDescription
 from transload.specs import (
     AppState,
     AppStatus,
     AppStatusError,
+    ReplicaAttempt,
     ReplicaStatus,
     RoleStatus,
     exit_text,
@@ -125,3 +127,24 @@ def test_an_error_nested_deeper_than_python_goes_is_shown_as_text(depth: int) ->
     text = '{"a": ' * depth + "1" + "}" * depth
     shown = repr(AppStatus(AppState.FAILED, structured_error_msg=text))
     assert text in shown or (depth < 1000 and " a: 1\n" in shown)
+
+
+def test_what_has_ended_has_an_end() -> None:
+    """A status of an app that has ended is given the ends that its scheduler did not know; one that goes on is not."""
+    never = ReplicaStatus(0, AppState.CANCELLED, "main", "")
+    lost = ReplicaStatus(1, AppState.FAILED, "main", "", start_time=50.0)
+    lost.earlier = [ReplicaAttempt(AppState.FAILED, 1, 10.0), ReplicaAttempt(AppState.CANCELLED)]
+    known = ReplicaStatus(2, AppState.SUCCEEDED, "main", "", exit_code=0, start_time=20.0, end_time=30.0)
+    status = AppStatus(AppState.RUNNING, roles=[RoleStatus("main", [never, lost, known])])
+    AppDescription("x", status, created=5.0)
+    assert (never.end_time, lost.end_time) == (None, None)
+    status.state = AppState.FAILED
+    AppDescription("x", status, created=5.0)
+    assert (never.end_time, lost.end_time, known.end_time) == (50.0, 50.0, 30.0)
+    assert [attempt.end_time for attempt in lost.earlier] == [50.0, 50.0]
+    bare = AppStatus(AppState.CANCELLED, roles=[RoleStatus("main", [ReplicaStatus(0, AppState.CANCELLED, "main", "")])])
+    assert AppDescription("x", bare, created=5.0).status.roles[0].replicas[0].end_time == 5.0
+    bare.roles[0].replicas[0].end_time = None
+    bare.close(7.0)
+    assert bare.roles[0].replicas[0].end_time == 7.0
+    assert bare.seconds_since(5.0) == 2.0

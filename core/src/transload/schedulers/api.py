@@ -106,6 +106,11 @@ class AppDescription:
     log_url: str | None = None
     due: bool = False
 
+    def __post_init__(self) -> None:
+        """See to it that what has ended has an end, whatever its scheduler knows: no duration counts up for ever."""
+        self.status.close()
+        self.status.close(self.created)
+
 
 @record
 class ListAppResponse:

@@ -135,6 +135,27 @@ class AppStatus:
         """Tell whether the app has ended."""
         return is_terminal(self.state)
 
+    def close(self, at: float | None = None) -> None:
+        """Give an end to what has ended and has none: every replica of an app that has ended, and each attempt before.
+
+        Args:
+            at: when the app ended, at the latest, seconds since the epoch; None: the latest time that the status tells.
+        """
+        if not self.is_terminal():
+            return
+        replicas = [replica for role in self.roles for replica in role.replicas]
+        told = [time for each in replicas for time in (each.start_time, each.end_time) if time is not None]
+        last = max(told, default=None) if at is None else at
+        if last is None:
+            return
+        for replica in replicas:
+            following = replica.start_time
+            for attempt in reversed(replica.earlier):
+                attempt.end_time = attempt.end_time or following or last
+                following = attempt.start_time
+            if replica.end_time is None:
+                replica.end_time = max(last, replica.start_time or last)
+
     def why_waiting(self) -> str:
         """Return what the engine says of an app that has not started yet, on one line; `""` if it says nothing."""
         return "" if is_started(self.state) or self.state is AppState.UNKNOWN else " ".join(self.msg.split())

@@ -195,7 +195,7 @@ class _Look:
         """Return the status, and what comes next."""
         alive = [container for _, container in self.present if is_alive(container)]
         if self.app.final is not None and not alive:
-            self.app.finish()
+            self.app.finish(self._last_moment())
             return Verdict(self._status(self.app.msg), note=True)
         if self.stop is not None:
             return Verdict(self._status(self.app.msg), end=alive)
@@ -210,6 +210,13 @@ class _Look:
         if not self.halfway:
             verdict.start = [c for replica, c in self.present if _is_new(c) and not replica.waiting]
         return verdict
+
+    def _last_moment(self) -> float:
+        """Return when the last thing happened that ended the app, as far as the engine tells."""
+        times = [container.finished for _, container in self.present if container.finished is not None]
+        if self.stop is not None:
+            times.append(float(self.stop.get("time") or 0.0))
+        return max(times, default=self.now)
 
     def _renewal(self, replica: Replica, container: Container) -> Renewal:
         counts = self.app.app_restarts, self.app.role_restarts[replica.role], replica.spent, replica.row

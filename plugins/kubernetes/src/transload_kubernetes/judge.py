@@ -212,11 +212,22 @@ def judge(facts: Facts, now: float) -> Verdict:
         return _after_end(facts, plan, facts.ended)
     views = [view_role(role, facts, bool(facts.stop)) for role in plan.roles]
     verdict = _judge(plan, views, facts, now)
+    if verdict.note:
+        verdict.status.close(_last_moment(facts, now))
     if facts.stop is None and not verdict.status.is_terminal():
         # of what failed the cluster answers the end as it would have without the rest of its pod
         left = [pod for view in views for pod in view.left.values()]
         verdict.release = _names([pod for pod in left if states.program(pod, "terminated").get("exitCode")])
     return verdict
+
+
+def _last_moment(facts: Facts, now: float) -> float:
+    """Return when the cluster says that the app's Jobs ended; now, if none is left that could tell."""
+    found = []
+    for thing in (*facts.jobs, facts.jobset or {}):
+        ended = states.condition(thing, "Complete", "Completed", "Failed")
+        found.append(states.seconds((ended or {}).get("lastTransitionTime")))
+    return max((time for time in found if time is not None), default=now)
 
 
 def _after_end(facts: Facts, plan: Plan, ended: AppStatus) -> Verdict:

@@ -240,6 +240,8 @@ class Apps:
                     self._lifted[part] = (start if lifted else done, now)
 
     def _description(self, app_id: str, record: dict[str, Any], status: AppStatus) -> AppDescription:
+        if status.is_terminal():
+            status.close(self.store.ended_at(app_id, record))
         return AppDescription(
             app_id,
             status,

@@ -141,9 +141,12 @@ class SchedulerStage:
             pause = min(pause * 1.4, self.suite.longest_pause)
 
     def ended(self, app_id: str) -> AppStatus:
-        """Wait for the end of an app; return its final status."""
+        """Wait for the end of an app; return its final status, in which every replica has an end."""
         __tracebackhide__ = True
-        return self.until(lambda: (status := self.status(app_id)).is_terminal() and status, f"{app_id} ends")
+        status = self.until(lambda: (status := self.status(app_id)).is_terminal() and status, f"{app_id} ends")
+        endless = [replica for role in status.roles for replica in role.replicas if replica.end_time is None]
+        assert not endless, f"{app_id} has ended, but its duration counts up for ever: {endless}"
+        return status
 
     def running(self, app_id: str, *, said: str | None = None) -> AppStatus:
         """Wait until an app runs, and has written a line to the stdout of its first replica if one is named."""

@@ -529,7 +529,8 @@ def _descendants(root: int) -> set[int]:
                     fields = file.read().rpartition(b")")[2].split()
             except OSError:
                 continue
-            if fields[0] not in (b"Z", b"X"):
+            # of a program whose first thread has ended before the others only that one is a zombie
+            if fields[0] not in (b"Z", b"X") or int(fields[17]) > 1:
                 parents[int(entry)] = int(fields[1])
     found: set[int] = set()
     grown = True

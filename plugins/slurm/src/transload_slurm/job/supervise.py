@@ -349,10 +349,12 @@ class Supervisor:
 
     def _end(self) -> int:
         """Nothing runs any more: write it down, let the tasks go."""
-        self.app.finish()
+        self.app.finish(time.time())
         for replica in self.app.replicas:  # of an app that Slurm has ended
             if replica.state in ("PENDING", "RUNNING"):
                 replica.state = "CANCELLED"
+            if replica.end is None:
+                replica.end = time.time()
         while not self._write():
             time.sleep(1.0)  # a full disk: an end that nobody can read helps nobody
         if self.only is not None and self.app.state == "FAILED" and not self.replaced:

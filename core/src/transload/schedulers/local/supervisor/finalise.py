@@ -55,6 +55,8 @@ def _write_failed(folder: str, state: dict[str, object], reason: str) -> None:
         for replica in role.get("replicas", ()):
             if replica.get("state") not in layout.TERMINAL:
                 replica.update(state="FAILED", end_time=ended)
+            if replica.get("end_time") is None:
+                replica["end_time"] = ended
     before = state.get("msg")
     state.update(
         schema=layout.SCHEMA,

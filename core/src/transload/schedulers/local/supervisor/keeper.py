@@ -412,7 +412,7 @@ class Keeper:
 
     def _finish(self) -> None:
         """Nothing runs any more: write the end, once."""
-        self.app.finish()
+        self.app.finish(layout.now())
         self._tell(protocol.ENDING)
         data = layout.dumps(self._state())
         while not self.closed:

@@ -43,7 +43,8 @@ class Termination:
         """Tell whether nothing is left; kill what is, once the grace period is over."""
         if childless:
             return True
-        waiting = any(replica in self._processes for replica in self._replicas)
+        # until its parent knows how it ended, a process has not: the last of its threads may take a moment
+        waiting = bool(self._processes) if self._everything else any(r in self._processes for r in self._replicas)
         if now < self.due:
             return not waiting and not self._members()[1]
         left = self._signal(signal.SIGKILL)

@@ -33,7 +33,10 @@ def stat_of(pid: int) -> tuple[int, int] | None:
     data = layout.part_of(f"/proc/{pid}/stat", 1024)
     # the command's name, in brackets, may hold anything; what follows its last bracket is plain
     fields = data[data.rfind(b")") + 2 :].split(None, 20)
-    if len(fields) < 20 or fields[0] in (b"Z", b"X", b"x"):
+    if len(fields) < 20:
+        return None
+    # of a program whose first thread has ended before the others only that one is a zombie
+    if fields[0] in (b"Z", b"X", b"x") and int(fields[17]) <= 1:
         return None
     return int(fields[1]), int(fields[19])
 
