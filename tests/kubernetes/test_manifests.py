@@ -10,7 +10,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
+import transload
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
+from transload.runner import Launch, Runner
 from transload.specs import (
     AppDef,
     BindMount,
@@ -356,3 +358,26 @@ def test_the_root_of_a_roles_code() -> None:
         app = AppDef("a", [role(args=[f"{macros.img_root}/run.py"], **fields)])
         container = request_for(app, cfg).jobs[0]["spec"]["template"]["spec"]["containers"][0]
         assert (container["args"], container.get("workingDir")) == ([f"{root}/run.py"], folder)
+
+
+@pytest.mark.parametrize("component", ["dist.ddp", "dist.spmd", "utils.sh"])
+def test_the_image_of_the_settings_reaches_built_in_components(fake: Any, runner: Runner, component: str) -> None:
+    """Option ``image`` goes before the public image that they have otherwise; an argument goes before both."""
+    arguments = ["--script", "a.py"] if component != "utils.sh" else ["true"]
+
+    def container(cfg: dict[str, CfgVal], *more: str) -> dict[str, Any]:
+        launch = Launch(component=component, args=[*more, *arguments], scheduler="kubernetes", cfg=cfg)
+        found: dict[str, Any] = runner.dryrun(launch).request.jobs[0]["spec"]["template"]["spec"]["containers"][0]
+        return found
+
+    assert container({"image": "mine:1"})["image"] == "mine:1"
+    assert container({"image": "mine:1"}, "--image", "other:1")["image"] == "other:1"
+    assert container({})["image"] == transload.IMAGE
+    assert "nvidia.com/gpu" not in str(container({}))
+
+
+def test_no_cores_are_asked_for(fake: Any, runner: Runner) -> None:
+    """``dist.ddp --cpu 0`` asks a cluster for none, not for two."""
+    launch = Launch(component="dist.ddp", args=["--cpu", "0", "--script", "a.py"], scheduler="kubernetes")
+    container = runner.dryrun(launch).request.jobs[0]["spec"]["template"]["spec"]["containers"][0]
+    assert "cpu" not in container["resources"].get("requests", {})

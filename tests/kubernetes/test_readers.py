@@ -191,3 +191,40 @@ def test_a_job_that_its_ttl_took_away_is_named(fake: Any, scheduler: Any, shell:
     found = eventually(lambda: (it := scheduler.describe("x").status).is_terminal() and it, 30)
     assert found.state is AppState.FAILED
     assert "run option ttl=60" in found.msg and "somebody" not in found.msg
+
+
+def test_an_empty_log_says_why(fake: Any, runner: Runner, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Of a cancelled, a lost and a waiting replica; one that wrote nothing says nothing."""
+    made = {
+        "cancelled": (shell("echo hello; sleep 300"), {}),
+        "lost": (shell("sleep 300"), {}),
+        "ttl": (shell("sleep 300"), {"ttl": 60}),
+        "waits": (shell("true", image="missing/image:1"), {}),
+        "quiet": (shell("true"), {}),
+    }
+    for app_id, (app, cfg) in made.items():
+        start(scheduler, app, app_id, **cfg)
+    for app_id in ("cancelled", "lost", "ttl"):
+        eventually(lambda app_id=app_id: scheduler.describe(app_id).status.state is AppState.RUNNING, 30)
+    scheduler.cancel("cancelled")
+    for app_id in ("lost", "ttl"):
+        fake.cluster.delete("jobs", "default", f"{app_id}-main")
+    eventually(lambda: not [pod for pod in fake.cluster.items("pods") if "waits" not in pod["metadata"]["name"]
+                            and "quiet" not in pod["metadata"]["name"]], 30)  # fmt: skip
+    eventually(lambda: tend(scheduler, it := scheduler.describe("quiet")) or it.status.is_terminal(), 30)
+    eventually(lambda: "ImagePull" in scheduler.describe("waits").status.msg, 30)
+    for app_id, words in (
+        ("cancelled", "went when the app was cancelled"),
+        ("lost", "deleted by somebody"),
+        ("ttl", "run option ttl=60"),
+        ("waits", "ImagePull"),
+    ):
+        assert words in scheduler.why_no_log(app_id, "main", 0), app_id
+    assert scheduler.why_no_log("quiet", "main", 0) == ""
+
+
+def test_what_no_time_mends_says_how_to_end_it(scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A missing image is named, and the command that ends the app."""
+    start(scheduler, shell("true", image="missing/image:1"))
+    msg = eventually(lambda: "ImagePull" in (it := scheduler.describe("x").status.msg) and it, 30)
+    assert msg.endswith("`transload cancel kubernetes://tests/x` ends it")

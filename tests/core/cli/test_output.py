@@ -215,3 +215,18 @@ def test_a_queue_says_why_it_waits(transload_home: Any, monkeypatch: pytest.Monk
     assert done.returncode == 5 and "\x1b" not in done.stderr
     assert "transload: PENDING: waiting for 1 of 1 GPUs\n" in done.stderr
     subprocess.run([*command, "cancel", "--wait", "log", "plain", "shown", "holder"], check=True)
+
+
+def test_an_app_that_waits_too_long_is_cancelled(transload_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--startup-timeout`` counts while it is PENDING; what has begun to run is left alone."""
+    monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "1")
+    command = sys.executable, "-m", "transload"
+    holds = [*command, "run", "--gpu", "1", "--detach", "--app-id", "holder", "--", "sleep", "600"]
+    subprocess.run(holds, check=True, stdout=subprocess.DEVNULL)
+    waits = [*command, "run", "--gpu", "1", "--startup-timeout", "1s", "--", "true"]
+    done = subprocess.run(waits, capture_output=True, text=True, check=False, timeout=60)
+    assert "it did not begin to run within 1.0 s; cancelling it: waiting for 1 of 1 GPUs" in done.stderr
+    assert "CANCELLED" in done.stderr and done.returncode not in (0, 5)
+    subprocess.run([*command, "cancel", "--wait", "holder"], check=True)
+    runs = [*command, "run", "--startup-timeout", "1s", "--", "sleep", "2.5"]
+    assert subprocess.run(runs, capture_output=True, check=False, timeout=60).returncode == 0

@@ -230,10 +230,15 @@ def test_spmd() -> None:
     """The processes follow from the host's GPUs, or are given."""
     assert "--nproc_per_node 8" in role_of("dist.spmd", ["-h", "aws_p4d.24xlarge", "-j", "2", "-m", "a.b"]).args[1]
     with pytest.warns(UserWarning, match="3 processes on each node, but gpu.small has 1 GPUs"):
-        assert "--nproc_per_node 3" in role_of("dist.spmd", ["-j", "2x3", "-m", "a.b"]).args[1]
+        command = role_of("dist.spmd", ["-h", "gpu.small", "-j", "2x3", "-m", "a.b"]).args[1]
+    assert "--nproc_per_node 3" in command
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert role_of("dist.spmd", ["-m", "a.b"]).resource.gpu == 1
+        assert role_of("dist.spmd", ["-h", "gpu.small", "-j", "1", "-m", "a.b"]).resource.gpu == 1
+        for j, processes in (("2", 1), ("2x3", 3)):  # no host is named: no GPU is asked for
+            role = role_of("dist.spmd", ["-j", j, "-m", "a.b"])
+            assert (role.resource.gpu, role.num_replicas) == (0, 2)
+            assert f"--nproc_per_node {processes}" in role.args[1]
     for argv, says in ((["-h", "cpu.small", "-j", "2"], "no GPUs"), (["-j", "1:2x1"], "must be"), (["-h", "x"], "'x'")):
         with pytest.raises(SpecError, match=says):
             materialize("dist.spmd", ["-m", "a.b", *argv])

@@ -89,6 +89,9 @@ def test_signatures(theirs: Callable[[str], Any], name: str) -> None:
     hints, other_hints = typing.get_type_hints(ours(name)), typing.get_type_hints(theirs(name))
     for key, parameter in other.parameters.items():
         assert mine.parameters[key].kind is parameter.kind
+        if (name, key) == ("dist.spmd", "h"):  # gpu.small there: a GPU that nobody asked for
+            assert (mine.parameters[key].default, hints[key]) == (None, str | None)
+            continue
         if key not in ("image", "rdzv_port"):  # 29500 for all there
             assert mine.parameters[key].default == renamed(parameter.default), key
         assert hints[key] == _modern(other_hints[key]), key

@@ -197,6 +197,7 @@ def test_resources() -> None:
     """Names, numbers, copies."""
     assert resource() == Resource(2, 0, 1024)
     assert resource(cpu=3, gpu=1, memMB=5) == Resource(3, 1, 5)
+    assert resource(cpu=0, memMB=0) == Resource(0, 0, 0)
     assert resource(cpu=3, h="cpu.small") == Resource(1, 0, 2048)
     assert Resources is Resource
     assert "gpu.small" in named_resources

@@ -21,7 +21,7 @@ from transload.errors import AppNotFound, TransloadError
 from transload.following.follower import read_logs, watch
 from transload.following.lines import LogReader, drain, last_words, read_now
 from transload.schedulers.api import LogPage, Stream
-from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text
+from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text, is_started
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -100,6 +100,7 @@ class AppWait:
         events: where signals arrive (see `interrupts`); the first one cancels the app, if somebody asked for its end.
         timeout: seconds to wait at most; None: no limit.
         patience: seconds of unbroken UNKNOWN after which to give up.
+        startup_timeout: seconds in PENDING, before it first runs, after which it is cancelled; None: no limit.
         replicas: those whose logs are followed meanwhile.
     """
 
@@ -112,11 +113,15 @@ class AppWait:
         timeout: float | None = None,
         patience: float = 300.0,
         replicas: Sequence[tuple[str, int]] = (),
+        *,
+        startup_timeout: float | None = None,
     ) -> None:
         self._runner, self._target, self._screen, self._events = runner, target, screen, events
         self._started = time.monotonic()
         self._deadline = None if timeout is None else self._started + timeout
         self._patience = patience
+        self._startup_timeout = startup_timeout
+        self._startup_ends: float | None = None  # when it is cancelled, unless it has begun to run by then
         self._cancelling: threading.Thread | None = None
         self._asked = False
         self._status: AppStatus | None = None
@@ -188,11 +193,30 @@ class AppWait:
                 if value.final:
                     self._status = value.status
                     return exit_code_of(None if value.status is None else value.status.state)
-            if self._deadline is not None and time.monotonic() >= self._deadline:
+            now = time.monotonic()
+            if self._startup_ends is not None and now >= self._startup_ends:
+                self._give_up_waiting()
+            if self._deadline is not None and now >= self._deadline:
                 return ExitCode.TIMEOUT
 
+    def _count_waiting(self, state: AppState) -> None:
+        """Have the limit for an app that waits to run begin, or end."""
+        if is_started(state):
+            self._startup_ends = self._startup_timeout = None
+        elif self._startup_timeout is not None and self._startup_ends is None and state is AppState.PENDING:
+            self._startup_ends = time.monotonic() + self._startup_timeout
+
+    def _give_up_waiting(self) -> None:
+        """Cancel an app that has waited too long to run."""
+        limit = duration_text(self._startup_timeout or 0.0)
+        self._startup_ends = self._startup_timeout = None
+        waits = f": {self._status.why_waiting()}" if self._status is not None else ""
+        self._screen.note(f"it did not begin to run within {limit}; cancelling it{waits.rstrip(': ')}")
+        self._begin_cancel()
+
     def _next(self) -> tuple[str, Any]:
-        ends = [self._deadline - time.monotonic()] if self._deadline is not None else []
+        limits = [each for each in (self._deadline, self._startup_ends) if each is not None]
+        ends = [each - time.monotonic() for each in limits]
         ends.append(_TICK_S if self._screen.shows_status else _QUEUED_S)
         try:
             return self._events.get(timeout=min(max(min(ends), 0.0), _LONGEST_S))
@@ -206,6 +230,7 @@ class AppWait:
 
     def _on_state(self, status: AppStatus) -> None:
         previous, self._status = self._status, status
+        self._count_waiting(status.state)
         if self._screen.shows_status:
             self._draw()
         before = None if previous is None else (previous.state, previous.num_restarts, previous.why_waiting())

@@ -44,7 +44,7 @@ def spmd(
     m: str | None = None,
     image: str = transload.IMAGE,
     name: str = "/",
-    h: str = "gpu.small",
+    h: str | None = None,
     j: str = "1x1",
     env: dict[str, str] | None = None,
     max_retries: int = 0,
@@ -53,8 +53,8 @@ def spmd(
 ) -> specs.AppDef:
     """Run copies of one program on one or more hosts (single program, multiple data).
 
-    ``-j 2x8`` starts 8 processes on each of 2 hosts; ``-j 2`` one process for each GPU of the hosts. The program may
-    call ``torch.distributed.init_process_group``, whatever the numbers. The hosts must reach one another.
+    ``-j 2x8`` starts 8 processes on each of 2 hosts; ``-h gpu.small -j 2`` one for each GPU of the hosts. The program
+    may call ``torch.distributed.init_process_group``, whatever the numbers. The hosts must reach one another.
 
     Args:
         args: arguments of the program
@@ -62,8 +62,8 @@ def spmd(
         m: module to run
         image: image to run in
         name: experiment/run, each part may be left out
-        h: the named resource to run on
-        j: HOSTSxPROCESSES, or HOSTS alone for one process on each GPU
+        h: a named resource; without it 2 cores and 1024 MB of each host, and no GPU
+        j: HOSTSxPROCESSES, or HOSTS alone: a process for each GPU of h, without h one
         env: environment variables (ENV1=v1,ENV2=v2)
         max_retries: how often a failure is answered by starting again
         mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly])

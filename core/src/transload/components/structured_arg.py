@@ -69,20 +69,21 @@ class StructuredJArgument:
         return f"{self.nnodes}x{self.nproc_per_node}"
 
     @staticmethod
-    def parse_from(h: str, j: str) -> StructuredJArgument:
+    def parse_from(h: str | None, j: str) -> StructuredJArgument:
         """Read ``NODESxPROCESSES``, or ``NODES`` alone where the host has GPUs: then one process for each.
 
-        Warns when the processes are given and are not as many as the host has GPUs.
+        Warns when the processes are given and are not as many as the host has GPUs. Where no host is named, ``NODES``
+        alone means one process on each.
 
         Args:
-            h: name of a registered resource.
+            h: name of a registered resource; None: no particular one.
             j: the text.
 
         Raises:
             SpecError: for another form, a number below 1, an unknown resource, or one without GPUs where the
                 processes are left out.
         """
-        gpus = named_resources[h].gpu
+        gpus = 1 if h is None else named_resources[h].gpu
         match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", j)
         if match is None:
             raise SpecError(f"j={j!r}: must be NODESxPROCESSES, both 1 or more, such as 1x8")
@@ -94,7 +95,7 @@ class StructuredJArgument:
                 )
             return StructuredJArgument(nodes, gpus)
         processes = int(match.group(2))
-        if processes != gpus:
+        if h is not None and processes != gpus:
             warnings.warn(
                 f"j={j}: {processes} processes on each node, but {h} has {gpus} GPUs; write {nodes} to have as many",
                 stacklevel=2,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import transload
 from transload.errors import ConfigError, SpecError
 from transload.runner._inject import (
     check_app_id,
@@ -39,6 +40,7 @@ from transload.specs import (
 from transload.specs._check import shorten
 
 if TYPE_CHECKING:
+    from transload.components import Component
     from transload.runner._launch import Launch
     from transload.runner._runner import Runner
     from transload.runner.config import Defaults
@@ -75,7 +77,10 @@ def build(
     if launch.component is not None:
         component = launch.found()
         launch = replace(launch, component=component)
-        code, defaults = component.place.own_folder if component.place else None, _defaults_of(runner, component.name)
+        code, defaults = (
+            component.place.own_folder if component.place else None,
+            _defaults_of(runner, component, options),
+        )
         if launch.declares("tracker_base"):
             # the component wants to know where it reports, which may depend on the id: make both first
             app_id = whole(app_id or unique_app_id(component.fn_name))
@@ -129,11 +134,18 @@ def resolve_options(
     return runner.scheduler(scheduler).run_opts().resolve(merged), base, patterns
 
 
-def _defaults_of(runner: Runner, component: str) -> Defaults:
-    """Return the argument defaults that settings and session set for a component."""
-    found, own = runner.settings.component_defaults(component), runner._component_defaults.get(component, {})
+def _defaults_of(runner: Runner, component: Component, options: Mapping[str, CfgVal]) -> Defaults:
+    """Return the argument defaults that settings and session set for a component.
+
+    The scheduler's run option ``image`` goes before the public image that built-in components have otherwise.
+    """
+    name = component.name
+    found, own = runner.settings.component_defaults(name), runner._component_defaults.get(name, {})
     found.update(own)
     found.sources = {**found.sources, **dict.fromkeys(own, "component_defaults")}
+    image = options.get("image")
+    if image and any(each.name == "image" and each.default == transload.IMAGE for each in component.parameters):
+        found.setdefault("image", image)
     return found
 
 

@@ -298,6 +298,10 @@ class SchedulerBase(ABC):
 
     # -- with a default
 
+    def why_no_log(self, app_id: str, role_name: str, k: int) -> str:
+        """Return why the log of a replica is empty, if not since it wrote nothing. Default: ``""``."""
+        return ""
+
     def connection_opts(self) -> runopts:
         """Return the settings that say which cluster this is (context, host, folder). Default: there are none."""
         return runopts()

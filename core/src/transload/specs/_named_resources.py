@@ -66,9 +66,9 @@ def resource(
     """Return a resource from numbers, or from a name that takes precedence.
 
     Args:
-        cpu: logical cores; default 2.
-        gpu: number of GPUs; default 0.
-        memMB: main memory in MB; default 1024.
+        cpu: logical cores; None: 2. 0 asks for none.
+        gpu: number of GPUs; None: 0.
+        memMB: main memory in MB; None: 1024.
         h: a registered name.
 
     Raises:
@@ -76,4 +76,6 @@ def resource(
     """
     if h:
         return get_named_resources(h)
-    return Resource(cpu=cpu or 2, gpu=gpu or 0, memMB=memMB or 1024)
+    cores = 2 if cpu is None else cpu
+    memory = 1024 if memMB is None else memMB
+    return Resource(cpu=cores, gpu=gpu or 0, memMB=memory)

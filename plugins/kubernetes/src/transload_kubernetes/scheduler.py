@@ -21,14 +21,14 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
-from transload.specs import AppDef, CfgVal, runopts
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, make_app_handle, runopts
 from transload_kubernetes import convert as _convert
-from transload_kubernetes import names, plan, results
+from transload_kubernetes import names, plan, results, states
 from transload_kubernetes.apps import Apps
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.jobset import is_wanted
-from transload_kubernetes.judge import Verdict, is_half_submitted
+from transload_kubernetes.judge import Verdict, is_half_submitted, replica_pods
 from transload_kubernetes.logs import Logs
 from transload_kubernetes.options import Options, run_opts
 from transload_kubernetes.plan import Facts, Plan
@@ -162,6 +162,7 @@ class KubernetesScheduler(SchedulerBase):
         verdict, made = self._apps.verdict(app_id, facts, explain=explain), facts.plan
         if made is None:
             return AppDescription(app_id, verdict.status)
+        self._say_how_to_end(app_id, made, verdict.status)
         app = None
         with contextlib.suppress(SpecError):  # of a newer schema
             app = AppDef.from_json(facts.data.get("app", ""))
@@ -177,6 +178,12 @@ class KubernetesScheduler(SchedulerBase):
             created=made.created,
             due=verdict.due or bool(self._apps.leaving(facts)),
         )
+
+    def _say_how_to_end(self, app_id: str, made: Plan, status: AppStatus) -> None:
+        """Add what a person can do about an app that waits for what will perhaps never be there."""
+        if status.state is AppState.PENDING and any(word in status.msg for word in states.HOPELESS):
+            handle = make_app_handle(self.name, made.session, app_id)
+            status.msg += f"; it waits until that is mended: `transload cancel {handle}` ends it"
 
     def tend(self, app_id: str) -> None:
         """Do what the cluster's controllers cannot: note the end, end other roles, start again, all safe to repeat."""
@@ -304,6 +311,24 @@ class KubernetesScheduler(SchedulerBase):
         age = _LOOKED_S if cursor else _LOOKED_S / 4
         look = partial(self._facts, app_id, age)
         return self._logs.page(look, app_id, role_name, k, cursor, max_bytes, since, last)
+
+    def why_no_log(self, app_id: str, role_name: str, k: int) -> str:
+        """Return why the log of a replica is empty, if not since it wrote nothing."""
+        facts = self._facts(app_id)
+        if facts.plan is None:
+            return ""
+        pods = replica_pods(facts, role_name, k)
+        status = self._apps.verdict(app_id, facts, explain=True).status
+        if any(map(states.has_begun, pods)):
+            return ""
+        if not status.is_terminal():
+            return status.msg or "no pod of it has begun yet"
+        if pods:
+            return f"its pod never began; {status.msg}".rstrip("; ")
+        if facts.stop is not None and facts.stop.kind == "cancel":
+            return "a log is gone with its pod, and the pod went when the app was cancelled"
+        gone = "a log is gone with its pod, and the pod is no longer on the cluster"
+        return f"{gone}; {status.msg}" if status.msg else gone
 
     # -- rest
 

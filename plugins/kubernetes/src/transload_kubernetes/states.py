@@ -21,6 +21,11 @@ PHASES: Final = {
 _MAX_SIGNAL: Final = 64
 _ENDS: Final = ("Error", "Completed", "OOMKilled", "")  # of a program that ran; else the message is the runtime's
 FROM_HELPER: Final = "the helper of run option helper_image: "
+HOPELESS: Final = (
+    *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
+    *("CreateContainerConfigError", "CreateContainerError", "FailedMount", "FailedAttachVolume"),
+)
+"""Reasons of a pod that waits which no time mends: somebody has to bring what is missing, or end it."""
 _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from transload.cli._options import handle_argument, json_option
-from transload.cli._output import SCHEMA, write
+from transload.cli._output import SCHEMA, note, write
 from transload.cli._quantities import parse_when
 from transload.cli._screen import Screen
 from transload.cli._session import description_of, find_target, open_runner
@@ -124,11 +124,15 @@ def _show(target: Target, replicas: Replicas, options: dict[str, Any], span: lis
     """Show what each replica has written so far, in constant memory; then, if asked, all of them until they end."""
     (since, until), tail, stream = span, options["tail"], Stream(options["stream"])
     chosen: dict[LogReader, LineFilter] = {}
+    silent: dict[LogReader, None] = {}  # in order
     for role, k in replicas:
         reader = LogReader(target.scheduler, target.app_id, role, k, stream, since=since, until=until)
         lines = chosen[reader] = LineFilter(options["regex"], since, until)
         last: deque[str] = deque(maxlen=tail)
+        silent[reader] = None
         for page in reader.pages():
+            if page.lines:
+                silent.pop(reader, None)
             if tail is None:
                 write(role, k, lines.take(page))
             else:
@@ -137,3 +141,14 @@ def _show(target: Target, replicas: Replicas, options: dict[str, Any], span: lis
     if options["follow"]:
         for reader, page in follow_logs(list(chosen), until=until, patience=float("inf")):
             write(reader.role, reader.replica, chosen[reader].take(page))
+            if page.lines:
+                silent.pop(reader, None)
+    _explain(target, silent)
+
+
+def _explain(target: Target, silent: Iterable[LogReader]) -> None:
+    """Say of which replicas there is no log, and why."""
+    for reader in silent:
+        why = target.scheduler.why_no_log(target.app_id, reader.role, reader.replica)
+        if why:
+            note(f"{reader.role}/{reader.replica} has no log: {why}")

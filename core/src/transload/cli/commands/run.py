@@ -95,6 +95,7 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 @click.option("--parent-run-id", "--parent_run_id", metavar="RUN", help="The run that this one derives from.")
 @click.option("--tracker-base", metavar="URL", help="Where the app reports results.")
 @click.option("--timeout", type=duration, help="Wait this long at most (10m); the app goes on.")
+@click.option("--startup-timeout", type=duration, help="Cancel the app if it waits this long before it runs (10m).")
 @click.option("--patience", type=duration, default=300.0, show_default="5m", help="Give up after that much UNKNOWN.")
 @click.option("--no-prefix", is_flag=True, help="Show log lines without ROLE/REPLICA in front.")
 @json_option
@@ -169,7 +170,7 @@ def _check(ctx: click.Context, options: dict[str, Any]) -> None:
         names = " and ".join("--wait" if name == "wait_only" else f"--{name.replace('_', '-')}" for name in chosen)
         raise click.UsageError(f"{names} exclude each other", ctx)
     if options["detach"]:
-        for name in ("timeout", "patience", "no_prefix"):
+        for name in ("timeout", "startup_timeout", "patience", "no_prefix"):
             if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 flag = f"--{name.replace('_', '-')}"
                 raise click.UsageError(f"{flag} is for those who stay: --detach leaves at once", ctx)
@@ -280,4 +281,5 @@ def _wait(runner: Runner, target: Target, info: Any, events: Events, options: di
     as_json = options["as_json"]
     screen = Screen(sys.stderr if as_json else sys.stdout, sys.stderr, labels, plain=as_json)
     shown = () if options["wait_only"] else replicas
-    return AppWait(runner, target, screen, events, options["timeout"], options["patience"], shown).wait()
+    times = {name: options[name] for name in ("timeout", "startup_timeout", "patience")}
+    return AppWait(runner, target, screen, events, replicas=shown, **times).wait()
