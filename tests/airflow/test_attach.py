@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from airflow_server import AirflowServer, Run
@@ -21,6 +22,44 @@ def test_killed_task_attaches_again(stage: Stage) -> None:
     run.wait("success")
     assert run.xcom()["results"] == {"0": {"x": 1}}
     assert len(stage.started(run)) == 1
+
+
+STRIKES = {
+    "task, SIGTERM": (signal.SIGTERM, "task"),
+    "supervisor, SIGTERM": (signal.SIGTERM, "supervisor"),
+    "both, SIGKILL": (signal.SIGKILL, "supervisor", "task"),
+    "supervisor, SIGKILL": (signal.SIGKILL, "supervisor"),
+}
+"""Signal, and which processes of a task that waits in place get it."""
+
+
+@pytest.mark.slow  # Airflow takes a minute to miss a supervisor
+@pytest.mark.timeout(600)
+def test_ends_that_nobody_asked_for(stage: Stage) -> None:
+    """Whichever of a task's processes is stopped or killed, its app goes on, and the retry attaches to it."""
+    runs = {name: stage.run("sync_retry", held(results={"0": {"x": 1}})) for name in STRIKES}
+    for name, (number, *which) in STRIKES.items():
+        app_id = stage.app_id(runs[name])
+        stage.handle(runs[name])
+        stage.watched(app_id)
+        task = stage.control.calls("submit", app_id)[0]["pid"]
+        pids = {"task": task, "supervisor": parent_of(task)}
+        for each in which:
+            os.kill(pids[each], number)
+    for name, run in runs.items():
+        stage.server.until(
+            lambda run=run: run.task()["try_number"] == 2 and "attached to" in run.log(), f"the retry: {name}", 300
+        )
+        assert not stage.cancelled(stage.app_id(run)), name
+        stage.go(run)
+        run.wait("success")
+        assert run.xcom()["results"] == {"0": {"x": 1}}
+        assert len(stage.started(run)) == 1, name
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.slow  # the conformance suite dies at each of these points

@@ -270,6 +270,34 @@ def test_sigterm_cancels_and_stays_cancelled(tmp_path: Path, transload_home: Pat
     assert starts(tmp_path) == 1
 
 
+def test_sigterm_inside_a_job_leaves_the_app(
+    tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    """Where a job around the launcher can say that nobody asked for its end, SIGTERM leaves the app, to be found."""
+    with Runner("test") as runner:
+        outer = runner.run(AppDef("outer", [Role("main", "", entrypoint="sleep", args=["600"])]), "local")
+        with monkeypatch.context() as inside:
+            inside.setenv("TRANSLOAD_JOB_ID", outer)
+            process = start(tmp_path, launched.waiting)
+            eventually(lambda: starts(tmp_path) == 1, 60)
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=60)
+            assert process.returncode == 143 and "SIGTERM: detaching" in said, said
+            (inner,) = [row.app_handle for row in runner.list("local") if row.app_handle != outer]
+            assert str(runner.status(inner).state) == "RUNNING"
+            again = start(tmp_path, launched.waiting)
+            assert again.stderr is not None
+            while "attached to local://" not in (line := again.stderr.readline()):
+                assert line, "it ended without a word of what it found"
+            runner.cancel(outer)
+            eventually(lambda: runner.status(outer).is_terminal(), 30)
+            again.send_signal(signal.SIGTERM)
+            _, said = again.communicate(timeout=60)
+            assert again.returncode == EXIT_CANCELLED, said
+        eventually(lambda: runner.status(inner).state is AppState.CANCELLED, 30)
+        assert starts(tmp_path) == 1
+
+
 def test_sigterm_before_the_launcher_is_ready(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
     """A SIGTERM while a launcher that was started again is being imported cancels the app that it would find."""
     first = start(tmp_path, launched.waiting, early=True)

@@ -1,7 +1,8 @@
 """Kills hosts at random moments, lets them try again, and counts: how often did the job run, what was lost?
 
-What is killed is the host's process that looks after the app: by SIGKILL, or frozen and thawed. The job notes its birth
-in a folder that nobody else writes. Everything random follows from a seed, so each case can be played again.
+What is killed is the host's process that looks after the app: by SIGKILL, by a SIGTERM that nobody asked for, or frozen
+and thawed. The job notes its birth in a folder that nobody else writes. Everything random follows from a seed, so each
+case can be played again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,9 +34,17 @@ TESTS = HERE.parent
 SECONDS, LINES = 1.5, 15
 """How long a job lives, and how many lines it prints."""
 LIMIT_S = 300.0
+GRACE_S = 10.0
+"""Seconds that a process has after a SIGTERM, before the machine that is stopped kills it."""
 LATE_S = 1.0
 """Half of the kills come at most that long after the unit was begun, about its submit; the others after its job was,
 at most that long after the job's end."""
+
+
+WAYS = ("kill", "kill", "freeze")
+"""Ways to strike, as likely as they stand here."""
+ASKING = ("airflow", "ax", "prefect")
+"""Hosts of ours that cancel by SIGTERM only if somebody asked for it: one that nobody asked for is a strike, too."""
 
 
 @dataclass
@@ -136,14 +145,19 @@ def app_of(ledger: Path, unit: str, engine: str, retries: int = 0) -> str:
     return AppDef("once", [role]).to_json()
 
 
-def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1) -> Case:
+def ways_of(host: str) -> tuple[str, ...]:
+    """Return the ways in which the process of a host is struck."""
+    return (*WAYS, "term") if host in ASKING else WAYS
+
+
+def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1, ways: Sequence[str] = WAYS) -> Case:
     """Begin a unit of work, kill its host as the seed says, and count."""
     chance, unit = random.Random(seed), f"unit-{seed}"
     case = Case(seed)
     began = time.monotonic()
     driver.start(app_of(ledger, unit, engine), HostJob(name=unit, scheduler=engine))
     for _ in range(kills):
-        after_birth, way = chance.random() < 0.5, chance.choice(("kill", "kill", "freeze"))
+        after_birth, way = chance.random() < 0.5, chance.choice(ways)
         moment = chance.uniform(0, LATE_S + (SECONDS if after_birth else 0))
         while after_birth and not born(unit, ledger) and (seen := driver.observe()).alive and not seen.state:
             time.sleep(0.02)
@@ -155,6 +169,8 @@ def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1) -> C
         if way == "freeze":
             freeze([driver._process], chance.uniform(0.2, 2.0))
         else:
+            if way == "term":
+                terminate(driver)
             driver.crash()
             driver.restart()
         began = time.monotonic()
@@ -228,6 +244,14 @@ def freeze(processes: list[Any], seconds: float) -> None:
             process.send_signal(signal.SIGCONT)
 
 
+def terminate(driver: AdapterDriver) -> None:
+    """End a host's process by SIGTERM, as a machine that is stopped does; one that does not end is killed later."""
+    driver.terminate()
+    end = time.monotonic() + GRACE_S
+    while driver.observe().alive and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 def _processes(unit: str, ledger: str) -> int:
     """Return how many processes of a unit's job there are; those of an ended job get a moment to vanish."""
     end = time.monotonic() + 3
@@ -255,7 +279,7 @@ def cell(host: str, engine: str, seeds: range, kills: int = 1, at_once: int = 5)
         def one(seed: int) -> Case:
             driver = make(folder / str(seed))
             try:
-                return play(driver, engine, ledger, seed, kills)
+                return play(driver, engine, ledger, seed, kills, ways_of(host))
             finally:
                 driver.close()
 

@@ -31,7 +31,7 @@ NUMBERS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "freeze": signal.SIGS
 class Host(WholeHost):
     """See the module."""
 
-    victims = ("worker", "triggerer", "scheduler", "api-server", "machine")
+    victims = ("worker", "task", "triggerer", "scheduler", "api-server", "machine")
     success = "success"
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:
@@ -85,9 +85,9 @@ class Host(WholeHost):
 
     def strike(self, victim: str, way: str, chance: random.Random) -> None:
         """Strike a daemon, the processes of half of the running tasks, or everything."""
-        if victim == "worker":
+        if victim in ("worker", "task"):
             end = time.monotonic() + FROZEN_S
-            while not (there := self._workers()) and time.monotonic() < end:
+            while not (there := self._workers(alone=victim == "task")) and time.monotonic() < end:
                 time.sleep(0.05)
             self._hit(_some(there, chance), way)
         elif victim == "machine":
@@ -103,8 +103,12 @@ class Host(WholeHost):
         for part in parts:
             self._server.start_part(part)
 
-    def _workers(self) -> list[int]:
-        """Return the processes of tasks: each a supervisor, below the executor, with what it supervises."""
+    def _workers(self, *, alone: bool = False) -> list[int]:
+        """Return the processes of tasks: each a supervisor, below the executor, with what it supervises.
+
+        Args:
+            alone: only those that are supervised.
+        """
         found = []
         for pid in self._server.own_processes():
             try:
@@ -113,6 +117,8 @@ class Host(WholeHost):
                 continue
             if title.startswith(b"airflow worker -- ") and b"<idle>" not in title:
                 found.append(pid)
+        if alone:
+            return [pid for pid in found if _parent_of(pid) in found]
         return found
 
     def _hit(self, pids: list[int], way: str) -> None:
@@ -166,6 +172,13 @@ class Host(WholeHost):
     def stop(self) -> None:
         """End all parts."""
         self._server.stop()
+
+
+def _parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def _some(pids: list[int], chance: random.Random) -> list[int]:

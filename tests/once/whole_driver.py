@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ class Host(WholeHost):
 
     tools = ("transload",)
     victims = ("process",)
-    no_strikes = (("process", "term"),)  # that is how a person cancels
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:
         super().__init__(folder, engine, name)
+        if name not in harness.ASKING:  # that is how a person cancels there
+            self.no_strikes = (("process", "term"),)
         self._make, self.success = harness.made_by(name)
         self._drivers: list[Any] = []
 
@@ -45,8 +45,11 @@ class Host(WholeHost):
         chosen = chance.sample(there, (len(there) + 1) // 2)
         if way == "freeze":
             harness.freeze([each._process for each in chosen], FROZEN_S)
-        for driver in chosen if way != "freeze" else ():
-            driver._process.send_signal(signal.SIGKILL)
+            return
+        for driver in chosen:
+            if way == "term":
+                harness.terminate(driver)
+            driver.crash()
 
     def look(self, tool: str, run: Any) -> Observed:
         """Look at what its processes reported; one that ended without a word, or whose host tries again, goes on."""

@@ -1,4 +1,8 @@
-"""A whole Prefect: server, and a worker of type process, which runs each flow run in a process of its own."""
+"""A whole Prefect: server, a worker of type process, which runs each flow run in a process of its own, and one of ours.
+
+In our own work pool each flow run is a job of this machine: its first process, the outer one, starts Prefect's engine,
+the inner one. Each is struck alone, and both are.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +35,12 @@ that is given a run that it has not let go yet ends."""
 class Host(WholeHost):
     """See the module."""
 
-    victims = ("process", "worker", "server", "machine")
+    victims = ("process", "outer", "inner", "worker", "jobs-worker", "server", "machine")
     success = "COMPLETED"
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:
         super().__init__(folder, engine, name)
-        self.tools = ["transload"]
+        self.tools = ["transload", "transload_pool"]
         self.tools += {
             "local": ["shell", "shell_defaults"],
             "kubernetes": ["kubernetes_job", "kubernetes_job_defaults"],
@@ -62,7 +67,7 @@ class Host(WholeHost):
             table = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())["schedulers"]["kubernetes"]
             self._environment |= {"ONCE_NAMESPACE": table["namespace"], "KUBECONFIG": table["kubeconfig"]}
         self._parts: dict[str, subprocess.Popen[bytes]] = {}
-        self._deployment = ""
+        self._deployments: dict[str, str] = {}
         self._gone: dict[str, float] = {}
 
     # -- its processes
@@ -80,13 +85,15 @@ class Host(WholeHost):
         )
         if made.returncode:
             raise RuntimeError(made.stdout + made.stderr)
-        self._deployment = self._ask("POST", "/deployments/filter", {})[0]["id"]
+        self._deployments = {each["name"]: each["id"] for each in self._ask("POST", "/deployments/filter", {})}
         self._start("worker")
+        self._start("jobs-worker")
 
     def _start(self, part: str) -> None:
         words = {
             "server": ["server", "start", "--host", "127.0.0.1", "--port", str(self._port), "--no-ui"],
             "worker": ["worker", "start", "--pool", "once", "--type", "process", "--name", "one", "--limit", "100"],
+            "jobs-worker": ["worker", "start", "--pool", "once-jobs", "--type", "transload", "--name", "two"],
         }[part]
         with open(self.folder / f"{part}.log", "ab") as log:
             self._parts[part] = subprocess.Popen(
@@ -97,9 +104,9 @@ class Host(WholeHost):
                 start_new_session=True,
             )
 
-    def _processes(self) -> dict[str, int]:
-        """Return the processes of flow runs, by the run's id."""
-        found = {}
+    def _processes(self) -> dict[str, list[int]]:
+        """Return the processes of flow runs, by the run's id: the outer one first."""
+        found: dict[str, list[int]] = {}
         for entry in Path("/proc").iterdir():
             try:
                 ours = entry.name.isdigit() and self._url.encode() in (entry / "environ").read_bytes()
@@ -108,22 +115,34 @@ class Host(WholeHost):
             except OSError:
                 continue
             if run and any(b"prefect" in word for word in words[:3]):
-                found[run.decode()] = int(entry.name)
+                found.setdefault(run.decode(), []).append(int(entry.name))
+        for pids in found.values():
+            pids.sort(key=lambda pid: (_parent_of(pid) in pids, pid))
         return found
+
+    def _struck(self, victim: str) -> list[list[int]]:
+        """Return the processes of the flow runs that a strike may hit, for each run those that it hits."""
+        runs = sorted(self._processes().values())
+        if victim in ("outer", "inner"):
+            which = 0 if victim == "outer" else -1
+            return [[pids[which]] for pids in runs if len(pids) > 1]
+        return runs
 
     def strike(self, victim: str, way: str, chance: random.Random) -> None:
         """Strike the server, the worker, half of the flow runs' processes, or everything."""
         end = time.monotonic() + FROZEN_S
-        while not (flows := sorted(self._processes().values())) and time.monotonic() < end:
+        while not (flows := self._struck(victim)) and time.monotonic() < end:
             time.sleep(0.1)
         if victim == "machine":
-            for pid in [*flows, *(each.pid for each in self._parts.values())]:
+            for pid in [*chain.from_iterable(flows), *(each.pid for each in self._parts.values())]:
                 _signal(pid, signal.SIGKILL)
             for part in list(self._parts):
                 self._end(part, signal.SIGKILL)
                 self._start(part)
             return
-        pids = [self._parts[victim].pid] if victim in self._parts else chance.sample(flows, (len(flows) + 1) // 2)
+        pids = list(chain.from_iterable(chance.sample(flows, (len(flows) + 1) // 2)))
+        if victim in self._parts:
+            pids = [self._parts[victim].pid]
         if way == "freeze":
             for pid in pids:
                 _signal(pid, signal.SIGSTOP)
@@ -148,7 +167,7 @@ class Host(WholeHost):
 
     def stop(self) -> None:
         """End all of it."""
-        for pid in self._processes().values():
+        for pid in chain.from_iterable(self._processes().values()):
             _signal(pid, signal.SIGKILL)
         for part in reversed(list(self._parts)):
             self._end(part, signal.SIGTERM)
@@ -168,9 +187,10 @@ class Host(WholeHost):
             "results": str(results),
         }
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}, "idempotency_key": unit}
+        deployment = self._deployments["once-jobs" if tool == "transload_pool" else "once"]
         while True:
             try:
-                return str(self._ask("POST", f"/deployments/{self._deployment}/create_flow_run", body)["id"])
+                return str(self._ask("POST", f"/deployments/{deployment}/create_flow_run", body)["id"])
             except httpx.HTTPError:
                 time.sleep(0.5)
 
@@ -232,6 +252,13 @@ class Host(WholeHost):
         answer = httpx.request(method, self._url + path, json=body, timeout=60)
         answer.raise_for_status()
         return answer.json() if answer.content else None
+
+
+def _parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def _signal(pid: int, number: int) -> None:
