@@ -19,7 +19,7 @@ class Killed:
         self.event = threading.Event()
         self.kills = 0
 
-    def kill(self) -> None:
+    def kill(self, asked: bool | None = None) -> None:
         """Note it."""
         self.kills += 1
         self.event.set()

@@ -466,6 +466,6 @@ async def test_an_answer_that_is_none_does_not_end_the_asking(monkeypatch: pytes
     made: Any = object.__new__(worker.TransloadWorker)
     made._client = Client()
     kills: list[bool] = []
-    execution: Any = SimpleNamespace(kill=lambda: kills.append(True))
+    execution: Any = SimpleNamespace(kill=lambda asked: kills.append(asked))
     await asyncio.wait_for(made._pass_cancel_on(uuid4(), execution), 10)
     assert kills == [True]

@@ -77,7 +77,7 @@ def task_state(ti: Any, absent: str | None = None) -> str | None:
     return next((str(state or "cleared") for state in states), absent)
 
 
-_OVER: Final = frozenset(
+OVER: Final = frozenset(
     {"success", "failed", "skipped", "upstream_failed", "removed", "restarting", "cleared", "deleted"}
 )
 """States of a task instance whose present try is no longer to run; Airflow has no words for the last two."""
@@ -91,7 +91,7 @@ def end_asked_for(ti: Any) -> bool:
     """
     if pipelines.interrupted():
         return True
-    return task_state(ti, absent="deleted") in _OVER
+    return task_state(ti, absent="deleted") in OVER
 
 
 def identity_of(context: Mapping[str, Any], namespace: str = "", unit: str = pipelines.FIRST_UNIT) -> Identity:

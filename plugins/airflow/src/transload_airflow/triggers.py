@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from transload import pipelines
 from transload.runner import Cluster
 from transload.specs import make_app_handle, parse_app_handle
-from transload_airflow.run import HOST, cancel, log_line, runner_for_tasks, task_state
+from transload_airflow.run import HOST, OVER, cancel, log_line, runner_for_tasks, task_state
 from transload_airflow.settling import settled
 from transload_airflow.stores import CursorFile
 
@@ -92,12 +92,12 @@ class AppStateTrigger(BaseTrigger):
             positions.delete()
 
     async def _left_alone(self) -> None:
-        """Do what `on_kill` does where Airflow is older and does not call it, if the task is not deferred any more."""
+        """Do what `on_kill` does where Airflow is older and does not call it, if the task is no longer to run."""
         if hasattr(BaseTrigger, "on_kill"):
             return
         # not in a thread of our own: Airflow's line to its supervisor belongs to this event loop, and breaks elsewhere
         try:
-            if await sync_to_async(task_state)(self.task_instance) not in (None, "deferred"):
+            if await sync_to_async(task_state)(self.task_instance) in OVER:
                 await self.on_kill()
         except Exception as exc:  # a trigger that breaks would fail the task
             self.log.warning("whether the task was ended cannot be found out, its app goes on: %s", exc)
