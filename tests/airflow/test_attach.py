@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from airflow_server import AirflowServer, Run
@@ -55,11 +54,6 @@ def test_ends_that_nobody_asked_for(stage: Stage) -> None:
         run.wait("success")
         assert run.xcom()["results"] == {"0": {"x": 1}}
         assert len(stage.started(run)) == 1, name
-
-
-def parent_of(pid: int) -> int:
-    """Return the parent of a process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.slow  # the conformance suite dies at each of these points
@@ -148,20 +142,18 @@ def parent_of(pid: int) -> int:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-@pytest.mark.parametrize("whom", [pytest.param("task", marks=pytest.mark.slow), "supervisor"])
-def test_sigterm_cancels_and_the_retry_begins_anew(stage: Stage, whom: str) -> None:
-    """A worker that is asked to end (an eviction) cancels the app; the task is up for retry, with a new app."""
-    run = stage.run("sync_retry", held())
-    first = stage.app_id(run)
+def test_sigterm_leaves_the_app_to_the_retry(stage: Stage) -> None:
+    """A worker that is stopped (an eviction) leaves the app, though on_kill="cancel": the retry attaches to it."""
+    run = stage.run("sync_retry", held(results={"0": {"x": 1}}))
+    app_id = stage.app_id(run)
     stage.handle(run)
-    pid = stage.control.calls("submit", first)[0]["pid"]
-    os.kill(pid if whom == "task" else parent_of(pid), signal.SIGTERM)
-    stage.server.until(lambda: stage.cancelled(first), "the app is cancelled")
-    second = stage.app_id(run, 2)
-    stage.control.open("go", second)
+    os.kill(parent_of(stage.control.calls("submit", app_id)[0]["pid"]), signal.SIGTERM)
+    stage.server.until(lambda: run.task()["try_number"] == 2 and "attached to" in run.log(), "the retry attaches")
+    assert not stage.cancelled(app_id)
+    stage.go(run)
     run.wait("success")
-    assert run.task()["try_number"] == 2
-    assert run.xcom("handle").endswith(second)
+    assert run.xcom()["results"] == {"0": {"x": 1}}
+    assert stage.started(run) == [app_id]
 
 
 def test_sigterm_detaches_and_the_retry_attaches(stage: Stage) -> None:
