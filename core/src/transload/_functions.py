@@ -10,12 +10,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from transload._app import App, default_runner, overrides_of
-from transload._forks import fork_lock
-from transload.apps.call_main import KEY, PLACE, PROGRAM
+from transload.apps.call_main import KEY, MODULES, PLACE, PROGRAM
 from transload.errors import AppNotFound, SpecError, TransloadError
 from transload.runner import Launch
 from transload.specs import (
@@ -29,10 +27,10 @@ from transload.specs import (
 )
 
 if TYPE_CHECKING:
+    from transload._function_call import Call
     from transload.runner import Runner
 
 T = TypeVar("T")
-_pickling = fork_lock()
 
 
 class FunctionApp(App, Generic[T]):
@@ -59,8 +57,9 @@ def submit(
 ) -> FunctionApp[T]:
     """Submit a Python function; return at once. It needs the package cloudpickle here, and nothing where it runs.
 
-    What the function needs of modules that are not installed there, and of files, travels by ``workspace``; its own
-    module travels with it.
+    Its own module travels with it, and so do the other modules that it and its arguments come from, with all that
+    these import, unless they are installed, or are found where it runs: on this machine's disk, or in a folder of
+    ``workspace``. Data files, and what a function of the main program imports only as it runs, travel by ``workspace``.
 
     What it returns is signed with a random key that only this job and this user have, and is unpickled only if the
     signature is right. The key lies in the state folder until the job is deleted; the job gets it as a secret.
@@ -89,17 +88,18 @@ def submit(
     runner = runner or default_runner()
     name = scheduler or runner.settings.scheduler
     shares = runner.scheduler(name).capabilities.shares_disk
-    body, package = _pickled((fn, args, dict(kwargs or {})), fn)
+    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace or Workspace()
+    roots = [os.path.expanduser(path) for path, target in given.projects.items() if not target]
+    made, package, title = _pickled((fn, args, dict(kwargs or {})), fn, roots, shares)
     folder = tempfile.mkdtemp(prefix="transload-call-")
     try:
-        _write_call(folder, body, shares)
-        given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace or Workspace()
+        _write_call(folder, made, shares)
         travels = Workspace({folder: PLACE, package: f"{PLACE}/library/cloudpickle", **given.projects})
         program = sys.executable if shares else "python3"
         role = Role("main", "", entrypoint=program, args=["-u", PROGRAM], workspace=travels)
         if resource is not None:
             role.resource = named_resources[resource] if isinstance(resource, str) else resource
-        launch = Launch.of(AppDef(_name_of(fn), [role]), scheduler=name, cfg=cfg or {}, pass_env=[*pass_env])
+        launch = Launch.of(AppDef(title, [role]), scheduler=name, cfg=cfg or {}, pass_env=[*pass_env])
         where = {"tracker_base": tracker_base, "overrides": overrides_of(overrides)}
         how = _submit_plain if safe else _submit_with_key
         handle = how(runner, launch, role, where)
@@ -131,12 +131,16 @@ def _submit_with_key(runner: Runner, launch: Launch, role: Role, where: Mapping[
         raise
 
 
-def _write_call(folder: str, body: bytes, shares: bool) -> None:
-    """Write what the job runs: the pickled call, what it needs to know of this process, and the program."""
+def _write_call(folder: str, made: Call, shares: bool) -> None:
+    """Write what the job runs: the pickled call, what it needs to know of this process, modules, and the program."""
     with open(f"{folder}/call.pkl", "wb") as file:
-        file.write(body)
-    path = [os.path.abspath(each) for each in sys.path] if shares else []
-    call = {"python": sys.version_info[:2], "cwd": os.getcwd() if shares else None, "path": path}
+        file.write(made.body)
+    for path, source in made.modules.items():
+        target = os.path.join(folder, MODULES, path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copyfile(source, target)
+    places = [os.path.abspath(each) for each in sys.path] if shares else []
+    call = {"python": sys.version_info[:2], "cwd": os.getcwd() if shares else None, "path": places}
     with open(f"{folder}/call.json", "w", encoding="utf-8") as file:
         json.dump(call, file)
     program = os.path.join(os.path.dirname(__file__), "apps", "call_main.py")
@@ -189,41 +193,18 @@ def _results(fn: Callable[..., T], items: list[Any], parallelism: int, options: 
         pool.shutdown()
 
 
-def _name_of(fn: Callable[..., Any]) -> str:
-    name = getattr(fn, "__name__", type(fn).__name__)
-    return name if name.isidentifier() else "function"
-
-
-def _pickled(call: Any, fn: Callable[..., Any]) -> tuple[bytes, str]:
-    """Return a pickled call, and the folder of the package that reads it."""
+def _pickled(
+    call: Any, fn: Callable[..., Any], folders: Iterable[str] = (), shares: bool = False
+) -> tuple[Call, str, str]:
+    """Return a pickled call, the folder of the package that reads it, and a name for it; see `pickle_call`."""
     from transload.errors import ConfigError
 
     try:
-        import cloudpickle
+        import cloudpickle  # noqa: F401 - may be missing
+
+        from transload._function_call import PACKAGE, name_of, pickle_call
     except ImportError as exc:
         raise ConfigError("functions travel by cloudpickle, which is not installed: pip install cloudpickle") from exc
     if not callable(fn):
         raise SpecError(f"{fn!r}: must be a function")
-    own = _own_module(fn)
-    with _pickling:  # what is registered is so for the whole process
-        if own is not None:
-            cloudpickle.register_pickle_by_value(own)
-        try:
-            return cloudpickle.dumps(call), os.path.dirname(os.path.abspath(cloudpickle.__file__))
-        except Exception as exc:
-            raise SpecError(f"{_name_of(fn)}: cannot be pickled: {type(exc).__name__}: {exc}") from exc
-        finally:
-            if own is not None:
-                cloudpickle.unregister_pickle_by_value(own)
-
-
-def _own_module(fn: Callable[..., Any]) -> ModuleType | None:
-    """Return the module of a function, unless it is an installed one, or the main program."""
-    import sysconfig
-
-    module = sys.modules.get(getattr(fn, "__module__", "") or "")
-    file = getattr(module, "__file__", None)
-    if module is None or file is None or module.__name__ == "__main__":
-        return None
-    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return None if any(os.path.abspath(file).startswith(f"{each}{os.sep}") for each in installed) else module
+    return pickle_call(call, fn, folders=folders, shares=shares), PACKAGE, name_of(fn)

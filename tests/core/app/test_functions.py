@@ -161,13 +161,14 @@ def test_functions_are_pickled_one_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     """That the module of a function travels is said to cloudpickle for the whole process: threads take turns."""
     import cloudpickle
 
-    dumps = cloudpickle.dumps
+    dump = cloudpickle.Pickler.dump
 
-    def slow(call: Any) -> Any:
+    def slow(self: Any, call: Any) -> Any:
         threading.Event().wait(0.02)
-        return dumps(call)
+        return dump(self, call)
 
-    monkeypatch.setattr(cloudpickle, "dumps", slow)
+    monkeypatch.setattr(cloudpickle.Pickler, "dump", slow)
     with ThreadPoolExecutor(8) as pool:
-        bodies = {body for body, _ in pool.map(lambda _: _functions._pickled((add, (), {}), add), range(16))}
+        bodies = {made.body for made, *_ in pool.map(lambda _: _functions._pickled((add, (), {}), add), range(16))}
     assert len(bodies) == 1 and b"adding" in bodies.pop()
+    assert cloudpickle.list_registry_pickle_by_value() == set()

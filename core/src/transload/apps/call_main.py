@@ -23,6 +23,8 @@ KEY = "TRANSLOAD_FUNCTION_KEY"
 PLACE = ".transload-function"
 """The folder in the job's workspace with the call and this program."""
 PROGRAM = PLACE + "/main.py"
+MODULES = "modules"
+"""The folder beside this program with the modules that came along."""
 ONE_FILE_BYTES = 4095
 
 MOST_BITS = 10_000  # of a whole number: Python reads some 4,300 digits
@@ -70,10 +72,10 @@ def prepare(call: dict[str, Any]) -> Any:
     import cloudpickle
 
     # from now on the user's modules go before ours
-    sys.path[0] = os.path.dirname(HERE)
+    sys.path[0:1] = [os.path.dirname(HERE), os.path.join(HERE, MODULES)]
     if call["cwd"]:
         os.chdir(call["cwd"])
-        sys.path[1:1] = [path for path in call["path"] if path not in sys.path]
+        sys.path[2:2] = [path for path in call["path"] if path not in sys.path]
     sys.path.append(library)  # a process that the function starts may need it
     return cloudpickle.dumps
 
