@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
-from typing import TextIO
+from typing import Final, TextIO
 
 from transload import progress
 from transload.cli._output import REPLICA_COLOURS, has_colour, is_terminal, one_line, write_raw
+from transload.following.redraws import PAUSE_S
+
+_MOST_LIVE: Final = 8
+_MOVES: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-ln-z]|[^\[])")
+"""Control sequences but for those of colours (which end in ``m``)."""
 
 
 class Screen:
@@ -29,7 +35,8 @@ class Screen:
         self._lock = threading.Lock()
         self._prefixes = _prefixes(labels, has_colour(logs), is_terminal(logs))
         self._status = ""
-        self._shown = False
+        self._live: dict[str, str] = {}
+        self._rows = 0  # of the terminal, that are shown below the logs now
         self.shows_status = is_terminal(notes) and os.environ.get("TERM", "dumb") != "dumb" and not plain
         self._shared = self.shows_status and is_terminal(logs)
 
@@ -38,9 +45,10 @@ class Screen:
         if not lines:
             return
         prefix = self._prefixes.get(label, "")
-        text = prefix + prefix.join(lines) if prefix else "".join(lines)
-        if not text.endswith("\n"):
-            text += "\n"
+        text = prefix + prefix.join(lines)
+        if text.count("\n") < len(lines):  # the last one of each stream may lack it
+            ended = [line if line.endswith("\n") else f"{line}\n" for line in lines]
+            text = prefix + prefix.join(ended)
         with self._lock:
             if self._shared:
                 self._clear()
@@ -64,22 +72,56 @@ class Screen:
             self._status = text
             self._draw()
 
+    @property
+    def redraw_pause(self) -> float:
+        """Seconds between two states of a line that a program draws over, where each becomes a line; see `set_live`."""
+        return float("inf") if self._shared else PAUSE_S
+
+    def set_live(self, label: str, text: str) -> None:
+        """Show the unfinished line of a replica below the logs, where these go to a terminal; ``""`` removes it."""
+        if not self._shared or self._live.get(label, "") == text:
+            return
+        with self._lock:
+            if text:
+                self._live[label] = text
+            else:
+                self._live.pop(label, None)
+            if not self._live and not self._status:
+                self._clear()
+            self._draw()
+
     def end(self) -> None:
-        """Remove the status line."""
+        """Remove the status line and what is unfinished."""
         with self._lock:
             self._clear()
             self._status = ""
+            self._live.clear()
 
     def _clear(self) -> None:
-        if self._shown:
-            write_raw(self._notes, "\r\x1b[K", flush=True)
-            self._shown = False
+        if self._rows:
+            write_raw(self._notes, self._back(), flush=True)
+            self._rows = 0
+
+    def _back(self) -> str:
+        """Return what sets a terminal to the beginning of what is shown below the logs, and removes that."""
+        return f"\r\x1b[{self._rows - 1}A\x1b[J" if self._rows > 1 else "\r\x1b[K"
 
     def _draw(self) -> None:
-        if self.shows_status and self._status:
-            text = _cut(one_line(self._status), _columns(self._notes) - 1)
-            write_raw(self._notes, f"\r\x1b[K{text}", flush=True)
-            self._shown = True
+        """Show the latest unfinished lines, and the status line below them."""
+        live = list(self._live.items())[-_MOST_LIVE:]
+        rows = [self._prefixes.get(label, "") + _plain(text) for label, text in live]
+        if self._status:
+            rows.append(one_line(self._status))
+        if not self.shows_status or not rows:
+            return
+        width = _columns(self._notes) - 1
+        write_raw(self._notes, self._back() + "\n".join(_cut(row, width) for row in rows), flush=True)
+        self._rows = len(rows)
+
+
+def _plain(text: str) -> str:
+    """Return a text without what would move the cursor: only colours are left."""
+    return one_line(_MOVES.sub("", text.expandtabs()))
 
 
 def show_progress() -> None:
@@ -113,8 +155,6 @@ def _prefixes(labels: Sequence[str], coloured: bool, aligned: bool) -> dict[str,
 
 def _cut(text: str, width: int) -> str:
     """Cut to ``width`` visible columns, keeping colour codes."""
-    import re
-
     out, used = [], 0
     for part in re.split(r"(\x1b\[[0-9;]*m)", text):
         if part.startswith("\x1b"):

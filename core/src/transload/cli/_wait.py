@@ -20,6 +20,7 @@ from transload.cli._session import app_json
 from transload.errors import AppNotFound, TransloadError
 from transload.following.follower import read_logs, watch
 from transload.following.lines import LogReader, drain, last_words, read_now
+from transload.following.redraws import Redraws
 from transload.schedulers.api import LogPage, Stream
 from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text, is_started
 
@@ -130,14 +131,21 @@ class AppWait:
         self._stopped = False
         self._reading: Subscription | None = None
         self._logs = [LogReader(target.scheduler, target.app_id, role, k, Stream.COMBINED) for role, k in replicas]
+        self._redraws = {log: Redraws(screen.redraw_pause) for log in self._logs}
 
     def _take(self, log: LogReader, page: LogPage) -> None:
         if self._stopped:
             log.complete = True
             return
         self._dropped += page.dropped
-        self._tails[log.role, log.replica].extend(page.lines[-KEPT_LINES:])
-        self._screen.write_lines(f"{log.role}/{log.replica}", page.lines)
+        label = f"{log.role}/{log.replica}"
+        redraws = self._redraws[log]
+        lines = redraws.take(page.lines, page.unfinished)
+        if page.complete:
+            lines += redraws.rest()
+        self._tails[log.role, log.replica].extend(lines[-KEPT_LINES:])
+        self._screen.write_lines(label, lines)
+        self._screen.set_live(label, redraws.live)
 
     def wait(self) -> Outcome:
         """Wait until the app has ended, time or patience has run out, or a second Ctrl-C came."""

@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "follower": "read_logs wait wait_async watch watched",
+        "redraws": "Redraws drawn",
         "lines": "LineFilter LogReader drain follow_logs last_lines last_words log_lines read_now times",
         "patience": "check_seconds longer patience_left unknown_for unknown_since",
         "subscription": "Observation Subscription ended",

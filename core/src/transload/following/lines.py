@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError, UnsupportedFeature
 from transload.following.follower import read_logs
 from transload.following.patience import longer
+from transload.following.redraws import drawn
 from transload.schedulers.api import LogPage, Stream
 
 if TYPE_CHECKING:
@@ -105,8 +106,14 @@ class LogReader:
         pages = [self._page(each, at[0], max_bytes) for each, at in zip(_BOTH, places, strict=True)]
         if not (any(place[1] for place in places) or all(page.lines for page in pages)):  # nothing to be put in order
             one, other = pages if pages[0].lines else pages[::-1]
-            cursor = json.dumps([[page.cursor, 0] for page in pages])
-            return LogPage(one.lines, cursor, one.complete and other.complete, one.dropped + other.dropped, one.stamps)
+            return LogPage(
+                one.lines,
+                cursor=json.dumps([[page.cursor, 0] for page in pages]),
+                complete=one.complete and other.complete,
+                dropped=one.dropped + other.dropped,
+                stamps=one.stamps,
+                unfinished=pages[1].unfinished or pages[0].unfinished,
+            )
         timed = [list(zip(times(page), page.lines, strict=True)) for page in pages]
         # of a full page more may follow: what the other one wrote later waits for it
         full = [each[-1][0] for page, each in zip(pages, timed, strict=True) if sum(map(len, page.lines)) >= max_bytes]
@@ -126,6 +133,7 @@ class LogReader:
             whole and all(page.complete for page in pages),
             sum(page.dropped for page in pages) if whole else 0,
             [(index, row[0]) for index, row in enumerate(found)],
+            pages[1].unfinished or pages[0].unfinished,
         )
 
 
@@ -172,7 +180,11 @@ class LineFilter:
             moments = times(page, self._moment)
             self._moment = moments[-1]
             lines = [line for line, at in zip(lines, moments, strict=True) if self._since <= at < self._until]
-        return said + (lines if self._found is None else [line for line in lines if self._found(line)])
+        return said + self.choose(lines)
+
+    def choose(self, lines: Iterable[str]) -> list[str]:
+        """Return those lines in which the pattern is found."""
+        return [line for line in lines if self._found is None or self._found(line)]
 
 
 def last_lines(
@@ -185,7 +197,7 @@ def last_lines(
     *,
     since: float | None = None,
 ) -> Sequence[str]:
-    """Return the last lines of one stream of a replica, in constant memory.
+    """Return the last lines of one stream of a replica, as a terminal would show them, in constant memory.
 
     ``since``: only lines written from then on, seconds since the epoch; not looked at where the scheduler keeps no
     times of lines.
@@ -199,7 +211,8 @@ def last_lines(
     chosen = LineFilter(since=since)
     kept: deque[str] = deque(maxlen=number)
     for page in LogReader(scheduler, app_id, role, replica, stream, last=number, since=since).pages():
-        kept.extend(page.lines if since is None else chosen.take(page))
+        lines = page.lines if since is None else chosen.take(page)
+        kept.extend(map(drawn, lines))
     return list(kept)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
 from transload.following.follower import read_logs
 from transload.following.lines import PAGES_PER_TURN, drain
+from transload.following.redraws import Redraws
 from transload.schedulers.api import Stream, replicas_of
 from transload.specs._json import SCHEMA, reading
 
@@ -58,6 +59,7 @@ class _Source:
     complete: bool = False
     dropped: int = 0  # lines left out by the rate, not told yet
     lost: int = 0  # bytes that the scheduler had dropped, not told yet
+    redraws: Redraws = field(default_factory=Redraws)
 
 
 class LogForwarder:
@@ -206,6 +208,8 @@ class LogForwarder:
         if self._sink is not None and not self.complete:
             drain(lambda: self._hand_on_all() > 0, lambda: self.complete, silence)
             for source in self._sources.values():
+                for line in source.redraws.rest():
+                    self._pass_on(source, line)
                 self._tell(source)
             if self._heard:  # else it had nothing to say
                 self._save()
@@ -241,19 +245,17 @@ class LogForwarder:
         done = first = min(source.skip, len(lines))
         if source.lost:
             self._tell(source)
-        assert self._sink is not None
-        sink, role, replica, stream = self._sink, source.role, source.replica, source.stream
-        limited = self._rate is not None
+        redraws = source.redraws
         try:
             for done in range(first, len(lines)):
                 line = lines[done]
-                if limited and not self._allowed(line):
-                    source.dropped += 1
-                    self.dropped += 1
-                else:
-                    if source.dropped:
-                        self._tell(source)
-                    sink(role, replica, stream, line)
+                if redraws.idle and "\r" not in line:
+                    self._pass_on(source, line)
+                    continue
+                unfinished = page.unfinished if done == len(lines) - 1 else ""
+                for shown in redraws.take([line], unfinished):
+                    self._pass_on(source, shown)
+            done = len(lines)
         except BaseException:
             source.skip = source.skip - first + done
             raise
@@ -261,6 +263,17 @@ class LogForwarder:
         self._heard |= bool(lines)
         source.cursor = page.cursor
         return len(lines) - first
+
+    def _pass_on(self, source: _Source, line: str) -> None:
+        """Hand one line to the sink, unless the rate is used up."""
+        if self._rate is not None and not self._allowed(line):
+            source.dropped += 1
+            self.dropped += 1
+            return
+        if source.dropped:
+            self._tell(source)
+        assert self._sink is not None
+        self._sink(source.role, source.replica, source.stream, line)
 
     def _allowed(self, line: str) -> bool:
         assert self._rate is not None

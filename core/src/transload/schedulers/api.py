@@ -128,12 +128,14 @@ class LogPage:
     """A piece of one replica's log.
 
     Args:
-        lines: whole lines, each ending in a newline, except perhaps the very last one of a replica that has ended.
+        lines: whole lines, each ending in a newline, except perhaps the very last one of a replica that has ended. Of a
+            line that is still being written the last may be a part, up to a carriage return: what was drawn so far.
         cursor: where to go on; opaque text.
         complete: the replica has ended for good and all of its log was read.
         dropped: bytes that were lost to a size limit before this page.
         stamps: when lines were written: ``(index of a line, seconds since the epoch)``, ascending by index. A line
             without a stamp of its own has that of the line before it.
+        unfinished: the end of what was written behind the lines, without a newline yet; the next page has it again.
     """
 
     lines: list[str]
@@ -141,6 +143,7 @@ class LogPage:
     complete: bool
     dropped: int = 0
     stamps: list[tuple[int, float]] = field(default_factory=list)
+    unfinished: str = ""
 
 
 @record

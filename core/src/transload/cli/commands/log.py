@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,13 +17,13 @@ from transload.cli._screen import Screen
 from transload.cli._session import description_of, find_target, open_runner
 from transload.errors import SpecError, UnsupportedFeature
 from transload.following.lines import LineFilter, LogReader, follow_logs
-from transload.schedulers.api import Stream, replicas_of
+from transload.following.redraws import PAUSE_S, Redraws
+from transload.schedulers.api import LogPage, Stream, replicas_of
 from transload.specs import nearest
 
 if TYPE_CHECKING:
     from transload.cli._session import Target
 
-Write = Callable[[str, int, list[str]], None]
 Replicas = list[tuple[str, int]]
 
 
@@ -51,8 +51,8 @@ def log(handle: str, **options: Any) -> None:
         span = _span(options, target)
         everything = replicas_of(description_of(runner, target.handle))
         replicas = _choose(everything, options["roles"], options["numbers"], in_path)
-        write = _writer(replicas, options)
-        _show(target, replicas, options, span, write)
+        screen = None if options["as_json"] else _screen(replicas, options)
+        _show(target, replicas, options, span, screen)
 
 
 def _split(text: str) -> tuple[str, tuple[str | None, str | None]]:
@@ -105,13 +105,55 @@ def _choose(
     return [(role, k) for role, k in chosen if k in ks]
 
 
-def _writer(replicas: Replicas, options: dict[str, Any]) -> Write:
-    """Return what writes lines: as JSON objects, or as text behind prefixes."""
-    if options["as_json"]:
-        return _write_json
+def _screen(replicas: Replicas, options: dict[str, Any]) -> Screen:
     labels = [] if options["no_prefix"] else [f"{role}/{k}" for role, k in replicas]
-    screen = Screen(sys.stdout, sys.stderr, labels)
-    return lambda role, k, lines: screen.write_lines(f"{role}/{k}", lines)
+    return Screen(sys.stdout, sys.stderr, labels)
+
+
+class _Log:
+    """Shows one log: as JSON objects, line by line as the program wrote it, or as text behind a prefix.
+
+    Args:
+        reader: reads the log.
+        chosen: which lines are shown.
+        screen: where to show text; None: JSON to stdout.
+    """
+
+    def __init__(self, reader: LogReader, chosen: LineFilter, screen: Screen | None) -> None:
+        self.reader = reader
+        self._label = f"{reader.role}/{reader.replica}"
+        self._chosen = chosen
+        self._screen = screen
+        self._redraws = Redraws(PAUSE_S if screen is None else screen.redraw_pause)
+        self._unfinished = ""
+
+    def lines_of(self, page: LogPage) -> list[str]:
+        """Return what is shown of a page."""
+        lines = self._chosen.take(page)
+        if self._screen is None:
+            return lines
+        self._unfinished = "".join(self._chosen.choose([page.unfinished]))
+        found = self._redraws.take(lines, self._unfinished)
+        return found + self._redraws.rest() if page.complete else found
+
+    def show(self, lines: list[str]) -> None:
+        """Write lines, and on a terminal the one that is not finished below them."""
+        if self._screen is None:
+            _write_json(self.reader.role, self.reader.replica, lines)
+            return
+        self._screen.write_lines(self._label, lines)
+        self._screen.set_live(self._label, self._redraws.live)
+
+    def leave(self) -> None:
+        """Write the line that is not finished: nobody waits for its end."""
+        if self._screen is None:
+            return
+        self._screen.set_live(self._label, "")
+        if self._redraws.idle:
+            lines = [f"{self._unfinished}\n"] if self._unfinished.strip() else []
+        else:
+            lines = self._redraws.rest()
+        self._screen.write_lines(self._label, lines)
 
 
 def _write_json(role: str, k: int, lines: list[str]) -> None:
@@ -120,29 +162,39 @@ def _write_json(role: str, k: int, lines: list[str]) -> None:
     write(sys.stdout, text, flush=True)
 
 
-def _show(target: Target, replicas: Replicas, options: dict[str, Any], span: list[float | None], write: Write) -> None:
+def _show(
+    target: Target, replicas: Replicas, options: dict[str, Any], span: list[float | None], screen: Screen | None
+) -> None:
     """Show what each replica has written so far, in constant memory; then, if asked, all of them until they end."""
-    (since, until), tail, stream = span, options["tail"], Stream(options["stream"])
-    chosen: dict[LogReader, LineFilter] = {}
+    since, until = span
+    tail = options["tail"]
+    stream = Stream(options["stream"])
+    logs: dict[LogReader, _Log] = {}
     silent: dict[LogReader, None] = {}  # in order
     for role, k in replicas:
         reader = LogReader(target.scheduler, target.app_id, role, k, stream, since=since, until=until)
-        lines = chosen[reader] = LineFilter(options["regex"], since, until)
+        log = logs[reader] = _Log(reader, LineFilter(options["regex"], since, until), screen)
         last: deque[str] = deque(maxlen=tail)
         silent[reader] = None
         for page in reader.pages():
             if page.lines:
                 silent.pop(reader, None)
             if tail is None:
-                write(role, k, lines.take(page))
+                log.show(log.lines_of(page))
             else:
-                last.extend(lines.take(page))
-        write(role, k, list(last))
-    if options["follow"]:
-        for reader, page in follow_logs(list(chosen), until=until, patience=float("inf")):
-            write(reader.role, reader.replica, chosen[reader].take(page))
-            if page.lines:
-                silent.pop(reader, None)
+                last.extend(log.lines_of(page))
+        log.show(list(last))
+        if not options["follow"]:
+            log.leave()
+    try:
+        if options["follow"]:
+            for reader, page in follow_logs(list(logs), until=until, patience=float("inf")):
+                logs[reader].show(logs[reader].lines_of(page))
+                if page.lines:
+                    silent.pop(reader, None)
+    finally:
+        if screen is not None:
+            screen.end()
     _explain(target, silent)
 
 

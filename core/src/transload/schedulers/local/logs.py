@@ -22,6 +22,7 @@ LONGEST_LINE: Final = 16 << 20
 
 _FEW: Final = ENTRY.size * 256
 _BACK: Final = 1 << 16
+_LONGEST_STATE: Final = 4096
 _REPLACED: Final = -2
 _FARTHEST: Final = 32 << 20
 """Bytes that are searched for the beginnings of lines: a file may have holes of any size."""
@@ -73,9 +74,17 @@ def read_log(
         end, final = (size, ended) if limit is None else (limit, False)
         at, left = _read(page, log, index, number, at, end, max(1, max_bytes), final, limited)
         page.cursor = f"@{at}"
+        if not ended and left > 0 and limit is None:
+            page.unfinished = _unfinished(log, at, size)
         # up to a limit in time, the rest of a line that was not finished by then does not count
         page.complete = ended and left > 0 and (at >= end or limit is not None)
     return page
+
+
+def _unfinished(fd: int, start: int, end: int) -> str:
+    """Return the end of a line that has no newline yet, at most `_LONGEST_STATE` bytes of it."""
+    data = os.pread(fd, min(end - start, _LONGEST_STATE), max(start, end - _LONGEST_STATE))
+    return data.decode("utf-8", "replace").rpartition("\n")[2]
 
 
 def _open(path: str, files: contextlib.ExitStack) -> int:
@@ -121,6 +130,9 @@ def _cut(data: bytes, at_end: bool, ended: bool) -> int:
     if at_end and ended:
         return len(data)
     cut = data.rfind(b"\n") + 1
+    if at_end:
+        # what a progress bar has drawn so far is a piece of its own; a last \r may be half of \r\n
+        cut = max(cut, data.rfind(b"\r", 0, -1) + 1)
     if cut == 0 and len(data) >= LONGEST_LINE:
         cut = len(data)
         for back in (1, 2, 3):  # not in the middle of a character
