@@ -143,12 +143,13 @@ def test_run_shows_a_bar_to_a_pipe(transload_home: Path) -> None:
     assert "\r" not in done.stdout
 
 
-def test_log_shows_the_line_that_is_not_finished(transload_home: Path, eventually: Any) -> None:
+def test_log_shows_the_line_that_is_not_finished(transload_home: Path, tmp_path: Path, eventually: Any) -> None:
     """`log` of a running job ends with its unfinished line; of an ended one with the last state."""
     program = f"import os\n{BAR}".replace("input()", WAIT)
-    gate = transload_home.parent / "gate"
+    gate = tmp_path / "gate"
     handle = transload("run", "--detach", "--", sys.executable, "-c", program, str(gate)).stdout.strip()
-    eventually(lambda: transload("log", "--no-prefix", handle).stdout == "begin\n39/39 done\n")
+    wanted = "begin\n39/39 done\n"
+    eventually(lambda: transload("log", "--no-prefix", handle).stdout == wanted, 40.0)
     gate.touch()
     transload("wait", handle)
     assert sorted(transload("log", "--no-prefix", handle).stdout.splitlines()) == ["39/39 done", "begin", "end"]
