@@ -15,6 +15,7 @@ import pytest
 
 from transload.pipelines import host_runner
 from transload.specs import AppState
+from transload_search.places import keep_base, search_folder
 
 SEARCHED = f"{Path(__file__).with_name('searched.py')}:square"
 SEARCH = ["--component", SEARCHED, "--param", "x:float:-1:3", "--minimize", "loss", "-s", "local"]
@@ -240,3 +241,15 @@ def test_an_outage_ends_the_search(transload_home: Path, tmp_path: Path) -> None
     assert [trial.index for trial in ledger.unfinished()] == [0]
     assert [row["state"] for row in ledger.summary()["trials"]] == [None]
     assert AppState.FAILED.name not in json.dumps(ledger.summary()["trials"])
+
+
+def test_a_search_that_comes_first_makes_a_private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a umask that lets a group write, what a search makes is the user's alone: later submits do not refuse it."""
+    monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path / "a" / "home"))
+    before = os.umask(0o002)
+    try:
+        keep_base("first", str(search_folder("first")))
+    finally:
+        os.umask(before)
+    folders = [tmp_path / "a", *(path for path in (tmp_path / "a").rglob("*") if path.is_dir())]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}

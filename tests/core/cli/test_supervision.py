@@ -38,10 +38,10 @@ KINDS: Final = {
 REPLACED: Final = "stdout.log stderr.log index error.json ../../../states.jsonl ../../../keeper.log ../../../end"
 
 
-def transload(*args: str, code: int | None = 0) -> str:
+def transload(*args: str, code: int | None = 0, patience: float = _SOON_S) -> str:
     """Run the command line as a person does, and return its stdout; it may not hang."""
     done = subprocess.run(
-        [sys.executable, "-m", "transload", *args], capture_output=True, text=True, timeout=_SOON_S, check=False
+        [sys.executable, "-m", "transload", *args], capture_output=True, text=True, timeout=patience, check=False
     )
     assert "Traceback" not in done.stderr
     assert code is None or done.returncode == code, done.stderr
@@ -324,3 +324,36 @@ def test_every_end_has_a_time(transload_home: Path, eventually: Any) -> None:
         assert status["state"] in ("CANCELLED", "FAILED")
         ends = [replica["end_time"] for role in status["roles"] for replica in role["replicas"]]
         assert all(ends), name
+
+
+_KEEPS_A_KEY = "from transload.runner._function_keys import keep_key; keep_key('local://transload/f', '00')"
+
+
+@pytest.mark.parametrize("first", ["run", "function", "doctor"])
+def test_whoever_comes_first_makes_a_private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    """Under a umask that lets a group write, all folders that are made are the user's alone; the next submit runs."""
+    state = tmp_path / "a" / "b"
+    monkeypatch.delenv("TRANSLOAD_HOME", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    before = os.umask(0o002)
+    try:
+        if first == "function":
+            subprocess.run([sys.executable, "-c", _KEEPS_A_KEY], check=True, timeout=_SOON_S)
+        else:
+            transload(*{"run": ("run", "--", "true"), "doctor": ("doctor",)}[first], code=None, patience=90)
+        assert state.exists() is (first != "doctor")
+        transload("run", "--", "true")
+    finally:
+        os.umask(before)
+    folders = [tmp_path / "a", *(path for path in (tmp_path / "a").rglob("*") if path.is_dir())]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+
+
+def test_doctor_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who only looks leaves nothing, though an app was run."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("TRANSLOAD_HOME", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    shown = json.loads(transload("doctor", "--json", code=None, patience=90))["checks"]
+    assert [row["status"] for row in shown if row["name"] == "local runs an app"] == ["ok"]
+    assert list(tmp_path.iterdir()) == []

@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -19,6 +20,7 @@ from transload.cli._session import open_runner
 from transload.errors import TransloadError
 from transload.plugins import get_plugins
 from transload.runner import Runner, load_settings
+from transload.schedulers.local import LocalScheduler
 from transload.schedulers.local.home import state_home
 from transload.specs import AppDef, AppState, Role, masked_url
 from transload.specs._runopts import INSTALLING
@@ -136,7 +138,24 @@ def _check_scheduler(runner: Runner, name: str) -> Rows:
 
 
 def _run_tiny_app(runner: Runner) -> tuple[bool, str]:
-    """Run ``true`` on the local scheduler: its helper process starts, an app starts and ends, changes are pushed."""
+    """Run ``true`` on the local scheduler: its helper process starts, an app starts and ends, changes are pushed.
+
+    Where it has no folder yet, that is done in one that is removed again: who looks leaves nothing.
+    """
+    if os.path.isdir(runner.scheduler("local").location()):
+        return _run_app(runner)
+    with tempfile.TemporaryDirectory(prefix="transload-doctor-") as folder:
+
+        def make(session: str, name: str = "local") -> LocalScheduler:
+            scheduler = LocalScheduler(session, name)
+            scheduler.connect({"state_folder": folder})
+            return scheduler
+
+        with Runner("doctor", {"local": make}, settings=runner.settings) as aside:
+            return _run_app(aside)
+
+
+def _run_app(runner: Runner) -> tuple[bool, str]:
     app = AppDef("doctor", [Role("check", "", entrypoint=shutil.which("true") or "true")])
     try:
         began = time.monotonic()

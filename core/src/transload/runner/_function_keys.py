@@ -38,11 +38,12 @@ def keep_key(handle: str, key: str) -> None:
     Raises:
         ConfigError: if there is no folder to keep it in that is this user's alone.
     """
+    from transload.schedulers.local.home import make_private
+
     path = key_path(handle)
     folder = os.path.dirname(path)
     try:
-        _make_private(os.path.dirname(folder))
-        _make_private(folder)
+        make_private(folder)
         _check_private(folder)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w", encoding="ascii") as file:
@@ -114,14 +115,6 @@ def _parsed(name: str) -> tuple[str, str] | None:
 
     scheduler, slash, app_id = (decode_name(name) or "").partition("/")
     return (scheduler, app_id) if slash else None
-
-
-def _make_private(folder: str) -> None:
-    """Make a folder that is this user's alone; one that is there is left as it is."""
-    parent = os.path.dirname(folder)
-    os.makedirs(parent, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
 
 
 def _check_private(folder: str) -> None:

@@ -108,10 +108,11 @@ class CursorFile:
 
     def put(self, record: dict[str, Any]) -> None:
         """Keep ``record``, if there is room. Without fsync: what a power cut takes is only a repeated line, too."""
+        from transload.schedulers.local.home import make_private
         from transload.schedulers.local.supervisor.layout import write_file
 
         with suppress(OSError):
-            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            make_private(os.path.dirname(self.path))
             write_file(self.path, json.dumps(record).encode())
 
     def delete(self) -> None:

@@ -16,6 +16,7 @@ from ax.core.experiment import Experiment
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from transload.errors import ConfigError
+from transload.schedulers.local.home import make_private
 from transload_ax.storage import decode_experiment, encode, encode_experiment, encode_strategy, register
 from transload_search.places import locked
 
@@ -66,7 +67,7 @@ class Snapshot:
         strategy = None if generation_strategy is None else encode_strategy(generation_strategy)
         body = {"schema": SCHEMA, **more, "experiment": encode_experiment(experiment), "generation_strategy": strategy}
         text = json.dumps(body)
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.path.parent)
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         with open(aside, "w", encoding="utf-8") as file:
             file.write(text)

@@ -48,6 +48,8 @@ def _client() -> Check:
 
 
 def _home(home: Home) -> Check:
+    if not os.path.isdir(home.folder):
+        return "state folder", True, f"{home.folder} (made when first needed)"
     try:
         descriptor = home.keeper_lock()
     except ConfigError as exc:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
-from transload.schedulers.local.home import state_home
+from transload.schedulers.local.home import make_private, state_home
 from transload_docker import names
 
 _SLOTS: Final = 64
@@ -57,11 +57,11 @@ class Home:
         """
         home = os.path.dirname(self.root)
         try:
-            os.makedirs(home, mode=0o700, exist_ok=True)
+            make_private(home)
             found = os.stat(home)
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
                 raise ConfigError(f"state folder {home}: must belong to you and be writable by nobody else")
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            make_private(self.folder)
         except OSError as exc:
             raise ConfigError(f"state folder {exc.filename or home}: {exc.strerror} (set TRANSLOAD_HOME)") from exc
 
@@ -72,7 +72,7 @@ class Home:
     def make_folder(self, path: str) -> None:
         """Make a folder to be mounted; one of our own is open to any user of a container, but not its parents."""
         own = path.startswith(self.root + os.sep)
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        make_private(path)
         if own:
             os.chmod(path, 0o777)  # noqa: S103 - below folders that only the owner can enter
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from transload.errors import SpecError
+from transload.schedulers.local.home import make_private
 
 if TYPE_CHECKING:
     from transload.runner import Settings
@@ -83,7 +84,7 @@ def write_page(html: str, path: Path, *, make_folder: bool = False) -> Path:
     aside = path.parent / f".{path.name}.{os.getpid()}.tmp"
     try:
         if make_folder:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(path.parent)
         if path.is_dir():
             raise IsADirectoryError(21, "is a folder")
         if path.exists() and not path.is_file():  # a pipe, a device

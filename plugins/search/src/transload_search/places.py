@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from transload.errors import ConfigError
+from transload.schedulers.local.home import make_private, state_home
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _ELSEWHERE: Final = "tracker_base"
@@ -26,8 +27,6 @@ def search_folder(name: str) -> Path:
     Raises:
         ConfigError: for a name that is no name of a folder.
     """
-    from transload.schedulers.local.home import state_home
-
     if not _NAME.match(name):
         raise ConfigError(f"--name {name!r}: must be letters, digits, '.', '_', '-', and begin with a letter or digit")
     return Path(state_home()) / "searches" / name
@@ -45,7 +44,7 @@ def kept_base(name: str) -> str | None:
 def keep_base(name: str, tracker_base: str) -> None:
     """Note where a search is kept."""
     folder = search_folder(name)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(folder)
     if tracker_base != str(folder):
         (folder / _ELSEWHERE).write_text(tracker_base, encoding="utf-8")
 
@@ -70,7 +69,7 @@ def locked(file: Path, what: str) -> Iterator[None]:
     Raises:
         ConfigError: if another one holds it.
     """
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(file.parent)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from transload.errors import SpecError
+from transload.schedulers.local.home import make_private
 
 Entry = tuple[str, int, str, str]
 """Path, mode, digest of the content ("" for a link), target of the link ("" for a file)."""
@@ -114,7 +115,7 @@ class Blobs:
         """
         path = self._path(name)
         aside = f"{path}.{upload}"
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(path))
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if offset == 0 else 0)
         try:
             with open(os.open(aside, flags, 0o600), "wb") as file:
@@ -137,7 +138,7 @@ class Blobs:
         """
         with open(self._path(name), encoding="utf-8") as file:
             entries = json.load(file)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_private(folder)
         for inner, mode, digest, target in entries:
             place = os.path.normpath(f"{folder}/{inner}")
             os.makedirs(os.path.dirname(place), exist_ok=True)

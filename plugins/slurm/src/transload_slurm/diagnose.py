@@ -13,6 +13,7 @@ from transload_slurm.store import ENV_FOLDER, AppFolders
 Check = tuple[str, bool, str]
 _TOOLS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 _TIMEOUT_S = 30.0
+_SHARED = f"login and compute nodes must share it ({ENV_FOLDER})"
 
 
 def diagnose(store: AppFolders) -> list[Check]:
@@ -31,6 +32,13 @@ def _tools() -> Check:
 
 
 def _folder(store: AppFolders) -> Check:
+    there = store.root
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if there != store.root:
+        if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
+            return "folder", False, f"{store.root} cannot be made: {there} is no folder that you may write to"
+        return "folder", True, f"{store.root} (made when first needed), on {_file_system(there)}: {_SHARED}"
     try:
         store.ensure()
         probe = f"{store.root}/.probe-{os.getpid()}"
@@ -38,8 +46,7 @@ def _folder(store: AppFolders) -> Check:
         os.rmdir(probe)
     except (ConfigError, OSError) as exc:
         return "folder", False, str(exc)
-    on = _file_system(store.root)
-    return "folder", True, f"{store.root}, on {on}: login and compute nodes must share it ({ENV_FOLDER})"
+    return "folder", True, f"{store.root}, on {_file_system(store.root)}: {_SHARED}"
 
 
 def _file_system(folder: str) -> str:

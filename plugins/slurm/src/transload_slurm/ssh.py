@@ -14,6 +14,7 @@ import shlex
 from typing import Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
+from transload.schedulers.local.home import make_private
 from transload_slurm.pack import packed
 from transload_slurm.wire import HELLO
 
@@ -111,7 +112,7 @@ def control_folder() -> str:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     base = runtime if runtime and len(runtime) < _LONGEST - 40 and os.access(runtime, os.W_OK) else "/tmp"  # noqa: S108
     folder = f"{base}/transload-{os.getuid()}"
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private(folder)
     stat = os.lstat(folder)
     if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
         raise ConfigError(f"{folder}: must be yours alone (mode 0700): the sockets of your ssh connections lie there")

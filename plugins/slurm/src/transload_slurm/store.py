@@ -36,6 +36,7 @@ import time
 from typing import Any, Final
 
 from transload.errors import ConfigError
+from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id, size_of
 from transload.schedulers.local.supervisor import layout
 from transload_slurm.elements import gather
@@ -113,7 +114,7 @@ def make_marked(folder: str, mark: str, *, again: bool) -> None:
     parent, _, name = folder.rpartition("/")
     if again and read_text(f"{folder}/{_MARK}") == mark:
         return
-    os.makedirs(parent, mode=0o700, exist_ok=True)
+    make_private(parent)
     with contextlib.suppress(FileExistsError) if again else contextlib.nullcontext():
         os.mkdir(folder, 0o700)
     aside = f"{parent}/.{name[:100]}-{os.urandom(8).hex()}"
@@ -162,8 +163,7 @@ class AppFolders:
             ConfigError: if it cannot be made or is not ours.
         """
         try:
-            os.makedirs(self.root, mode=0o700, exist_ok=True)
-            os.makedirs(f"{self.root}/.gone", mode=0o700, exist_ok=True)
+            make_private(f"{self.root}/.gone")
             stat = os.stat(self.root)
         except OSError as exc:
             raise ConfigError(f"{ENV_FOLDER}: the folder {self.root} cannot be used: {exc.strerror}") from exc

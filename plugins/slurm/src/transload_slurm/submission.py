@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.schedulers.api import Submission
+from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id
 from transload.schedulers.local.submission import inherited
 from transload_slurm import commands
@@ -328,7 +329,7 @@ def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str
                 "choose another folder, or another app id"
             ) from exc
     for name in BULKY:
-        os.makedirs(f"{files}/{name}", mode=0o700, exist_ok=True)
+        make_private(f"{files}/{name}")
         if files != folder:
             with contextlib.suppress(FileExistsError):
                 os.symlink(f"{files}/{name}", f"{folder}/{name}")
@@ -344,8 +345,8 @@ def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str
             lay(role.workspace, copies[key])
         folders[index] = copies[key]
     package = f"{folder}/job/transload_slurm_job"
-    os.makedirs(package, mode=0o700, exist_ok=True)
-    os.makedirs(f"{folder}/job/transload", mode=0o700, exist_ok=True)
+    make_private(package)
+    make_private(f"{folder}/job/transload")
     for name in ("attempts", "untrusted"):
         _place("transload", f"{name}.py", f"{folder}/job/transload/{name}.py")
     for name in _JOB:

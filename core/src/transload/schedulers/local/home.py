@@ -49,6 +49,29 @@ def network_home() -> str | None:
     return kernel.network_file_system(state_home())
 
 
+def make_private(folder: str | os.PathLike[str]) -> None:
+    """Make a folder for this user alone, and those above it that are missing; what is there stays as it is.
+
+    Each of them gets mode 0700: of those above, ``os.makedirs`` leaves the mode to the umask, and who may write to one
+    of them may put another folder in the place of ours.
+
+    Raises:
+        FileExistsError: if something else is there.
+        OSError: if one cannot be made.
+    """
+    path = os.path.abspath(os.fspath(folder))
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(each):
+                raise
+
+
 def ensure(local: str) -> None:
     """Make the folders of the local scheduler, and check that they are safe to use.
 
@@ -68,12 +91,12 @@ def ensure(local: str) -> None:
 
                 logging.getLogger("transload.local").warning("%s", explain()[1])
         else:
-            os.makedirs(home, mode=0o700, exist_ok=True)
+            make_private(home)
             _check(home, os.stat(home), 0o022)
             if kind := network_home():
                 _refuse(home, f"is on a network file system ({kind}), where locks and notifications do not reach far")
         for folder in (local, *(f"{local}/{name}" for name in layout.FOLDERS)):
-            os.makedirs(folder, 0o700, exist_ok=True)
+            make_private(folder)
     except FileExistsError as exc:
         _refuse(exc.filename or home, "is not a folder")
     except OSError as exc:
@@ -100,7 +123,7 @@ def _check(home: str, found: os.stat_result, forbidden: int) -> None:
         _refuse(home, f"belongs to user {found.st_uid}, not to {os.geteuid()}")
     if found.st_mode & forbidden:
         reason = "writable for" if forbidden == 0o022 else "open to"
-        _refuse(home, f"is {reason} others (mode {stat.S_IMODE(found.st_mode):o}; must be 700)")
+        _refuse(home, f"is {reason} others (mode {stat.S_IMODE(found.st_mode):o}): chmod 700 it")
 
 
 def _refuse(home: str, reason: str) -> NoReturn:

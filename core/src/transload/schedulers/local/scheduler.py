@@ -140,7 +140,7 @@ class LocalScheduler(SchedulerBase):
             for role in app.roles:
                 if role.workspace and str(role.workspace) not in copies:
                     copies[str(role.workspace)] = folder = f"{self._copies}/{os.urandom(8).hex()}"
-                    os.makedirs(self._copies, mode=0o700, exist_ok=True)
+                    home.make_private(self._copies)
                     copy_workspace(role.workspace, folder, leave_out=self._local)
         except BaseException as exc:
             for folder in copies.values():

@@ -16,6 +16,7 @@ from typing import Any, Final
 from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import AppDescription, ListAppResponse
+from transload.schedulers.local.home import make_private
 from transload.schedulers.local.supervisor import finalise, layout
 from transload.specs import AppDef, AppState, AppStatus, SpecError, make_app_handle
 
@@ -210,7 +211,7 @@ def remove(local: str, app_id: str) -> None:
             if record.get("id_given", True):
                 kept = {"schema": layout.SCHEMA, "app_id": app_id, "digest": record.get("digest")}
                 kept |= {"created": record.get("created"), "deleted": layout.now()}
-                os.makedirs(f"{local}/gone", 0o700, exist_ok=True)
+                make_private(f"{local}/gone")
                 layout.write_file(f"{local}/gone/{app_id}", json.dumps(kept).encode())
             aside = f"{local}/apps/.gone.{os.getpid()}.{time.monotonic_ns()}"
             os.rename(folder, aside)

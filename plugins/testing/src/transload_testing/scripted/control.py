@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from transload.schedulers.local.home import make_private
 from transload.specs import AppDef, Role
 from transload_testing.scripted.folder import ENV_DIR, Folder
 from transload_testing.scripted.scheduler import OUTAGE
@@ -48,7 +49,7 @@ class ScriptedControl:
 
     def open(self, gate: str, app_id: str | None = None) -> None:
         """Open a gate: of one app, or of all."""
-        self.folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.folder.root)
         self.folder.mark(gate, app_id)
 
     def outage(self, on: bool = True) -> None:

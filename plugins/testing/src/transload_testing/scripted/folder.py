@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from transload.schedulers.local.home import make_private
+
 ENV_DIR: Final = "TRANSLOAD_SCRIPTED_DIR"
 """Environment variable: the folder of the scripted scheduler; default: below ``TRANSLOAD_HOME``."""
 
@@ -45,7 +47,7 @@ class Folder:
     def add(self, app_id: str, record: dict[str, Any]) -> bool:
         """Put an app there; return False if one of that id is there already."""
         target = self._app(app_id)
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(target.parent)
         aside = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
         (aside / "record.json").write_text(json.dumps(record), encoding="utf-8")
         try:
@@ -132,7 +134,7 @@ class Folder:
     def count(self, name: str) -> int:
         """Return how often this was called with ``name`` before, by any process."""
         path = self.root / "counters" / quote(name, safe="")
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path.parent)
         # a file that grows by a byte is a counter that needs no lock
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -143,7 +145,7 @@ class Folder:
 
     def log(self, **values: Any) -> None:
         """Add a line to the log of calls."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.root)
         text = json.dumps({"time": time.time(), "pid": os.getpid(), **values}) + "\n"
         descriptor = os.open(self.root / "calls.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -171,7 +173,7 @@ class Folder:
 
     @staticmethod
     def _touch(path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path.parent)
         if path.exists():
             return
         aside = path.with_name(f".{os.getpid()}-{time.monotonic_ns()}")
