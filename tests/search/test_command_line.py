@@ -244,7 +244,7 @@ def test_an_outage_ends_the_search(transload_home: Path, tmp_path: Path) -> None
 
 
 def test_a_search_that_comes_first_makes_a_private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a umask that lets a group write, what a search makes is the user's alone: later submits do not refuse it."""
+    """Under a umask that lets a group write, what a search makes is the user's alone, and no submit refuses it."""
     monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path / "a" / "home"))
     before = os.umask(0o002)
     try:
