@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,3 +153,23 @@ def test_python_is_found_as_python3(plain_folder: str, tmp_path: Path) -> None:
         app.roles[0].entrypoint = "perl"
         with pytest.raises(SpecError, match="no such program"):
             runner.run(app, "local")
+
+
+@pytest.mark.parametrize(("scheduler", "named"), [("local", False), ("scripted", True)])
+def test_the_command_line_names_what_is_not_passed(
+    scheduler: str, named: bool, transload_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token that is set here and reaches no job is named; on this machine jobs inherit it."""
+    for name in [name for name in os.environ if _travel.not_passed(None, {name: ""}, False)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_TOKEN", "hidden-value")
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-m", "transload", "run", "-s", scheduler, "--detach", *words, "--", "true"]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stderr
+
+    said = run()
+    wanted = "set here, and not passed to the job: HF_TOKEN (--pass-env HF_TOKEN passes what it names)"
+    assert (wanted in said) is named
+    assert "hidden-value" not in said
+    assert "not passed" not in run("--pass-env", "HF_*")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
@@ -22,7 +21,6 @@ from transload.pipelines._identity import app_id_of
 from transload.pipelines._told import reach
 from transload.runner._inject import unique_app_id
 from transload.runner._submit import build
-from transload.runner._travel import not_passed
 from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
@@ -236,7 +234,7 @@ class Attacher:
         self._stored, self.runner = None, self.given
         app_id = unique_app_id(self.launch.name) if attempt is None else self._app_id(attempt)
         info = self._dryrun(app_id)
-        missing = () if self.given._inherit_env else (*not_passed(info._converted, os.environ),)
+        missing = (*self.given.variables_not_passed(info),)
         if missing and (self.launch.name, missing) not in _said:
             if len(_said) >= 1000:  # names of launches have no end
                 _said.clear()

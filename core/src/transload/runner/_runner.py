@@ -171,6 +171,20 @@ class Runner:
         opts.add("pass_env", list[str], "variables of the submitter to pass on, by patterns: HF_*")
         return opts
 
+    def variables_not_passed(self, info: AppDryRunInfo[Any]) -> list[str]:
+        """Return the variables that programs usually want, are set here, and would not reach a job.
+
+        Args:
+            info: what `dryrun` returned.
+
+        Returns:
+            Their names, such as ``HF_TOKEN``, sorted. ``pass_env`` passes those that it names.
+        """
+        from transload.runner._travel import not_passed
+
+        inherited = self._inherit_env and self.scheduler(info._scheduler).capabilities.inherits_env
+        return not_passed(info._converted, os.environ, inherited)
+
     def qualified_id(self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None) -> str:
         """Return the full id that `run` submits an app under: some schedulers add a namespace or a cluster.
 

@@ -82,8 +82,16 @@ def pass_env(app: AppDef, patterns: Iterable[str], environ: Mapping[str, str]) -
                     role.env[name] = environ[name]
 
 
-def not_passed(app: AppDef | None, environ: Mapping[str, str]) -> list[str]:
-    """Return the variables that programs usually want, are set here, and reach no role of the app."""
+def not_passed(app: AppDef | None, environ: Mapping[str, str], inherited: bool) -> list[str]:
+    """Return the variables that programs usually want, are set here, and reach no role of the app.
+
+    Args:
+        app: the app as it is submitted.
+        environ: the variables that are set here.
+        inherited: the job inherits all of them.
+    """
+    if inherited:
+        return []
     given = {name for role in (app.roles if app is not None else ()) for name in (*role.env, *role.secrets)}
     return sorted(name for name in environ if _wanted().match(name) and name not in given)
 

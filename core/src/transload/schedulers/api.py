@@ -56,6 +56,7 @@ class Capabilities(NamedTuple):
         retry_delay: ``Role.retry_delay``; else the engine has a back-off of its own.
         timeout: ``AppDef.timeout``.
         shares_disk: jobs see the files of whoever submits; else a component's folder travels with its app.
+        inherits_env: jobs inherit the environment of the process that submits them, where `Submission` allows it.
         delete: apps can be deleted; that an id was given is remembered (see `SchedulerBase.existed`).
         reachable_from: see `Reach`.
     """
@@ -72,6 +73,7 @@ class Capabilities(NamedTuple):
     retry_delay: bool = True
     timeout: bool = True
     shares_disk: bool = True
+    inherits_env: bool = False
     delete: bool = False
     reachable_from: Reach = "network"
 

@@ -129,6 +129,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
         if options["dry_run"]:
             _show(info, options["as_json"])
             return ExitCode.OK
+        _warn_of_variables(runner, info)
         if not options["detach"]:
             return _stay(runner, info, options)
         handle = runner.schedule(info)
@@ -137,6 +138,12 @@ def run(ctx: click.Context, /, **options: Any) -> int:
         else:
             emit(handle)
         return ExitCode.OK
+
+
+def _warn_of_variables(runner: Runner, info: AppDryRunInfo[Any]) -> None:
+    names = runner.variables_not_passed(info)
+    if names:
+        note(f"set here, and not passed to the job: {', '.join(names)} (--pass-env {names[0]} passes what it names)")
 
 
 def _split(ctx: click.Context, options: dict[str, Any]) -> None:

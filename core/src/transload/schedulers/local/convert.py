@@ -13,6 +13,7 @@ from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked
 from transload.specs._macros import substitute
 
 CAPABILITIES: Final = Capabilities(
+    inherits_env=True,
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
     mounts=frozenset(),
     ports=True,
