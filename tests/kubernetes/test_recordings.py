@@ -70,6 +70,8 @@ ENDS: dict[str, tuple[AppState, int, list[int | None]]] = {
     "js4": (S, 1, [0, 0]),
     "js5": (F, 1, [9, 9]),
     "js7": (F, 0, [None, None]),
+    "killforce": (F, 0, [None]),
+    "killpod": (F, 0, [3]),
     "minrep": (S, 0, [5, 0, 0]),
     "node2": (S, 0, [0]),
     "node3": (S, 1, [0]),
@@ -111,6 +113,13 @@ def test_a_node_that_does_not_answer_is_told() -> None:
     """The pod's phase stays Running; the message says that its node does not answer, and that it is to be ended."""
     texts = [status.msg for status in replay("node2") if "does not answer" in status.msg]
     assert texts and any("DeletionByTaintManager" in text for text in texts)
+
+
+@pytest.mark.parametrize(("name", "how"), [("killpod", "exit code 3"), ("killforce", "failed")])
+def test_a_deleted_pod_is_named(name: str, how: str) -> None:
+    """Of a replica whose pod was deleted, at once or with its grace period, the message says so."""
+    *_, last = replay(name)
+    assert last.msg == f"main/0 {how}: its pod was deleted by somebody"
 
 
 def test_what_holds_an_app_back_is_told() -> None:

