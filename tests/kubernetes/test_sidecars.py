@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -61,6 +62,18 @@ def test_others_run_on(runner: Runner, shell: Any, tmp_path: Any, eventually: An
     final = runner.wait(handle, timeout=60)
     assert final is not None and final.state is AppState.SUCCEEDED
     assert list(runner.log_lines(handle, "main", 1)) == ["done\n"]
+
+
+@pytest.mark.parametrize("jobset", ["never", "always"])
+def test_results_of_a_helper_are_waited_for(runner: Runner, shell: Any, jobset: str) -> None:
+    """A helper hands over when all of its pod ends, which is after the program's end."""
+    body = json.dumps({"schema": 1, "key": "0", "results": {"loss": 0.5}})
+    report = f"echo '{body}' >$TRANSLOAD_TRACKER_BASE/0.json"
+    app = beside(shell(f"{report}; exit 0"), "trap 'sleep 0.7; exit' TERM; sleep 300 & wait")
+    handle = runner.run(app, "kubernetes", {"jobset": jobset, "helper_image": "busybox:1"})
+    final = runner.wait(handle, timeout=60)
+    assert final is not None and final.state is AppState.SUCCEEDED
+    assert runner.results(handle).value("loss") == 0.5
 
 
 def test_who_only_looks_is_told(fake: Any, runner: Runner, scheduler: Any, shell: Any, eventually: Any) -> None:

@@ -160,8 +160,11 @@ class Apps:
 
         name = pod["metadata"]["name"]
         ended = states.program(pod, "terminated", names.HELPER).get("exitCode") == 0
+        limit = _END_S
+        if states.is_released(pod):  # what runs beside the program is being ended, then the helper is
+            ended, limit = True, _END_S + pod["spec"].get("terminationGracePeriodSeconds", 0)
         ended = ended and not pod["metadata"].get("deletionTimestamp")  # with which its log goes
-        deadline = time.monotonic() + _END_S
+        deadline = time.monotonic() + limit
         while True:
             try:
                 answer = self._cluster.log(namespace, name, names.HELPER)

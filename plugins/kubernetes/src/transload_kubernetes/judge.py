@@ -92,6 +92,8 @@ def _replica(
 ) -> ReplicaStatus:
     pod = pods[-1] if pods else None
     state = states.pod_state(pod) if pod is not None else AppState.SUBMITTED
+    if pod is not None and states.still_running(pod):
+        state = AppState.RUNNING  # whatever a kubelet makes of a pod that has ended in part
     job = view.job["metadata"]["name"] if view.job else ""
     own = facts.own_end(view.plan.name, k, job, pod) if stopping and job else None
     held = states.condition(view.job, "Suspended") is not None
