@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from transload import App
-from transload.errors import AppFailed
+from transload.errors import AppFailed, SpecError
 from transload.runner import Runner
-from transload.specs import AppState, BindMount, DeviceMount, Resource, VolumeMount, macros, parse_app_handle
+from transload.specs import AppState, BindMount, DeviceMount, JobMount, Resource, VolumeMount, macros, parse_app_handle
 
 
 def lines(runner: Runner, handle: str, role: str = "main", k: int = 0) -> list[str]:
@@ -482,3 +482,18 @@ def test_prune_by_size(runner: Runner, shell: Any) -> None:
     assert scheduler.prune(max_size=3_500_000, dry_run=True) == ids[:1]
     assert scheduler.prune(older_than=3600.0, max_size=2_500_000) == ids[:2]
     assert runner.status(handles[2]) is not None
+
+
+def test_the_next_job_reads_what_one_has_made(runner: Runner, shell: Any, engine: Any) -> None:
+    """A container gets the files of another job at the place that is asked for, and cannot change them."""
+    first = runner.run(shell('echo 42 > "$TRANSLOAD_OUTPUT_DIR/model.pt"'), "docker")
+    status = runner.wait(first, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED
+    path = runner.results(first).artifacts["model.pt"]
+    mount = JobMount(first, "/in")
+    second = runner.run(shell("cat /in/model.pt; echo x > /in/new || exit 4", mounts=[mount]), "docker")
+    status = runner.wait(second, timeout=60)
+    assert status is not None and status.roles[0].replicas[0].exit_code == 4
+    assert "42\n" in runner.log_lines(second, "main")
+    with pytest.raises(SpecError, match=f"--mount job={first}:outputs,dst=/in"):
+        runner.dryrun(shell(f"cat {path}"), "docker")

@@ -18,7 +18,7 @@ import pytest
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.schedulers.api import Stream
-from transload.specs import AppDef, AppState, Role, Workspace
+from transload.specs import AppDef, AppState, JobMount, Role, Workspace
 from transload_slurm import SlurmScheduler, create_slurm, pack, ssh
 from transload_slurm import connection as connection_module
 from transload_slurm.connection import Connection
@@ -89,6 +89,15 @@ def test_all_lies_in_the_folder_that_is_set(
         assert [folder.stat().st_mode & 0o777, folder.parent.stat().st_mode & 0o777] == [0o700, 0o700]
         assert not (login.home / ".transload").exists()
         runner.delete(handle)
+
+
+def test_the_next_job_reads_what_one_has_made(far: Runner, shell_app: Callable[..., AppDef]) -> None:
+    """The folder of another job is the cluster's, and named as the cluster knows it."""
+    first = far.run(shell_app('echo 42 > "$TRANSLOAD_OUTPUT_DIR/model.pt"'), "slurm")
+    far.wait(first, timeout=60)
+    second = far.run(shell_app("cat /in/model.pt", mounts=[JobMount(first, "/in")]), "slurm")
+    far.wait(second, timeout=60)
+    assert list(far.log_lines(second, "main")) == ["42\n"]
 
 
 def test_two_submits_of_one_id_are_one_app(far: Runner, shell_app: Callable[..., AppDef]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from transload.errors import AppFailed, AppNotFound, SpecError
 from transload.runner.clusters import Cluster
-from transload.specs import AppDef, AppHandle, AppState, AppStatus, CfgVal, Workspace, parse_app_handle
+from transload.specs import AppDef, AppHandle, AppState, AppStatus, CfgVal, Workspace, parse_app_handle, parse_mounts
 
 if TYPE_CHECKING:
     from transload.components import Overrides
@@ -217,7 +217,7 @@ def _revive(kind: type[App], handle: str, cluster: dict[str, Any]) -> App:
 
 
 def overrides_of(values: Mapping[str, Any]) -> Overrides:
-    """Return the overrides that were given as keywords; ``mem`` may be a text such as ``8G``.
+    """Return the overrides that were given as keywords; ``mem`` may be a text such as ``8G``, a mount one, too.
 
     Raises:
         TypeError: for an unknown keyword.
@@ -231,7 +231,11 @@ def overrides_of(values: Mapping[str, Any]) -> Overrides:
     mem = values.get("mem")
     if isinstance(mem, int) and 0 < mem < 1 << 20:
         raise SpecError(f"mem={mem}: is a number of bytes: write it with a unit, such as '{mem}M' or '{mem}G'")
-    return Overrides(**{**values, "mem": parse_size(mem, "mem") if isinstance(mem, str) else mem})
+    mounts = values.get("mounts") or ()
+    if any(isinstance(mount, str) for mount in mounts):
+        mounts = parse_mounts([word for mount in mounts for word in mount.split(",")])
+    size = parse_size(mem, "mem") if isinstance(mem, str) else mem
+    return Overrides(**{**values, "mem": size, "mounts": mounts})
 
 
 def run(

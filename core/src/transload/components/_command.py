@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from transload.errors import SpecError
-from transload.specs import AppDef, Role, nearest
+from transload.specs import AppDef, Mount, Role, nearest
 from transload.specs._check import shorten
 from transload.specs._secrets import masked_arguments
 
@@ -70,6 +70,7 @@ class Overrides(NamedTuple):
         cpu: cores of each replica.
         gpu: GPUs of each replica.
         mem: main memory of each replica, in bytes.
+        mounts: what is mounted into each replica, in place of what is mounted there already.
     """
 
     role: str | None = None
@@ -83,6 +84,7 @@ class Overrides(NamedTuple):
     cpu: float | None = None
     gpu: int | None = None
     mem: int | None = None
+    mounts: Sequence[Mount] = ()
 
     def apply(self, app: AppDef) -> AppDef:
         """Return a copy of the app with these values.
@@ -99,12 +101,15 @@ class Overrides(NamedTuple):
 
     def _apply(self, role: Role) -> Role:
         memory = None if self.mem is None else -(-self.mem // (1 << 20))
+        new = {mount.dst_path for mount in self.mounts}
+        mounts = [*(mount for mount in role.mounts if mount.dst_path not in new), *self.mounts]
         again = _given(max_retries=self.retries, retry_delay=self.retry_delay)
         return replace(
             role,
             env={**role.env, **(self.env or {})},
             secrets={name: source for name, source in role.secrets.items() if name not in (self.env or ())},
             resource=replace(role.resource, **_given(cpu=self.cpu, gpu=self.gpu, memMB=memory)),
+            mounts=mounts,
             **_given(image=self.image, num_replicas=self.replicas),
             **again,
         )

@@ -66,7 +66,7 @@ def spmd(
         j: HOSTSxPROCESSES, or HOSTS alone: a process for each GPU of h, without h one
         env: environment variables (ENV1=v1,ENV2=v2)
         max_retries: how often a failure is answered by starting again
-        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly])
+        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly]; job=HANDLE:outputs,dst=/job)
         debug: set the environment variables that make PyTorch and NCCL explain themselves
     """
     return ddp(
@@ -123,7 +123,7 @@ def ddp(
         max_retries: how often a failure is answered by starting again
         rdzv_port: port of the rendezvous on replica 0; 0: one from 20000 to 29999 that follows from the job's id
         rdzv_backend: kind of rendezvous
-        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly])
+        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly]; job=HANDLE:outputs,dst=/job)
         debug: set the environment variables that make PyTorch and NCCL explain themselves
         tee: which output of the processes is shown and kept (0 none, 1 stdout, 2 stderr, 3 both)
     """

@@ -63,7 +63,7 @@ def sh(
         h: a named resource; takes precedence over cpu, gpu and memMB
         env: environment variables (ENV1=v1,ENV2=v2)
         max_retries: how often a failed replica is started again
-        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly])
+        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly]; job=HANDLE:outputs,dst=/job)
     """
     env = dict(env or {})
     env.setdefault("LOGLEVEL", os.getenv("LOGLEVEL", "WARNING"))

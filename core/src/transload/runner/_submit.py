@@ -22,6 +22,7 @@ from transload.runner._inject import (
     with_identity,
     with_workspace,
 )
+from transload.runner._job_mounts import with_job_mounts
 from transload.runner._travel import find_from, pass_env, take_along
 from transload.schedulers.api import Submission
 from transload.specs import (
@@ -93,7 +94,8 @@ def build(
     base = own_folder(backend, app_id, options, tracker_base_of(backend, app_id, options, base and str(base)))
     parent = launch.parent_run_id or surrounding_run()
     handle = make_app_handle(name, runner._name, app_id)
-    converted = with_identity(app, app_id, run_environment(handle, app.roles, base, parent, runner.settings))
+    reachable = with_job_mounts(runner, app, name, options)
+    converted = with_identity(reachable, app_id, run_environment(handle, app.roles, base, parent, runner.settings))
     if folder is not None:
         find_from(converted, folder)
     if not backend.capabilities.shares_disk and backend.takes_workspace(options):

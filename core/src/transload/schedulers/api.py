@@ -15,8 +15,10 @@ from transload.specs import (
     AppState,
     AppStatus,
     CfgVal,
+    JobMount,
     MountType,
     RetryPolicy,
+    Role,
     masked_args,
     masked_env,
     runopts,
@@ -413,6 +415,18 @@ class SchedulerBase(ABC):
         """Return the tracker base of the app's own, visible inside the job; None, the default, if there is none."""
         return None
 
+    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool | None:
+        """Tell how a role of an app gets at the files of another one of this scheduler (`transload.specs.JobMount`).
+
+        Args:
+            role: the role.
+            cfg: the app's run options.
+
+        Returns:
+            True: they can be bound into it; False: it sees them at their own path; None, the default: not at all.
+        """
+        return None
+
     def results_store(self, app_id: str) -> Store | None:
         """Return an app's results where only the scheduler can read them; None, the default: see its tracker base.
 
@@ -460,6 +474,8 @@ def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) 
         if role.port_map and not capabilities.ports:
             refuse(f"{path}.port_map", "ports cannot be mapped")
         for number, mount in enumerate(role.mounts):
+            if isinstance(mount, JobMount):
+                refuse(f"{path}.mounts[{number}]", "files of a job are mounted by a runner")
             kind = MountType(type(mount).__name__.removesuffix("Mount").lower())
             if kind not in capabilities.mounts:
                 refuse(f"{path}.mounts[{number}]", f"{kind.value} mounts are not offered")

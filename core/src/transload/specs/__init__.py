@@ -38,7 +38,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "make_app_handle parse_app_handle",
         "_macros": "macros",
         "_named_resources": "get_named_resources named_resources resource",
-        "_resource": "BindMount DeviceMount Mount MountType NULL_RESOURCE Resource Resources VolumeMount parse_mounts",
+        "_resource": "BindMount DeviceMount JobMount Mount MountType NULL_RESOURCE Resource Resources "
+        "VolumeMount parse_mounts",
         "_runopts": "CfgVal InvalidRunConfigException UnknownSchedulerException get_type_name runopt runopts",
         "_secrets": "MASK looks_secret masked_args masked_env masked_url masked_values resolve_secret split_source",
         "_sizes": "GiB",

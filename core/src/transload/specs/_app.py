@@ -18,7 +18,7 @@ from transload.specs._check import (
     refuse,
 )
 from transload.specs._record import record
-from transload.specs._resource import BindMount, DeviceMount, Mount, Resource, VolumeMount, null_resource
+from transload.specs._resource import BindMount, DeviceMount, JobMount, Mount, Resource, VolumeMount, null_resource
 from transload.specs._secrets import check_source, looks_secret, masked_args, masked_env, masked_values
 
 TYPE_CHECKING = False
@@ -203,8 +203,8 @@ class Role:
         check_json_dict(self.metadata, f"{path}.metadata")
         self.mounts = as_list(self.mounts, f"{path}.mounts")
         for index, mount in enumerate(self.mounts):
-            if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
-                refuse(f"{path}.mounts[{index}]", mount, "must be a BindMount, VolumeMount or DeviceMount")
+            if not isinstance(mount, (BindMount, VolumeMount, DeviceMount, JobMount)):
+                refuse(f"{path}.mounts[{index}]", mount, "must be a BindMount, VolumeMount, DeviceMount or JobMount")
             mount.check(f"{path}.mounts[{index}]")
         if self.workspace is not None:
             if not isinstance(self.workspace, Workspace):
@@ -373,7 +373,7 @@ def _mount(data: Any, path: str) -> Mount:
         refuse(path, data, "must be a JSON object")
     data = dict(data)
     kind = data.pop("type", None)
-    kinds: dict[Any, type[Mount]] = {cls.JSON_TYPE: cls for cls in (BindMount, VolumeMount, DeviceMount)}
+    kinds: dict[Any, type[Mount]] = {cls.JSON_TYPE: cls for cls in (BindMount, VolumeMount, DeviceMount, JobMount)}
     if not isinstance(kind, str) or kind not in kinds:
-        refuse(f"{path}.type", kind, "must be one of bind, volume, device")
+        refuse(f"{path}.type", kind, "must be one of bind, volume, device, job")
     return build(kinds[kind], data, path)

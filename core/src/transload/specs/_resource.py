@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from copy import deepcopy
 from dataclasses import field, replace
 from enum import Enum
@@ -159,9 +160,36 @@ class DeviceMount(_Mount):
             refuse(f"{path}.permissions", self.permissions, "must be made of the letters r, w, m")
 
 
-Mount = BindMount | VolumeMount | DeviceMount
+_OUTPUTS: Final = ":outputs"
 
-_OPTIONS: Final = {name: name for name in ("type", "src", "dst", "readonly", "perm")}
+
+@record
+class JobMount(_Mount):
+    """The files that another job of the same scheduler has made, for reading.
+
+    Args:
+        job: the job's handle.
+        dst_path: path inside the replica. Where nothing is mounted (local, Slurm without a container), the true folder
+            takes its place in arguments and variables.
+    """
+
+    JSON_TYPE = "job"
+
+    job: str
+    dst_path: str
+
+    def check(self, path: str) -> None:
+        """Refuse wrong values; ``path`` starts the message."""
+        super().check(path)
+        if not re.fullmatch(r"[^/:]+://[^/]*/.+", self.job):
+            refuse(f"{path}.job", self.job, "must be a handle, such as local://transload/train-x1y2")
+        if not self.dst_path.startswith("/") or not self.dst_path.strip("/"):
+            refuse(f"{path}.dst_path", self.dst_path, "must be an absolute path, and not / itself")
+
+
+Mount = BindMount | VolumeMount | DeviceMount | JobMount
+
+_OPTIONS: Final = {name: name for name in ("type", "src", "dst", "readonly", "perm", "job")}
 _OPTIONS.update(source="src", destination="dst", target="dst", read_only="readonly")
 
 
@@ -172,7 +200,8 @@ def parse_mounts(opts: list[str]) -> list[Mount]:
     ``["type=bind", "src=/host", "dst=/job", "readonly", "type=volume", "src=data", "dst=/data"]``.
 
     Args:
-        opts: ``type=bind|volume|device``, ``src=…``, ``dst=…``, ``readonly``, ``perm=rwm`` (devices only).
+        opts: ``type=bind|volume|device|job``, ``src=…``, ``dst=…``, ``readonly``, ``perm=rwm`` (devices only);
+            ``job=HANDLE:outputs`` stands for ``type=job``, ``src=HANDLE:outputs``.
 
     Raises:
         SpecError: for an unknown option or type, or a missing one.
@@ -185,18 +214,22 @@ def parse_mounts(opts: list[str]) -> list[Mount]:
         name = _OPTIONS.get(key.strip())
         if name is None:
             raise SpecError(f"mounts: unknown option {key!r}: {nearest(key, list(_OPTIONS))}")
+        if name == "job":
+            groups.append({"type": "job", "src": value})
+            continue
         if name == "type":
             groups.append({})
         elif not groups:
-            raise SpecError(f"mounts: {opt!r}: the type must come first (type=bind, type=volume or type=device)")
+            kinds = "type=bind, type=volume, type=device or job=HANDLE:outputs"
+            raise SpecError(f"mounts: {opt!r}: the type must come first ({kinds})")
         groups[-1][name] = value
     return [_mount(group) for group in groups]
 
 
 def _mount(group: dict[str, str]) -> Mount:
     kind = group["type"]
-    if kind not in {item.value for item in MountType}:
-        raise SpecError(f"mounts: type={kind!r}: must be one of bind, device, volume")
+    if kind not in {JobMount.JSON_TYPE, *(item.value for item in MountType)}:
+        raise SpecError(f"mounts: type={kind!r}: must be one of bind, device, job, volume")
     src, dst = group.get("src"), group.get("dst")
     if not src:
         raise SpecError(f"mounts: type={kind}: src is missing")
@@ -204,6 +237,10 @@ def _mount(group: dict[str, str]) -> Mount:
         return DeviceMount(src_path=src, dst_path=dst or src, permissions=group.get("perm", "rwm"))
     if not dst:
         raise SpecError(f"mounts: type={kind},src={src}: dst is missing")
+    if kind == JobMount.JSON_TYPE:
+        if not src.endswith(_OUTPUTS):
+            raise SpecError(f"mounts: job={src}: must end with {_OUTPUTS}, as in job=HANDLE{_OUTPUTS}")
+        return JobMount(job=src.removesuffix(_OUTPUTS), dst_path=dst)
     read_only = "readonly" in group
     if kind == MountType.VOLUME:
         return VolumeMount(src=src, dst_path=dst, read_only=read_only)

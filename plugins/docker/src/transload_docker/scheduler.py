@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -18,16 +19,17 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, masked_url, runopts
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, make_app_handle, masked_url, runopts
 from transload_docker import convert as _convert
 from transload_docker import images
 from transload_docker.diagnose import diagnose
 from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
+from transload_docker.host_config import covered
 from transload_docker.judge import is_alive, judge
 from transload_docker.keeper import cancel_note
 from transload_docker.logview import LogView
-from transload_docker.names import network_name
+from transload_docker.names import base_name, network_name
 from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Facts
 from transload_docker.sizes import sizes_of_apps
 from transload_docker.submit import submit
@@ -77,8 +79,27 @@ class DockerScheduler(SchedulerBase):
 
         Raises:
             UnsupportedFeature: for a field that an engine cannot express, by its path.
+            SpecError: for an argument that names a file of another app, which no container has by itself.
         """
+        self._refuse_unseen(app)
         return _convert.convert(app, cfg, self.name, self._engine.reach, _convert.app_id_of(app))
+
+    def _refuse_unseen(self, app: AppDef) -> None:
+        """Refuse an argument that lies in the folder of another app and in no mount."""
+        base = os.path.dirname(self._home.results_folder("x"))
+        own = base_name(_convert.app_id_of(app))
+        for index, role in enumerate(app.roles):
+            targets = [mount.dst_path for mount in role.mounts]
+            for number, arg in enumerate(role.args):
+                _, found, rest = arg.partition(f"{base}/")
+                name = rest.partition("/")[0]
+                if not found or name == own or covered(f"{found}{rest}", targets):
+                    continue
+                handle = make_app_handle(self.name, self.session, name)
+                raise SpecError(
+                    f"roles[{index}].args[{number}]={arg!r}: is a file of another job, which the container does not "
+                    f"have: run --mount job={handle}:outputs,dst=/in mounts its outputs at /in"
+                )
 
     def format_request(self, request: _convert.DockerRequest) -> str:
         """Return a request as text, secrets masked."""
@@ -326,6 +347,10 @@ class DockerScheduler(SchedulerBase):
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return a folder of this machine that every container gets at the same path; None for a remote engine."""
         return self._home.results_folder(app_id) if self._engine.reach == "host" else None
+
+    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool | None:
+        """Tell that an engine of this machine mounts files of another app."""
+        return True if self._engine.reach == "host" else None
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
         """Return checks for ``transload doctor``: what was looked at, whether it is well, details."""

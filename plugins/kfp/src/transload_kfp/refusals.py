@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final, NoReturn
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.specs import AppDef, BindMount, DeviceMount, RetryPolicy, Role
+from transload.specs import AppDef, BindMount, DeviceMount, JobMount, RetryPolicy, Role
 from transload_kfp.ports import STRUCT, TEMPLATE, has_mark, pieces
 
 LAUNCHER: Final = "launcher_from_app runs it through a scheduler"
@@ -41,6 +41,8 @@ def refuse_inexpressible(app: AppDef) -> None:
         if asked:
             _refuse(f"{path}.{name}", f"{why}; {LAUNCHER}")
     for index, mount in enumerate(role.mounts):
+        if isinstance(mount, JobMount):
+            _refuse(f"{path}.mounts[{index}]", f"files of a job are mounted where it ran; {LAUNCHER}")
         if isinstance(mount, (BindMount, DeviceMount)):
             kind = "bind" if isinstance(mount, BindMount) else "device"
             _refuse(f"{path}.mounts[{index}]", f"{kind} mounts of the host are not possible; {LAUNCHER}")

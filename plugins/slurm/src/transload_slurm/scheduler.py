@@ -17,7 +17,7 @@ from transload.schedulers.api import (
     Watch,
 )
 from transload.schedulers.local.store import safe_id
-from transload.specs import AppDef, CfgVal, runopts
+from transload.specs import AppDef, CfgVal, Role, runopts
 from transload_slurm import convert as _convert
 from transload_slurm import options
 from transload_slurm.apps import Apps
@@ -99,6 +99,10 @@ class SlurmScheduler(SchedulerBase):
         folder = cfg.get("job_dir")
         base = self.apps.place(str(folder)) if folder else self.apps.root
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
+
+    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool | None:
+        """Tell that a container gets files of another app as a mount, and a program on the node sees them."""
+        return cfg.get("container") not in (None, "none") and bool(role.image)
 
     def results_store(self, app_id: str) -> Store | None:
         """Return an app's results, where they lie on the disk of a cluster elsewhere; None: they open here as they are.

@@ -84,6 +84,7 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 @click.option("--cpu", type=float, metavar="N", help="Cores of each replica.")
 @click.option("--gpu", type=int, metavar="N", help="GPUs of each replica.")
 @click.option("--mem", metavar="SIZE", help="Memory of each replica (8G).")
+@click.option("--mount", multiple=True, metavar="TEXT", help="A mount: job=HANDLE:outputs,dst=/in (docs/files.md).")
 @click.option("--role", metavar="NAME", help="The role that the options above are about; default: all.")
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the handle, and leave.")
 @click.option("--dry-run", "--dryrun", is_flag=True, help="Show the request that would be submitted; start nothing.")
@@ -230,6 +231,10 @@ def _overrides(options: dict[str, Any]) -> Overrides | None:
         from transload.specs._text import parse_size
 
         values["mem"] = parse_size(options["mem"], "--mem")
+    if options["mount"]:
+        from transload.specs import parse_mounts
+
+        values["mounts"] = parse_mounts([word for text in options["mount"] for word in text.split(",")])
     if options["env"] or options["env_file"]:
         from transload.cli._env_file import read_env
 

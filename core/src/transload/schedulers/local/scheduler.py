@@ -29,7 +29,7 @@ from transload.schedulers.local.notify import AppWatch
 from transload.schedulers.local.store import safe_id, size_of
 from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import layout
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, SpecError, runopts
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, SpecError, runopts
 
 _DELETE_S: Final = 60.0
 _STALE_S: Final = 3600.0
@@ -373,6 +373,10 @@ class LocalScheduler(SchedulerBase):
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the app's own folder for results."""
         return f"{layout.app_folder(self._local, app_id)}/results" if safe_id(app_id) else None
+
+    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool | None:
+        """Tell that files of another app are where they are."""
+        return False
 
     def close(self) -> None:
         """Let the spawner go; apps go on. If no app runs, no process of ours is left when this returns."""
