@@ -235,7 +235,7 @@ def test_mount_expands_home(monkeypatch: pytest.MonkeyPatch) -> None:
     ("opts", "says"),
     [
         (["src=/a"], "the type must come first"),
-        (["type=bnd", "src=/a"], "type='bnd': must be one of bind, device, volume"),
+        (["type=bnd", "src=/a"], "type='bnd': must be one of bind, device, job, volume"),
         (["type=bind", "dst=/a"], "src is missing"),
         (["type=bind", "src=/a"], "dst is missing"),
         (["type=volume", "scr=/a"], "unknown option 'scr': did you mean 'src'"),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.runtime.tracking import given_base, local_path
-from transload.specs import CfgVal, DeviceMount, Role, VolumeMount
+from transload.specs import BindMount, CfgVal, DeviceMount, Role, VolumeMount
 
 TRACKER_BASE: Final = "TRANSLOAD_TRACKER_BASE"
 _MIB: Final = 1 << 20
@@ -57,7 +57,7 @@ def host_config(role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: Gpus, fo
             config.setdefault("Devices", []).append(device | {"CgroupPermissions": mount.permissions})
         elif isinstance(mount, VolumeMount):
             mounts.append(mount_entry("volume", mount.src, mount.dst_path, mount.read_only))
-        else:
+        elif isinstance(mount, BindMount):
             mounts.append(mount_entry("bind", mount.src_path, mount.dst_path, mount.read_only))
     if folder is not None:
         mounts.append(mount_entry("bind", folder, folder, read_only=False))

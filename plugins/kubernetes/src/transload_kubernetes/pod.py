@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.specs import BindMount, DeviceMount, RetryPolicy, Role, VolumeMount, looks_secret
+from transload.specs import BindMount, DeviceMount, JobMount, RetryPolicy, Role, VolumeMount, looks_secret
 from transload_kubernetes import names, results
 from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
@@ -188,6 +188,8 @@ def mounts(role: Role, path: str, privileged: bool) -> tuple[list[dict[str, Any]
     used: list[dict[str, Any]] = []
     for number, mount in enumerate(role.mounts):
         where = f"{path}.mounts[{number}]"
+        if isinstance(mount, JobMount):  # a runner has refused it already
+            raise UnsupportedFeature(f"{where}: files of another job are not mounted here", where)
         if isinstance(mount, DeviceMount) and not privileged:
             reason = "the kernel refuses devices to a container without run option privileged"
             raise UnsupportedFeature(f"{where}={mount.src_path!r}: not possible: {reason}", where)
