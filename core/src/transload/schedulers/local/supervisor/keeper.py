@@ -292,7 +292,8 @@ class Keeper:
             logindex.end_lines(self._log_folder(replica))
             self.began_at[replica] = logindex.size_of(f"{self._log_folder(replica)}/{logindex.STDERR}")
         # what the attempts before wrote is older than the start of these
-        logindex.look(self.logs, time.monotonic(), time.time())
+        if logindex.look(self.logs, time.monotonic(), time.time()):
+            layout.announce(self.home, self.app_id, grown=True)
         self.app.refresh()
         self._write(now)
         if self.app.final is None:  # its folder is there
