@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from transload.components import Overrides
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Execution, Identity, Launch
 from transload.runner import Runner, _travel
@@ -70,6 +71,41 @@ def test_an_app_without_an_image_takes_the_working_folder(
     assert far(_app()).workspace is None
     assert far(_app(), folder="/").workspace is None
     assert far(_app(), folder=str(tmp_path)).workspace == Workspace({str(tmp_path): ""})
+
+
+def test_an_image_that_is_set_over_an_app_takes_the_folder_too(plain_folder: str) -> None:
+    """``--image X`` means what the option ``image`` of the scheduler does; a folder says itself what it is."""
+
+    def make(session: str) -> ScriptedScheduler:
+        scheduler = ScriptedScheduler(session)
+        scheduler.capabilities = scheduler.capabilities._replace(shares_disk=False)
+        return scheduler
+
+    with Runner("test", {"far": make}) as runner:
+
+        def role(launch: Launch, image: str) -> Role:
+            found: Role = runner.dryrun(launch, "far", overrides=Overrides(image=image)).request.app.roles[0]
+            return found
+
+        command = Launch(command=["python", "train.py"])
+        assert role(command, "X").workspace == Workspace({os.getcwd(): ""})
+        assert role(command, "/code").workspace is None
+        assert role(Launch(app=_app("img")), "X").workspace is None
+
+
+def test_an_image_that_is_not_used_is_named(
+    transload_home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On this machine an image is a folder to work in: another one that somebody asks for is not left out silently."""
+    with Runner("test") as runner:
+        command = Launch(command=["true"])
+        runner.dryrun(command, "local", overrides=Overrides(image=str(tmp_path)))
+        runner.dryrun_component("utils.echo", ["--image", "alpine:3"], "local")
+        assert not caplog.messages
+        for scheduler in ("local", "local_cwd"):
+            runner.dryrun(command, scheduler, overrides=Overrides(image="alpine:3"))
+    said = "image alpine:3 is not used: scheduler {} runs programs of the machine itself, where it is no folder"
+    assert caplog.messages == [said.format("local"), said.format("local_cwd")]
 
 
 def test_a_large_folder_does_not_travel_unasked(far: Callable[..., Role], monkeypatch: pytest.MonkeyPatch) -> None:

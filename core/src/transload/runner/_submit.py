@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -89,7 +90,10 @@ def build(
             arguments = launch.arguments(known if own is None else {"tracker_base": own, **known}, defaults)
             # whoever gave that argument, it says where the app reports
             launch, base = replace(launch, args=arguments), arguments.get("tracker_base") or base
-    app = _app(runner, launch.build(known, defaults), launch.workspace, change, name, options)
+    written = launch.build(known, defaults)
+    images = {role.name: role.image for role in written.roles}
+    app = _app(runner, written, launch.workspace, change, name, options)
+    _warn_of_unused_images(runner, app, images, name, options)
     app_id = whole(app_id or unique_app_id(app.name))
     base = own_folder(backend, app_id, options, tracker_base_of(backend, app_id, options, base and str(base)))
     parent = launch.parent_run_id or surrounding_run()
@@ -99,7 +103,8 @@ def build(
     if folder is not None:
         find_from(converted, folder)
     if not backend.capabilities.shares_disk and backend.takes_workspace(options):
-        take_along(converted, code, folder or os.getcwd())
+        without_image = {role for role, image in images.items() if not image}
+        take_along(converted, code, folder or os.getcwd(), without_image)
     pass_env(converted, patterns, runner._environ)
     info = _request(backend, name, app, converted, options)
     info._app_id = app_id
@@ -114,6 +119,20 @@ def build(
         inherit_env=runner._inherit_env,
     )
     return info
+
+
+def _warn_of_unused_images(
+    runner: Runner, app: AppDef, before: Mapping[str, str], scheduler: str, options: Mapping[str, CfgVal]
+) -> None:
+    """Log one line for an image that somebody asked for by name, and that the scheduler makes nothing of."""
+    asked = {role.image: role for role in app.roles if role.image and role.image != before.get(role.name)}
+    for image, role in asked.items():
+        if not runner.scheduler(scheduler).uses_image(role, options):
+            logging.getLogger("transload.runner").warning(
+                "image %s is not used: scheduler %s runs programs of the machine itself, where it is no folder",
+                image,
+                scheduler,
+            )
 
 
 def resolve_options(

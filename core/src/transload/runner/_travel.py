@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase, translate
 from typing import Final
 
@@ -39,18 +39,24 @@ def _from(folder: str, path: str) -> str:
     return path if path.startswith("~") else os.path.join(folder, path)
 
 
-def take_along(app: AppDef, code: str | None, folder: str) -> None:
+def take_along(app: AppDef, code: str | None, folder: str, without_image: Collection[str] = ()) -> None:
     """Give roles without a workspace the folder that they need where jobs do not see the submitter's files.
 
-    A role whose image is a folder says itself where its files are. ``app`` is changed; ``code`` is the folder of the
-    component file that it comes from, if it does, and ``folder`` what a role without an image works in.
+    A role whose image is a folder says itself where its files are. ``app`` is changed.
+
+    Args:
+        app: the app.
+        code: the folder of the component file that it comes from, if it does.
+        folder: what a role without an image works in.
+        without_image: roles that were written without one, whatever was set over them since.
 
     Raises:
         SpecError: if the folder is too large to travel unasked.
     """
     for index, role in enumerate(app.roles):
         settled = role.workspace or role.image.startswith("/")
-        found = None if settled else code or (folder if not role.image else None)
+        bare = not role.image or role.name in without_image
+        found = None if settled else code or (folder if bare else None)
         if found is not None and os.path.realpath(found) not in ("/", os.path.realpath(os.path.expanduser("~"))):
             role.workspace = Workspace({found: ""})
             _refuse_large(role, f"roles[{index}].workspace={found!r}")

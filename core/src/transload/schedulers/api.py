@@ -342,6 +342,10 @@ class SchedulerBase(ABC):
         """Tell whether local folders can travel with these options, so that one may unasked. Default: yes."""
         return True
 
+    def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
+        """Tell whether the image of a role decides what it runs in, or where. Default: yes."""
+        return True
+
     def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
         """Return the id under which an app is submitted, where it must carry more than a name. Default: ``app_id``."""
         return app_id

@@ -100,6 +100,11 @@ class SlurmScheduler(SchedulerBase):
         base = self.apps.place(str(folder)) if folder else self.apps.root
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
 
+    def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
+        """Tell whether the image is run in by a container, or a folder to work in."""
+        boxed = cfg.get("container") not in (None, "none")
+        return boxed or role.image.startswith(("/", "~/")) or os.path.isdir(role.image)
+
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool | None:
         """Tell that a container gets files of another app as a mount, and a program on the node sees them."""
         return cfg.get("container") not in (None, "none") and bool(role.image)

@@ -374,6 +374,10 @@ class LocalScheduler(SchedulerBase):
         """Return the app's own folder for results."""
         return f"{layout.app_folder(self._local, app_id)}/results" if safe_id(app_id) else None
 
+    def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
+        """Tell whether the image is a folder to work in, which alone counts here."""
+        return not self._always_cwd and os.path.isdir(os.path.expanduser(role.image))
+
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool | None:
         """Tell that files of another app are where they are."""
         return False
