@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.schedulers import Change
-from transload.specs import AppState, Resource, RetryPolicy, parse_app_handle
+from transload.specs import AppState, BindMount, Resource, RetryPolicy, parse_app_handle
 
 
 def ends(runner: Runner, handle: str) -> Any:
@@ -359,3 +360,45 @@ async def test_wait_async(runner: Runner, shell: Any) -> None:
     """The asynchronous wait is told of the end, too."""
     status = await runner.wait_async(runner.run(shell("sleep 0.5"), "docker"), timeout=60)
     assert status is not None and status.state is AppState.SUCCEEDED
+
+
+def test_submit_that_gave_up_is_withdrawn(
+    runner: Runner, engine: Any, shell: Any, tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that hangs makes the record of an app later, when its submit was refused: the app does not run."""
+    from transload_docker import submit
+
+    monkeypatch.setattr("transload_docker.engine._TIMEOUT_S", 2)
+    record = submit._Submit._record
+    frozen = threading.Thread(target=engine.freeze, args=(20.0,))
+
+    def hang(self: Any) -> bool:
+        frozen.start()
+        state = Path(f"/proc/{engine._daemon.pid}/stat")  # it stops with the daemon
+        eventually(lambda: state.read_text().rpartition(")")[2].split()[0] == "T")
+        return record(self)
+
+    monkeypatch.setattr(submit._Submit, "_record", hang)
+    app = shell(f"echo once >> {tmp_path}/ran; sleep 60")
+    app.roles[0].mounts = [BindMount(str(tmp_path), str(tmp_path))]
+    try:
+        with pytest.raises(SchedulerUnavailable):
+            runner.run(app, "docker", app_id="late")
+    finally:
+        monkeypatch.setattr(submit._Submit, "_record", record)
+        assert frozen.is_alive()  # still when the submit gave up
+        frozen.join()
+        monkeypatch.setattr("transload_docker.engine._TIMEOUT_S", 60)
+
+    def cleared() -> bool:
+        """Look, which starts a keeper if there is something to keep, until nothing is left."""
+        row = runner.status("docker://tests/late")
+        return row is None and not engine.client.containers(all=True) and not engine.client.volumes()["Volumes"]
+
+    eventually(cleared, timeout=60)
+    assert not (tmp_path / "ran").exists()
+    handle = runner.run(app, "docker", app_id="late")  # its id is free
+    eventually((tmp_path / "ran").exists, timeout=30)
+    runner.cancel(handle)
+    assert ends(runner, handle).state is AppState.CANCELLED
+    assert (tmp_path / "ran").read_text() == "once\n"

@@ -23,6 +23,7 @@ from transload_docker import names
 _SLOTS: Final = 64
 _PATIENCE_S: Final = 120.0
 _SPAWN_AGAIN_S: Final = 5.0
+_STALE_WORD_S: Final = 30 * 86400.0
 _PASSED_ON: Final = frozenset({"HOME", "PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SSH_AUTH_SOCK"})
 _PASSED_ON_PREFIXES: Final = ("DOCKER_", "PYTHON", "COVERAGE_", "XDG_", "TRANSLOAD_DOCKER_")
 
@@ -75,6 +76,33 @@ class Home:
         make_private(path)
         if own:
             os.chmod(path, 0o777)  # noqa: S103 - below folders that only the owner can enter
+
+    # -------------------------------------------------------------------------------------------------- withdrawals
+
+    def _withdrawal(self, uid: str) -> str:
+        return os.path.join(self.root, "withdrawn", names.short_hash(uid, 32))
+
+    def withdraw(self, uid: str) -> None:
+        """Note that a submit was given up: an engine that hangs may do later what it was asked for.
+
+        Raises:
+            OSError: if that cannot be written.
+        """
+        path = self._withdrawal(uid)
+        make_private(os.path.dirname(path))
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+    def is_withdrawn(self, uid: str) -> bool:
+        """Tell whether a submit was given up."""
+        return os.path.exists(self._withdrawal(uid))
+
+    def sweep_withdrawals(self) -> None:
+        """Forget those that are so old that no engine remembers what it was asked for."""
+        folder = os.path.dirname(self._withdrawal(""))
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(folder):
+                if time.time() - entry.stat().st_mtime > _STALE_WORD_S:
+                    os.unlink(entry.path)
 
     def remove_results(self, path: str) -> None:
         """Remove a folder of results that is our own."""

@@ -24,7 +24,7 @@ from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
 from transload_docker.judge import CANCEL, FAILURE, Renewal, Verdict, is_alive, judge
 from transload_docker.plan import ENDED, STOP, Container, Facts, Plan
-from transload_docker.submit import renewed
+from transload_docker.submit import renewed, take_back
 from transload_docker.watch import EngineWatch
 
 ENV_LINGER: Final = "TRANSLOAD_DOCKER_LINGER"
@@ -62,6 +62,7 @@ class Keeper:
 
     def run(self) -> None:
         """Keep apps until there has been nothing to keep for a while, or the engine was away for too long."""
+        self.home.sweep_withdrawals()
         watch = self._watch = EngineWatch(self.engine, everything=True)
         try:
             self._loop(watch)
@@ -152,7 +153,7 @@ class Keeper:
                 self._due.pop(app_id, None)
                 return
             verdict = judge(facts, time.time())
-            if not self._has_steps(verdict):
+            if not self._has_steps(verdict) and not self.home.is_withdrawn(facts.plan.uid):
                 self._due[app_id] = self._next(verdict)
                 return
             with self.home.lock(app_id, patience=0.0) as got:
@@ -161,7 +162,9 @@ class Keeper:
                     return
                 # looked at again: only what is true under the lock may be acted upon
                 facts = self.engine.facts(app_id).get(app_id, Facts())
-                if facts.plan is not None and self._is_ours(facts):
+                if facts.plan is not None and self.home.is_withdrawn(facts.plan.uid):
+                    take_back(self.engine, app_id, facts)
+                elif facts.plan is not None and self._is_ours(facts):
                     self._act(facts.plan, judge(facts, time.time()))
         self._due[app_id] = time.monotonic() + _BUSY_S
 

@@ -6,6 +6,7 @@ will start what its submitter did not come to start.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
 import uuid
@@ -49,6 +50,9 @@ def submit(engine: Engine, home: Home, request: DockerRequest, app_id: str, subm
     """
     with home.lock(app_id):
         facts = engine.facts(app_id).get(app_id, Facts())
+        if facts.plan is not None and home.is_withdrawn(facts.plan.uid):
+            take_back(engine, app_id, facts)
+            facts = engine.facts(app_id).get(app_id, Facts())
         if facts.plan is not None:
             _check_same(app_id, facts.plan.digest, submission)
             return False
@@ -56,6 +60,13 @@ def submit(engine: Engine, home: Home, request: DockerRequest, app_id: str, subm
             raise AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
         _clear_rubbish(engine, home, app_id, facts)
         return _Submit(engine, home, bind(request, app_id, submission, engine.reach), app_id, submission).run()
+
+
+def take_back(engine: Engine, app_id: str, facts: Facts) -> None:
+    """Remove an app whose submitter gave up while the engine hung, which made its record later all the same."""
+    engine.forget(app_id, RECORD)
+    in_parallel(lambda container: engine.remove_container(container.id), facts.containers)
+    engine.remove_network(names.network_name(app_id))
 
 
 def _check_same(app_id: str, digest: str, submission: Submission) -> None:
@@ -118,7 +129,8 @@ class _Submit:
         except (EngineError, OSError) as exc:
             self._undo()
             raise self._error(exc) from exc
-        except BaseException:
+        except BaseException:  # no answer, a Ctrl-C: what was asked for last may be done later
+            self._withdraw()
             self._undo()
             raise
         try:
@@ -126,8 +138,13 @@ class _Submit:
         except Exception:
             raise  # what is to be taken back has been
         except BaseException:  # a Ctrl-C: nobody would know of the app
+            self._withdraw()
             self._undo()
             raise
+
+    def _withdraw(self) -> None:
+        with contextlib.suppress(OSError):
+            self.home.withdraw(self.uid)
 
     def _prepare(self) -> None:
         for image in sorted({container.body["Image"] for container in self.request.containers}):
