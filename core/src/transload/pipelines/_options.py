@@ -12,7 +12,7 @@ from transload.pipelines._errors import AppCancelled, Detached, ended_state
 from transload.specs import AppState, is_started
 
 OnKill = Literal["cancel", "detach"]
-"""What happens to the app when the host's unit of work is killed."""
+"""What happens to the app when somebody asks for the end of the host's unit of work."""
 
 RetriesBy = Literal["nested", "host", "scheduler"]
 """Who spends the retries of an app that a host runs: the scheduler, the host, or one inside the other."""
@@ -29,7 +29,7 @@ class ExecutionOptions:
         schedule_timeout: seconds in SUBMITTED before the app is cancelled; None: no limit.
         startup_timeout: seconds in PENDING before it first runs; None: no limit.
         deadline: absolute end for the whole, seconds since the epoch; None: no end.
-        on_kill: ``cancel`` or ``detach``.
+        on_kill: ``cancel``: the app ends with the unit if somebody asked for that; ``detach``: it goes on in any case.
         retries_by: ``nested``: the scheduler spends ``max_retries`` inside one attempt, and each retry of the host is a
             new attempt; ``host``: the app is submitted with ``max_retries=0``; ``scheduler``: the host's failure is
             final.

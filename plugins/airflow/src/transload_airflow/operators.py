@@ -94,7 +94,7 @@ class TransloadOperator(TemplateRules):
         defer_after: seconds for which a running app is waited for in place first; 0: none. To defer and to come back
             costs about as much as the default, so an app that is done by then is done sooner.
         durable: False: no store, no attaching; every try submits an app of a fresh id.
-        on_kill: ``cancel``: the app ends with the task; ``detach``: it goes on when the task is killed or marked.
+        on_kill: ``cancel``: the app ends with a task that somebody marks or clears; ``detach``: it goes on.
         patience: seconds for which the scheduler may be unable to say what the app does.
         poll_interval: longest pause in seconds between questions to a scheduler that does not push changes.
         logging_interval: longest pause in seconds between looks at the logs.
