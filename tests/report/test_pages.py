@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_samples import HOSTILE, NOW, Page, app_data, replica, rich_data, search_data
 
+from transload.components import command_app
 from transload.runner import AppResults
 from transload.specs import AppDef, AppState, AppStatus, ReplicaAttempt, ReplicaStatus, Role, RoleStatus, is_terminal
 from transload.tracker import Lineage, LineageEdge
@@ -239,6 +240,10 @@ def test_runs_page_compares_arguments(parse: Parse) -> None:
     assert "lr" in heads and "deep" in heads
     rows = page.lines(".//section[@id='runs']//tbody/tr")
     assert "0.1" in rows[0] and "[1, 2]" in rows[0] and "0.25" in rows[1]
+    commands = [command_app(["train", "--hidden", "32", last]) for last in ("16", "8")]
+    lists = [replace(app_data(), app=replace(app, arguments=each.arguments)) for each in commands]
+    shown = parse(runs_report(RunsData("Lists", lists, NOW)))
+    assert "hidden" in shown.lines(".//section[@id='runs']//thead//th")
     same = parse(runs_report(RunsData("Same", runs[:1] * 2, NOW)))
     assert "lr" not in same.lines(".//section[@id='runs']//thead//th")
 

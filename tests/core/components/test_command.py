@@ -53,6 +53,25 @@ def test_options_of_a_command_are_its_arguments() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        (["--hidden", "32", "16"], {"hidden": ["32", "16"]}),
+        (["--hidden", "32", "--lr", "-0.5", "1e-3"], {"hidden": "32", "lr": ["-0.5", "1e-3"]}),
+        (["--layers", "a", "b", "-v", "c"], {"layers": ["a", "b"]}),
+        (["--tag", "a", "--tag=b", "--tag", "c", "d"], {"tag": ["a", "b", "c", "d"]}),
+        (["--lr", "0.1", "data.csv"], {"lr": "0.1"}),
+        (["--token", "hunter2", "hunter3"], {"token": "******"}),
+        (["--flag", "--", "x"], {"flag": True}),
+        (["--a=1", "2"], {"a": "1"}),
+        (["--empty="], {"empty": ""}),
+    ],
+)
+def test_lists_of_a_command_are_whole(words: list[str], arguments: dict[str, Any]) -> None:
+    """All that follows an option of one kind, and all that it is given again; never a part, never what is not its."""
+    assert command_app(["python", "train.py", *words]).arguments == arguments
+
+
 @pytest.mark.parametrize("command", ["python train.py", [], [""], None, ["a", None]])
 def test_what_is_no_command_is_refused(command: Any) -> None:
     """One text, nothing, or words that are no texts."""

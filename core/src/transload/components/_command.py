@@ -36,13 +36,49 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:
-    """Return the ``--name value``, ``--name=value`` and ``--flag`` of a command line."""
+    """Return the options of a command line, as programs usually read them.
+
+    ``--name value`` and ``--name=value`` are texts, ``--flag`` is True; ``--name 32 16`` is a list, and so is an option
+    that stands twice. A text after a number belongs to the program, not to the option.
+    """
     found: dict[str, Any] = {}
-    for word, following in zip(words, [*words, "--"][1:], strict=True):
-        name, sign, value = word.removeprefix("--").partition("=")
-        if word.startswith("--") and name:
-            found[name] = value if sign else following.startswith("--") or following
+    name = ""
+    values: list[str] = []
+    for word in [*words, "--"]:
+        if not _is_option(word):
+            if name and (not values or _is_number(word) == _is_number(values[0])):
+                values.append(word)
+            else:
+                name = _keep(found, name, values)
+            continue
+        name = _keep(found, name, values)
+        option, sign, value = word.removeprefix("--").partition("=")
+        if word.startswith("--") and option:
+            name, values = ("", [value]) if sign else (option, [])
+            if sign:
+                _keep(found, option, values)
     return found
+
+
+def _keep(found: dict[str, Any], name: str, values: list[str]) -> str:
+    """Note an option and what follows it, after what it was given before; return that none is open."""
+    if name:
+        before = found.get(name)
+        given = [*(before if isinstance(before, list) else [before] if isinstance(before, str) else []), *values]
+        found[name] = given if len(given) > 1 else given[0] if given else True
+    return ""
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not _is_number(word)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _name_of(command: Sequence[str]) -> str:
