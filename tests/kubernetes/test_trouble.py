@@ -173,14 +173,33 @@ def test_an_interrupted_submit_leaves_nothing(
     assert fake.snapshot() == []
 
 
-def test_a_half_submitted_app_is_completed_by_the_next(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+def test_a_failed_submit_is_withdrawn_when_the_cluster_is_back(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """A cluster that goes away in the middle of a submit: what was made is removed as soon as it is back."""
+    from fake_api import ApiError
+
+    fake.cluster.fail["POST", "jobs"] = ApiError(422, "Invalid", "not such a Job")
+    fake.cluster.fail["DELETE", "configmaps"] = ApiError(503, "ServiceUnavailable", "down")
+    back = threading.Timer(3.0, fake.cluster.fail.clear)
+    back.start()
+    with pytest.raises(SubmitError, match="not such a Job") as caught:
+        start(scheduler, shell("true", replicas=2))
+    assert "it may run" not in str(caught.value)
+    assert fake.snapshot() == []
+
+
+def test_a_half_submitted_app_is_completed_by_the_next(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A submitter that dies after the record leaves what nobody attaches to, and the same submit completes."""
+    monkeypatch.setattr("transload_kubernetes.apps._WITHDRAW_S", 0.0)
     app = shell("echo once")
     options = scheduler.run_opts().resolve({"jobset": "never"})
     from fake_api import ApiError
 
     fake.cluster.fail["POST", "jobs"] = fake.cluster.fail["DELETE", "configmaps"] = ApiError(500, "Internal", "down")
-    with pytest.raises((SubmitError, SchedulerUnavailable)):
+    with pytest.raises((SubmitError, SchedulerUnavailable), match="until it is cancelled, it may run"):
         start(scheduler, app)
     fake.cluster.fail.clear()
     assert scheduler.describe("trouble") is None and not scheduler.existed("trouble") and not scheduler.list()

@@ -31,6 +31,8 @@ _TRIAL_S: Final = 120.0  # for the trial of a helper's image, once for each name
 _END_S: Final = 20.0
 _CANCEL_S: Final = 8.0  # a program gets its SIGTERM after two seconds, and its helper stays two more
 _APART_S: Final = 60.0
+_WITHDRAW_S: Final = 30.0
+_NOT_WITHDRAWN: Final = "; nor could what was made be removed: until it is cancelled, it may run"
 _AGAIN_S: Final = 0.5
 _LOOK_S: Final = 0.1
 _TAIL: Final = 200
@@ -463,14 +465,37 @@ class Apps:
         try:
             self._make_all(request, record, submission)
         except BaseException as exc:  # a Ctrl-C too: nobody would know of the app
-            with contextlib.suppress(ClusterError, SchedulerUnavailable):
-                there = Facts(self._cluster.get("ConfigMap", namespace, base))
-                if not there.data.get("submitted"):  # nobody else has brought it to its end
-                    self._cluster.delete("ConfigMap", namespace, base)  # all that was made goes with it
+            withdrawn = self._withdraw(namespace, base, insist=isinstance(exc, Exception))
             if isinstance(exc, (ClusterError, SchedulerUnavailable, SubmitError)):
-                raise _refused(app_id, exc) from exc
+                raise _refused(app_id, exc, "" if withdrawn else _NOT_WITHDRAWN) from exc
             raise
         return True
+
+    def _withdraw(self, namespace: str, base: str, *, insist: bool) -> bool:
+        """Remove the record of a submit that failed, and with it all that was made, also what is made late.
+
+        Args:
+            namespace: the app's.
+            base: name of the record.
+            insist: try for a while to reach a cluster that is away.
+
+        Returns:
+            False if the cluster could not be reached: its Jobs may run.
+        """
+        deadline = time.monotonic() + (_WITHDRAW_S if insist else 0.0)
+        pause = 0.2
+        while True:
+            try:
+                there = Facts(self._cluster.get("ConfigMap", namespace, base))
+                if not there.data.get("submitted"):  # nobody else has brought it to its end
+                    self._cluster.delete("ConfigMap", namespace, base)
+                return True
+            except (ClusterError, SchedulerUnavailable) as exc:
+                refused = isinstance(exc, ClusterError) and exc.status not in (0, 429) and exc.status < 500
+                if refused or time.monotonic() >= deadline:
+                    return False
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
 
     def _adopt(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
         facts = self.facts(app_id)
@@ -565,9 +590,9 @@ def _unexplained(status: AppStatus) -> bool:
     return status.state in (AppState.PENDING, AppState.SUBMITTED) and (not status.msg or "suspended" in status.msg)
 
 
-def _refused(app_id: str, exc: Exception) -> SubmitError | SchedulerUnavailable:
+def _refused(app_id: str, exc: Exception, more: str = "") -> SubmitError | SchedulerUnavailable:
     if isinstance(exc, SchedulerUnavailable):
-        return exc
+        return SchedulerUnavailable(f"{exc}{more}") if more else exc
     status = exc.status if isinstance(exc, ClusterError) else 0
     text = str(exc)
     hint = "; ask for the rights that the docs list" if status == 403 and " cannot " in text else ""
@@ -578,4 +603,4 @@ def _refused(app_id: str, exc: Exception) -> SubmitError | SchedulerUnavailable:
     # a conflict that is not about the name, such as that of a quota's count, passes
     transient = status == 429 or status >= 500 or (isinstance(exc, ClusterError) and exc.reason == "Conflict")
     transient = transient or (isinstance(exc, SubmitError) and exc.transient)
-    return SubmitError(f"app {app_id} was not started: {text}{hint}", transient=transient)
+    return SubmitError(f"app {app_id} was not started: {text}{hint}{more}", transient=transient)
