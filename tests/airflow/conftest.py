@@ -71,6 +71,7 @@ def airflow(_fork_server: None) -> Iterator[AirflowServer]:
         "TRANSLOAD_TRACKERS": "fsspec",
         "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(home / "tracked"),
         **open_lineage(home / "lineage"),
+        "SESAME": "open-sesame-7",
         **ScriptedControl(home / "scripted").environment(),
     }
     server = AirflowServer(home / "airflow", Path(__file__).parent / "dags", environment, AIRFLOW_TASKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from contexts import execute, make_context, refuse_cancels
 
 from transload.errors import SpecError
-from transload_airflow import AppSensor, AppStateTrigger, TransloadOperator, run, settling, triggers
+from transload_airflow import AppCallbacks, AppSensor, AppStateTrigger, TransloadOperator, run, settling, triggers
 from transload_airflow.listener import Listener
 from transload_airflow.stores import CursorFile
 from transload_testing import ScriptedControl, scripted_app
@@ -81,12 +82,12 @@ async def test_shutdown_leaves_the_app_and_repeats_no_line(
         if line.startswith("line 2"):
             loop.call_soon_threadsafe(seen.set)
 
-    monkeypatch.setattr("transload_airflow.triggers.log_line", note)
+    monkeypatch.setattr("transload_airflow.triggers.log_line_in_pieces", note)
     # what the task itself has logged before it deferred does not count
     trigger.state["cursor"] = None
     await stopped(trigger, seen)
     for _ in range(200):
-        if CursorFile(trigger.state["handle"], trigger.state["identity"]).get():
+        if CursorFile(trigger.state["identity"]).get():
             break
         await asyncio.sleep(0.01)
     again = AppStateTrigger(**trigger.serialize()[1])
@@ -96,6 +97,46 @@ async def test_shutdown_leaves_the_app_and_repeats_no_line(
     assert sorted(lines) == ["line 0\n", "line 1\n", "line 2\n"]
     assert control.calls("cancel") == []
     assert operator.resume(context, outcome)["state"] == "SUCCEEDED"
+
+
+class Fails(AppCallbacks):
+    """A DAG author's callback that breaks the first try."""
+
+    def on_results(self, results: Any, context: Any) -> None:
+        """Raise in the first try."""
+        if context["ti"].try_number == 1:
+            raise RuntimeError("the first try fails")
+
+
+@pytest.mark.parametrize("dies", ["before it is back", "when it is back"])
+async def test_second_try_repeats_no_line(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, dies: str) -> None:
+    """A try that follows a deferral goes on after the lines that the trigger has handed on, though the first died."""
+    lines: list[str] = []
+    monkeypatch.setattr("transload_airflow.run.log_line", lambda role, replica, stream, line: lines.append(line))
+    operator, context = held(callbacks=Fails())
+    trigger = deferred(operator, context)
+    control.open("go")
+    outcome = await asyncio.wait_for(first(trigger), 20)
+    if dies == "when it is back":
+        with pytest.raises(RuntimeError, match="the first try fails"):
+            held(callbacks=Fails())[0].resume(context, outcome)
+    assert len(lines) == 3
+    again, _ = held(callbacks=Fails())
+    later = {**make_context(again, try_number=2, max_tries=0), "task_state_store": context["task_state_store"]}
+    assert execute(again, later)["state"] == "SUCCEEDED"
+    assert len(lines) == 3
+    assert len(control.started()) == 1
+    assert CursorFile(trigger.state["identity"]).get() is None, "what the trigger kept is not left behind"
+
+
+@pytest.mark.parametrize("text", ["x" * 29_000, "x" * 1_300_000, "é" * 20_000, "\x00" * 20_000, "short"])
+def test_a_very_long_line_comes_in_pieces(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """No piece is more than a thread of the triggerer writes in one go; nothing of the line is missing."""
+    pieces: list[str] = []
+    monkeypatch.setattr("transload_airflow.run.log_line", lambda role, replica, stream, line: pieces.append(line))
+    run.log_line_in_pieces("main", 0, None, f"{text}\n")
+    assert "".join(pieces) == text
+    assert max(len(json.dumps(piece)) for piece in pieces) <= 31_000
 
 
 async def test_positions_that_cannot_be_kept_cost_no_wait(control: ScriptedControl, tmp_path: Path) -> None:
@@ -137,7 +178,7 @@ async def test_sensor_keeps_its_hands_off_the_log_of_the_task(control: ScriptedC
     operator, context = held()
     trigger = deferred(operator, context)
     handle = trigger.state["handle"]
-    positions = CursorFile(handle, trigger.state["identity"])
+    positions = CursorFile(trigger.state["identity"])
     positions.put({"lines": 1})
     waiting = {}
     for forward_logs in (False, True):
@@ -147,7 +188,7 @@ async def test_sensor_keeps_its_hands_off_the_log_of_the_task(control: ScriptedC
     for forward_logs in (False, True):
         outcome = await asyncio.wait_for(first(waiting[forward_logs]), 20)
         assert outcome["kind"] == "ended"
-    assert positions.get() == {"lines": 1}
+    assert (positions.get() or {})["lines"] == 1
 
 
 async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.MonkeyPatch) -> None:

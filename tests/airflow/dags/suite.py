@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 from airflow.providers.openlineage.utils.selective_enable import enable_lineage
-from airflow.sdk import DAG, Asset, AssetAlias, get_current_context, task, task_group
+from airflow.sdk import DAG, Asset, AssetAlias, Variable, get_current_context, task, task_group
 from parts import hello
 
 from transload.specs import AppDef, Role
@@ -313,6 +313,38 @@ with DAG("upstream_apps", schedule=None, start_date=START) as upstream_apps:
         deferrable=True,
         defer_after=0,
     )
+
+with DAG("long_lines", schedule=None, start_date=START) as long_lines:
+    LONG = """
+import time
+time.sleep(8)
+for number in range(3):
+    for length in (100_000, 1_300_000):
+        print("<%d>" % length + "x" * length, flush=True)
+    print("between", flush=True)
+"""
+    TransloadOperator(task_id="job", command=[sys.executable, "-c", LONG], deferrable=True, defer_after=0)
+
+with DAG("hidden", schedule=None, start_date=START) as hidden:
+    TELL = """
+import os, sys, time
+said = ("told", sys.argv[1], sys.argv[2], os.environ["SESAME"])
+print(*said, flush=True)
+time.sleep(float(sys.argv[3]))
+print("late", *said, flush=True)
+"""
+
+    @task
+    def secrets():
+        """Make a variable whose name Airflow takes for a secret's."""
+        Variable.set("api_password", "tell-nobody-77")
+        Variable.set("settings", '{"secret_word": "plaice-and-chips"}')
+
+    written = secrets()
+    for mode, deferrable in (("sync", False), ("deferrable", True)):
+        words = ["{{ var.value.api_password }}", "{{ var.json.settings.secret_word }}", "8" if deferrable else "0"]
+        role = Role("main", "", entrypoint=sys.executable, args=["-c", TELL, *words], secrets={"SESAME": "env:SESAME"})
+        written >> TransloadOperator(task_id=mode, app=AppDef("tells", [role]), deferrable=deferrable, defer_after=0)
 
 with DAG("sensing", schedule=None, start_date=START) as sensing:
     handle = "{{ dag_run.conf['handle'] }}"

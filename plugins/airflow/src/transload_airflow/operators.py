@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 from airflow.providers.common.compat.sdk import AirflowException
 
 from transload import pipelines
-from transload.errors import ConfigError
+from transload.errors import ConfigError, TransloadError
 from transload.specs import AppDef, AppState, CfgVal, parse_app_handle
 from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.generation import asked_here
@@ -19,6 +19,7 @@ from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.lineage import announce_assets, operator_lineage
 from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.listener import departing
+from transload_airflow.masks import Reads
 from transload_airflow.run import (
     HOST,
     dag_folder,
@@ -34,6 +35,7 @@ from transload_airflow.run import (
 )
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
 from transload_airflow.settling import departure
+from transload_airflow.stores import state_store
 from transload_airflow.templates import TemplateRules
 from transload_airflow.values import (
     app_name,
@@ -50,7 +52,7 @@ from transload_airflow.values import (
 )
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution, ExecutionOptions, Launch
+    from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
     from transload.pipelines._attacher import Attached
     from transload.runner import AppResults, Runner
     from transload_airflow.stores import LogStore
@@ -187,6 +189,7 @@ class TransloadOperator(TemplateRules):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self._reads = Reads()
         self._given_app = app
         self.app, self.app_callable = as_values(app, template_app)
         if isinstance(app, AppDef):
@@ -267,6 +270,10 @@ class TransloadOperator(TemplateRules):
         traces = self._traces(context, pipelines.ExecutionOptions.from_dict(state["options"]), unit)
         execution = pipelines.Execution.from_state(state, self._runner(), **traces)
         self._take(execution)
+        if self._log_store is not None and state.get("cursor"):
+            # the trigger has handed on lines: should this process die, the next try goes on after them
+            self._log_store.put({"schema": state["schema"], "handle": state["handle"], "cursor": state["cursor"]})
+            self._log_store.flush()
         return self._end(context, execution, lambda: pipelines.settle(execution, event))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
@@ -336,8 +343,10 @@ class TransloadOperator(TemplateRules):
             unit = pipelines.FIRST_UNIT
             if options.durable:
                 unit = unit_here(context, "" if again else pipelines.ask_of(launch, self._runner(), known))
-            traces = self._traces(context, options, unit)
-            execution = execution_of(context, launch, options, self._runner(), unit=unit, known=known, **traces)
+            who = None if state_store(context) is None else identity_of(context, unit=unit)
+            traces = self._traces(context, options, unit, who)
+            more = {"unit": unit, "identity": who, "known": known, **traces}
+            execution = execution_of(context, launch, options, self._runner(), **more)
         self._take(execution)
 
         def start() -> bool:
@@ -355,6 +364,7 @@ class TransloadOperator(TemplateRules):
             self.handle = execution.handle
             if self._log_store is not None and not self._asked_to_end:
                 self._log_store.flush()
+                self._log_store.forget()
         self.callbacks.on_results(self.results, context)
         if self.push_results:
             made: dict[str, Any] = {f"results.{key}": values for key, values in self.results.results.items()}
@@ -366,9 +376,15 @@ class TransloadOperator(TemplateRules):
         assert isinstance(values, dict)
         return values
 
-    def _traces(self, context: Any, options: ExecutionOptions, unit: str = pipelines.FIRST_UNIT) -> dict[str, Any]:
+    def _traces(
+        self,
+        context: Any,
+        options: ExecutionOptions,
+        unit: str = pipelines.FIRST_UNIT,
+        identity: Identity | None = None,
+    ) -> dict[str, Any]:
         """Return where this task leaves what it knows of its app."""
-        traces = traces_of(context, options, unit)
+        traces = traces_of(context, options, unit, identity)
         self._log_store = traces.get("log_store")
         return {**traces, "on_change": lambda status: self.callbacks.on_status(status, context)}
 
@@ -390,6 +406,7 @@ class TransloadOperator(TemplateRules):
 
     def _announce(self, context: Any, execution: Execution, attached: Attached) -> None:
         self.handle = attached.handle
+        self._hide_secrets(context, execution)
         ti = context["ti"]
         ti.xcom_push(key=HANDLE_KEY, value=attached.handle)
         self.app_link = execution.link() or ""
@@ -397,6 +414,14 @@ class TransloadOperator(TemplateRules):
         ti.xcom_push(key=LINK_KEY if self.app_link else "look", value=look)
         self.log.info(f"app {attached.handle} ({attached.action.value}, attempt {attached.attempt}): {look}")
         self.callbacks.on_started(attached, context)
+
+    def _hide_secrets(self, context: Any, execution: Execution) -> None:
+        """Have Airflow hide the secrets that the app is given, should it print them."""
+        with suppress(TransloadError):
+            found = execution.runner.description(execution.handle or "")
+            if found is not None and found.app is not None:
+                self._reads.add_sources(found.app, dag_folder(context))
+        self._reads.hide_sources()
 
     def _ends_soon(self, execution: Execution) -> bool:
         """Tell whether the app has ended before it would be worth while to defer."""
@@ -430,7 +455,8 @@ class TransloadOperator(TemplateRules):
         if execution.options.deadline is not None:
             left = timedelta(seconds=max(0.0, execution.options.deadline - time.time())) + GRACE
         state = {**execution.state(), "link": self.app_link}
-        self.defer(trigger=AppStateTrigger(state, left=departure()), method_name="resume", timeout=left)
+        trigger = AppStateTrigger(state, left=departure(), reads=self._reads.to_dict())
+        self.defer(trigger=trigger, method_name="resume", timeout=left)
         raise AssertionError("defer() raises")
 
     def _options(self) -> ExecutionOptions:
@@ -438,7 +464,9 @@ class TransloadOperator(TemplateRules):
 
     def _launch(self, context: Mapping[str, Any]) -> Launch:
         known = self._defaults
-        app = self.app if self.app_callable is None else called(self.app_callable, context)
+        app = self.app
+        if self.app_callable is not None:
+            app = called(self.app_callable, self._reads.noting(context))
         return pipelines.Launch(
             app=unwrapped(app),
             component=unwrapped(self.component),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import os
 import time
@@ -20,7 +21,7 @@ from transload_airflow.generation import Marks, asked_here, current_generation, 
 from transload_airflow.lineage import parent_variables
 from transload_airflow.settings import setting
 from transload_airflow.states import ENDINGS
-from transload_airflow.stores import LogStore, TaskStore, app_entry, state_store
+from transload_airflow.stores import CursorFile, LogStore, TaskStore, app_entry, log_entry, state_store
 from transload_airflow.values import decoded
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ PAUSE_S: Final = 1.0
 
 _KEY_PARTS: Final = 4
 """Length of `task_key`."""
+
+AT_ONCE: Final = 30_000
+"""Bytes that one thread writes into a pipe in one go, whatever the others do."""
+
+PIECE: Final = AT_ONCE // 6
+"""Characters of a line that are as many bytes at most once they are JSON."""
 
 _app_log = logging.getLogger("transload.app")
 
@@ -155,6 +162,7 @@ def execution_of(
     runner: Runner,
     *,
     unit: str = pipelines.FIRST_UNIT,
+    identity: Identity | None = None,
     **traces: Any,
 ) -> Execution:
     """Return the execution of a task's app.
@@ -165,6 +173,7 @@ def execution_of(
         options: the user's settings; the task's own limit is added here.
         runner: of `runner_for_tasks`.
         unit: from `unit_here`.
+        identity: whose app it is; None: asked for.
         traces: other arguments of ``transload.pipelines.Execution``; see `traces_of`.
 
     Raises:
@@ -181,7 +190,7 @@ def execution_of(
     if told:
         runner = runner.with_environ({**os.environ, **told})
         launch = replace(launch, pass_env=[*launch.pass_env, *told])
-    identity = identity_of(context, namespace, unit)
+    identity = identity or identity_of(context, namespace, unit)
     return pipelines.Execution(runner, launch, identity, options, host_retries=retries, **traces)
 
 
@@ -192,14 +201,26 @@ def dag_folder(context: Mapping[str, Any]) -> str | None:
 
 
 def traces_of(
-    context: Mapping[str, Any], options: ExecutionOptions, unit: str = pipelines.FIRST_UNIT
+    context: Mapping[str, Any],
+    options: ExecutionOptions,
+    unit: str = pipelines.FIRST_UNIT,
+    identity: Identity | None = None,
 ) -> dict[str, Any]:
-    """Return where a task leaves what it knows of its app: arguments of ``transload.pipelines.Execution``."""
+    """Return where a task leaves what it knows of its app: arguments of ``transload.pipelines.Execution``.
+
+    Args:
+        context: of the task.
+        options: the user's settings.
+        unit: from `unit_here`.
+        identity: whose app it is; None: asked for.
+    """
     accessor = state_store(context) if options.durable else None
     stores: dict[str, Any] = {}
     if accessor is not None:
+        who = identity or identity_of(context, unit=unit)
+        beside = CursorFile([who.host, who.namespace, list(who.key), who.generation])
         stores["store"] = TaskStore(accessor, app_entry(unit), on_kill=options.on_kill)
-        stores["log_store"] = LogStore(accessor, "logs" if unit == pipelines.FIRST_UNIT else f"logs.{unit}")
+        stores["log_store"] = LogStore(accessor, log_entry(unit), beside)
     logger = getattr(context.get("task"), "log", None) or _app_log
     asked = functools.partial(end_asked_for, context["ti"])
     return {"sink": log_line, "log": lambda message: logger.info(message), "asked": asked, **stores}
@@ -208,6 +229,20 @@ def traces_of(
 def log_line(role: str, replica: int, stream: object, line: str) -> None:
     """Put a line of a replica into the log of the task; works in triggers too."""
     _app_log.info("%s", f"{role}/{replica} {line.rstrip(chr(10))}")
+
+
+def log_line_in_pieces(role: str, replica: int, stream: object, line: str) -> None:
+    """Do what `log_line` does, in a trigger: a very long line as several.
+
+    The threads of a triggerer share one pipe for their logs. What does not fit into it at once is mixed with what
+    another thread writes, and Airflow throws both away (seen in 3.3.2, from about 200,000 bytes on).
+    """
+    text = line.rstrip("\n")
+    if len(text) <= PIECE or len(json.dumps(text)) <= AT_ONCE:
+        log_line(role, replica, stream, text)
+        return
+    for start in range(0, len(text), PIECE):
+        log_line(role, replica, stream, text[start : start + PIECE])
 
 
 def within_time_limit(context: Mapping[str, Any], options: ExecutionOptions) -> ExecutionOptions:

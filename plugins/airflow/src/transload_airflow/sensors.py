@@ -17,7 +17,7 @@ from transload_airflow.hooks import defaults_of
 from transload_airflow.run import HOST, runner_for_tasks, task_key, told_briefly, told_to_host
 from transload_airflow.settings import default_deferrable
 from transload_airflow.settling import departure
-from transload_airflow.stores import TaskStore, state_store
+from transload_airflow.stores import CursorFile, TaskStore, state_store
 from transload_airflow.templates import TemplateRules
 from transload_airflow.values import plain
 
@@ -96,6 +96,7 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         if event is None or event["kind"] in ("elsewhere", "error"):
             self.log.warning("the triggerer cannot wait for %s: poking in place", self.handle)
             return super().execute(context)
+        CursorFile(event["state"]["identity"]).delete()
         execution = self._execution(context)
         with told_to_host(self._options(), cancelled=self.cancelled):
             return plain(pipelines.settle(execution, event).to_dict())

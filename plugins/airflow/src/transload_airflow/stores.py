@@ -23,6 +23,11 @@ def app_entry(unit: str) -> str:
     return f"app.{unit}" if unit else "app"
 
 
+def log_entry(unit: str) -> str:
+    """Return under which key a task keeps how far it has handed on the lines of an app."""
+    return f"logs.{unit}" if unit else "logs"
+
+
 def state_store(context: Mapping[str, Any]) -> Any | None:
     """Return the task state store (Airflow 3.3), or None where there is none."""
     return context.get("task_state_store")
@@ -57,17 +62,34 @@ class LogStore(TaskStore):
 
     A position that cannot be sent fails nothing: all that it costs is a repeated line. Airflow refuses it, for one, as
     soon as somebody has cleared the task, some seconds before it ends the process.
+
+    Args:
+        accessor: see `TaskStore`.
+        key: likewise.
+        beside: what a trigger of this task keeps on its machine, which may be this one; it may have come further.
     """
 
-    def __init__(self, accessor: Any, key: str) -> None:
+    def __init__(self, accessor: Any, key: str, beside: CursorFile | None = None) -> None:
         super().__init__(accessor, key)
+        self._beside = beside
         self._pending: dict[str, Any] | None = None
         self._next = 0.0
         self._refused = False
 
+    def get(self) -> dict[str, Any] | None:
+        """Return what was put last, by this task or by its trigger; None: nothing."""
+        records = [super().get(), self._beside.get() if self._beside is not None else None]
+        found = [record for record in records if record is not None]
+        return max(found, key=lambda record: float(record.get("at") or 0.0), default=None)
+
+    def forget(self) -> None:
+        """Remove what a trigger of this task has kept on this machine: its app has ended."""
+        if self._beside is not None:
+            self._beside.delete()
+
     def put(self, record: dict[str, Any]) -> None:
         """Keep ``record``, at once or at the next `flush`."""
-        self._pending = record
+        self._pending = {**record, "at": time.time()}
         if time.monotonic() >= self._next:
             self.flush()
 
@@ -89,12 +111,15 @@ class CursorFile:
 
     A triggerer that is started again goes on there; on another machine, lines since the deferral come once more. The
     task state store cannot be used in a trigger. Several tasks may wait for one app: each has an identity of its own.
+
+    Args:
+        identity: of the app, as in ``transload.pipelines.Execution.state``.
     """
 
-    def __init__(self, handle: str, identity: Sequence[Any]) -> None:
+    def __init__(self, identity: Sequence[Any]) -> None:
         from transload.schedulers.local.home import state_home
 
-        name = sha256(json.dumps([handle, *identity]).encode()).hexdigest()[:32]
+        name = sha256(json.dumps(list(identity)).encode()).hexdigest()[:32]
         self.path = os.path.join(state_home(), "airflow", f"{name}.json")
 
     def get(self) -> dict[str, Any] | None:
@@ -113,7 +138,7 @@ class CursorFile:
 
         with suppress(OSError):
             make_private(os.path.dirname(self.path))
-            write_file(self.path, json.dumps(record).encode())
+            write_file(self.path, json.dumps({**record, "at": time.time()}).encode())
 
     def delete(self) -> None:
         """Forget it."""

@@ -13,6 +13,8 @@ from typing import Any, Final
 import jinja2
 from airflow.providers.common.compat.sdk import BaseOperator
 
+from transload_airflow.masks import Reads
+
 _MARKERS: Final = (
     "variable_start_string",
     "block_start_string",
@@ -38,6 +40,9 @@ class TemplateRules(BaseOperator):
     _field: str = ""
     _whole: Any = None
     """Name and value of the template field that is being rendered."""
+
+    _reads: Reads = Reads()
+    """What the templates have asked for."""
 
     def render_template(
         self,
@@ -72,6 +77,8 @@ class TemplateRules(BaseOperator):
         if parent is not self:
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
             return
+        self._reads = Reads()
+        noting = self._reads.noting(context)
         names = list(template_fields)
         seen_oids.update(id(value) for value in self._upstream_values(names, context))
         # what was made of a value that an upstream task has returned is no template either
@@ -79,7 +86,7 @@ class TemplateRules(BaseOperator):
         for name in names:
             self._field = name
             self._whole = getattr(self, name, None)
-            super()._do_render_template_fields(parent, [name], context, jinja_env, seen_oids)
+            super()._do_render_template_fields(parent, [name], noting, jinja_env, seen_oids)
         self._field = ""
         self._whole = None
 

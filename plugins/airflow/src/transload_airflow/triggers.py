@@ -10,9 +10,11 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from transload import pipelines
+from transload.pipelines._identity import where
 from transload.runner import Cluster
 from transload.specs import make_app_handle, parse_app_handle
-from transload_airflow.run import HOST, OVER, cancel, log_line, runner_for_tasks, task_state
+from transload_airflow.masks import Reads
+from transload_airflow.run import HOST, OVER, cancel, log_line_in_pieces, runner_for_tasks, task_state
 from transload_airflow.settling import settled
 from transload_airflow.stores import CursorFile
 
@@ -27,19 +29,27 @@ class AppStateTrigger(BaseTrigger):
         state: from ``transload.pipelines.Execution.state``.
         forward_logs: put the app's lines into the log of the task.
         left: from ``transload_airflow.settling.departure``, of the process that defers; None: none.
+        reads: from ``transload_airflow.masks.Reads.to_dict``: what to hide in the lines; None: nothing.
     """
 
-    def __init__(self, state: dict[str, Any], forward_logs: bool = True, left: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        state: dict[str, Any],
+        forward_logs: bool = True,
+        left: dict[str, Any] | None = None,
+        reads: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.state = dict(state)
         self.forward_logs = forward_logs
         self.left = dict(left or {})
+        self.reads = dict(reads or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the import path and the arguments, JSON values all."""
         return (
             "transload_airflow.triggers.AppStateTrigger",
-            {"state": self.state, "forward_logs": self.forward_logs, "left": self.left},
+            {"state": self.state, "forward_logs": self.forward_logs, "left": self.left, "reads": self.reads},
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -58,22 +68,24 @@ class AppStateTrigger(BaseTrigger):
         finally:
             settling.cancel()
         yield TriggerEvent(outcome)
-        if store is not None:
-            store.delete()
+        if store is not None and self.state.get("place") != where():
+            store.delete()  # else the task does: should it die before it has come back, its next try goes on there
 
     def _positions(self) -> CursorFile | None:
         """Return where the log positions of this task are kept; None if it hands on none."""
-        return CursorFile(self.state["handle"], self.state["identity"]) if self.forward_logs else None
+        return CursorFile(self.state["identity"]) if self.forward_logs else None
 
     async def _wait(self) -> tuple[dict[str, Any], CursorFile | None]:
+        await Reads.from_dict(self.reads).hide_all_async(self.log)
         store = self._positions()
         state = dict(self.state)
-        if store is not None and store.get() is not None:
+        kept = store.get() if store is not None else None
+        if kept is not None and kept.get("handle") == state["handle"]:
             state["cursor"] = None  # an earlier triggerer came further than the task that deferred
         execution = pipelines.Execution.from_state(
             state,
             runner_for_tasks(),
-            sink=log_line if self.forward_logs else None,
+            sink=log_line_in_pieces if self.forward_logs else None,
             log_store=store,
             log=self.log.info,
         )
