@@ -49,7 +49,7 @@ def environment(folder: Path, *arguments: str, changes_with: tuple[Path, ...] = 
         SystemExit: It cannot be made; the message says what is missing.
     """
     if sys.platform == "win32":
-        raise SystemExit("Linux or macOS is needed; on Windows, use WSL")
+        raise SystemExit("Linux is needed (macOS should work, but was not tried); on Windows, use WSL")
     programs, done = folder / "bin", folder / ".installed"
     state = "\n".join([sys.version, *arguments, *(_digest(path) for path in changes_with)])
     if done.exists() and done.read_text() == state and (programs / "python").exists():

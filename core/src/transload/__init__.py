@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transload._functions import FunctionApp, map, submit  # noqa: A004
 
 if sys.platform == "win32":
-    raise ImportError("transload runs on Linux and macOS; Windows is not supported (WSL is)")
+    raise ImportError("transload needs Linux (macOS should work, but was not tried); on Windows, use WSL")
 
 __version__ = "0.1.0"
 

@@ -62,7 +62,7 @@ def _guarded(name: str, check: Callable[[], Rows]) -> Rows:
 def _check_versions() -> Rows:
     """Python, platform and our own version."""
     yield "python", OK, f"{platform.python_version()} at {sys.executable}"
-    system, known = platform.system(), {"Linux": "fully supported", "Darwin": "should work; not tried by us"}
+    system, known = platform.system(), {"Linux": "fully supported", "Darwin": "should work, but was not tried"}
     yield "platform", OK, f"{system} {platform.release()} ({known.get(system, 'not known to us')})"
     yield "transload", OK, __version__
 
