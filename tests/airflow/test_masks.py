@@ -1,4 +1,4 @@
-"""What Airflow hides in the log of a task is hidden in the lines that its trigger hands on, and none of them is lost."""
+"""What Airflow hides in the log of a task is hidden in what its trigger hands on, and no line of that is lost."""
 
 from __future__ import annotations
 

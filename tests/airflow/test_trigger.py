@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import socket
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,6 +129,29 @@ async def test_second_try_repeats_no_line(control: ScriptedControl, monkeypatch:
     assert len(lines) == 3
     assert len(control.started()) == 1
     assert CursorFile(trigger.state["identity"]).get() is None, "what the trigger kept is not left behind"
+
+
+async def test_lines_are_read_before_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trigger fires once what it has written into its log's socket was read; not for ever, if nobody reads."""
+    ours, theirs = socket.socketpair()
+    handler = logging.StreamHandler(ours.makefile("w"))
+    logging.getLogger().addHandler(handler)
+    try:
+        await settling.lines_are_read()
+        logging.getLogger().warning("a line")
+        waiting = asyncio.create_task(settling.lines_are_read())
+        done, _ = await asyncio.wait([waiting], timeout=0.2)
+        assert not done
+        assert b"a line" in theirs.recv(4096)
+        await asyncio.wait_for(waiting, 10)
+        monkeypatch.setattr(settling, "LONGEST_DRAIN_S", 0.05)
+        logging.getLogger().warning("another line")
+        await asyncio.wait_for(settling.lines_are_read(), 10)
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.stream.close()
+        ours.close()
+        theirs.close()
 
 
 @pytest.mark.parametrize("text", ["x" * 29_000, "x" * 1_300_000, "é" * 20_000, "\x00" * 20_000, "short"])

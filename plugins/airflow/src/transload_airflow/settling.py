@@ -10,7 +10,11 @@ held back until the supervisor has noticed for certain, and the scheduler has ha
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import logging
 import os
+import struct
+import termios
 import time
 import uuid
 from collections.abc import Mapping
@@ -23,6 +27,9 @@ SETTLE_S: Final = 4.0
 
 LONGEST_SETTLE_S: Final = 30.0
 """The same on a machine that has far too much to do."""
+
+LONGEST_DRAIN_S: Final = 20.0
+"""Seconds for a triggerer to read the lines that its trigger has written."""
 
 _left_here: Final[set[str]] = set()
 
@@ -46,3 +53,25 @@ async def settled(left: Mapping[str, Any]) -> None:
         crowd = os.getloadavg()[0] / (2 * (os.cpu_count() or 1))
         turns = min(SETTLE_S * max(1.0, crowd), LONGEST_SETTLE_S)  # on a busy machine each takes longer
         await asyncio.sleep(max(0.0, float(left["at"]) + heartbeat + turns - time.time()))
+
+
+async def lines_are_read() -> None:
+    """Return once Airflow has read the log lines of this process, which go through a socket.
+
+    The triggerer closes the log of a trigger as soon as it hears that it has fired, which another socket tells it: the
+    lines that it has not read by then are lost (seen in 3.3.2).
+    """
+    end = time.monotonic() + LONGEST_DRAIN_S
+    while any(_unread(handler) for handler in logging.getLogger().handlers) and time.monotonic() < end:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+def _unread(handler: logging.Handler) -> int:
+    """Return how much of what a handler has written waits in its socket; 0: none, or that cannot be said."""
+    stream: Any = getattr(handler, "stream", None)
+    size = bytes(struct.calcsize("i"))
+    try:
+        found = fcntl.ioctl(stream.fileno(), termios.TIOCOUTQ, size)
+    except (AttributeError, OSError, ValueError):
+        return 0
+    return int(struct.unpack("i", found)[0])

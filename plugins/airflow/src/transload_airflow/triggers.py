@@ -15,7 +15,7 @@ from transload.runner import Cluster
 from transload.specs import make_app_handle, parse_app_handle
 from transload_airflow.masks import Reads
 from transload_airflow.run import HOST, OVER, cancel, log_line_in_pieces, runner_for_tasks, task_state
-from transload_airflow.settling import settled
+from transload_airflow.settling import lines_are_read, settled
 from transload_airflow.stores import CursorFile
 
 
@@ -59,6 +59,7 @@ class AppStateTrigger(BaseTrigger):
             outcome, store = await self._wait()
             outcome["state"]["link"] = self.state.get("link")
             await settling
+            await lines_are_read()
         except asyncio.CancelledError:
             await self._left_alone()
             raise
