@@ -174,17 +174,23 @@ def test_an_interrupted_submit_leaves_nothing(
 
 
 def test_a_failed_submit_is_withdrawn_when_the_cluster_is_back(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any
+    fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster that goes away in the middle of a submit: what was made is removed as soon as it is back."""
     from fake_api import ApiError
 
     fake.cluster.fail["POST", "jobs"] = ApiError(422, "Invalid", "not such a Job")
-    fake.cluster.fail["DELETE", "configmaps"] = ApiError(503, "ServiceUnavailable", "down")
-    back = threading.Timer(3.0, fake.cluster.fail.clear)
-    back.start()
+    delete, tries = Cluster.delete, []
+
+    def away(self: Cluster, *args: Any, **options: Any) -> Any:
+        tries.append(args)
+        if len(tries) < 3:
+            raise SchedulerUnavailable("away")
+        return delete(self, *args, **options)
+
+    monkeypatch.setattr(Cluster, "delete", away)
     with pytest.raises(SubmitError, match="not such a Job") as caught:
-        start(scheduler, shell("true", replicas=2))
+        start(scheduler, shell("true"))
     assert "it may run" not in str(caught.value)
     assert fake.snapshot() == []
 
