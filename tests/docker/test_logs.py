@@ -18,7 +18,7 @@ from transload.runner import Runner
 from transload.schedulers.api import Stream
 from transload.specs import AppState, RetryPolicy, parse_app_handle
 from transload_docker.logs import STDERR, STDOUT, Cursor, Place, nanoseconds
-from transload_docker.logview import LogView
+from transload_docker.logview import LogView, OpenReadings
 from transload_docker.plan import Container, Facts, Plan, Restarts, RolePlan
 
 PLACES = st.builds(Place, st.integers(0, 2**62), st.integers(0, 10**6))
@@ -54,6 +54,7 @@ class Recorded:
 
     def __init__(self, messages: list[tuple[int, int, str]]) -> None:
         self._messages = messages
+        self.asked = 0
 
     def call(self, question: Any, *, again: bool = False) -> Any:
         """Ask this instead of a client."""
@@ -66,6 +67,7 @@ class Recorded:
         pass
 
     def _get(self, url: str, *, params: dict[str, Any], stream: bool, timeout: None) -> Any:
+        self.asked += 1
         since = round(float(params.get("since", 0)) * 1_000_000_000)
         data = b""
         for number, moment, text in self._messages:
@@ -89,6 +91,34 @@ def test_a_stream_that_lags_behind_loses_nothing() -> None:
     while not view._read(container, cursor, lines, sum(line.size for line in lines) + 1, True, True, 0):
         cursor = Cursor.of(cursor.text())
     assert [line.text for line in lines] == ["a\n", "late\n", "b\n"]
+
+
+def test_pages_of_a_log_ask_for_it_once() -> None:
+    """An engine looks for a place from the beginning on, so that a request goes on from page to page.
+
+    With a recorded log: how much of it an engine reads cannot be seen from outside.
+    """
+    messages = [(STDOUT + number % 2, number * 1000 + 1, f"line {number}\n") for number in range(3000)]
+    done = Container("a", "app.main.0", "main", 0, 0, Restarts(), "uid", "running", started=1.0)
+    facts = Facts(Plan("app", "uid", "owner", (RolePlan("main", 1, 1, 1, "REPLICA"),), 0.0), [done])
+    engine: Any = Recorded(messages)
+    kept = OpenReadings()
+    view = LogView(engine, "app", "main", 0, Stream.COMBINED, lambda: facts, kept)
+    lines: list[str] = []
+    cursor = None
+    while (page := view.log_page(cursor, 500, None, None)).lines:
+        lines += page.lines
+        cursor = page.cursor
+    assert lines == [text for _, _, text in messages]
+    assert engine.asked == 4  # both streams, and once more at their end: the container runs
+    messages.append((STDOUT, 3_000_001, "later\n"))
+    facts.containers[0] = replace(done, status="exited", exit_code=0, finished=2.0)
+    page = view.log_page(cursor, 500, None, None)
+    assert (page.lines, page.complete) == (["later\n"], True)
+    view.log_page(view.log_page(None, 500, None, None).cursor, 500, None, None)
+    assert kept._open
+    kept.close()
+    assert not kept._open
 
 
 def test_an_attempt_that_could_not_be_started_hides_no_later_one() -> None:

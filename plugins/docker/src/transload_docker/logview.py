@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, closing
-from dataclasses import replace
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from heapq import merge
+from typing import Final
 
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import LogPage, Stream, check_replica
@@ -14,13 +17,103 @@ from transload_docker.judge import is_alive, may_run_again
 from transload_docker.logs import NS, NUMBERS, STDERR, STDOUT, Cursor, Line, Reader
 from transload_docker.plan import Container, Facts
 
+_OPEN: Final = 32
+_IDLE_S: Final = 30.0
+
+Key = tuple[str, tuple[int, ...], str]
+"""Id of a container, streams, and the place where a reading goes on."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """Requests for the streams of one container's log, and the lines that they bring, in order of time.
+
+    Args:
+        readers: one for each stream.
+        ended: the container had ended when they were sent, so that nothing comes after them.
+    """
+
+    readers: list[Reader]
+    ended: bool
+    used: float = 0.0  # when it was last read (`time.monotonic`)
+    lines: Iterator[Line] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lines = merge(*(reader.lines() for reader in self.readers), key=lambda line: line.time)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it was read: no connection broke."""
+        return all(reader.at_end for reader in self.readers)
+
+    def fill(self, cursor: Cursor, lines: list[Line], budget: int) -> bool:
+        """Add lines until there are about so many bytes, moving the cursor; True if there may be more."""
+        used = sum(line.size for line in lines)
+        for line in self.lines:
+            cursor.take(line)
+            lines.append(line)
+            used += line.size
+            if used >= budget:
+                return True
+        return False
+
+    def close(self) -> None:
+        """Close the connections."""
+        for reader in self.readers:
+            reader.close()
+
+
+class OpenReadings:
+    """Readings of which a page was taken, and that go on there.
+
+    An engine looks for a place from the beginning of a log on, so that asking anew for each page would take a time that
+    grows with the square of the log.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[Key, Reading] = {}
+        self._lock = threading.Lock()
+
+    def take(self, key: Key) -> Reading | None:
+        """Return the reading that goes on at a place, if there is one; it is the caller's from then on."""
+        with self._lock:
+            return self._open.pop(key, None)
+
+    def keep(self, key: Key, reading: Reading) -> None:
+        """Keep a reading for who goes on there; the oldest of many, and what nobody goes on with, is closed."""
+        reading.used = now = time.monotonic()
+        with self._lock:
+            self._open[key] = reading
+            idle = [each for each, old in self._open.items() if now - old.used > _IDLE_S]
+            left = [self._open.pop(each) for each in {*idle, *list(self._open)[:-_OPEN]}]
+        for each in left:
+            each.close()
+
+    def close(self) -> None:
+        """Close all of them."""
+        with self._lock:
+            left, self._open = self._open, {}
+        for reading in left.values():
+            reading.close()
+
 
 class LogView:
-    """The log of one replica; ``facts`` returns what is known of its app. Errors as in `check_replica`."""
+    """The log of one replica; ``facts`` returns what is known of its app. Errors as in `check_replica`.
+
+    ``kept`` holds what goes on from page to page; default: nothing does.
+    """
 
     def __init__(
-        self, engine: Engine, app_id: str, role: str, k: int, stream: Stream, facts: Callable[[], Facts]
+        self,
+        engine: Engine,
+        app_id: str,
+        role: str,
+        k: int,
+        stream: Stream,
+        facts: Callable[[], Facts],
+        kept: OpenReadings | None = None,
     ) -> None:
+        self._kept = kept
         self._engine = engine
         self._app_id = app_id
         self._role = role
@@ -71,30 +164,44 @@ class LogView:
         self, container: Container, cursor: Cursor, lines: list[Line], budget: int, ended: bool, final: bool, start: int
     ) -> bool:
         """Read one attempt; True if its present end was reached."""
-        used = sum(line.size for line in lines)
-        with ExitStack() as stack:
-            # each stream by itself: what one lags behind the other is not missed
-            readers = [
-                stack.enter_context(closing(Reader(self._engine, container.id, (stream,), cursor, start=start)))
-                for stream in self._streams
-            ]
-            for line in merge(*(reader.lines() for reader in readers), key=lambda line: line.time):
+        resumed = self._kept.take((container.id, self._streams, cursor.text())) if self._kept is not None else None
+        reading = resumed if resumed is not None else self._ask(container, cursor, start, ended)
+        before = len(lines)
+        is_full = False
+        try:
+            is_full = reading.fill(cursor, lines, budget)
+        finally:
+            if is_full and self._kept is not None:
+                self._kept.keep((container.id, self._streams, cursor.text()), reading)
+            else:
+                reading.close()
+        if is_full:
+            return False
+        if resumed is not None and not (reading.ended and reading.is_whole):
+            # asked for while the container ran, or broken off: what comes after it is asked for anew
+            return len(lines) == before and self._read(container, cursor, lines, budget, ended, final, start)
+        if not reading.is_whole:
+            raise SchedulerUnavailable(f"docker engine {self._engine.url}: the connection broke while reading a log")
+        if ended:
+            for line in (line for reader in reading.readers for line in reader.rest()):
                 cursor.take(line)
+                if not final:
+                    line.text += "\n"  # the next attempt begins a line of its own
                 lines.append(line)
-                used += line.size
-                if used >= budget:
-                    return False
-            if not all(reader.at_end for reader in readers):
-                raise SchedulerUnavailable(
-                    f"docker engine {self._engine.url}: the connection broke while reading a log"
-                )
-            if ended:
-                for line in (line for reader in readers for line in reader.rest()):
-                    cursor.take(line)
-                    if not final:
-                        line.text += "\n"  # the next attempt begins a line of its own
-                    lines.append(line)
-            return True
+        return True
+
+    def _ask(self, container: Container, cursor: Cursor, start: int, ended: bool) -> Reading:
+        """Ask for a container's log from a place on."""
+        # each stream by itself: what one lags behind the other is not missed
+        readers: list[Reader] = []
+        try:
+            for stream in self._streams:
+                readers.append(Reader(self._engine, container.id, (stream,), cursor, start=start))
+        except BaseException:
+            for reader in readers:
+                reader.close()
+            raise
+        return Reading(readers, ended)
 
     def log_page(self, cursor: str | None, max_bytes: int, since: float | None, last: int | None) -> LogPage:
         """Return the next page; never blocks. The engine passes over what lies before ``since`` or the last lines."""

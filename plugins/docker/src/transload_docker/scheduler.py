@@ -28,7 +28,7 @@ from transload_docker.home import Home
 from transload_docker.host_config import covered
 from transload_docker.judge import is_alive, judge
 from transload_docker.keeper import cancel_note
-from transload_docker.logview import LogView
+from transload_docker.logview import LogView, OpenReadings
 from transload_docker.names import base_name, network_name
 from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Facts
 from transload_docker.sizes import sizes_of_apps
@@ -61,6 +61,7 @@ class DockerScheduler(SchedulerBase):
         """Lead to the engine that these settings name."""
         host = connection.get("docker_host")
         self._engine = Engine(None if host is None else str(host))
+        self._logs = OpenReadings()
         self._home = Home(self._engine.url)
         self.capabilities: Capabilities = _convert.capabilities(self._engine.reach)
 
@@ -339,7 +340,7 @@ class DockerScheduler(SchedulerBase):
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        view = LogView(self._engine, app_id, role_name, k, stream, lambda: self._facts(app_id))
+        view = LogView(self._engine, app_id, role_name, k, stream, lambda: self._facts(app_id), self._logs)
         return view.log_page(cursor, max_bytes, since, last)
 
     # -- rest
@@ -358,6 +359,7 @@ class DockerScheduler(SchedulerBase):
 
     def close(self) -> None:
         """Close the connection; apps go on. May be called more than once."""
+        self._logs.close()
         self._engine.close()
 
 
