@@ -33,6 +33,9 @@ The first is written as a ``.gitignore`` is, the second as Docker reads it.
 ALWAYS: Final = (".git", "__pycache__", "*.pyc", ".venv", ".nox", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 """What never travels, unless a rule such as ``!.git`` brings it back."""
 
+MOST_STARS: Final = 4
+"""So many ``*`` may a pattern have in one name, and so many ``**`` among its folders."""
+
 READABLE: Final = 0o444
 """What is added to the mode of each file in an archive: its user in the image may be any."""
 
@@ -51,7 +54,9 @@ def ignore_rules(folder: str) -> Callable[[str], bool]:
             with open(path, encoding="utf-8-sig") as file:
                 lines = list(file)
             if name == ".dockerignore":
+                _refuse_endless(path, lines)
                 return _DockerRules(lines).stays
+            _refuse_endless(path, lines)
             from pathspec import GitIgnoreSpec
 
             return GitIgnoreSpec.from_lines([*ALWAYS, *lines]).match_file
@@ -60,6 +65,25 @@ def ignore_rules(folder: str) -> Callable[[str], bool]:
         except (OSError, ValueError, re.error) as exc:
             raise ConfigError(f"{path}: cannot be read: {exc}") from exc
     return _always  # what pathspec would say, without the 15 ms that importing it costs
+
+
+def _refuse_endless(path: str, lines: Iterable[str]) -> None:
+    """Refuse a pattern that a regular expression could try on one name for ever.
+
+    Raises:
+        ConfigError: for a pattern with more than `MOST_STARS` stars between two slashes, or in a row of folders.
+    """
+    for number, line in enumerate(lines, 1):
+        text = re.sub(r"\\.", "", line.strip())
+        if text.startswith("#"):
+            continue
+        stars = max((len(re.findall(r"\*+", part)) for part in text.split("/") if part != "**"), default=0)
+        folders = sum("**" in part for part in text.split("/"))
+        if max(stars, folders) > MOST_STARS:
+            raise ConfigError(
+                f"{path}:{number}: {line.strip()[:60]!r}: more than {MOST_STARS} stars in one name, or ** among the "
+                "folders; write several simpler patterns"
+            )
 
 
 class _DockerRules:

@@ -299,6 +299,8 @@ def _read(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             return tomllib.loads(file.read())
+    except RecursionError as exc:
+        raise ConfigError(f"{path}: cannot be read as TOML: it is nested too deep") from exc
     except (OSError, ValueError) as exc:
         raise ConfigError(f"{path}: cannot be read as TOML: {exc}") from exc
 

@@ -40,6 +40,14 @@ ALL: Final = "all"
 """Stands for every scheduler; kept for those who come from TorchX."""
 
 
+MOST_REPLICAS: Final = 100_000
+"""So many replicas may an app have."""
+
+LARGEST_ARGS: Final = 32 << 20
+"""So many characters may the arguments of a role have, all together."""
+
+_MOST_RETRIES: Final = (1 << 31) - 1  # as engines count them
+
 RETRY_DELAY: Final = 1.0
 """Seconds before the first retry, unless a role says otherwise."""
 
@@ -164,10 +172,10 @@ class Role:
         check_role_name(self.name, f"{path}.name")
         check_str(self.image, f"{path}.image")
         check_str(self.entrypoint, f"{path}.entrypoint", empty=False)
-        check_int(self.num_replicas, f"{path}.num_replicas", 1)
+        check_int(self.num_replicas, f"{path}.num_replicas", 1, MOST_REPLICAS)
         if self.min_replicas is not None:
             check_int(self.min_replicas, f"{path}.min_replicas", 0, self.num_replicas)
-        check_int(self.max_retries, f"{path}.max_retries", 0)
+        check_int(self.max_retries, f"{path}.max_retries", 0, _MOST_RETRIES)
         check_number(self.retry_delay, f"{path}.retry_delay", low=0)
         self._check_texts(path)
         self._check_parts(path)
@@ -176,6 +184,9 @@ class Role:
         self.args = as_list(self.args, f"{path}.args")
         for index, arg in enumerate(self.args):
             check_str(arg, f"{path}.args[{index}]")
+        size = sum(map(len, self.args))
+        if size > LARGEST_ARGS:
+            refuse(f"{path}.args", "…", f"have {size:,} characters; at most {LARGEST_ARGS:,}: keep data in files")
         check_dict(self.env, f"{path}.env")
         check_dict(self.secrets, f"{path}.secrets")
         for name, value in self.env.items():
@@ -262,6 +273,9 @@ class AppDef:
             if role.name in seen:
                 refuse(f"roles[{index}].name", role.name, f"is taken by roles[{seen[role.name]}]; names must differ")
             seen[role.name] = index
+        total = sum(role.num_replicas for role in self.roles)
+        if total > MOST_REPLICAS:
+            refuse("roles", "…", f"have {total:,} replicas together; at most {MOST_REPLICAS:,}")
         check_json_dict(self.metadata, "metadata")
         check_json_dict(self.arguments, "arguments")
         if self.timeout is not None:

@@ -191,7 +191,10 @@ def resolve_secret(
     if kind == "file":
         try:
             with open(os.path.expanduser(what), encoding="utf-8-sig") as file:
-                return file.read().removesuffix("\n")
+                value = file.read().removesuffix("\n")
         except (OSError, UnicodeDecodeError) as exc:
             raise SpecError(f"{path}={source!r}: cannot read the file: {exc}") from exc
+        if "\0" in value:
+            raise SpecError(f"{path}={source!r}: the file holds a NUL character, which no variable can")
+        return value
     raise SpecError(f"{path}={source!r}: this scheduler cannot resolve {kind!r}; use env:NAME or file:PATH")

@@ -91,7 +91,10 @@ def parse_size(text: str, what: str = "size") -> int:
     unit = match.group(2).upper()
     if not unit and not match.group(3) and float(match.group(1)):
         raise SpecError(f"{what}={text!r}: must have a unit, such as {match.group(1)}M or {match.group(1)}G")
-    return int(float(match.group(1)) * 1024 ** (SIZE_UNITS.index(unit) + 1 if unit else 0))
+    number = float(match.group(1)) * 1024 ** (SIZE_UNITS.index(unit) + 1 if unit else 0)
+    if number >= 1 << 63:
+        raise SpecError(f"{what}={text[:40]!r}: too large; at most 8 EiB")
+    return int(number)
 
 
 def duration_text(seconds: float) -> str:

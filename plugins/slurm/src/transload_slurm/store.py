@@ -83,7 +83,7 @@ def read_json(path: str) -> dict[str, Any] | None:
     """Return the JSON object in a file; None if it is not there or damaged."""
     try:
         found = json.loads(read_text(path) or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

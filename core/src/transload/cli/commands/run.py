@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from transload.runner import Runner
     from transload.specs import AppDryRunInfo, CfgVal
 
+_LARGEST_APP = 64 << 20  # bytes of an app's JSON
 _EPILOG = """
 The arguments of a component come after its name; `transload run COMPONENT --help` tells them. What stands after --
 is a command that is run as it is.
@@ -247,10 +248,12 @@ def _overrides(options: dict[str, Any]) -> Overrides | None:
 
 
 def _read_app() -> AppDef:
-    text = sys.stdin.buffer.read()
+    text = sys.stdin.buffer.read(_LARGEST_APP + 1)
+    if len(text) > _LARGEST_APP:
+        raise SpecError(f"stdin: more than {_LARGEST_APP:,} bytes, which no app has: keep data in files")
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return AppDef.from_json(text)  # which says what is wrong
     shown = isinstance(data, dict) and "app" in data and "roles" not in data
     return AppDef.from_json(json.dumps(data["app"]) if shown else text)

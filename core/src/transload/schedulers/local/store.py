@@ -22,6 +22,8 @@ from transload.specs import AppDef, AppState, AppStatus, SpecError, make_app_han
 
 _SAFE_ID = r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z"
 _CACHED: Final = 1024
+_LATEST: Final = 1e11  # seconds since the epoch that can still be shown as a date
+_DAMAGED: Final = "its state is damaged; `transload delete --force` removes it"
 _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 _STALE_WORD_S: Final = 30 * 86400.0  # a stopped process may be woken after a long time
 
@@ -34,7 +36,11 @@ _lock = fork_lock()
 
 def safe_id(app_id: str) -> bool:
     """Tell whether an app id can name a folder: no ``/``, no control characters, no leading dot, at most 200 bytes."""
-    return re.match(_SAFE_ID, app_id) is not None and len(os.fsencode(app_id)) <= 200
+    try:
+        size = len(os.fsencode(app_id))
+    except UnicodeEncodeError:  # a lone surrogate, which no name of a file has
+        return False
+    return size <= 200 and re.match(_SAFE_ID, app_id) is not None
 
 
 def read_record(local: str, app_id: str) -> dict[str, Any] | None:
@@ -58,6 +64,8 @@ def read_record(local: str, app_id: str) -> dict[str, Any] | None:
         return cached[1]
     record = _read(path) or {}
     _check_schema(record, path)
+    if not _is_record(record):
+        record = {}
     _keep(_records, path, (key, record))
     return record
 
@@ -67,7 +75,7 @@ def true_state(local: str, app_id: str) -> dict[str, Any] | None:
     if not safe_id(app_id):
         return None
     state = _read_state(local, app_id)
-    if state is None or state.get("state") in layout.TERMINAL:
+    if state is None or state.get("state") in layout.TERMINAL or state.get("msg") == _DAMAGED:
         return state
     folder = layout.app_folder(local, app_id)
     if not layout.keeper_lives(folder):
@@ -95,10 +103,57 @@ def _read_state(local: str, app_id: str) -> dict[str, Any] | None:
     state = _read(path)
     if state is not None:
         _check_schema(state, path)
+        if not _is_state(state):
+            return {"state": "UNKNOWN", "msg": _DAMAGED}
         if state.get("state") not in layout.TERMINAL:
             _apply_noted_end(folder, state)
         return state
     return {"state": "UNKNOWN", "msg": "its state is damaged"} if os.path.isdir(folder) else None
+
+
+def _is_record(record: dict[str, Any]) -> bool:
+    """Tell whether what is in a record has the form that it was written in."""
+    texts = (record.get(name) for name in ("session", "digest", "tracker_base", "parent_run_id", "logs", "token"))
+    app, cfg, copies = (record.get(name) for name in ("app", "cfg", "workspaces"))
+    name = app.get("name") if isinstance(app, dict) else None
+    return (
+        all(map(_is_text, (*texts, name)))
+        and isinstance(app, dict | None)
+        and isinstance(cfg, dict | None)
+        and isinstance(copies, list | None)
+        and _is_moment(record.get("created"))
+    )
+
+
+def _is_text(value: object) -> bool:
+    """Tell whether a value is a text that UTF-8 can hold, or None."""
+    if not isinstance(value, str):
+        return value is None
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_moment(value: object) -> bool:
+    """Tell whether a value is a time, in seconds, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value is None
+    return 0 <= value < _LATEST
+
+
+def _is_state(state: dict[str, Any]) -> bool:
+    """Tell whether what is in a state has the form that it was written in."""
+    roles = state.get("roles", [])
+    texts = isinstance(state.get("state"), str) and _is_text(state.get("msg")) and _is_text(state.get("ui_url"))
+    return texts and isinstance(roles, list) and all(map(_is_role, roles))
+
+
+def _is_role(role: object) -> bool:
+    if not isinstance(role, dict) or not isinstance(role.get("replicas"), list):
+        return False
+    return isinstance(role.get("role"), str) and all(isinstance(each, dict) for each in role["replicas"])
 
 
 def _check_schema(data: dict[str, Any], path: str) -> None:
@@ -117,7 +172,7 @@ def describe(local: str, app_id: str) -> AppDescription | None:
         return None
     return AppDescription(
         app_id,
-        AppStatus.from_dict(state),
+        _status_of(state),
         _app_of(app_id, record),
         session=record.get("session"),
         cfg=dict(record.get("cfg") or {}),
@@ -127,6 +182,14 @@ def describe(local: str, app_id: str) -> AppDescription | None:
         created=record.get("created"),
         log_url=record.get("logs"),
     )
+
+
+def _status_of(state: dict[str, Any]) -> AppStatus:
+    """Return the status that a state is the JSON form of; one that is damaged is UNKNOWN, and says so."""
+    try:
+        return AppStatus.from_dict(state)
+    except SpecError:
+        return AppStatus(AppState.UNKNOWN, msg=_DAMAGED)
 
 
 def _app_of(app_id: str, record: dict[str, Any]) -> AppDef | None:
@@ -161,6 +224,8 @@ def has_ended(local: str, app_id: str) -> bool:
         return before[1]  # the same file as when it was last looked at
     state = true_state(local, app_id)
     ended = state is None or state.get("state") in layout.TERMINAL
+    if state is not None and state.get("msg") == _DAMAGED:
+        ended = not layout.keeper_lives(folder)
     _keep(_ended, folder, (key, ended))
     return ended
 

@@ -65,6 +65,8 @@ def loads(text: bytes) -> Any:
         value, end = _scan(stripped, 0)
     except StopIteration:
         pass
+    except RecursionError as exc:
+        raise ValueError("nested too deep") from exc
     if end != len(stripped):
         raise ValueError("not JSON")
     return value

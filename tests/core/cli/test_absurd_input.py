@@ -1,0 +1,179 @@
+"""Whatever is absurd (a record, an app, a settings file, a number) is one line and exit code 2 or 3, in time."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEEP = "[" * 100_000
+DAMAGED_RECORDS = [
+    "",
+    "{",
+    DEEP,
+    '{"schema": 1, "app": "x", "session": 5}',
+    '{"schema": 1, "app": {"name": ["x"], "roles": 5}, "session": "transload", "created": "yesterday"}',
+    '{"schema": 1, "session": "a", "created": 1e400, "app": null}',
+    '{"schema": 1, "session": "\\ud800", "created": true, "app": {"name": "\\ud800"}, "workspaces": 5}',
+    '{"schema": "x"}',
+    '{"schema": 99}',
+]
+DAMAGED_STATES = [
+    DEEP,
+    '{"state": 5}',
+    '{"state": "RUNNING", "roles": 5}',
+    '{"state": "SUCCEEDED", "roles": [{"role": 1, "replicas": [{"id": "x", "state": "ODD"}]}]}',
+    '{"state": "SUCCEEDED", "roles": [{"role": "r", "replicas": [{"id": "x", "exit_code": "a"}]}], "msg": [1]}',
+]
+COMMANDS = [
+    "list",
+    "list --arguments",
+    "list --json",
+    "describe X",
+    "status X",
+    "results X",
+    "log X",
+    "wait X --timeout 5",
+]
+
+
+def _one_line(result: Any, what: object) -> None:
+    assert "Traceback" not in result.err and result.code in (0, 1, 2, 3, 5), (what, result.code, result.err[-300:])
+    assert "internal error" not in result.err, (what, result.err[-300:])
+
+
+def _damage(transload_home: Path, handle: str, name: str, text: str) -> None:
+    path = transload_home / "local" / "apps" / handle.rpartition("/")[2] / name
+    path.write_text(text + "\n")
+
+
+@pytest.mark.parametrize("text", DAMAGED_RECORDS, ids=lambda text: text[:30])
+def test_damaged_record_hides_nothing(started: Any, invoke: Any, transload_home: Path, text: str) -> None:
+    """All other jobs are listed, the damaged one too; every command ends in a line; it can be deleted."""
+    bad, good = started("pass"), started("pass")
+    for handle in (bad, good):
+        assert invoke("wait", handle).code == 0
+    _damage(transload_home, bad, "record.json", text)
+    for command in COMMANDS:
+        _one_line(invoke(*command.replace("X", bad).split()), command)
+    listed = invoke("list").out
+    assert good in listed and bad.rpartition("/")[2] in listed
+    _one_line(invoke("delete", "--older-than", "1000d"), "prune")
+    if "99" not in text and '"x"}' not in text:  # a newer version's is left alone
+        assert invoke("delete", "--force", bad).code == 0
+        assert bad.rpartition("/")[2] not in invoke("list").out
+    assert invoke("status", good).code == 0
+
+
+@pytest.mark.parametrize("text", DAMAGED_STATES, ids=lambda text: text[:40])
+def test_damaged_state_hides_nothing(started: Any, invoke: Any, transload_home: Path, text: str) -> None:
+    """It is shown as UNKNOWN, or as FAILED where nobody looks after it any more, and can be deleted."""
+    bad, good = started("pass"), started("pass")
+    for handle in (bad, good):
+        assert invoke("wait", handle).code == 0
+    _damage(transload_home, bad, "states.jsonl", text)
+    for command in COMMANDS[:-1]:
+        _one_line(invoke(*command.replace("X", bad).split()), command)
+    assert good in invoke("list").out
+    shown = invoke("status", bad).out
+    assert "UNKNOWN" in shown or "FAILED" in shown
+    assert invoke("delete", "--force", bad).code == 0
+    assert bad not in invoke("list").out
+
+
+def _app(**changes: Any) -> str:
+    role = {"name": "r", "image": "", "entrypoint": "true", **changes}
+    return json.dumps({"schema": 1, "name": "a", "roles": [role]})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DEEP, "not valid JSON"),
+        ('{"schema": 1, "name": "a", "roles": [{"name": "r", "metadata": ' + "[" * 5000 + "]" * 5000 + "}]}", ""),
+        (_app(num_replicas=10**400), "must be 100000 or less"),
+        (_app(num_replicas=100_001), "must be 100000 or less"),
+        (_app(max_retries=10**400), "max_retries"),
+        (_app(args=["x" * 1_000_000] * 40), "roles[0].args='…': have 40,000,000 characters"),
+        (" " * (65 << 20), "stdin: more than 67,108,864 bytes"),
+        (_app(secrets={"S": "file:nul"}), "holds a NUL character"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_absurd_apps(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch, plain_folder: str, transload_home: Path, text: str, said: str
+) -> None:
+    """Nothing is started, and the message names the field."""
+    Path("nul").write_bytes(b"a\0b")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    began = time.monotonic()
+    result = invoke("run", "--stdin", "--detach")
+    assert time.monotonic() - began < 20
+    assert result.code == 2 and said in result.err and result.err.count("\n") == 1, result.err[-300:]
+    assert not list(transload_home.rglob("record.json"))
+
+
+@pytest.mark.parametrize(
+    "option", ["--replicas", "--retries", "--cpu", "--gpu", "--mem", "--time-limit", "--retry-delay"]
+)
+def test_absurd_numbers(invoke: Any, option: str) -> None:
+    """Ten to the four hundredth of anything is refused in a line."""
+    unit = {"--mem": "G", "--time-limit": "h"}.get(option, "")
+    result = invoke("run", "--detach", option, f"1{'0' * 400}{unit}", "--", "true")
+    assert result.code == 2 and result.err.count("\n") == 1, result.err[-300:]
+
+
+def test_several_roles_have_a_bound_together() -> None:
+    """The bound is the app's."""
+    from transload.specs import AppDef, Role, SpecError
+
+    roles = [Role(name, "", entrypoint="true", num_replicas=60_000) for name in "ab"]
+    with pytest.raises(SpecError, match="120,000 replicas together; at most 100,000"):
+        AppDef("a", roles).check()
+
+
+def test_deep_settings(invoke: Any, plain_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A settings file that is nested deeper than can be read is a mistake of the file's."""
+    Path("transload.toml").write_text("# transload\na = " + "[" * 5000 + "]" * 5000)
+    result = invoke("list")
+    assert result.code == 2 and "transload.toml: cannot be read as TOML" in result.err and result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", [".transloadignore", ".dockerignore"])
+@pytest.mark.parametrize("pattern", ["*a" * 25 + "b", "**/" * 30 + "x", "a*" * 9 + "/b"])
+def test_ignore_file_that_never_ends(invoke: Any, plain_folder: str, name: str, pattern: str) -> None:
+    """A pattern that could be tried on one name for ever is refused by its line; ordinary ones are not."""
+    Path("w").mkdir()
+    Path("w", "a" * 60 + ".txt").touch()
+    Path("w", name).write_text(f"# all stars: {'*' * 30}\n*.pt\n{pattern}\n")
+    began = time.monotonic()
+    result = invoke("run", "--detach", "--workspace", "w", "--", "true")
+    assert time.monotonic() - began < 20
+    assert result.code == 2 and f"{name}:3: " in result.err and result.err.count("\n") == 1, result.err
+    Path("w", name).write_text("**/data/**/*.tar.*\n*_test_*.py\n!keep\n")
+    assert invoke("run", "--workspace", "w", "--", "true").code == 0
+
+
+@pytest.mark.parametrize("handle", ["local://transload/a\ud800", "\udcff", "local://transload/\udcff\udcfe"])
+def test_handles_that_no_text_can_hold(invoke: Any, handle: str) -> None:
+    """A lone surrogate in a handle is no job's."""
+    for command in ("status", "log", "cancel", "describe", "results", "wait", "get", "delete"):
+        result = invoke(command, handle)
+        assert result.code in (2, 3) and result.err.count("\n") == 1, (command, result.err[-300:])
+
+
+@pytest.mark.parametrize("home", ["/proc/transload", "/dev/null/home"])
+def test_home_that_cannot_be_made(invoke: Any, plain_folder: str, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    """A state folder that cannot be made, or be written to, is one line that names it."""
+    monkeypatch.setenv("TRANSLOAD_HOME", home)
+    result = invoke("run", "--detach", "--", "true")
+    assert result.code in (2, 3) and home.removesuffix("/home") in result.err and result.err.count("\n") == 1, (
+        result.err
+    )
+    for command in ("list", "doctor", "search", "config"):
+        _one_line(invoke(command), command)
