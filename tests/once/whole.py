@@ -79,6 +79,10 @@ class WholeHost(ABC):
     def begin(self, tool: str, unit: str, ledger: Path) -> Any:
         """Begin a unit of work with a tool; return what tells it from others."""
 
+    def concerns(self, victim: str, tool: str) -> bool:
+        """Tell whether a victim has to do with the jobs of a tool, so that a strike waits for these to begin."""
+        return True
+
     @abstractmethod
     def strike(self, victim: str, way: str, chance: random.Random) -> None:
         """Kill (SIGKILL, SIGTERM) or freeze a part for 20 s; start it again, as its supervisor would."""
@@ -110,7 +114,8 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
     began, late = time.monotonic(), time.monotonic() + LIMIT_S
     runs = [(tool, unit, host.begin(tool, unit, ledger)) for tool, unit in wanted]
     if after_births:
-        while sum(harness.born(unit, ledger) for _, unit in wanted) < len(wanted) / 2 and late > time.monotonic():
+        waits = [unit for tool, unit in wanted if victim in daemons or host.concerns(victim, tool)]
+        while sum(harness.born(unit, ledger) for unit in waits) < len(waits) / 2 and late > time.monotonic():
             time.sleep(0.1)
         began = time.monotonic()
     time.sleep(max(0.0, began + moment - time.monotonic()))

@@ -128,6 +128,10 @@ class Host(WholeHost):
             return [[pids[which]] for pids in runs if len(pids) > 1]
         return runs
 
+    def concerns(self, victim: str, tool: str) -> bool:
+        """Tell whether a victim has to do with the flow runs of a tool."""
+        return victim not in ("outer", "inner", "jobs-worker") or tool == "transload_pool"
+
     def strike(self, victim: str, way: str, chance: random.Random) -> None:
         """Strike the server, the worker, half of the flow runs' processes, or everything."""
         end = time.monotonic() + FROZEN_S
