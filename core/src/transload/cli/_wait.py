@@ -131,7 +131,7 @@ class AppWait:
         self._stopped = False
         self._reading: Subscription | None = None
         self._logs = [LogReader(target.scheduler, target.app_id, role, k, Stream.COMBINED) for role, k in replicas]
-        self._redraws = {log: Redraws(screen.redraw_pause) for log in self._logs}
+        self._redraws: dict[LogReader, Redraws] = {}
 
     def _take(self, log: LogReader, page: LogPage) -> None:
         if self._stopped:
@@ -139,13 +139,20 @@ class AppWait:
             return
         self._dropped += page.dropped
         label = f"{log.role}/{log.replica}"
-        redraws = self._redraws[log]
-        lines = redraws.take(page.lines, page.unfinished)
-        if page.complete:
-            lines += redraws.rest()
+        lines = self._drawn_lines(log, page)
         self._tails[log.role, log.replica].extend(lines[-KEPT_LINES:])
         self._screen.write_lines(label, lines)
-        self._screen.set_live(label, redraws.live)
+        self._screen.set_live(label, self._redraws[log].live if log in self._redraws else "")
+
+    def _drawn_lines(self, log: LogReader, page: LogPage) -> list[str]:
+        """Return the lines of a page as they are shown; nearly always they are as the program wrote them."""
+        if log not in self._redraws:
+            if not page.unfinished and not any("\r" in line for line in page.lines):
+                return page.lines
+            self._redraws[log] = Redraws(self._screen.redraw_pause)
+        redraws = self._redraws[log]
+        lines = redraws.take(page.lines, page.unfinished)
+        return lines + redraws.rest() if page.complete else lines
 
     def wait(self) -> Outcome:
         """Wait until the app has ended, time or patience has run out, or a second Ctrl-C came."""
@@ -233,7 +240,7 @@ class AppWait:
                 self._tick()
             elif self._status is not None and self._status.why_waiting():
                 after = duration_text(time.monotonic() - self._started)
-                self._screen.note(f"{self._status.state} after {after}: {self._status.why_waiting()}")
+                self._screen.note(f"{self._status.state.name} after {after}: {self._status.why_waiting()}")
             return "tick", None
 
     def _on_state(self, status: AppStatus) -> None:
@@ -246,9 +253,9 @@ class AppWait:
             return
         because = f": {status.msg}" if status.msg else ""
         if status.num_restarts != (0 if previous is None else previous.num_restarts):
-            self._screen.note(f"{status.state}, restart {status.num_restarts}{because}")
+            self._screen.note(f"{status.state.name}, restart {status.num_restarts}{because}")
         elif not self._screen.shows_status or status.state is AppState.UNKNOWN:
-            self._screen.note(f"{status.state}{because}")
+            self._screen.note(f"{status.state.name}{because}")
 
     def _on_signal(self, number: int) -> None:
         self._screen.note(f"{signal.Signals(number).name}: cancelling {self._target.handle}; once more leaves at once")
@@ -373,8 +380,8 @@ def _unended_text(outcome: Outcome, handle: str) -> str:
     if outcome.code is ExitCode.UNKNOWN:
         return f"the state of {handle} has been UNKNOWN for too long ({outcome.status.msg}); the app may go on"
     if outcome.code is ExitCode.TERMINATED:
-        return f"ended by a signal, but nobody asked for the end of {handle}: it goes on ({outcome.status.state})"
-    return f"waiting timed out after {duration_text(outcome.elapsed)}; {handle} goes on ({outcome.status.state})"
+        return f"ended by a signal, but nobody asked for the end of {handle}: it goes on ({outcome.status.state.name})"
+    return f"waiting timed out after {duration_text(outcome.elapsed)}; {handle} goes on ({outcome.status.state.name})"
 
 
 def _report(runner: Runner, target: Target, outcome: Outcome, status: AppStatus) -> AppResults | None:
@@ -395,7 +402,7 @@ def _report(runner: Runner, target: Target, outcome: Outcome, status: AppStatus)
         return None
     for line in _result_lines(results):
         note(line)
-    for line in results.refusals():
+    for line in results.refusals() if results.refused else ():
         note(f"not read: {line}")
     return results
 

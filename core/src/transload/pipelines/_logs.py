@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
@@ -59,7 +59,7 @@ class _Source:
     complete: bool = False
     dropped: int = 0  # lines left out by the rate, not told yet
     lost: int = 0  # bytes that the scheduler had dropped, not told yet
-    redraws: Redraws = field(default_factory=Redraws)
+    redraws: Redraws | None = None  # of lines that are drawn over; most programs draw none
 
 
 class LogForwarder:
@@ -208,7 +208,7 @@ class LogForwarder:
         if self._sink is not None and not self.complete:
             drain(lambda: self._hand_on_all() > 0, lambda: self.complete, silence)
             for source in self._sources.values():
-                for line in source.redraws.rest():
+                for line in source.redraws.rest() if source.redraws is not None else ():
                     self._pass_on(source, line)
                 self._tell(source)
             if self._heard:  # else it had nothing to say
@@ -245,15 +245,15 @@ class LogForwarder:
         done = first = min(source.skip, len(lines))
         if source.lost:
             self._tell(source)
-        redraws = source.redraws
         try:
             for done in range(first, len(lines)):
                 line = lines[done]
-                if redraws.idle and "\r" not in line:
+                if source.redraws is None and "\r" not in line:
                     self._pass_on(source, line)
                     continue
+                source.redraws = source.redraws or Redraws()
                 unfinished = page.unfinished if done == len(lines) - 1 else ""
-                for shown in redraws.take([line], unfinished):
+                for shown in source.redraws.take([line], unfinished):
                     self._pass_on(source, shown)
             done = len(lines)
         except BaseException:

@@ -87,7 +87,8 @@ def result_lines(results: AppResults) -> list[str]:
     more = len(results.results) - _SHOWN_RESULTS
     if more > 0:
         lines.append(f"and {more} more: `transload results {results.handle}`")
-    return [*lines, *(f"warning: not read: {line}" for line in results.refusals())]
+    refused = results.refusals() if results.refused else []
+    return [*lines, *(f"warning: not read: {line}" for line in refused)]
 
 
 def _on_one_line(value: object) -> str:
