@@ -199,3 +199,17 @@ def test_keep_days(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None
     os.utime(slurm_dir / "new" / "state.json", (at, at))
     runner.run(shell_app("true"), "slurm", {"begin": "now+1hour", "keep_days": 1.0})
     assert (slurm_dir / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[" * 100_000, '{"app_id": "bad"}', '{"app_id": "bad", "app": 5, "created": "x", "roles": [1]}']
+)
+def test_damaged_record_hides_no_other(runner: Runner, shell_app: ShellApp, text: str) -> None:
+    """One record that is none any more is passed over; all other apps are listed."""
+    handle = runner.run(shell_app("true"), "slurm", app_id="good")
+    root = Path(runner.scheduler("slurm").apps.store.root)  # type: ignore[attr-defined]
+    (root / "bad").mkdir()
+    (root / "bad" / "record.json").write_text(text)
+    assert [row.app_handle for row in runner.list("slurm")] == [handle]
+    assert runner.status("slurm://tests/bad") is None
+    runner.wait(handle, timeout=60)

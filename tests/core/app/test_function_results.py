@@ -244,3 +244,19 @@ def test_json_that_would_change() -> None:
     for value in ([twice, twice], own, deep, [type("Number", (int,), {})(3)]):
         assert not call_main.is_json(value, set())
     assert sys.getrecursionlimit() > call_main.MOST_DEPTH
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a link that leads out of its folder"])
+def test_result_that_is_no_file(shared: Path, kind: str) -> None:
+    """A FIFO or a link in the place of the result hangs nobody, and leads nowhere."""
+    app = transload.submit(plain, 1, tracker_base=str(shared))
+    assert app.wait(timeout=60) is not None
+    file = result_file(shared, app)
+    file.unlink()
+    if kind == "a FIFO":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+    for options in ({}, {"safe": True}):
+        with pytest.raises(TrackingError, match=f"its result cannot be read: .*{kind}"):
+            app.result(timeout=60, **options)

@@ -14,6 +14,7 @@ from transload.runner._function_keys import find_key, key_path
 from transload.runner._results import own_store
 from transload.runtime.tracking import TrackingError
 from transload.specs import AppStatus, Role, parse_app_handle
+from transload.untrusted import RefusedFile
 
 if TYPE_CHECKING:
     from transload.runner._runner import Runner
@@ -56,8 +57,10 @@ def read_reply(runner: Runner, handle: str, *, safe: bool) -> Reply | None:
     store = own_store(backend, description)
     try:
         data = None if store is None else store.read(RESULT, LARGEST_RESULT)
-    except (FileNotFoundError, KeyError):
+    except (FileNotFoundError, IsADirectoryError, KeyError):
         data = None
+    except RefusedFile as exc:
+        raise TrackingError(f"{handle}: its result cannot be read: {exc}") from exc
     if data is None:
         return None
     replicas = [each for part in description.status.roles for each in part.replicas]

@@ -101,13 +101,13 @@ def masked_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
 def _masked_value(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return masked_values(value)
-    if isinstance(value, bool | int | float) or not value:
+    if isinstance(value, (bool, int, float)) or not value:
         return value
     if looks_secret(name):
         return MASK
     if isinstance(value, str):
         return _masked_text(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         words = all(isinstance(item, str) for item in value)
         return masked_args(value) if words else [_masked_value("", item) for item in value]
     return value

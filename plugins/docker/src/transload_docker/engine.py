@@ -348,7 +348,7 @@ def _note(facts: Facts, kind: str, data: str) -> None:
             facts.deleted = json.loads(data)
         elif kind == ENDED:
             facts.ended = data
-    except ValueError:
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return
 
 

@@ -14,7 +14,7 @@ from transload.errors import AppNotFound, SchedulerUnavailable
 from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission, check_replica
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.supervisor.logindex import STREAMS
-from transload.specs import AppDef, AppState, AppStatus
+from transload.specs import AppDef, AppState, AppStatus, SpecError
 from transload_slurm import commands, submission
 from transload_slurm import diagnose as _diagnose
 from transload_slurm.blobs import Blobs
@@ -242,10 +242,13 @@ class Apps:
     def _description(self, app_id: str, record: dict[str, Any], status: AppStatus) -> AppDescription:
         if status.is_terminal():
             status.close(self.store.ended_at(app_id, record))
+        app = None
+        with contextlib.suppress(SpecError):  # damaged, or a newer version's: its status can be read
+            app = AppDef.from_json(json.dumps(record["app"]))
         return AppDescription(
             app_id,
             status,
-            app=AppDef.from_json(json.dumps(record["app"])),
+            app=app,
             session=record["session"],
             cfg=dict(record["cfg"]),
             digest=record["digest"],

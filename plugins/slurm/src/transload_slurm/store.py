@@ -187,7 +187,7 @@ class AppFolders:
         known = self._records.get(app_id)
         if known is None or known[0] != inode:
             found = read_json(path)
-            if found is None or found.get("app_id") != app_id:  # nothing that we have made
+            if found is None or found.get("app_id") != app_id or not _is_whole(found):  # nothing that we have made
                 return None
             known = self._records[app_id] = (inode, found)
         return known[1]
@@ -256,3 +256,18 @@ class AppFolders:
         if record["files"] != folder:
             remove_marked(record["files"], record["mark"])
         _remove(folder, f"{self.root}/.trash-{os.urandom(8).hex()}")
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Tell whether a record has the form that a submit writes: a damaged one is passed over, and hides no other."""
+    texts = (record.get(name) for name in ("session", "digest", "files"))
+    created, roles = record.get("created"), record.get("roles")
+    return (
+        all(isinstance(text, str) for text in texts)
+        and isinstance(created, (int, float))
+        and isinstance(record.get("app"), dict)
+        and isinstance(record.get("cfg"), dict)
+        and isinstance(roles, list)
+        and all(isinstance(role, dict) and "name" in role and "num_replicas" in role for role in roles)
+        and {"gang", "requeue", "tracker_base"} <= record.keys()
+    )
