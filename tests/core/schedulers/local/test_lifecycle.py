@@ -422,7 +422,7 @@ def test_bad_home(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None
         os.chown(transload_home, 0, -1)
     (transload_home / "file").touch()
     monkeypatch.setenv("TRANSLOAD_HOME", str(transload_home / "file" / "below"))
-    with pytest.raises(ConfigError, match="Not a directory"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         submit()
     monkeypatch.setenv("TRANSLOAD_HOME", "/proc/transload")
     with pytest.raises((ConfigError, SubmitError)):
