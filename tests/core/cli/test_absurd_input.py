@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -177,3 +179,21 @@ def test_home_that_cannot_be_made(invoke: Any, plain_folder: str, monkeypatch: p
     )
     for command in ("list", "doctor", "search", "config"):
         _one_line(invoke(command), command)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a file system")
+def test_home_that_became_read_only(started: Any, invoke: Any, transload_home: Path, tmp_path: Path) -> None:
+    """A disk that has become read-only is named in one line by whatever would write to it."""
+    handle = started("pass")
+    assert invoke("wait", handle).code == 0
+    subprocess.run(["mount", "--bind", str(transload_home), str(transload_home)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(transload_home)], check=True)
+        for command in (["delete", "--force", handle], ["delete", "--older-than", "0s"]):
+            result = invoke(*command)
+            assert result.code == 3 and "Read-only file system" in result.err and result.err.count("\n") == 1
+        for command in (["list"], ["status", handle], ["cancel", handle], ["doctor"]):
+            _one_line(invoke(*command), command)
+        assert handle in invoke("list").out
+    finally:
+        subprocess.run(["umount", "-l", str(transload_home)], check=True)

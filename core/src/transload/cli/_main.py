@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,9 @@ from transload.cli._commands import COMPLETE, SETTINGS, complete, help_text, loa
 from transload.cli._exit import ExitCode, exit_code_for
 from transload.cli._output import CleanStream, OutputFailed, note, note_error
 from transload.errors import TransloadError
+
+_NOT_OURS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+"""What a disk says that is read-only, full or broken: nothing is wrong with the command."""
 
 
 def run_main(args: Sequence[str] | None) -> int:
@@ -71,6 +75,9 @@ def _invoke(args: list[str]) -> int:
         if isinstance(exc, FileNotFoundError) and _is_nowhere():
             note_error("the working directory has been removed: change to another one")
             return ExitCode.MISTAKE
+        if isinstance(exc, OSError) and exc.errno in _NOT_OURS:
+            note_error(f"{exc.filename or 'a file'}: {exc.strerror}")
+            return ExitCode.UNAVAILABLE
         _print_traceback()
         note_error(f"internal error: {type(exc).__name__}: {exc} (a defect of transload; please report the traceback)")
         return ExitCode.INTERNAL

@@ -282,6 +282,8 @@ def remove(local: str, app_id: str) -> None:
             os.rename(folder, aside)
     except FileNotFoundError:
         return  # somebody else removed it at the same time
+    except OSError as exc:
+        raise SchedulerUnavailable(f"app {app_id} cannot be removed: {exc.filename or folder}: {exc.strerror}") from exc
     layout.remove_tree(aside)
     for copy in record.get("workspaces") or ():
         if str(copy).startswith(f"{local}/workspaces/"):
