@@ -76,12 +76,16 @@ def test_results_of_a_helper_are_waited_for(runner: Runner, shell: Any, jobset: 
     assert runner.results(handle).value("loss") == 0.5
 
 
-def test_who_only_looks_is_told(fake: Any, runner: Runner, scheduler: Any, shell: Any, eventually: Any) -> None:
+@pytest.mark.parametrize("jobset", ["never", "always"])
+@pytest.mark.parametrize("code", [0, 7])
+def test_who_only_looks_is_told(
+    fake: Any, runner: Runner, scheduler: Any, shell: Any, eventually: Any, jobset: str, code: int
+) -> None:
     """Until the owner has ended it the status says what still runs; without the right, it is left, and said."""
-    handle = runner.run(beside(shell("exit 7"), "sleep 300"), "kubernetes", {"jobset": "never"})
+    handle = runner.run(beside(shell(f"exit {code}"), "sleep 300"), "kubernetes", {"jobset": jobset})
     app_id = handle.rpartition("/")[2]
     found = eventually(lambda: (it := scheduler.describe(app_id)).status.msg and it, 30)
-    assert found.status.msg == "main/0: main has ended (7), container proxy still runs"
+    assert found.status.msg == f"main/0: main has ended ({code}), container proxy still runs"
     assert (found.status.state, found.due) == (AppState.RUNNING, True)
     fake.cluster.rights = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
     tend(scheduler, found)

@@ -308,7 +308,9 @@ class Apps:
                 return
             self._note(namespace, facts, f"{plan.MADE}{names.role_label(role)}.{names.attempt_text(attempt)}", "yes")
         if verdict.note:
-            self._note(namespace, facts, "ended", verdict.status.to_json())
+            self._note(namespace, facts, "ended", (verdict.final or verdict.status).to_json())
+            if verdict.final is not None and facts.record is not None:
+                self.tell(namespace, facts.record["metadata"]["name"])  # nothing else may change that is watched
 
     def _release(self, namespace: str, name: str) -> None:
         """End what still runs in a pod whose program has ended; the pod stays, with its log and how all of it ended."""

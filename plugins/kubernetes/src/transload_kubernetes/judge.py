@@ -5,6 +5,7 @@ First role by role: which Jobs and pods count now, and what they say of each rep
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -191,6 +192,7 @@ class Verdict:
     release: list[str] = field(default_factory=list)  # pods whose program has ended: end what else runs in them
     end: list[tuple[str, str]] = field(default_factory=list)  # end the pods of these: kind and name
     note: bool = False  # note the status as final
+    final: AppStatus | None = None  # which is this one, if it is not that of the verdict
 
     @property
     def due(self) -> bool:
@@ -277,7 +279,9 @@ def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdi
     runs_on = any(view.left for view in views)
     if runs_on and not missing and all(map(_has_ended_well, views)):
         # noted first: the cluster takes the end of what is left in a pod for a failure
-        return Verdict(_ended_well(status), note=True)
+        final = _ended_well(copy.deepcopy(status))
+        status.msg = "; ".join(dict.fromkeys(why for view in views for why in view.reasons))
+        return Verdict(status, note=True, final=final)
     status.msg = "; ".join(dict.fromkeys([*(why for view in views for why in view.reasons), *facts.notes]))
     if missing:
         status.state = AppState.PENDING

@@ -23,7 +23,7 @@ _ENDS: Final = ("Error", "Completed", "OOMKilled", "")  # of a program that ran;
 FROM_HELPER: Final = "the helper of run option helper_image: "
 HOPELESS: Final = (
     *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
-    *("CreateContainerConfigError", "CreateContainerError", "FailedMount", "FailedAttachVolume"),
+    *("CreateContainerConfigError", "CreateContainerError", "FailedMount", "FailedAttachVolume", "Failed: Error"),
 )
 """Reasons of a pod that waits which no time mends: somebody has to bring what is missing, or end it."""
 _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
