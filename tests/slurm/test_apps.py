@@ -505,6 +505,20 @@ def test_a_prologue_may_allow_what_fails(runner: Runner, shell_app: ShellApp, en
     assert [lines(runner, handle, "main", k)[-1] for k in range(2)] == ["1\n", "1\n"]
 
 
+@pytest.mark.parametrize("gang", [True, False])
+@pytest.mark.parametrize("end", ["trap 'echo bye' EXIT\nexit 0", "exec true"], ids=["own trap", "exec"])
+def test_a_job_that_its_prologue_ends_has_not_succeeded(
+    runner: Runner, shell_app: ShellApp, gang: bool, end: str
+) -> None:
+    """Slurm calls a script COMPLETED that never reached the program; the app has failed, and says why."""
+    handle = runner.run(shell_app("echo started", num_replicas=2), "slurm", {"prologue": end, "gang": gang})
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "ended before the program started: does the prologue call exit?" in status.msg
+    assert all(replica.state is not AppState.SUCCEEDED for replica in status.roles[0].replicas)
+    assert lines(runner, handle, "main") in (["bye\n"], [])
+
+
 def test_a_prologue_is_cancelled(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
     """A cancel while it runs is a cancel, and no failure of the prologue."""
     handle = runner.run(shell_app("true"), "slurm", {"prologue": "echo up\nsleep 60"})

@@ -139,9 +139,9 @@ def _judge(word: str, state: str | None = "RUNNING", **more: object) -> AppStatu
 
 @given(st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from([None, "PENDING", "RUNNING"]))
 def test_slurm_decides_where_the_wrapper_wrote_no_end(word: str, state: str | None) -> None:
-    """The state is the table's; nothing of an app that has ended runs."""
+    """The state is the table's, save that COMPLETED alone is no success; nothing of an app that has ended runs."""
     status = _judge(word, state)
-    assert status.state is to_state(word)
+    assert status.state is (AppState.FAILED if word == "COMPLETED" else to_state(word))
     if status.is_terminal():
         assert all(is_terminal(replica.state) for replica in status.roles[0].replicas)
     if status.state in (AppState.FAILED, AppState.UNKNOWN):
@@ -171,11 +171,26 @@ def test_missing_is_never_completed() -> None:
     assert (asked.state, asked.msg) == (AppState.CANCELLED, App.ON_REQUEST)
 
 
-def test_completed_is_checked_against_the_replicas() -> None:
-    """Slurm's COMPLETED does not hide replicas that failed."""
-    replicas = [{"id": 0, "state": "FAILED", "exit_code": 3}, {"id": 1, "state": "SUCCEEDED"}]
-    state = {"state": "RUNNING", "roles": [{"role": "main", "replicas": replicas}]}
-    assert judge(RECORD, state, Job("1", "a", "COMPLETED", {})).state is AppState.FAILED
+@pytest.mark.parametrize(
+    ("replicas", "needed", "said"),
+    [
+        (["FAILED", "SUCCEEDED"], None, "1 replica(s) of role 'main' failed"),
+        (["RUNNING", "SUCCEEDED"], None, "no record that the program ended well"),
+        (["PENDING", "PENDING"], None, "ended before the program started"),
+        (["FAILED", "SUCCEEDED"], 1, ""),
+        (["SUCCEEDED", "SUCCEEDED"], None, ""),
+    ],
+)
+def test_completed_is_checked_against_the_replicas(replicas: list[str], needed: int | None, said: str) -> None:
+    """Slurm's COMPLETED is a success only if so many replicas as are needed have recorded one."""
+    state = {
+        "state": "RUNNING",
+        "roles": [{"role": "main", "replicas": [{"id": k, "state": word} for k, word in enumerate(replicas)]}],
+    }
+    role = {**RECORD["roles"][0], "min_replicas": needed}
+    status = judge({**RECORD, "roles": [role]}, state, Job("1", "a", "COMPLETED", {}))
+    assert status.state is (AppState.FAILED if said else AppState.SUCCEEDED)
+    assert said in status.msg
 
 
 def test_dependency_that_can_never_be_satisfied_is_an_end() -> None:
@@ -189,7 +204,7 @@ def test_dependency_that_can_never_be_satisfied_is_an_end() -> None:
     st.lists(st.sampled_from(["", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]), min_size=1, max_size=5), st.data()
 )
 def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObject) -> None:
-    """Of an array that has ended, those succeeded whose wrapper said so, or whose row is COMPLETED: no others."""
+    """Of an array that has ended, those succeeded whose wrapper said so: no others, whatever their row is."""
     rows = data.draw(
         st.dictionaries(
             st.sampled_from([str(k) for k in range(len(words))]), st.sampled_from(["COMPLETED", "CANCELLED", "FAILED"])
@@ -211,12 +226,9 @@ def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObjec
     record = {"gang": False, "roles": [role]}
     state = gather(role, states)
     status = judge(record, state, Job("1", "a", combined(rows.values()) or "COMPLETED", rows))
-    good = [
-        word == "SUCCEEDED" or (word in ("", "RUNNING") and rows.get(str(k)) == "COMPLETED")
-        for k, word in enumerate(words)
-    ]
+    good = all(word == "SUCCEEDED" for word in words)
     if rows or all(word in ("SUCCEEDED", "FAILED", "CANCELLED") for word in words):
-        assert (status.state is AppState.SUCCEEDED) == all(good)
+        assert (status.state is AppState.SUCCEEDED) == good
         assert status.is_terminal()
     else:
         assert status.state is AppState.UNKNOWN

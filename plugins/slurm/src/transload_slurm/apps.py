@@ -22,7 +22,7 @@ from transload_slurm.convert import COMMENT, SlurmRequest
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended
 from transload_slurm.store import AppFolders, last_line, read_json, write_file
-from transload_slurm.verdict import FORGOTTEN, judge, written_end
+from transload_slurm.verdict import FORGOTTEN, is_unreported, judge, written_end
 from transload_slurm.watch import OVER, SlurmWatch
 
 _CANCEL_S: Final = 60.0
@@ -186,9 +186,9 @@ class Apps:
     def _judge(self, app_id: str, record: dict[str, Any], job_id: str, job: Job | None) -> AppStatus:
         if job is not None and not self._is_ours(app_id, job):
             job = None  # Slurm has begun to count anew: that is another job
-        if job is not None and self._put_back(record, job):
-            job = replace(job, state="PENDING", reason=clean(job.state))
         state = self.store.state(app_id, record)  # read after Slurm was asked: its end may have come meanwhile
+        if job is not None:
+            job = self._as_believed(record, state, job)
         if job is not None and ended(job.state):
             with contextlib.suppress(OSError):
                 said = {"id": job.id, "name": job.name, "state": job.state, "parts": dict(job.parts)}
@@ -204,11 +204,19 @@ class Apps:
             return True
         return job.name in (app_id, "")
 
-    def _put_back(self, record: dict[str, Any], job: Job) -> bool:
-        """Tell whether the end that Slurm speaks of may be none: it is to start the job again, and may be about to."""
-        if not record["requeue"] or job.source != "squeue" or clean(job.state) not in PUT_BACK:
+    def _as_believed(self, record: dict[str, Any], state: dict[str, Any] | None, job: Job) -> Job:
+        """Return the job; for some seconds as one that has not ended, if the end that Slurm speaks of may be none."""
+        if job.source == "squeue":
+            if record["requeue"] and clean(job.state) in PUT_BACK and self._is_doubted(job):
+                return replace(job, state="PENDING", reason=clean(job.state))
+            if ended(job.state) and is_unreported(record, state, job) and self._is_doubted(job):
+                return replace(job, state="COMPLETING")
+        if not ended(job.state):
             self._doubted.pop(job.id, None)
-            return False
+        return job
+
+    def _is_doubted(self, job: Job) -> bool:
+        """Tell whether the job's end was seen for the first time a few seconds ago."""
         return time.monotonic() - self._doubted.setdefault(job.id, time.monotonic()) < _DOUBT_S
 
     def _concluded(
@@ -296,8 +304,8 @@ class Apps:
         for app_id, job_id in jobs.items():
             job = known[job_id]
             self._lift(app_id, job)
-            # an end that may be none is looked at again, until it is believed
-            again = job is not None and clean(job.state) in PUT_BACK
+            # an end is looked at again, until it is believed
+            again = job is not None and ended(job.state)
             over = OVER if job is None or ended(job.state) or clean(job.state) == "COMPLETING" else ""
             words[app_id] = f"{over}{job!r} {time.monotonic() if again else ''}"
         return words

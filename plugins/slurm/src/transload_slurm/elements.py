@@ -11,6 +11,12 @@ from transload_slurm.states import WHY, clean, to_state
 
 _ENDED: Final = ("SUCCEEDED", "FAILED", "CANCELLED")
 
+ENDED_EARLY: Final = "COMPLETED, but its batch script ended before the program started: does the prologue call exit?"
+"""Why a job has failed of which Slurm says COMPLETED, if no replica was started."""
+
+NO_REPORT: Final = "COMPLETED, but there is no record that the program ended well: see batch.log"
+"""Likewise, if replicas were started."""
+
 
 def gather(role: Mapping[str, Any], states: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
     """Return one state for all elements, from what the wrapper of each has written; None if none has begun.
@@ -52,8 +58,9 @@ def _together(role: Mapping[str, Any], words: Sequence[str]) -> str:
 def settle(status: AppStatus, role: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job) -> bool:
     """Judge an array of which nothing runs or waits any more; False if there is an element that nobody knows.
 
-    Of an element the wrapper's end counts, else Slurm's row. One without either never ran, since Slurm drops those that
-    are cancelled while they wait, or was lost if its wrapper had begun.
+    Of an element the wrapper's end counts, else Slurm's row; but only the wrapper can say that the program succeeded.
+    An element without either never ran, since Slurm drops those that are cancelled while they wait, or was lost if its
+    wrapper had begun.
 
     Args:
         status: the app's; state, message and replicas are set.
@@ -79,11 +86,25 @@ def settle(status: AppStatus, role: Mapping[str, Any], state: Mapping[str, Any] 
     return True
 
 
+def is_unreported(state: Mapping[str, Any] | None, job: Job) -> bool:
+    """Tell whether Slurm says COMPLETED of an element whose wrapper has written no end.
+
+    Args:
+        state: what `gather` returned.
+        job: what Slurm says of the array.
+    """
+    completed = [int(k) for k, word in job.parts.items() if k.isdigit() and clean(word) == "COMPLETED"]
+    words = state["elements"] if state else []
+    return any(k >= len(words) or words[k] not in _ENDED for k in completed)
+
+
 def _unwritten(begun: str, word: str | None) -> tuple[str, str]:
     """Return how an element ended whose wrapper wrote no end, and in words; ``word`` is Slurm's."""
     if word is None:
         return ("FAILED", "was lost") if begun else ("CANCELLED", "was cancelled")
     state = to_state(word)
-    if state in (AppState.SUCCEEDED, AppState.CANCELLED):
-        return state.name, "was cancelled"
+    if state is AppState.CANCELLED:
+        return "CANCELLED", "was cancelled"
+    if state is AppState.SUCCEEDED:
+        return "FAILED", ENDED_EARLY if not begun else NO_REPORT
     return "FAILED", f"{clean(word)}: {WHY.get(clean(word), 'see batch.log')}"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from transload.attempts import App
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
-from transload_slurm.elements import settle
+from transload_slurm import elements
 from transload_slurm.jobs import Job
 from transload_slurm.states import WHY, clean, to_state
 
@@ -36,8 +36,9 @@ def judge(
 ) -> AppStatus:
     """Return the status of an app.
 
-    The wrapper's end is decisive: it saw every replica end. Without it Slurm's word counts, and where Slurm has
-    forgotten the job, the state is UNKNOWN, unless the wrapper wrote that Slurm was ending it.
+    The wrapper's end is decisive: it saw every replica end. Without it Slurm's word counts, save for success, which
+    is only what replicas have recorded. Where Slurm has forgotten the job, the state is UNKNOWN, unless the wrapper
+    wrote that Slurm was ending it.
 
     Args:
         record: what was submitted.
@@ -58,7 +59,7 @@ def judge(
     if not record["gang"] and is_terminal(status.state) and job.reason not in _DEPENDENCY:
         return _array(status, record, state, job)
     if word == "COMPLETED":
-        _check_completed(status, record, state)
+        _check_completed(status, record, job)
     elif status.state is AppState.CANCELLED:
         _cancelled(status, job)
     elif status.state is AppState.FAILED:
@@ -80,7 +81,7 @@ def judge(
 
 
 def _array(status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job) -> AppStatus:
-    if not settle(status, record["roles"][0], state, job):
+    if not elements.settle(status, record["roles"][0], state, job):
         status.state, status.msg = AppState.UNKNOWN, FORGOTTEN
     elif status.cancel_requested and status.state is AppState.FAILED:
         status.state = AppState.CANCELLED
@@ -89,20 +90,30 @@ def _array(status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any
     return status
 
 
-def _check_completed(status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
-    """COMPLETED is the wrapper's exit code 0, which it gives for success alone; replicas that failed say otherwise."""
+def is_unreported(record: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job) -> bool:
+    """Tell whether Slurm says COMPLETED, but the wrapper has written no end; on a shared disk it may come late."""
+    if not record["gang"]:
+        return elements.is_unreported(state, job)
+    return clean(job.state) == "COMPLETED" and not written_end(state)
+
+
+def _check_completed(status: AppStatus, record: Mapping[str, Any], job: Job) -> None:
+    """COMPLETED is the batch script's exit code 0, no more: the replicas whose success is recorded decide."""
     for role, asked in zip(status.roles, record["roles"], strict=False):
         wanted = asked["num_replicas"] if asked["min_replicas"] is None else asked["min_replicas"]
-        bad = [replica for replica in role.replicas if replica.state is AppState.FAILED]
-        if asked["num_replicas"] - len(bad) < wanted:
-            status.state = AppState.FAILED
-            status.msg = f"Slurm says COMPLETED, but {len(bad)} replica(s) of role {role.role!r} failed"
-            return
-    if state is not None:
-        for role in status.roles:
-            for replica in role.replicas:
-                if replica.state in (AppState.RUNNING, AppState.PENDING):
-                    replica.state = AppState.SUCCEEDED
+        states = [replica.state for replica in role.replicas]
+        if states.count(AppState.SUCCEEDED) >= wanted:
+            continue
+        status.state = AppState.FAILED
+        failed = states.count(AppState.FAILED)
+        if failed:
+            why = f"COMPLETED, but {failed} replica(s) of role {role.role!r} failed"
+        elif all(state is AppState.PENDING for state in states):
+            why = elements.ENDED_EARLY
+        else:
+            why = elements.NO_REPORT
+        status.msg = f"Slurm job {job.id}: {why}"
+        return
 
 
 def _cancelled(status: AppStatus, job: Job) -> None:
