@@ -43,7 +43,9 @@ def test_requeue_after_the_end(
     gang: bool,
 ) -> None:
     """A job that is put back in the queue after its app has ended runs nothing again, and its end stays as it was."""
-    command = f"echo x >> {tmp_path}/starts.{macros.replica_id}; exit {code}"
+    # a gang ends with its first failure: none before both have begun
+    both = f"until test -e {tmp_path}/starts.0 && test -e {tmp_path}/starts.1; do sleep 0.1; done"
+    command = f"echo x >> {tmp_path}/starts.{macros.replica_id}; {both}; exit {code}"
     policy = {} if gang else {"retry_policy": RetryPolicy.REPLICA}
     app = shell_app(command, num_replicas=2, **policy)
     handle = runner.run(app, "slurm", {"requeue": True, "gang": gang})
