@@ -96,8 +96,8 @@ def test_arguments_by_position_and_the_rest() -> None:
     """Components with ``*args`` take them, by position."""
     from transload_prefect import app_task
 
-    bound = app_task("utils.sh")._bind(("echo", "a b"), {})
-    assert bound.args[:2] == ("echo", "a b")
+    bound = app_task("utils.sh")._with_unit(("echo", "a b"), {})
+    assert bound.arguments["args"] == ("echo", "a b")
 
 
 def test_documentation_has_the_tables() -> None:

@@ -48,7 +48,7 @@ def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:
     assert all("training" in run["tags"] for run in host.task_runs(flow_run_id))
     eventually(lambda: len([line for line in host.logs(flow_run_id) if "main/0" in line["message"]]) >= 10, 60)
     lines = [(line["message"], line["level"]) for line in host.logs(flow_run_id) if "main/0" in line["message"]]
-    expected = [(f"main/0 line {n}.", 20) for n in range(4)] + [("main/0 to stderr", 30)]
+    expected = [(f"main/0 line {n}.", 20) for n in range(4)] + [("main/0 to stderr", 20)]
     assert Counter(lines) == Counter(expected * 2)
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from typing import Any
 
 from transload.components import (
     Component,
+    ComponentArgumentError,
+    ComponentHelpRequested,
+    Parameter,
     arguments_of,
     as_component,
     build,
     command_app,
+    decode_text,
+    decode_value,
     is_file_reference,
     materialize,
 )
@@ -135,6 +141,40 @@ class Launch:
             own = {item.name: item.default for item in found.parameters if not item.required}
             return {**own, **still_open, **self.args}
         return arguments_of(found, self.args, still_open)
+
+    def left_open(
+        self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return what the component gets, by name, where nothing more is given. Arguments as in `build`.
+
+        ``*args`` are left out, and what is missing or wrong, which `build` refuses.
+        """
+        if self.component is None:
+            return {}
+        found = self.found()
+        still_open = self._open(known, defaults)
+        if not isinstance(self.args, Mapping):
+            with suppress(ComponentArgumentError, ComponentHelpRequested):
+                named = {item.name for item in found.parameters if item.kind != "varargs"}
+                given = arguments_of(found, self.args, still_open)
+                return {name: value for name, value in given.items() if name in named}
+            return {}
+        values = {}
+        for item in found.parameters:
+            if item.kind != "varargs" and (item.name in {*self.args, *still_open} or not item.required):
+                with suppress(ComponentArgumentError):
+                    values[item.name] = self._value(item, still_open)
+        return values
+
+    def _value(self, item: Parameter, still_open: Mapping[str, Any]) -> Any:
+        """Return what one argument of the component is, as `build` reads it."""
+        if item.name in self.args and isinstance(self.args, Mapping):
+            return decode_value(self.args[item.name], item.annotation, item.name)
+        if item.name not in still_open:
+            return item.default
+        value = still_open[item.name]
+        decode = decode_text if isinstance(value, str) else decode_value
+        return decode(value, item.annotation, item.name)
 
     def build(self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> AppDef:
         """Return the app, validated.

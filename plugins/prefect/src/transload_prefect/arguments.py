@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from prefect import unmapped
+from prefect.futures import PrefectFuture
+from prefect.utilities.annotations import allow_failure, opaque, quote
+from prefect.utilities.collections import isiterable
 
 from transload.errors import SpecError
 
@@ -18,12 +23,31 @@ LAUNCH: Final = "launch"
 
 @dataclass(frozen=True)
 class LeftOpen:
-    """Stands for an argument that the caller left to the component, its settings, or the adapter."""
+    """Stands for an argument that the caller left open, and whose value is not known before the app is built."""
 
     default: str = ""  # the component's, as text
 
     def __str__(self) -> str:
         return self.default
+
+    def __format__(self, spec: str) -> str:
+        return self.default
+
+
+class Call(str):
+    """Which app of the flow run a call is (empty: outside of one), and which arguments the call itself gives.
+
+    Prefect's parameters of a call also hold what the caller leaves open, with the values that the component will get:
+    names of task runs, cache keys and hooks see these.
+    """
+
+    given: frozenset[str]
+
+    def __new__(cls, unit: str = "", given: Iterable[str] = ()) -> Call:
+        """Make one."""
+        call = super().__new__(cls, unit)
+        call.given = frozenset(given)
+        return call
 
 
 def description_of(launch: Launch) -> str:
@@ -39,12 +63,10 @@ def signature_of(launch: Launch) -> inspect.Signature:
     last: list[inspect.Parameter] = []
     if launch.component is not None:
         for each in launch.found().parameters:
-            if each.kind == "varargs":
-                last.append(inspect.Parameter(each.name, inspect.Parameter.VAR_POSITIONAL))
-                continue
-            only = each.kind == "keyword" or bool(last)
+            # what a component takes as *args is one argument here, a list: `positional_as_list`
+            only = each.kind in ("keyword", "varargs") or bool(last)
             kind = inspect.Parameter.KEYWORD_ONLY if only else inspect.Parameter.POSITIONAL_OR_KEYWORD
-            default = LeftOpen("" if each.required else str(each.default))
+            default = LeftOpen("" if each.required or each.kind == "varargs" else str(each.default))
             parameter = inspect.Parameter(each.name, kind, default=default)
             (last if only else parameters).append(parameter)
     taken = {each.name for each in parameters + last}
@@ -56,6 +78,78 @@ def signature_of(launch: Launch) -> inspect.Signature:
     return inspect.Signature(parameters + last)
 
 
+def positional_as_list(
+    launch: Launch, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional arguments of a call without what is for the component's ``*args``, and that by its name.
+
+    Raises:
+        SpecError: if these are given by name as well.
+    """
+    rest = None if launch.component is None else launch.found().varargs
+    if rest is None:
+        return args, {}
+    ahead = sum(each.kind == "positional" for each in launch.found().parameters)
+    if not args[ahead:]:
+        return args, {}
+    if rest.name in kwargs:
+        raise SpecError(f"{rest.name}: given by position, and by name: give it once")
+    return args[:ahead], {rest.name: args[ahead:]}
+
+
+def columns_as_lists(values: tuple[Any, ...]) -> Any:
+    """Return the ``*args`` of each app of a map, from what ``map`` was given for them: each an iterable, or one value.
+
+    Raises:
+        SpecError: if iterables have different lengths.
+    """
+    columns = [_column(value) for value in values]
+    lengths = sorted({len(column) for column in columns if isinstance(column, list)})
+    if len(lengths) > 1:
+        raise SpecError(f"map: arguments of different lengths: {', '.join(map(str, lengths))}")
+    if not lengths:
+        return unmapped(columns)
+    return [[each[row] if isinstance(each, list) else each for each in columns] for row in range(lengths[0])]
+
+
+def _column(value: Any) -> Any:
+    """Return a list of what is to be mapped, else the value."""
+    if isinstance(value, unmapped):
+        return value.value
+    if isinstance(value, (allow_failure, opaque, quote)):
+        value = value.unwrap()
+    if isinstance(value, PrefectFuture):
+        value = value.result()
+    return list(value) if isiterable(value) else value
+
+
+def values_left_open(
+    launch: Launch, call: inspect.BoundArguments, known: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the component will get for arguments that a call leaves open, as far as that is known by now.
+
+    Args:
+        launch: of the task.
+        call: what the call gives.
+        known: what the adapter knows of the component's arguments.
+        defaults: component argument → text, from the settings.
+    """
+    given = call.arguments.get(LAUNCH) if _is_ours(call.signature) else None
+    if isinstance(given, unmapped):
+        given = given.value
+    if isinstance(given, Mapping):
+        launch = replace(launch, args=given.get("args", launch.args))
+    elif given is not None:  # it comes from upstream
+        return {}
+    values = launch.left_open(known, defaults)
+    return {name: value for name, value in values.items() if name not in call.arguments}
+
+
+def _is_ours(signature: inspect.Signature) -> bool:
+    """Tell whether ``launch`` is the adapter's argument: the component may have one of that name itself."""
+    return signature.parameters[LAUNCH].default is None
+
+
 def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str | None]:
     """Return the launch with the arguments of a call, and which app of the flow run it is.
 
@@ -64,8 +158,9 @@ def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str
     """
     values = {key: value for key, value in call.arguments.items() if not isinstance(value, LeftOpen)}
     unit = values.pop(UNIT, None)
-    # the component may have an argument of that name itself
-    more = values.pop(LAUNCH, None) if call.signature.parameters[LAUNCH].default is None else None
+    more = values.pop(LAUNCH, None) if _is_ours(call.signature) else None
+    if isinstance(unit, Call):
+        values = {key: value for key, value in values.items() if key in unit.given}
     if more is not None:
         if not isinstance(more, Mapping):
             raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch, by name")
@@ -79,4 +174,4 @@ def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str
         launch = replace(launch, args={**launch.args, **given})
     elif values:
         raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
-    return launch, unit
+    return launch, str(unit) if unit else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -14,17 +13,18 @@ from pydantic import Field, PrivateAttr, model_validator
 from transload.errors import ConfigError
 from transload.pipelines import Execution, ExecutionOptions, Launch, caller_folder
 from transload.runner import AppResults
+from transload_prefect.again import note_done
 from transload_prefect.cluster import TransloadCluster
 from transload_prefect.run import Context, ended_with_host, execution_of, identity_of
 from transload_prefect.traces import Traces
-from transload_prefect.units import in_event_loop, next_unit
+from transload_prefect.units import in_async_code, next_unit
 from transload_prefect.watch import watching
 
 
 class AppJobRun(JobRun[AppResults]):
     """One run of an `AppJob`.
 
-    Every method works in both kinds of code: where an event loop runs, it returns an awaitable.
+    Every method works in both kinds of code: in async code it returns an awaitable.
 
     Attributes:
         handle: the app.
@@ -52,7 +52,7 @@ class AppJobRun(JobRun[AppResults]):
             AppLost: if it is gone.
             StateUnknown: if patience is exhausted.
         """
-        return self._wait_async() if in_event_loop() else self._wait()
+        return self._wait_async() if in_async_code() else self._wait()
 
     def fetch_result(self) -> Any:
         """Return the `transload.runner.AppResults` of an app that has ended well.
@@ -61,12 +61,12 @@ class AppJobRun(JobRun[AppResults]):
             ConfigError: if it has not ended.
             AppFailed: if it failed.
         """
-        return asyncio.to_thread(self._collect) if in_event_loop() else self._collect()
+        return asyncio.to_thread(self._collect) if in_async_code() else self._collect()
 
     def cancel(self) -> Any:
         """Ask for the app's end; return at once."""
         cancel = partial(self._execution.runner.cancel, self.handle)
-        return asyncio.to_thread(cancel) if in_event_loop() else cancel()
+        return asyncio.to_thread(cancel) if in_async_code() else cancel()
 
     def _wait(self) -> None:
         with ended_with_host(self._execution), watching(self._traces.context, self._execution):
@@ -135,7 +135,7 @@ class AppJob(JobBlock[AppResults]):
             raise ConfigError(f"options={self.options!r}: {exc}") from exc
 
     def trigger(self) -> Any:
-        """Start the app, or attach to it; return its `AppJobRun` (an awaitable of it where an event loop runs).
+        """Start the app, or attach to it; return its `AppJobRun` (an awaitable of it in async code).
 
         Raises:
             SubmitError: if it was not taken.
@@ -145,13 +145,15 @@ class AppJob(JobBlock[AppResults]):
         name = self._block_document_name or self._name
         context = Context.here(name, next_unit(f"block:{name}"))
         in_flow = context.flow is not None
-        traces = Traces(context, self.logger, artifacts=True, events=in_flow, stderr_level=logging.WARNING)
+        traces = Traces(context, self.logger, artifacts=True, events=in_flow)
         # elsewhere each start is another app
-        identity = identity_of(context, namespace=None if in_flow else uuid4().hex)
+        generation = "0" if traces.notes is None else traces.notes.generation
+        identity = identity_of(context, namespace=None if in_flow else uuid4().hex, generation=generation)
+        note_done(traces.notes, by_task=False)
         execution = execution_of(
             self._launch(), self._options(), identity, traces, cluster=self.cluster, inherit_env=self.inherit_env
         )
-        if in_event_loop():
+        if in_async_code():
             return self._start_async(execution, traces)
         with ended_with_host(execution):
             execution.start()

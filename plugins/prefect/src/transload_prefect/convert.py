@@ -90,7 +90,7 @@ def _is_search(source: object) -> TypeGuard[Search]:
 def run_app(source: Any = None, **settings: Any) -> Any:
     """Run an app in a flow, as a task run of its own; return its results. Arguments as of `app_task`.
 
-    ``component_args`` and all else may come from upstream results. Where an event loop runs, use `run_app_async`.
+    ``component_args`` and all else may come from upstream results. In async code, use `run_app_async`.
 
     Raises:
         AppFailed: if the app failed, retries used up.

@@ -30,23 +30,26 @@ MARGIN: Final = 1.0
 
 UNIT: Final = "transload.unit"
 APP: Final = "transload.app"
+GENERATION: Final = "transload.generation"
 CURSOR: Final = "transload.log"
 
 
 class Notes:
     """The notes about one app of a flow run, a `transload.pipelines.AttachStore` for what finds it again.
 
-    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of an app's page) are shown to people.
+    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of an app's page) are shown to people;
+    ``unit`` says which app of the flow run it is.
     """
 
     def __init__(
         self, flow_run_id: Any, unit: str, artifact_id: Any = None, values: dict[str, str] | None = None
     ) -> None:
+        self.unit = unit
         self.name = unit
         self.task_run_id: Any = None
         self.link: Callable[[str], str | None] = lambda handle: None
         self.cursor = Cursor(self)
-        self._flow_run_id = flow_run_id
+        self.flow_run_id = flow_run_id
         self._artifact_id = artifact_id
         self._values = values or {UNIT: unit}
         self._lock = threading.Lock()
@@ -66,6 +69,21 @@ class Notes:
         elif record.get("handle") is not None:
             background().post(partial(self.save, APP, json.dumps(record)))
 
+    @property
+    def generation(self) -> str:
+        """The generation of the app: see `transload.pipelines.Identity`."""
+        return self._values.get(GENERATION, "0")
+
+    def end_generation(self, generation: str) -> None:
+        """Have another generation follow this one, if it is the present one, here at once and on the server."""
+        if generation != self.generation:
+            return
+        following = str(int(generation) + 1)
+        try:
+            self.save(GENERATION, following)
+        except httpx.HTTPError:
+            background().post(partial(self.save, GENERATION, following))
+
     def read(self, what: str) -> dict[str, Any] | None:
         """Return the record that a note holds, or None."""
         return dict(json.loads(self._values[what])) if what in self._values else None
@@ -73,7 +91,7 @@ class Notes:
     def has_line_since(self, moment: float) -> bool:
         """Tell whether the server has a line of the app's log that was handed over then or later."""
         with suppress(httpx.HTTPError):
-            return api.has_line_since(self._flow_run_id, self.task_run_id, moment)
+            return api.has_line_since(self.flow_run_id, self.task_run_id, moment)
         return False
 
     def save(self, what: str, text: str) -> None:
@@ -86,7 +104,7 @@ class Notes:
             key = artifact_key(self.name, "logs")
             text = log_note(handle, self.link(handle) if handle else None)
             shown = {"key": key, "type": "markdown", "data": text, "metadata_": self._values}
-            self._artifact_id = api.create_artifact(self._flow_run_id, self.task_run_id, **shown)
+            self._artifact_id = api.create_artifact(self.flow_run_id, self.task_run_id, **shown)
 
 
 class Cursor:
@@ -148,10 +166,16 @@ def notes_of(context: Context) -> Notes | None:
     flow_run_id, unit = context.flow_run_id, context.unit
     if flow_run_id is None or unit is None:
         return None
+    notes = noted(flow_run_id, unit)
+    notes.name = context.name
+    notes.task_run_id = context.task_run_id
+    return notes
+
+
+def noted(flow_run_id: Any, unit: str) -> Notes:
+    """Return the notes about an app of a flow run."""
     with _lock:
-        notes = _notes_in(flow_run_id).setdefault(unit, Notes(flow_run_id, unit))
-        notes.name, notes.task_run_id = context.name, context.task_run_id
-        return notes
+        return _notes_in(flow_run_id).setdefault(unit, Notes(flow_run_id, unit))
 
 
 @lru_cache(256)

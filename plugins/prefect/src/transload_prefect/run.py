@@ -64,16 +64,19 @@ class Context:
         return Context(name, unit, flow.flow_run.id, task.task_run.id if task is not None else None, flow, task)
 
 
-def identity_of(context: Context, key: str | None = None, namespace: str | None = None) -> Identity:
+def identity_of(
+    context: Context, key: str | None = None, namespace: str | None = None, generation: str = "0"
+) -> Identity:
     """Return whose app it is: equal for all tries of a task, and whenever the flow run is run again.
 
     Args:
         context: where it runs.
         key: readable part of the app's id, instead of the name.
         namespace: tells the app from those of others, instead of the flow run's id.
+        generation: from the notes about the app: another one begins when Prefect wants it done again.
     """
     run = context.flow_run_id if context.unit is not None else context.task_run_id
-    return Identity(HOST, namespace or str(run), (context.unit or "", key or context.name))
+    return Identity(HOST, namespace or str(run), (context.unit or "", key or context.name), generation)
 
 
 def execution_of(

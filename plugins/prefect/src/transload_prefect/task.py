@@ -6,10 +6,11 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prefect import Task, unmapped
 from prefect.cache_policies import NO_CACHE, CachePolicy
@@ -22,16 +23,35 @@ from prefect.utilities.annotations import allow_failure, opaque, quote
 from prefect.utilities.collections import isiterable
 from prefect.utilities.hashing import hash_objects
 
-from transload.errors import ConfigError, SpecError
+from transload.errors import ConfigError, SpecError, TransloadError
 from transload.pipelines import Execution, ExecutionOptions, Launch
 from transload.runner import AppResults
 from transload.specs import masked_env, nearest
-from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, launch_of, signature_of
+from transload_prefect.again import ROLLED_BACK, note_done
+from transload_prefect.arguments import (
+    LAUNCH,
+    UNIT,
+    Call,
+    LeftOpen,
+    columns_as_lists,
+    description_of,
+    launch_of,
+    positional_as_list,
+    signature_of,
+    values_left_open,
+)
 from transload_prefect.cluster import TransloadCluster, cluster_named
-from transload_prefect.run import Context, Told, execution_of, identity_of, run_app, run_app_async
+from transload_prefect.run import Context, Told, execution_of, identity_of, run_app, run_app_async, runner_of
 from transload_prefect.traces import Traces
-from transload_prefect.units import in_event_loop, next_unit
+from transload_prefect.units import in_async_code, next_unit
 from transload_prefect.watch import watch_of, watching
+
+if TYPE_CHECKING:
+    from prefect.transactions import Transaction
+
+_HOOKS: Final = ("on_completion", "on_failure", "on_running", "on_rollback", "on_commit")
+_SETTINGS: Final = [name for name in inspect.signature(Task.__init__).parameters if name not in ("self", "fn", *_HOOKS)]
+"""Arguments of a task that it has as attributes of the same name."""
 
 _LONGEST_SHOWN: Final = 24
 _MOST_SHOWN: Final = 4
@@ -50,7 +70,8 @@ class AppSpec:
         artifacts: write artifacts.
         events: emit an event at each change of state.
         assets: True: each artifact that the app's tracker knows is an asset that the task made; or their URIs.
-        stderr_level: name of the level that lines of stderr are logged with.
+        stderr_level: name of the level that lines of stderr are logged with; None: what a line says of itself
+            (``WARNING:root:…``), else INFO.
         namespace: tells the app from those of others, instead of the flow run's id.
         known: arguments that the component may declare (``trial_idx``).
         meanwhile: entered while the app is waited for, with its execution.
@@ -64,7 +85,7 @@ class AppSpec:
     artifacts: bool = True
     events: bool = True
     assets: bool | list[str] = False
-    stderr_level: str = "WARNING"
+    stderr_level: str | None = None
     namespace: str | None = None
     known: Mapping[str, Any] = field(default_factory=dict)
     meanwhile: Callable[[Execution], AbstractContextManager[object]] = nullcontext
@@ -72,7 +93,7 @@ class AppSpec:
     def __post_init__(self) -> None:
         if self.cluster is not None and self.launch.scheduler is not None:
             raise ConfigError(f"cluster={self.cluster!r}: cannot be given beside scheduler={self.launch.scheduler!r}")
-        if self.stderr_level not in logging.getLevelNamesMapping():
+        if self.stderr_level not in (None, *logging.getLevelNamesMapping()):
             allowed = ", ".join(sorted(logging.getLevelNamesMapping()))
             raise ConfigError(f"stderr_level={self.stderr_level!r}: must be one of {allowed}")
 
@@ -131,11 +152,11 @@ class AppCachePolicy(CachePolicy):
 class AppTask(Task[..., Any]):
     """A Prefect task that runs an app: call it, ``submit`` it, ``map`` it; made by `transload_prefect.app_task`.
 
-    Called where an event loop runs (in an ``async`` flow), it returns an awaitable.
+    Called in async code (an ``async`` flow), it returns an awaitable.
 
     Args:
         spec: what to run.
-        asynchronous: True: always a coroutine; False: never; None: by where it is called.
+        asynchronous: True: always a coroutine; False: never; None: as the flow or task around it.
         settings: arguments of ``prefect.Task``.
     """
 
@@ -153,11 +174,31 @@ class AppTask(Task[..., Any]):
         theirs = self.cache_policy
         if isinstance(theirs, CachePolicy) and theirs != NO_CACHE:
             self.cache_policy = AppCachePolicy(inner=theirs, app=spec.digest)
+        for name in _HOOKS:
+            setattr(self, f"{name}_hooks", list(getattr(self, f"{name}_hooks")))  # not the list that was given
+        self.on_rollback_hooks.append(ROLLED_BACK)
+        self._at_first = {name: _kept(getattr(self, name)) for name in _SETTINGS}
+
+    @property
+    def aio(self) -> AppTask:
+        """The same task as a coroutine function; it has the hooks and all else that this one has now."""
+        if self.asynchronous:
+            return self
+        task = copy(self)
+        task.asynchronous = True
+        task.fn = self._coroutine_function
+        task.isasync = True
+        return task
 
     @cached_property
-    def aio(self) -> AppTask:
-        """The same task as a coroutine function."""
-        return self if self.asynchronous else AppTask(self.spec, True, **self._current())
+    def _coroutine_function(self) -> Callable[..., Any]:
+        return _function(self.spec, self.name, True)
+
+    def on_rollback(self, fn: Callable[[Transaction], None]) -> Callable[[Transaction], None]:
+        """Add a hook that is called when the task is rolled back."""
+        hooks = self.on_rollback_hooks
+        hooks.insert(hooks.index(ROLLED_BACK) if ROLLED_BACK in hooks else len(hooks), fn)
+        return fn
 
     def with_options(self, **options: Any) -> AppTask:
         """Return a task with other settings: those of ``prefect.Task.with_options``, and those of `app_task`.
@@ -168,25 +209,32 @@ class AppTask(Task[..., Any]):
         from transload_prefect.convert import split_settings
 
         changes, given = split_settings(self.spec, options)
-        settings = {**self._current(), **given}
-        return AppTask(replace(self.spec, **changes), settings.pop("asynchronous", self.asynchronous), **settings)
+        asynchronous = given.pop("asynchronous", self.asynchronous)
+        return self._remade(replace(self.spec, **changes), asynchronous, {**self._current(), **given})
 
     def of_trial(self, index: int, label: str, **changes: Any) -> AppTask:
         """Return the task of one trial of a search, found again by whoever goes on with it; ``changes`` of the spec."""
         spec = replace(self.spec, key=f"trial-{index}", **changes)
-        return AppTask(spec, self.asynchronous, **{"task_run_name": label, **self._current()})
+        return self._remade(spec, self.asynchronous, {"task_run_name": label, **self._current()})
 
     def _current(self) -> dict[str, Any]:
-        hooks = {
-            "on_completion": self.on_completion_hooks,
-            "on_failure": self.on_failure_hooks,
-            "on_running": self.on_running_hooks,
-        }
-        return {**self._settings, **{name: list(value) for name, value in hooks.items() if value}}
+        """Return the arguments of ``prefect.Task`` that make this task, as it is now."""
+        now = {name: _kept(getattr(self, name)) for name in _SETTINGS}
+        changed = {name: value for name, value in now.items() if value != self._at_first[name]}
+        hooks = {name: list(getattr(self, f"{name}_hooks")) for name in _HOOKS}
+        hooks["on_rollback"] = [hook for hook in hooks["on_rollback"] if hook != ROLLED_BACK]
+        return {**self._settings, **changed, **hooks}
+
+    def _remade(self, spec: AppSpec, asynchronous: bool | None, settings: dict[str, Any]) -> AppTask:
+        """Return another task with all that was set on this one, whoever's attribute it is."""
+        made = AppTask(spec, asynchronous, **settings)
+        known = {*vars(made), "_coroutine_function"}
+        made.__dict__.update({name: value for name, value in vars(self).items() if name not in known})
+        return made
 
     def __call__(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:
-        """Run the app; return its results (an awaitable of them where an event loop runs)."""
-        if self.asynchronous is None and in_event_loop():
+        """Run the app; return its results (an awaitable of them in async code)."""
+        if self.asynchronous is None and in_async_code():
             return self.aio(*args, return_state=return_state, wait_for=wait_for, **kwargs)
         given = self._with_unit(args, kwargs)
         value = super().__call__(*given.args, return_state=return_state, wait_for=wait_for, **given.kwargs)
@@ -201,16 +249,19 @@ class AppTask(Task[..., Any]):
 
     def map(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:
         """Run the app once for each element of its iterable arguments; return their futures."""
-        bound = self._bind(args, kwargs)
+        ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
+        bound = self._bind(ahead, {**kwargs, **{name: columns_as_lists(values) for name, values in rest.items()}})
         if isinstance(bound.arguments.get(LAUNCH), Mapping):
             bound.arguments[LAUNCH] = unmapped(bound.arguments[LAUNCH])
         for name, value in bound.arguments.items():
             if inspect.isgenerator(value):
                 bound.arguments[name] = list(value)
+        given = [*bound.arguments]
         length = _length(bound.arguments.values())
         if length:
             name = self.spec.key or self.name
-            bound.arguments[UNIT] = [next_unit(name) for _ in range(length)]
+            bound.arguments[UNIT] = [Call(next_unit(name) or "", given) for _ in range(length)]
+        bound.arguments.update({name: unmapped(value) for name, value in self._left_open(bound).items()})
         return super().map(*bound.args, return_state=return_state, wait_for=wait_for, **bound.kwargs)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
@@ -222,10 +273,29 @@ class AppTask(Task[..., Any]):
             wrong = next((name for name in kwargs if name not in shown), "")
             raise SpecError(f"task {self.name!r}: {exc}; {nearest(wrong, shown)}") from exc
 
+    def apply_async(self, args: Any = None, kwargs: Any = None, **more: Any) -> Any:
+        """Leave the app to a task worker, see ``prefect.Task.apply_async``; return a future of its results."""
+        given = self._with_unit(tuple(args or ()), dict(kwargs or {}))
+        return super().apply_async(args=given.args, kwargs=given.kwargs, **more)
+
     def _with_unit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        bound = self._bind(args, kwargs)
-        bound.arguments.setdefault(UNIT, next_unit(self.spec.key or self.name))
+        """Return the arguments of a call, with those that it leaves open, and which app of the flow run it is."""
+        ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
+        bound = self._bind(ahead, {**kwargs, **rest})
+        if not isinstance(bound.arguments.get(UNIT), Call):
+            bound.arguments[UNIT] = Call(next_unit(self.spec.key or self.name) or "", [*bound.arguments])
+        bound.arguments.update(self._left_open(bound))
         return bound
+
+    def _left_open(self, bound: inspect.BoundArguments) -> dict[str, Any]:
+        spec = self.spec
+        if spec.launch.component is None:
+            return {}
+        with suppress(TransloadError):  # the task run says what is wrong
+            cluster = None if spec.cluster is None else cluster_named(spec.cluster)
+            defaults = runner_of(cluster, spec.inherit_env).settings.component_defaults(spec.launch.found().name)
+            return values_left_open(spec.launch, bound, spec.known, defaults)
+        return {}
 
 
 def _check(value: Any, return_state: bool) -> Any:
@@ -240,6 +310,11 @@ def _check(value: Any, return_state: bool) -> Any:
 
 async def _checked(value: Any, return_state: bool) -> Any:
     return _check(await value, return_state)
+
+
+def _kept(value: Any) -> Any:
+    """Return a value that stays as it is now."""
+    return copy(value) if isinstance(value, (list, set)) else value
 
 
 def _length(values: Iterable[Any]) -> int | None:
@@ -262,13 +337,16 @@ def _length(values: Iterable[Any]) -> int | None:
 
 def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
     """Return the name of a task run: the task's, and its arguments; those that look secret are masked."""
+    call = parameters.get(UNIT)
     called = {key: value for key, value in parameters.items() if key not in (LAUNCH, UNIT)}
     called = {key: value for key, value in called.items() if not isinstance(value, LeftOpen)}
+    if isinstance(call, Call):
+        called = {key: value for key, value in called.items() if key in call.given}
     given = {**made, **called} if isinstance(made, Mapping) else called
     texts = {key: " ".join(str(value).split()) for key, value in given.items()}
     shown = {key: text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…" for key, text in texts.items()}
     words = [f"{key}={text}" for key, text in masked_env(shown).items()]
-    first = name if called else parameters.get(UNIT) or name  # what nobody else tells from its like
+    first = name if called else call or name  # what nobody else tells from its like
     return " ".join([first, *words[:_MOST_SHOWN]])
 
 
@@ -324,9 +402,11 @@ def _prepared(spec: AppSpec, call: inspect.BoundArguments) -> Iterator[tuple[Exe
         get_run_logger(),
         artifacts=spec.artifacts,
         events=spec.events,
-        stderr_level=logging.getLevelNamesMapping()[spec.stderr_level],
+        stderr_level=None if spec.stderr_level is None else logging.getLevelNamesMapping()[spec.stderr_level],
     )
-    identity = identity_of(context, spec.key, spec.namespace)
+    generation = "0" if traces.notes is None else traces.notes.generation
+    identity = identity_of(context, spec.key, spec.namespace, generation)
+    note_done(traces.notes, by_task=True)
     execution = execution_of(
         launch,
         spec.options,

@@ -33,6 +33,36 @@ _LOGGED: Final = re.compile(r"\d\d:\d\d:\d\d\.\d{3} \| ")
 PROGRESS_S: Final = 1.0
 """Seconds after which an app that goes on has a bar of progress; one that has ended by then has none."""
 
+_LEVEL_WITHIN: Final = 120
+"""Characters at the beginning of a line among which it says its level."""
+
+_SAYS_LEVEL: Final = re.compile(
+    r"[^a-zA-Z]*(?:(?<=\d)[TZ][^a-zA-Z]*)*"  # a time, or nothing
+    r"(?:[\w.\-]+(?:\[\d+\])?\s*[-|:\]]\s*[\[|]?)?"  # the name of a logger or a process, or nothing
+    r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|(?i:debug|info|warning|error|critical|fatal)(?=:\s))\b"
+)
+"""How a line begins that says its level: ``WARNING:root:…``, ``2026-11-25 10:00:00,123 - name - ERROR - …``."""
+
+_GLOG: Final = re.compile(r"(?:\[rank\d+\]:)?(?=\[|\w\d)\[?(?P<level>[IWEF])(?:\d{4})? ")
+"""How lines of glog begin, and PyTorch's: ``W1125 10:00:00.1 …``, ``[W socket.cpp:663] …``."""
+
+_WARNS: Final = re.compile(r"\S+:\d+: \w*Warning: ")
+"""How a warning of Python's begins."""
+
+_LEVELS: Final = {
+    "DEBUG": logging.INFO,
+    "INFO": logging.INFO,
+    "I": logging.INFO,
+    "WARN": logging.WARNING,
+    "WARNING": logging.WARNING,
+    "W": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "E": logging.ERROR,
+    "CRITICAL": logging.CRITICAL,
+    "FATAL": logging.CRITICAL,
+    "F": logging.CRITICAL,
+}
+
 _CHAINED: Final = ("Traceback (", "During handling of", "The above exception")
 
 
@@ -60,10 +90,27 @@ def _after(line: str, below: bool, inside: bool) -> tuple[bool, bool]:
     return below and not line.strip(), False
 
 
-class Traces:
-    """The traces of one app; ``notes`` finds it again, ``cursor`` says how far its log came (None: nothing does)."""
+def said_level(line: str) -> int:
+    """Return the level that a line of a program's log says it has, at least INFO: less would not be shown.
 
-    def __init__(self, context: Context, logger: Any, *, artifacts: bool, events: bool, stderr_level: int) -> None:
+    A line that says nothing is INFO: Python's logging, progress bars and many programs write to stderr while all is
+    well.
+    """
+    found = _SAYS_LEVEL.match(line[:_LEVEL_WITHIN]) or _GLOG.match(line)
+    if found is None:
+        return logging.WARNING if _WARNS.match(line) else logging.INFO
+    return _LEVELS[found["level"].upper()]
+
+
+class Traces:
+    """The traces of one app; ``notes`` finds it again, ``cursor`` says how far its log came (None: nothing does).
+
+    ``stderr_level`` is the level of all lines on stderr; None: what a line says of itself, else INFO.
+    """
+
+    def __init__(
+        self, context: Context, logger: Any, *, artifacts: bool, events: bool, stderr_level: int | None = None
+    ) -> None:
         self.context = context
         self.notes = notes_of(context)
         self.cursor = self.notes.cursor if self.notes is not None else None
@@ -82,13 +129,17 @@ class Traces:
 
     def sink(self, role: str, replica: int, stream: Stream, line: str) -> None:
         """Log a line of a replica."""
-        level = self._stderr_level if stream is Stream.STDERR else logging.INFO
+        level = self._level(line) if stream is Stream.STDERR else logging.INFO
         # a database may refuse a whole batch of lines for a zero byte
         text = line.rstrip().replace("\0", "\ufffd")
         sent = PREFECT_LOGGING_TO_API_ENABLED.value() and self._logger.isEnabledFor(level)
         if self.cursor is not None and sent:
             self.cursor.handing()
         self._say(level, f"{role}/{replica} {text}")
+
+    def _level(self, line: str) -> int:
+        """Return the level of a line on stderr: what the user set, else what the line says of itself."""
+        return said_level(line) if self._stderr_level is None else self._stderr_level
 
     def _say(self, level: int, text: str) -> None:
         try:
@@ -100,6 +151,10 @@ class Traces:
     def changed(self, execution: Execution, status: AppStatus) -> None:
         """Take note of a new status."""
         handle = execution.handle or ""
+        first = self._seen is None
+        self._seen = status
+        if first:
+            self.log(f"{handle}: all of its log is shown by `transload log {handle}`")
         if self._events:
             emit = partial(
                 emit_event,
@@ -111,7 +166,6 @@ class Traces:
             )
             background().post(emit)  # it serialises, which the end of a short app need not wait for
         if self._artifacts:
-            first, self._seen = self._seen is None, status
             if is_terminal(status.state) or self._progress is not None:
                 background().post(lambda: self._show(status, handle))
             elif first:

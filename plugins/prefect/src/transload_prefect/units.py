@@ -8,20 +8,57 @@ flow's own thread, when a task is called, submitted or mapped.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.utilities.hashing import hash_objects
 
+if TYPE_CHECKING:
+    from prefect import Flow, Task
+
+_ENGINES: Final = ("prefect.flow_engine", "prefect.task_engine")
+"""Modules of Prefect's that call the functions of flows and tasks."""
+
 _lock = threading.Lock()
 
 
-def in_event_loop() -> bool:
-    """Tell whether the caller runs in an event loop: what it calls then returns an awaitable."""
+def in_async_code() -> bool:
+    """Tell whether the caller is async code: what it calls then returns an awaitable.
+
+    An event loop may run around a sync flow as well: a flow called from async code, in a notebook, or by an async flow
+    runs in the thread of its caller's loop. So what encloses the caller decides, as it does for Prefect's own methods;
+    a sync flow may run a loop of its own, whose coroutines are async code again.
+    """
     with suppress(RuntimeError):
-        return bool(asyncio.get_running_loop())
+        asyncio.get_running_loop()
+        enclosing = _enclosing_run()
+        return enclosing is None or enclosing.isasync or _in_coroutine_of_run()
+    return False
+
+
+def _enclosing_run() -> Flow[..., Any] | Task[..., Any] | None:
+    """Return the flow or task whose code runs; None outside of both."""
+    flow, task = FlowRunContext.get(), TaskRunContext.get()
+    if task is not None and (flow is None or flow.flow_run is None or _is_inside(task, flow.flow_run.id)):
+        return task.task
+    return None if flow is None else flow.flow
+
+
+def _is_inside(task: TaskRunContext, flow_run_id: Any) -> bool:
+    """Tell whether a task run belongs to a flow run: if not, the flow is a subflow that the task calls."""
+    return bool(task.task_run.flow_run_id == flow_run_id)
+
+
+def _in_coroutine_of_run() -> bool:
+    """Tell whether a coroutine stands between the caller and the engine that called the enclosing run's function."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__") not in _ENGINES:
+        if frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+            return True
+        frame = frame.f_back
     return False
 
 
@@ -31,7 +68,7 @@ def next_unit(name: str) -> str | None:
     if flow is None or flow.flow_run is None:
         return None
     task = TaskRunContext.get()
-    if task is not None and task.task_run.flow_run_id == flow.flow_run.id:
+    if task is not None and _is_inside(task, flow.flow_run.id):
         return _inside_task(flow, task, name)
     return f"{name}#{_count(flow, name)}"
 

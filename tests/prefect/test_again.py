@@ -1,0 +1,185 @@
+"""What Prefect wants done again is done again: what was rolled back, and what ``refresh_cache`` asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from jobs import job
+
+
+def _forgotten(drain: Any) -> None:
+    """Have this process know nothing of its apps, as another process of the flow run."""
+    from transload_prefect import notes
+
+    drain()
+    notes._notes_in.cache_clear()
+
+
+def _twice(host: Any, drain: Any, body: Any, **settings: Any) -> list[Any]:
+    """Return what the body returns in the first try of a flow, which then fails, and in its retry."""
+    from prefect import flow
+
+    seen: list[Any] = []
+
+    @flow(retries=1, **settings)
+    def work() -> Any:
+        try:
+            body(seen)
+        finally:
+            _forgotten(drain)
+
+    work()
+    return seen
+
+
+def _fail_first(seen: list[Any]) -> None:
+    if len(seen) == 1:
+        raise RuntimeError("the first try")
+
+
+def test_what_was_rolled_back_is_run_again(host: Any, drain: Any) -> None:
+    """The flow's retry finds an app outside of the transaction, and runs the one that was rolled back again."""
+    from prefect.transactions import transaction
+
+    from transload_prefect import app_task
+
+    kept, undone = app_task(job, name="kept"), app_task(job, name="undone", component_args={"lines": 1})
+
+    def body(seen: list[Any]) -> None:
+        before = kept()
+        with transaction():
+            seen.append((before.handle, undone().handle))
+            _fail_first(seen)
+
+    first, second = _twice(host, drain, body)
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+
+
+def test_a_rollback_hook_that_raises(host: Any, drain: Any) -> None:
+    """The app is run again, though the user's own hook fails after it has undone a part."""
+    from prefect.transactions import transaction
+
+    from transload_prefect import app_task
+
+    undone = app_task(job)
+
+    @undone.on_rollback
+    def hook(txn: Any) -> None:
+        raise OSError("the disk is full")
+
+    def body(seen: list[Any]) -> None:
+        with transaction():
+            seen.append(undone().handle)
+            _fail_first(seen)
+
+    first, second = _twice(host, drain, body)
+    assert first != second
+
+
+def test_a_task_that_fails_keeps_what_its_apps_did(host: Any) -> None:
+    """An ordinary task's failure undoes nothing by itself: its retry collects, unless a hook undid something."""
+    from prefect import flow, task
+
+    from transload_prefect import AppJob, app_task
+
+    plain, hooked = app_task(job, name="plain"), app_task(job, name="hooked")
+    hooked.on_rollback(lambda txn: None)
+    block = AppJob(component="utils.echo", component_args={"msg": "hello"})
+    seen: list[Any] = []
+
+    @task(retries=1)
+    def outer() -> None:
+        run = block.trigger()
+        run.wait_for_completion()
+        seen.append((plain().handle, run.handle, hooked().handle))
+        _fail_first(seen)
+
+    @flow
+    def work() -> None:
+        outer()
+
+    work()
+    assert seen[0][:2] == seen[1][:2]
+    assert seen[0][2] != seen[1][2]
+
+
+def test_a_job_block_that_was_rolled_back(host: Any, drain: Any) -> None:
+    """A block's app in a transaction of the user's is run again, as an app task is."""
+    from prefect.transactions import transaction
+
+    from transload_prefect import AppJob
+
+    block = AppJob(component="utils.echo", component_args={"msg": "hello"})
+
+    def body(seen: list[Any]) -> None:
+        with transaction():
+            run = block.trigger()
+            run.wait_for_completion()
+            seen.append(run.handle)
+            _fail_first(seen)
+
+    first, second = _twice(host, drain, body)
+    assert first != second
+
+
+@pytest.mark.parametrize("refresh", [True, False])
+def test_refresh_cache(host: Any, drain: Any, refresh: bool) -> None:
+    """A task with ``refresh_cache`` runs its app in each try of the flow; one that starts an app, too."""
+    from prefect import task
+
+    from transload_prefect import app_task, run_app
+
+    fresh = app_task(job, name="fresh", refresh_cache=refresh)
+
+    @task(refresh_cache=refresh)
+    def outer() -> str:
+        return str(run_app(job, name="inner").handle)
+
+    def body(seen: list[Any]) -> None:
+        seen.append((fresh().handle, outer()))
+        _fail_first(seen)
+
+    first, second = _twice(host, drain, body)
+    assert [one != other for one, other in zip(first, second, strict=True)] == [refresh, refresh]
+
+
+def test_the_retry_of_a_task_with_refresh_cache(host: Any) -> None:
+    """What an ordinary task had done when it failed is collected by its own retry, whatever its cache."""
+    from prefect import flow, task
+
+    from transload_prefect import run_app
+
+    seen: list[Any] = []
+
+    @task(refresh_cache=True, retries=1)
+    def outer() -> None:
+        seen.append(run_app(job).handle)
+        _fail_first(seen)
+
+    @flow
+    def work() -> None:
+        outer()
+
+    work()
+    assert seen[0] == seen[1]
+
+
+def test_refresh_cache_in_an_async_flow(host: Any, drain: Any) -> None:
+    """The same for a task that is awaited."""
+    from prefect import flow
+
+    from transload_prefect import app_task
+
+    fresh = app_task(job, refresh_cache=True)
+    seen: list[Any] = []
+
+    @flow(retries=1)
+    async def work() -> None:
+        seen.append((await fresh()).handle)
+        _fail_first(seen)
+
+    asyncio.run(work())
+    assert seen[0] != seen[1]

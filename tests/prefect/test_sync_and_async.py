@@ -1,0 +1,115 @@
+"""Sync flows where an event loop runs, and loops that a sync flow runs: jobs run, whichever way they are called."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from jobs import job
+
+
+def test_a_sync_flow_called_from_async_code(host: Any) -> None:
+    """A loop of the caller's, as in a notebook, is not the flow's: its apps run, and give results."""
+    from prefect import flow
+
+    from transload_prefect import app_task, run_app
+
+    train = app_task(job)
+
+    @flow
+    def work() -> Any:
+        first = train(value=2)
+        return first.value("value"), run_app(job, component_args={"value": 3}).value("value")
+
+    async def notebook() -> Any:
+        return work()
+
+    assert asyncio.run(notebook()) == (2.0, 3.0)
+
+
+def test_a_sync_subflow_and_a_sync_task_of_an_async_flow(host: Any) -> None:
+    """What encloses the call is sync, though the flow around it is not; the flow itself awaits."""
+    from prefect import flow, task
+
+    from transload_prefect import app_task
+
+    train = app_task(job)
+
+    @flow
+    def inner() -> Any:
+        return train(value=4).value("value")
+
+    @task
+    def ordinary() -> Any:
+        return train(value=5).value("value")
+
+    @flow
+    async def outer() -> Any:
+        return inner(), ordinary(), (await train(value=6)).value("value")
+
+    assert asyncio.run(outer()) == (4.0, 5.0, 6.0)
+
+
+def test_coroutines_of_a_sync_flow_and_of_a_sync_task_await(host: Any) -> None:
+    """A sync flow, or task, may run a loop of its own: there the same call is awaited."""
+    from prefect import flow, task
+
+    from transload_prefect import app_task
+
+    train = app_task(job)
+
+    async def several(*values: float) -> Any:
+        return [each.value("value") for each in await asyncio.gather(*(train(value=value) for value in values))]
+
+    @task
+    def ordinary() -> Any:
+        return asyncio.run(several(3))
+
+    @flow
+    def work() -> Any:
+        return asyncio.run(several(1, 2)) + ordinary()
+
+    assert work() == [1.0, 2.0, 3.0]
+
+
+def test_job_blocks_in_a_sync_flow_where_a_loop_runs(host: Any) -> None:
+    """All methods of a block's run are calls there, and awaitables in an async flow."""
+    from prefect import flow
+
+    from transload_prefect import AppJob
+
+    block = AppJob(component="utils.echo", component_args={"msg": "hello"})
+
+    @flow
+    def work() -> str:
+        run = block.trigger()
+        run.wait_for_completion()
+        return str(run.fetch_result().state.name)
+
+    @flow
+    async def outer() -> list[str]:
+        run = await block.trigger()
+        await run.wait_for_completion()
+        return [work(), str((await run.fetch_result()).state.name)]
+
+    assert asyncio.run(outer()) == ["SUCCEEDED", "SUCCEEDED"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_task_that_was_made_for_one_kind_of_code(host: Any, asynchronous: bool) -> None:
+    """``asynchronous`` decides, wherever it is called."""
+    import inspect
+
+    from prefect import flow
+
+    from transload_prefect import app_task
+
+    train = app_task(job, asynchronous=asynchronous)
+
+    @flow
+    async def work() -> Any:
+        called = train(value=7)
+        return (await called if inspect.isawaitable(called) else called).value("value"), inspect.isawaitable(called)
+
+    assert asyncio.run(work()) == (7.0, asynchronous)
