@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import linecache
 import tempfile
@@ -11,12 +12,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Optional
 
+from google.protobuf import json_format
 from kfp import compiler, dsl
 from kfp.dsl import structures
 from kfp.dsl.base_component import BaseComponent
 from kfp.dsl.pipeline_context import Pipeline
+from kfp.dsl.utils import sanitize_component_name, sanitize_executor_label
 
 from transload.errors import SpecError
+from transload_kfp.launch_spec import KEY
+from transload_kfp.loops import refuse_equal_jobs
 from transload_kfp.names import component_name
 from transload_kfp.ports import read_as_placeholder
 from transload_kfp.settings import TaskSettings
@@ -73,6 +78,8 @@ class AppComponent(BaseComponent):
                 raise SpecError(f"{name}={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})")
         named = {self.ports.get(name, name): value for name, value in arguments.items()}
         named = {**self.constants, **named}
+        if KEY in self._component_inputs:
+            refuse_equal_jobs(self.name, named)
         for name in self.identity:
             named.setdefault(name, PLACEHOLDERS.get(name) or self._key())
         task = super().__call__(*args, **named)
@@ -82,6 +89,26 @@ class AppComponent(BaseComponent):
             task.set_caching_options(False)  # what a run knows of itself is never the same again
         return self.settings.apply(task)
 
+    @property
+    def pipeline_spec(self) -> Any:
+        """The component as a pipeline of its own, as a compiler writes it: whoever loads it need not know of identity.
+
+        KFP takes a pipeline for the component in it, with all its inputs, if both have one name.
+        """
+        spec = super().pipeline_spec
+        if not self.identity:
+            return spec
+        program = json_format.MessageToJson(spec.deployment_spec, sort_keys=True)
+        path = f"{self.name}/{hashlib.sha256(program.encode()).hexdigest()[:16]}"
+        for task in spec.root.dag.tasks.values():
+            for name in self.identity:
+                del spec.root.input_definitions.parameters[name]
+                value = PLACEHOLDERS.get(name, path)
+                task.inputs.parameters[name].runtime_value.constant.string_value = value
+            task.caching_options.Clear()
+            _rename_component(spec, task, f"{self.name}-task")
+        return spec
+
     def _key(self) -> str:
         """Return what tells this call from others in the pipeline, made when compiling."""
         pipeline = Pipeline.get_default_pipeline()
@@ -90,6 +117,20 @@ class AppComponent(BaseComponent):
     def execute(self, **kwargs: Any) -> Any:
         """Not possible: an app runs as a container."""
         raise NotImplementedError
+
+
+def _rename_component(spec: Any, task: Any, name: str) -> None:
+    """Give the component of a task another name in a compiled pipeline."""
+    before = task.component_ref.name
+    after = sanitize_component_name(name)
+    spec.components[after].CopyFrom(spec.components[before])
+    del spec.components[before]
+    executors = spec.deployment_spec["executors"]
+    label = sanitize_executor_label(name)
+    executors[label] = executors[spec.components[after].executor_label]
+    del executors[spec.components[after].executor_label]
+    spec.components[after].executor_label = label
+    task.component_ref.name = after
 
 
 def python_component(source: str, function: str, image: str, packages: Sequence[str] = ()) -> Any:
@@ -127,7 +168,7 @@ def pipeline_from_component(component: AppComponent, name: str | None = None) ->
         SpecError: if an input is an artifact.
     """
     parameters = []
-    hidden = {*component.identity, "transload_key"}
+    hidden = {*component.identity, KEY}
     for each, spec in (component.component_spec.inputs or {}).items():
         if each in hidden:
             continue

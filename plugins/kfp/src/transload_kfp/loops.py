@@ -1,0 +1,51 @@
+"""Loops of a pipeline around a task: which of them its inputs depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kfp.dsl.pipeline_channel import extract_pipeline_channels_from_any
+from kfp.dsl.pipeline_context import Pipeline
+from kfp.dsl.tasks_group import ParallelFor
+
+from transload.errors import SpecError
+
+
+def refuse_equal_jobs(name: str, inputs: Mapping[str, Any]) -> None:
+    """Refuse a task of a loop whose inputs are equal for all items: a backend shows nothing that tells these apart.
+
+    Args:
+        name: of the component.
+        inputs: input → value, the user's key among them.
+
+    Raises:
+        SpecError: if no input depends on the item of a loop around the call.
+    """
+    pipeline = Pipeline.get_default_pipeline()
+    if pipeline is None:
+        return
+    around = [group for group in pipeline.groups if isinstance(group, ParallelFor)]
+    used = {id(loop) for value in inputs.values() for loop in _loops_of(value, pipeline, around)}
+    for loop in around:
+        if id(loop) not in used:
+            raise SpecError(
+                f"{name}: runs once for each item of a ParallelFor, and no input depends on the item: "
+                "all of these tasks would share one job. Give each a key: key=item"
+            )
+
+
+def _loops_of(value: Any, pipeline: Any, around: list[Any]) -> Iterator[Any]:
+    """Yield the loops that a value depends on: on their item, or on what a task inside of them returned."""
+    for channel in extract_pipeline_channels_from_any(value):
+        for loop in around:
+            item = loop.loop_argument
+            if channel.name == item.name or channel.name.startswith(f"{item.name}-subvar-"):
+                yield loop
+                yield from _loops_of(item.items_or_pipeline_channel, pipeline, around)
+            elif channel.task_name is not None and _has_task(loop, channel.task_name):
+                yield loop
+
+
+def _has_task(group: Any, name: str) -> bool:
+    return any(task.name == name for task in group.tasks) or any(_has_task(each, name) for each in group.groups)
