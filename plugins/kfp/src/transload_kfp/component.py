@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Optional
 
-from google.protobuf import json_format
 from kfp import compiler, dsl
 from kfp.dsl import structures
 from kfp.dsl.base_component import BaseComponent
@@ -98,8 +97,8 @@ class AppComponent(BaseComponent):
         spec = super().pipeline_spec
         if not self.identity:
             return spec
-        program = json_format.MessageToJson(spec.deployment_spec, sort_keys=True)
-        path = f"{self.name}/{hashlib.sha256(program.encode()).hexdigest()[:16]}"
+        program = spec.deployment_spec.SerializeToString(deterministic=True)
+        path = f"{self.name}/{hashlib.sha256(program).hexdigest()[:16]}"
         for task in spec.root.dag.tasks.values():
             for name in self.identity:
                 del spec.root.input_definitions.parameters[name]
