@@ -36,7 +36,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "_execution": "Execution",
         "_handover": "outcome settle",
         "_host_runner": "dry_run host_runner",
-        "_identity": "Identity app_id_of",
+        "_identity": "Identity app_id_of where",
         "_logs": "LogSink",
         "_options": "ExecutionOptions",
         "_states": "StateMap",

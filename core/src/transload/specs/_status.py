@@ -135,17 +135,18 @@ class AppStatus:
         """Tell whether the app has ended."""
         return is_terminal(self.state)
 
-    def close(self, at: float | None = None) -> None:
+    def close(self, at: float | None = None, *, otherwise: float | None = None) -> None:
         """Give an end to what has ended and has none: every replica of an app that has ended, and each attempt before.
 
         Args:
             at: when the app ended, at the latest, seconds since the epoch; None: the latest time that the status tells.
+            otherwise: the end where the status tells no time at all, seconds since the epoch; None: there is none then.
         """
         if not self.is_terminal():
             return
         replicas = [replica for role in self.roles for replica in role.replicas]
         told = [time for each in replicas for time in (each.start_time, each.end_time) if time is not None]
-        last = max(told, default=None) if at is None else at
+        last = max(told, default=otherwise) if at is None else at
         if last is None:
             return
         for replica in replicas:

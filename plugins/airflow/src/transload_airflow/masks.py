@@ -18,8 +18,7 @@ from airflow.providers.common.compat.sdk import Connection, Variable
 from asgiref.sync import sync_to_async
 
 from transload.errors import TransloadError
-from transload.specs import AppDef
-from transload.specs._secrets import resolve_secret, split_source
+from transload.specs import AppDef, resolve_secret, split_source
 
 LONGEST_S: Final = 20.0
 """Seconds for which a trigger may wait for secrets before it hands on lines."""

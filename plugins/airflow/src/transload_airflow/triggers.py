@@ -10,7 +10,6 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from transload import pipelines
-from transload.pipelines._identity import where
 from transload.runner import Cluster
 from transload.specs import make_app_handle, parse_app_handle
 from transload_airflow.masks import Reads
@@ -69,7 +68,7 @@ class AppStateTrigger(BaseTrigger):
         finally:
             settling.cancel()
         yield TriggerEvent(outcome)
-        if store is not None and self.state.get("place") != where():
+        if store is not None and self.state.get("place") != pipelines.where():
             store.delete()  # else the task does: should it die before it has come back, its next try goes on there
 
     def _positions(self) -> CursorFile | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+from transload.runtime.tracking import finite_number
 from transload.specs import AppState
 
 if TYPE_CHECKING:
@@ -32,19 +32,8 @@ def trial_values(search: Search, index: int, results: AppResults) -> tuple[dict[
             value = results.value(name, key or next(usual, None))
         except NoSuchResult as exc:
             return None, str(exc)
-        number = _finite(value)
+        number = finite_number(value)
         if number is None:
             return None, f"{results.handle} reported {name}={value!r:.80}, which is no finite number"
         found[name] = number
     return found, ""
-
-
-def _finite(value: object) -> float | None:
-    """Return a number as a float; None if it is none, or too large for one."""
-    if not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None

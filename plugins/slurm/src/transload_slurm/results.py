@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final
 
-from transload.runtime.tracking._stores import LARGEST, Entry, Store
+from transload.runtime.tracking import LARGEST, Entry, Store
 from transload.untrusted import RefusedFile
-from transload_slurm.connection import Connection
+from transload_slurm.connection import Connection, Link
 
 _PIECE: Final = 4 << 20
 _TOGETHER: Final = 16  # so many files are asked for at once
-_MOST_BYTES: Final = 512 << 20  # of all files that are read at once
 _TIMEOUT_S: Final = 120.0
 
 
@@ -53,31 +54,24 @@ class RemoteStore(Store):
         self, paths: Iterable[str], limit: int = LARGEST, refused: dict[str, str] | None = None
     ) -> dict[str, bytes]:
         """Return the content of those files that exist, asked for several at once."""
-        found = {}
-        left = _MOST_BYTES
-        waiting = list(paths)
+        return self.collect(self._asked_together(list(paths), limit), refused)
+
+    def _asked_together(self, paths: list[str], limit: int) -> Iterator[tuple[str, Callable[[], bytes]]]:
+        """Yield each path and what reads the answer for it; the next files are asked for when these were read."""
         link = self._connection.link()
-        while waiting:
-            now, waiting = waiting[:_TOGETHER], waiting[_TOGETHER:]
+        for start in range(0, len(paths), _TOGETHER):
+            now = paths[start : start + _TOGETHER]
             asked = {path: link.ask("read", folder=self.base, path=path, offset=0, size=_PIECE) for path in now}
             for path, answer in asked.items():
-                try:
-                    data = self._content(path, *link.answer(answer, _TIMEOUT_S))
-                    if left <= 0:
-                        raise RefusedFile(self.where(path), f"the files before it have more than {_MOST_BYTES:,} bytes")
-                    if len(data) == _PIECE:
-                        data = self.read(path, limit)
-                    self._check(path, len(data), limit)
-                except (FileNotFoundError, IsADirectoryError):
-                    continue
-                except RefusedFile as exc:
-                    if refused is None:
-                        raise
-                    refused[path] = exc.reason
-                    continue
-                left -= len(data)
-                found[path] = data
-        return found
+                yield path, partial(self._answered, link, path, answer, limit)
+
+    def _answered(self, link: Link, path: str, answer: Future[tuple[Any, bytes]], limit: int) -> bytes:
+        """Return a file from the answer for its first piece."""
+        data = self._content(path, *link.answer(answer, _TIMEOUT_S))
+        if len(data) == _PIECE:
+            return self.read(path, limit)
+        self._check(path, len(data), limit)
+        return data
 
     def _content(self, path: str, found: object, data: bytes) -> bytes:
         """Return the piece of a file that came as an answer; of an empty file, a number comes alone."""

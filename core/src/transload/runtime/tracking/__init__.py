@@ -20,8 +20,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "_names": "app_folder given_base local_path output_folder",
-        "_steps": "read_curves read_steps",
-        "_stores": "Store",
+        "_steps": "finite_number read_curves read_steps",
+        "_stores": "Entry LARGEST Store",
         "api": "ENV_TRANSLOAD_TRACKER_BASE FsspecResultTracker KeyType ResultTracker ResultType TrackingError "
         "open_store read_bodies",
     },

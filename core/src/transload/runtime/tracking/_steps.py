@@ -127,13 +127,13 @@ def _curves(data: bytes) -> Curves:
             latest = attempt
             found = _before(found, step)
         for name, value in results.items():
-            number = _finite(value)
+            number = finite_number(value)
             if number is not None and len(name) <= MAX_TEXT:
                 found.setdefault(name, {})[step] = number
     return found
 
 
-def _finite(value: object) -> float | None:
+def finite_number(value: object) -> float | None:
     """Return a number as a float; None if it is none, or too large for one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from transload import untrusted
 from transload.runtime.tracking._format import TrackingError
@@ -83,13 +84,24 @@ class Store:
             limit: bytes that each may have at most.
             refused: gets the reason for each file that is not read; None: the first such file raises `RefusedFile`.
         """
-        found = {}
+        return self.collect(((path, partial(self.read, path, limit)) for path in paths), refused)
+
+    def collect(
+        self, reads: Iterable[tuple[str, Callable[[], bytes]]], refused: dict[str, str] | None
+    ) -> dict[str, bytes]:
+        """Return what reading several files gives, for `read_many`; the files that do not exist are left out.
+
+        Args:
+            reads: path and what reads that file, one after the other.
+            refused: as in `read_many`.
+        """
+        found: dict[str, bytes] = {}
         left = _MOST_BYTES
-        for path in paths:
+        for path, read in reads:
             try:
                 if left <= 0:
                     raise RefusedFile(self.where(path), f"the files before it have more than {_MOST_BYTES:,} bytes")
-                data = self.read(path, limit)
+                data = read()
             except (FileNotFoundError, IsADirectoryError):
                 continue
             except RefusedFile as exc:
