@@ -38,29 +38,25 @@ def with_job_mounts(runner: Runner, app: AppDef, scheduler: str, cfg: Mapping[st
 
 
 def _role(runner: Runner, role: Role, path: str, scheduler: str, cfg: Mapping[str, CfgVal]) -> Role:
-    mounted = runner.scheduler(scheduler).mounts_jobs(role, cfg)
+    files = runner.scheduler(scheduler).mounts_jobs(role, cfg)
     mounts: list[Mount] = []
     for number, mount in enumerate(role.mounts):
         if not isinstance(mount, JobMount):
             mounts.append(mount)
             continue
         field = f"{path}.mounts[{number}]"
-        if mounted is None:
+        if files == "out of reach":
             raise UnsupportedFeature(
                 f"{field}: not possible on scheduler {scheduler!r}: files of a job are mounted by local, docker (on "
                 f"this machine) and slurm; {_ADVICE.format(job=mount.job)}",
                 field,
             )
         folder = _folder(runner, mount, field, scheduler)
-        if mounted:
-            mounts.append(BindMount(folder, mount.dst_path, read_only=_can_be_read_only(cfg)))
-        else:
+        if files == "in place":
             role = _named(role, mount, folder, field, scheduler)
+        else:
+            mounts.append(BindMount(folder, mount.dst_path, read_only=files == "mounted"))
     return replace(role, mounts=mounts)
-
-
-def _can_be_read_only(cfg: Mapping[str, CfgVal]) -> bool:
-    return cfg.get("container") != "charliecloud"  # which binds for reading and writing only
 
 
 def _folder(runner: Runner, mount: JobMount, field: str, scheduler: str) -> str:

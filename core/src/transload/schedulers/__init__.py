@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "api": "AppDescription Capabilities Change ListAppResponse LogPage Reach SchedulerBase SchedulerFactory "
-        "Stream Submission Watch check_replica refuse_unsupported request_json",
+        "api": "AppDescription Capabilities Change JobFiles ListAppResponse LogPage Reach SchedulerBase "
+        "SchedulerFactory Stream Submission Watch check_replica refuse_unsupported request_json",
         "feeding": "FedWatch Feeder",
     },
 )

@@ -112,8 +112,7 @@ class AppDescription:
 
     def __post_init__(self) -> None:
         """See to it that what has ended has an end, whatever its scheduler knows: no duration counts up for ever."""
-        self.status.close()
-        self.status.close(self.created)
+        self.status.close(otherwise=self.created)
 
 
 @record
@@ -176,6 +175,10 @@ class Submission:
     inherit_env: bool = True
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
+
+JobFiles = Literal["mounted", "mounted writable", "in place", "out of reach"]
+"""How a role gets at the files of another job: they are mounted into it, for reading (or, where an engine cannot do
+that, for writing too); it sees them at their own path; or not at all."""
 
 Kind = Literal["state", "logs"]
 
@@ -419,7 +422,7 @@ class SchedulerBase(ABC):
         """Return the tracker base of the app's own, visible inside the job; None, the default, if there is none."""
         return None
 
-    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool | None:
+    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
         """Tell how a role of an app gets at the files of another one of this scheduler (`transload.specs.JobMount`).
 
         Args:
@@ -427,9 +430,9 @@ class SchedulerBase(ABC):
             cfg: the app's run options.
 
         Returns:
-            True: they can be bound into it; False: it sees them at their own path; None, the default: not at all.
+            Default: ``out of reach``.
         """
-        return None
+        return "out of reach"
 
     def results_store(self, app_id: str) -> Store | None:
         """Return an app's results where only the scheduler can read them; None, the default: see its tracker base.

@@ -12,6 +12,7 @@ from transload.errors import SchedulerUnavailable, SpecError, SubmitError
 from transload.schedulers.api import (
     AppDescription,
     Capabilities,
+    JobFiles,
     ListAppResponse,
     LogPage,
     SchedulerBase,
@@ -349,9 +350,9 @@ class DockerScheduler(SchedulerBase):
         """Return a folder of this machine that every container gets at the same path; None for a remote engine."""
         return self._home.results_folder(app_id) if self._engine.reach == "host" else None
 
-    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool | None:
+    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
         """Tell that an engine of this machine mounts files of another app."""
-        return True if self._engine.reach == "host" else None
+        return "mounted" if self._engine.reach == "host" else "out of reach"
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
         """Return checks for ``transload doctor``: what was looked at, whether it is well, details."""

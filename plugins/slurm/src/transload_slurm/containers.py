@@ -9,6 +9,9 @@ from transload.errors import UnsupportedFeature
 
 KINDS: Final = ("none", "apptainer", "charliecloud", "pyxis")
 
+BINDS_WRITABLE: Final = frozenset({"charliecloud"})
+"""Those that bind for reading and writing only."""
+
 Bind = tuple[str, str, bool]
 """Path on the node, path in the container, whether only to be read."""
 
@@ -25,8 +28,8 @@ def binds_of(mounts: Sequence[Any], path: str, kind: str) -> list[Bind]:
         for place in (mount.src_path, mount.dst_path):
             if not place.startswith("/") or ":" in place or "," in place:
                 raise UnsupportedFeature(f"{field}: {place!r}: must be an absolute path without ':' and ','", field)
-        if mount.read_only and kind == "charliecloud":
-            raise UnsupportedFeature(f"{field}.read_only: charliecloud binds for reading and writing only", field)
+        if mount.read_only and kind in BINDS_WRITABLE:
+            raise UnsupportedFeature(f"{field}.read_only: {kind} binds for reading and writing only", field)
         found.append((mount.src_path, mount.dst_path, mount.read_only))
     return found
 

@@ -6,10 +6,11 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from transload.runtime.tracking._stores import Store
+from transload.runtime.tracking import Store
 from transload.schedulers.api import (
     AppDescription,
     Capabilities,
+    JobFiles,
     ListAppResponse,
     LogPage,
     SchedulerBase,
@@ -21,6 +22,7 @@ from transload.specs import AppDef, CfgVal, Role, runopts
 from transload_slurm import convert as _convert
 from transload_slurm import options
 from transload_slurm.apps import Apps
+from transload_slurm.containers import BINDS_WRITABLE
 from transload_slurm.diagnose import Check
 from transload_slurm.remote import RemoteApps
 from transload_slurm.store import root_folder
@@ -105,9 +107,12 @@ class SlurmScheduler(SchedulerBase):
         boxed = cfg.get("container") not in (None, "none")
         return boxed or role.image.startswith(("/", "~/")) or os.path.isdir(role.image)
 
-    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool | None:
+    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
         """Tell that a container gets files of another app as a mount, and a program on the node sees them."""
-        return cfg.get("container") not in (None, "none") and bool(role.image)
+        container = cfg.get("container") or "none"
+        if container == "none" or not role.image:
+            return "in place"
+        return "mounted writable" if container in BINDS_WRITABLE else "mounted"
 
     def results_store(self, app_id: str) -> Store | None:
         """Return an app's results, where they lie on the disk of a cluster elsewhere; None: they open here as they are.

@@ -13,6 +13,7 @@ from typing import Any, Final
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import (
     AppDescription,
+    JobFiles,
     ListAppResponse,
     LogPage,
     SchedulerBase,
@@ -378,9 +379,9 @@ class LocalScheduler(SchedulerBase):
         """Tell whether the image is a folder to work in, which alone counts here."""
         return not self._always_cwd and os.path.isdir(os.path.expanduser(role.image))
 
-    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool | None:
+    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
         """Tell that files of another app are where they are."""
-        return False
+        return "in place"
 
     def close(self) -> None:
         """Let the spawner go; apps go on. If no app runs, no process of ours is left when this returns."""
