@@ -117,3 +117,15 @@ def test_round_trip() -> None:
         Launch.from_dict({"schema": 99})
     with pytest.raises(SpecError, match="not the JSON form of one: .*nonsense"):
         Launch.from_dict({"schema": 1, "nonsense": 1})
+
+
+def test_what_a_call_leaves_open() -> None:
+    """What the component gets where nothing more is given: args, then what is known, then settings, then defaults."""
+    launch = Launch(component=train, args={"lr": "0.5", "replicas": "many"})
+    found = launch.left_open({"trial_idx": 3, "step": 1}, {"gpus": "2", "tracker_base": "/t"})
+    assert found == {"lr": 0.5, "gpus": 2, "tracker_base": "/t", "trial_idx": 3}, "what is wrong is left out"
+    assert Launch(component=train).left_open() == {"replicas": 1, "gpus": 0, "tracker_base": "", "trial_idx": -1}
+    assert Launch(component="utils.sh", args=["--cpu", "2", "echo"]).left_open()["cpu"] == 2
+    assert "args" not in Launch(component="utils.sh", args=["echo"]).left_open()
+    assert Launch(component="utils.sh", args=["--wrong"]).left_open() == {}
+    assert Launch(app=APP).left_open() == {}
