@@ -214,3 +214,60 @@ def test_nobody_reads_what_the_flow_writes(
     gate.touch()
     assert process.wait(timeout=60) == 0 and out.exists()
     assert _apps() == ["SUCCEEDED"] and {f"main/0 line {n}." for n in range(4)} <= lines()
+
+
+AGAIN = """
+import sys
+from uuid import UUID
+from jobs import job
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.transactions import transaction
+from transload_prefect import app_task
+
+gate, flow_run_id = sys.argv[1:]
+undone = app_task(job, name="undone")
+fresh = app_task(job, name="fresh", component_args={"gate": gate}, refresh_cache=True)
+
+@flow(name="undone-and-fresh")
+def work():
+    try:
+        with transaction():
+            undone()
+            if flow_run_id == "new":
+                raise RuntimeError("roll back")
+    except RuntimeError:
+        pass
+    fresh()
+
+if __name__ == "__main__":
+    from prefect.flow_engine import run_flow
+    from prefect.states import Pending
+
+    with get_client(sync_client=True) as client:
+        if flow_run_id == "new":
+            flow_run = client.create_flow_run(work, state=Pending())
+            print("FLOW RUN", flow_run.id, flush=True)
+        else:
+            flow_run = client.read_flow_run(UUID(flow_run_id))
+    run_flow(work, flow_run=flow_run)
+"""
+
+
+def test_a_killed_flow_finds_what_runs_and_repeats_what_was_rolled_back(
+    host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
+) -> None:
+    """Another process of the flow run attaches to an app of ``refresh_cache`` that runs; it knows of the rollback."""
+    flow = script(AGAIN)
+    first = flow.start(str(gate), "new")
+    eventually(lambda: sorted(_apps()) == ["RUNNING", "SUCCEEDED"], 60)
+    first.kill()
+    first.wait(timeout=10)
+    flow_run_id = flow.log.read_text().partition("FLOW RUN ")[2].split()[0]
+    second = flow.start(str(gate), flow_run_id)
+    eventually(lambda: sorted(_apps()) == ["RUNNING", "SUCCEEDED", "SUCCEEDED"], 60)
+    eventually(lambda: any("attached to" in line["message"] for line in host.logs(flow_run_id)), 60)
+    gate.touch()
+    eventually(lambda: second.poll() is not None, 60)
+    assert second.returncode == 0, flow.log.read_text()[-3000:]
+    assert _apps() == ["SUCCEEDED"] * 3
