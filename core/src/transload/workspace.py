@@ -267,7 +267,8 @@ def _each_once(files: Iterable[tuple[str, str]], doing: str) -> Iterator[tuple[s
 def _warn_if_empty(workspace: Workspace, count: int) -> None:
     if count == 0 and workspace:
         logging.getLogger("transload.workspace").warning(
-            "nothing of %s travels with the job: the ignore file there (%s) leaves nothing over",
+            "no file of %s travels with the job: the folder is empty, or its %s leaves out all of it; "
+            "a line such as !src there brings a folder back",
             ", ".join(workspace.projects),
             " or ".join(IGNORE_FILES),
         )

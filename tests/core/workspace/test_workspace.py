@@ -216,7 +216,7 @@ def test_a_workspace_of_which_nothing_travels_is_named(tmp_path: Path, caplog: p
     (tmp_path / "src" / ".transloadignore").write_text("*\n")
     (tmp_path / "src" / "train.py").touch()
     assert copy_workspace(Workspace({str(tmp_path / "src"): ""}), str(tmp_path / "dst")) == 0
-    assert f"nothing of {tmp_path / 'src'} travels" in caplog.text
+    assert f"no file of {tmp_path / 'src'} travels" in caplog.text
 
 
 def test_a_workspace_may_be_a_file_url(tmp_path: Path) -> None:

@@ -41,32 +41,35 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
     ``--name value`` and ``--name=value`` are texts, ``--flag`` is True; ``--name 32 16`` is a list, and so is an option
     that stands twice. A text after a number belongs to the program, not to the option.
     """
-    found: dict[str, Any] = {}
-    name = ""
-    values: list[str] = []
-    for word in [*words, "--"]:
+    found: dict[str, list[str]] = {}
+    name = ""  # of the option that takes the next word, if there is one
+    taken = 0  # words after it so far
+    for word in words:
         if not _is_option(word):
-            if name and (not values or _is_number(word) == _is_number(values[0])):
-                values.append(word)
-            else:
-                name = _keep(found, name, values)
+            if name and taken and _is_number(word) != _is_number(found[name][-1]):
+                name = ""
+            if name:
+                found[name].append(word)
+                taken += 1
             continue
-        name = _keep(found, name, values)
         option, sign, value = word.removeprefix("--").partition("=")
-        if word.startswith("--") and option:
-            name, values = ("", [value]) if sign else (option, [])
-            if sign:
-                _keep(found, option, values)
-    return found
+        name = ""
+        taken = 0
+        if not word.startswith("--") or not option:
+            continue
+        values = found.setdefault(option, [])
+        if sign:
+            values.append(value)
+        else:
+            name = option
+    return {option: _value_of(values) for option, values in found.items()}
 
 
-def _keep(found: dict[str, Any], name: str, values: list[str]) -> str:
-    """Note an option and what follows it, after what it was given before; return that none is open."""
-    if name:
-        before = found.get(name)
-        given = [*(before if isinstance(before, list) else [before] if isinstance(before, str) else []), *values]
-        found[name] = given if len(given) > 1 else given[0] if given else True
-    return ""
+def _value_of(values: list[str]) -> Any:
+    """Return what an option was given: a list only of several texts, True of none."""
+    if len(values) > 1:
+        return values
+    return values[0] if values else True
 
 
 def _is_option(word: str) -> bool:

@@ -325,7 +325,8 @@ def _by_jobs(status: AppStatus, plan: Plan, views: list[RoleView]) -> AppStatus:
         again = any(role.retries for role in plan.roles)
         status.state = AppState.UNKNOWN if again else AppState.FAILED
         status.msg = "; ".join([_failure_text(view) for view in views if view.failed])
-        status.msg += "; whether its JobSet starts it again cannot be seen: this user may not list JobSets" * again
+        if again:
+            status.msg += "; whether its JobSet starts it again cannot be seen: this user may not list JobSets"
     return status
 
 

@@ -72,7 +72,7 @@ class Apps:
         app_id: str,
         given: Submission,
         mark: str = "",
-        check: submission.Check | None = None,
+        check: submission.Check = submission.still_wanted,
     ) -> bool:
         """Submit an app, or adopt it: all or nothing.
 
@@ -81,7 +81,7 @@ class Apps:
             app_id: id of the app.
             given: what comes with it.
             mark: tells this submit from others when it is tried again.
-            check: raises SubmitError once the submitter has given up; default: it is here.
+            check: raises SubmitError once the submitter has given up; default: it waits in this process.
 
         Raises:
             AppExists: if the id is, or was, another app's.
@@ -89,8 +89,7 @@ class Apps:
             SubmitError: if Slurm did not take it; nothing runs, now or later.
         """
         lay = submission.copy if self._blobs is None else self._blobs.lay
-        wanted = {} if check is None else {"check": check}
-        started = submission.submit(self.store, request, app_id, given, mark, lay, **wanted)
+        started = submission.submit(self.store, request, app_id, given, mark, lay, check)
         job_id = self.store.job_id(app_id) if started else None
         if job_id is not None:
             self.jobs.accepted(job_id, app_id)

@@ -49,8 +49,8 @@ def copy(workspace: Any, folder: str) -> None:
     copy_workspace(workspace, folder)
 
 
-def _wanted() -> None:
-    """Whoever submits is here."""
+def still_wanted() -> None:
+    """Raise nothing: whoever submits is in this process, and waits."""
 
 
 def submit(
@@ -60,7 +60,7 @@ def submit(
     submission: Submission,
     mark: str = "",
     lay: Lay = copy,
-    check: Check = _wanted,
+    check: Check = still_wanted,
 ) -> bool:
     """Submit an app, or adopt it.
 
