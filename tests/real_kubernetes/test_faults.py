@@ -189,11 +189,11 @@ def test_a_place_that_the_server_has_forgotten(
     reaches(scheduler, eventually, app_id, AppState.RUNNING)
     opened, gone = Cluster.watch, []
 
-    def too_old(self: Any, kind: str, space: str, version: str, seconds: int) -> Any:
+    def too_old(self: Any, kind: str, space: str, version: str, seconds: int, **chosen: str) -> Any:
         if kind in gone:
-            return opened(self, kind, space, version, seconds)
+            return opened(self, kind, space, version, seconds, **chosen)
         gone.append(kind)
-        return opened(self, kind, space, "1", seconds)
+        return opened(self, kind, space, "1", seconds, **chosen)
 
     seen: list[int] = []
     refused = ClusterError.__init__
