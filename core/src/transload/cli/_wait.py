@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.cli._exit import ExitCode, exit_code_of
-from transload.cli._output import emit_json, note, paint, state_text, value_text, visible, write_raw
+from transload.cli._output import emit_json, note, paint, state_text, write_raw
 from transload.cli._quantities import clock_text, duration_text, usage_texts
 from transload.cli._session import app_json
 from transload.errors import AppNotFound, TransloadError
@@ -349,7 +349,6 @@ def _asked_by(number: int, runner: Runner) -> bool:
 
 
 _SHOWN_REPLICAS: Final = 3
-_SHOWN_RESULTS: Final = 20
 
 
 def report_end(runner: Runner, target: Target, outcome: Outcome, as_json: bool = False) -> None:
@@ -400,9 +399,9 @@ def _report(runner: Runner, target: Target, outcome: Outcome, status: AppStatus)
     except (TransloadError, OSError, ImportError) as exc:
         note(f"the results cannot be read: {exc}")
         return None
-    for line in _result_lines(results):
+    for line in results.lines(lambda key: paint(key, "bold", stream=sys.stderr)):
         note(line)
-    for line in results.refusals() if results.refused else ():
+    for line in results.refusals():
         note(f"not read: {line}")
     return results
 
@@ -434,14 +433,3 @@ def _failed_replicas(status: AppStatus) -> list[ReplicaStatus]:
     """Return the replicas that failed: those that exited by themselves first, then those that were killed."""
     failed = [replica for role in status.roles for replica in role.replicas if replica.state is AppState.FAILED]
     return sorted(failed, key=lambda item: (item.exit_code is None or item.exit_code < 0, item.end_time or 0.0))
-
-
-def _result_lines(results: AppResults) -> list[str]:
-    """Return one line for each key that has results."""
-    lines = []
-    for key, values in list(results.results.items())[:_SHOWN_RESULTS]:
-        shown = "  ".join(f"{visible(name)}={value_text(value)}" for name, value in values.items())
-        lines.append(f"result {paint(visible(key), 'bold', stream=sys.stderr)}: {shown}")
-    if len(results.results) > _SHOWN_RESULTS:
-        lines.append(f"and {len(results.results) - _SHOWN_RESULTS} more: `transload results {results.handle}`")
-    return lines

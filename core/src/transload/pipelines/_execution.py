@@ -19,7 +19,7 @@ from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._identity import Identity, where
 from transload.pipelines._logs import LogForwarder, LogSink
 from transload.pipelines._options import ExecutionOptions, OnKill, next_limit, note_state
-from transload.pipelines._told import end_line, failure_message, page_of, reach, result_lines
+from transload.pipelines._told import end_line, failure_message, page_of, reach
 from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload.specs._json import SCHEMA, reading
@@ -409,8 +409,10 @@ class Execution:
                 results = self.runner.results(handle)
             except AppNotFound as exc:
                 raise AppLost(handle, "it was deleted before its results were read") from exc
-            for line in result_lines(results):
+            for line in results.lines():
                 self.log(line)
+            for line in results.refusals():
+                self.log(f"warning: not read: {line}")
             return results
         if status.state is AppState.CANCELLED and self._passed is not None:
             raise TransloadTimeout(f"{handle} was cancelled: {self._passed}")

@@ -13,14 +13,13 @@ from transload.specs import NONE, AppStatus, ReplicaStatus, exit_text
 from transload.specs._text import duration_text, usage_texts
 
 if TYPE_CHECKING:
-    from transload.runner import AppResults, Runner
+    from transload.runner import Runner
 
 LogTail = Callable[[str, int], Sequence[str]]
 """``tail(role, replica)`` → its last lines."""
 
 _LONGEST_LINE: Final = 2000
 _FRAMES: Final = 3
-_SHOWN_RESULTS: Final = 20
 
 
 def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: str = "", lines: int = 20) -> str:
@@ -76,26 +75,6 @@ def end_line(handle: str, status: AppStatus, created: float | None) -> str:
     if len(used) > 1:
         text += f" ({used[1]} of CPU, {used[0]})"
     return text
-
-
-def result_lines(results: AppResults) -> list[str]:
-    """Return a line for each key that has results, for the first of them, and one for each file that was not read."""
-    lines = []
-    for key, values in list(results.results.items())[:_SHOWN_RESULTS]:
-        shown = "  ".join(f"{_on_one_line(name)}={_on_one_line(value)}" for name, value in values.items())
-        lines.append(f"result {_on_one_line(key)}: {shown}")
-    more = len(results.results) - _SHOWN_RESULTS
-    if more > 0:
-        lines.append(f"and {more} more: `transload results {results.handle}`")
-    refused = results.refusals() if results.refused else []
-    return [*lines, *(f"warning: not read: {line}" for line in refused)]
-
-
-def _on_one_line(value: object) -> str:
-    """Return a result for a person: floats to six digits, a text on one line."""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(value))
 
 
 def _beyond(msg: str, replica: ReplicaStatus) -> str:

@@ -27,6 +27,7 @@ MAX_OUTPUTS: Final = 1000
 
 _CLOCK_S: Final = 0.02  # a file's time may be so much behind the clock
 _NAMED: Final = 10  # files that were not read, in messages
+_SHOWN: Final = 20  # keys, in messages
 
 ResultValue = int | float | str
 
@@ -106,6 +107,19 @@ class AppResults:
         more = len(self.refused) - len(lines)
         return [*lines, f"and {more:,} more files"] if more else lines
 
+    def lines(self, emphasise: Callable[[str], str] = str) -> list[str]:
+        """Return a line for each key that has results, for a person; of many, the first ones and their number.
+
+        Args:
+            emphasise: makes of a key what is shown, in bold for example.
+        """
+        lines = []
+        for key, values in list(self.results.items())[:_SHOWN]:
+            shown = "  ".join(f"{_on_one_line(name)}={_on_one_line(value)}" for name, value in values.items())
+            lines.append(f"result {emphasise(_on_one_line(key))}: {shown}")
+        more = len(self.results) - len(lines)
+        return [*lines, f"and {more} more: `transload results {self.handle}`"] if more else lines
+
     def to_dict(self) -> dict[str, Any]:
         """Return the results as JSON values, with a ``schema`` number; ``refused`` only if there is something."""
         values = {"schema": SCHEMA, **to_value(self)}
@@ -136,6 +150,13 @@ class AppResults:
             SpecError: if it is not JSON, or not the form of results.
         """
         return AppResults.from_dict(load(text, "AppResults"))
+
+
+def _on_one_line(value: object) -> str:
+    """Return a result for a person: floats to six digits, a text on one line."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(value))
 
 
 def collect_results(
