@@ -99,7 +99,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, stream: io.BytesIO, fn: Callable[..., Any], folders: set[str], shares: bool) -> None:
         super().__init__(stream)
         self.files: set[str] = set()
-        self._fn, self._folders, self._shares = name_of(fn), folders, shares
+        self._fn = name_of(fn)
+        self._folders = folders
+        self._shares = shares
         self._travels: dict[str, bool] = {}
         self._taken: list[ModuleType] = []
         self._known = set(cloudpickle.list_registry_pickle_by_value())

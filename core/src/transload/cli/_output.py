@@ -211,7 +211,11 @@ def note_error(text: str) -> None:
 def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write rows: aligned below headers on a terminal, else separated by tabs without headers, for ``cut``."""
     coloured = has_colour(sys.stdout)
-    cells = [[clean(cell.replace("\t", " ").replace("\n", " "), coloured=coloured) for cell in row] for row in rows]
+
+    def shown(cell: str) -> str:
+        return clean(cell.replace("\t", " ").replace("\n", " "), coloured=coloured)
+
+    cells = [list(map(shown, row)) for row in rows]
     if not is_terminal(sys.stdout):
         for row in cells:
             emit("\t".join(row))

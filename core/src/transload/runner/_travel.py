@@ -54,12 +54,14 @@ def take_along(app: AppDef, code: str | None, folder: str, without_image: Collec
         SpecError: if the folder is too large to travel unasked.
     """
     for index, role in enumerate(app.roles):
-        settled = role.workspace or role.image.startswith("/")
-        bare = not role.image or role.name in without_image
-        found = None if settled else code or (folder if bare else None)
-        if found is not None and os.path.realpath(found) not in ("/", os.path.realpath(os.path.expanduser("~"))):
-            role.workspace = Workspace({found: ""})
-            _refuse_large(role, f"roles[{index}].workspace={found!r}")
+        if role.workspace or role.image.startswith("/"):
+            continue
+        has_no_image = not role.image or role.name in without_image
+        found = code or (folder if has_no_image else None)
+        if found is None or os.path.realpath(found) in ("/", os.path.realpath(os.path.expanduser("~"))):
+            continue
+        role.workspace = Workspace({found: ""})
+        _refuse_large(role, f"roles[{index}].workspace={found!r}")
 
 
 def _refuse_large(role: Role, path: str) -> None:

@@ -109,7 +109,12 @@ def columns_as_lists(values: tuple[Any, ...]) -> Any:
         raise SpecError(f"map: arguments of different lengths: {', '.join(map(str, lengths))}")
     if not lengths:
         return unmapped(columns)
-    return [[each[row] if isinstance(each, list) else each for each in columns] for row in range(lengths[0])]
+    return [_row(columns, row) for row in range(lengths[0])]
+
+
+def _row(columns: list[Any], number: int) -> list[Any]:
+    """Return the values of one call: of each list the one that stands there."""
+    return [column[number] if isinstance(column, list) else column for column in columns]
 
 
 def _column(value: Any) -> Any:
