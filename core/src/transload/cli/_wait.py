@@ -284,7 +284,7 @@ class AppWait:
     def _leave(self, number: int) -> None:
         """Leave after the second signal; give the cancel request a moment to get through first."""
         if self._cancelling is None and number != signal.SIGINT:
-            self._screen.note(f"left; {self._target.handle} goes on")
+            self._screen.note(f"left; {self._target.handle} goes on, see `transload status {self._target.handle}`")
             return
         (self._cancelling or self._begin_cancel()).join(_LEAVE_S)
         handle = self._target.handle

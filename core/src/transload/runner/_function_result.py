@@ -70,9 +70,11 @@ def read_reply(runner: Runner, handle: str, *, safe: bool) -> Reply | None:
 
 def _check_is_function(role: Role, handle: str) -> None:
     if role.args[-1:] == ["call.py"]:
-        raise SpecError(f"{handle}: an earlier version of transload submitted it: its result is not signed")
+        raise SpecError(
+            f"{handle}: an earlier version of transload submitted it, so its result is not signed: submit it again"
+        )
     if PROGRAM not in role.args:
-        raise SpecError(f"{handle}: is no function that transload.submit has submitted: it has results()")
+        raise SpecError(f"{handle}: is no function that transload.submit has submitted: use results()")
 
 
 def _checked(handle: str, data: bytes, key: str | None, attempt: int) -> Reply | None:

@@ -50,17 +50,17 @@ BUILT_IN: Final = ("bridge", "default", "none")
 """Networks of every engine in which containers have no names for each other."""
 _APP_ID: Final = "TRANSLOAD_JOB_ID"
 _OWN: Final = {
-    "Image": "the role's image",
-    "Entrypoint": "the role's entrypoint, and the run option image_entrypoint",
-    "Cmd": "the role's args",
-    "User": "the run option user",
-    "Tty": "nothing: a log has its output and its errors apart",
-    "HostConfig.NetworkMode": "the run option network",
-    "HostConfig.Privileged": "the run option privileged",
-    "HostConfig.AutoRemove": "nothing: `transload delete` removes containers, and their ends are read until then",
-    "HostConfig.RestartPolicy": "the role's max_retries",
+    "Image": "use the role's image",
+    "Entrypoint": "use the role's entrypoint, and the run option image_entrypoint",
+    "Cmd": "use the role's args",
+    "User": "use the run option user",
+    "Tty": "leave it out: a log has its output and its errors apart",
+    "HostConfig.NetworkMode": "use the run option network",
+    "HostConfig.Privileged": "use the run option privileged",
+    "HostConfig.AutoRemove": "leave it out: `transload delete` removes containers, and their ends are read until then",
+    "HostConfig.RestartPolicy": "use the role's max_retries",
 }
-"""Fields of a body that no overlay may hold, and what to use in their place."""
+"""Fields of a body that no overlay may hold, and what to do in their place."""
 
 
 def capabilities(reach: Reach) -> Capabilities:
@@ -377,7 +377,7 @@ def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
         if name.startswith(f"Labels.{names.PREFIX}"):
             raise SpecError(f"{path}: {name!r} is set by transload itself: apps are found by it; use another label")
         if name in _OWN:
-            raise SpecError(f"{path}: {name!r} is set by transload itself; use {_OWN[name]}")
+            raise SpecError(f"{path}: {name!r} is set by transload itself; {_OWN[name]}")
     for item in overlay.get("Env") or ():
         if str(item).startswith("TRANSLOAD_"):
             variable = str(item).partition("=")[0]

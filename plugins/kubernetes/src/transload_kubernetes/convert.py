@@ -22,17 +22,17 @@ from transload_kubernetes.pod import ROOT_KEY, Context, hidden, named_image, tem
 OVERLAY: Final = "kubernetes.job"
 """Key of a role's metadata: a strategic-merge overlay of its Job."""
 _OWN: Final = {
-    "metadata.name": "an app id (run --name)",
-    "metadata.namespace": "the run option namespace",
-    "spec.completions": "the role's num_replicas",
-    "spec.parallelism": "the role's num_replicas",
-    "spec.completionMode": "nothing: replicas are told apart by their index",
-    "spec.backoffLimit": "the role's max_retries",
-    "spec.backoffLimitPerIndex": "the role's max_retries, with the policy REPLICA",
-    "spec.maxFailedIndexes": "the role's min_replicas",
-    "spec.activeDeadlineSeconds": "the app's timeout",
+    "metadata.name": "use an app id (run --name)",
+    "metadata.namespace": "use the run option namespace",
+    "spec.completions": "use the role's num_replicas",
+    "spec.parallelism": "use the role's num_replicas",
+    "spec.completionMode": "leave it out: replicas are told apart by their index",
+    "spec.backoffLimit": "use the role's max_retries",
+    "spec.backoffLimitPerIndex": "use the role's max_retries, with the policy REPLICA",
+    "spec.maxFailedIndexes": "use the role's min_replicas",
+    "spec.activeDeadlineSeconds": "use the app's timeout",
 }
-"""Fields of a Job that no overlay may hold, and what to use in their place."""
+"""Fields of a Job that no overlay may hold, and what to do in their place."""
 
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
@@ -207,7 +207,7 @@ def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
     given = {**{f"metadata.{name}": 0 for name in places["metadata"]}, **{f"spec.{name}": 0 for name in spec}}
     for name in given:
         if name in _OWN:
-            raise SpecError(f"{path}: {name} is set by transload itself; use {_OWN[name]}")
+            raise SpecError(f"{path}: {name} is set by transload itself; {_OWN[name]}")
 
 
 def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
