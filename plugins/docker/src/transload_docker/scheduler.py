@@ -87,15 +87,18 @@ class DockerScheduler(SchedulerBase):
         return _convert.convert(app, cfg, self.name, self._engine.reach, _convert.app_id_of(app))
 
     def _refuse_unseen(self, app: AppDef) -> None:
-        """Refuse an argument that lies in the folder of another app and in no mount."""
+        """Refuse an argument that is a path in the folder of another app and in no mount: ``PATH`` or ``--name=PATH``."""
         base = os.path.dirname(self._home.results_folder("x"))
         own = base_name(_convert.app_id_of(app))
         for index, role in enumerate(app.roles):
             targets = [mount.dst_path for mount in role.mounts]
             for number, arg in enumerate(role.args):
-                _, found, rest = arg.partition(f"{base}/")
-                name = rest.partition("/")[0]
-                if not found or name == own or covered(f"{found}{rest}", targets):
+                option, _, value = arg.partition("=")
+                path = value if option.startswith("-") else arg
+                if not path.startswith(f"{base}/") or covered(path, targets):
+                    continue
+                name = path.removeprefix(f"{base}/").partition("/")[0]
+                if name == own:
                     continue
                 handle = make_app_handle(self.name, self.session, name)
                 raise SpecError(
