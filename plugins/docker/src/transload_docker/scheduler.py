@@ -87,7 +87,7 @@ class DockerScheduler(SchedulerBase):
         return _convert.convert(app, cfg, self.name, self._engine.reach, _convert.app_id_of(app))
 
     def _refuse_unseen(self, app: AppDef) -> None:
-        """Refuse an argument that is a path in the folder of another app and in no mount: ``PATH`` or ``--name=PATH``."""
+        """Refuse an argument, ``PATH`` or ``--name=PATH``, that lies in the folder of another app and in no mount."""
         base = os.path.dirname(self._home.results_folder("x"))
         own = base_name(_convert.app_id_of(app))
         for index, role in enumerate(app.roles):
