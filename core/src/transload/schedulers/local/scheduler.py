@@ -210,8 +210,11 @@ class LocalScheduler(SchedulerBase):
         except OSError as exc:
             if self._has_token(app_id, token):
                 return False
-            message = f"app {app_id!r}: whether it will be started is not known: it cannot be withdrawn"
-            raise SubmitError(f"{message}: {exc.strerror}: {exc.filename2 or exc.filename}", transient=True) from exc
+            why = f"{exc.strerror}: {exc.filename2 or exc.filename}"
+            raise SubmitError(
+                f"app {app_id!r}: it cannot be withdrawn ({why}), and may start later: `transload list` shows it then",
+                transient=True,
+            ) from exc
         return not (self._has_token(app_id, token) and layout.insist(self._local, token))
 
     def _has_token(self, app_id: str, token: str) -> bool:
