@@ -81,13 +81,18 @@ def test_all_lies_in_the_folder_that_is_set(
     settings = tmp_path / "transload.toml"
     settings.write_text(f'[schedulers.hpc]\nkind = "slurm"\nssh = "login"\nfolder = "{folder}"\n', encoding="utf-8")
     monkeypatch.setenv("TRANSLOAD_CONFIG", str(settings))
+
+    def at_home() -> dict[str, float]:
+        return {str(path): path.stat().st_mtime for path in login.home.rglob("*") if path.is_file()}
+
+    before = at_home()  # other tests log in there, too
     with Runner("tests") as runner:
         handle = runner.run(shell_app("exit 3"), "hpc")
         status = runner.wait(handle, timeout=60)
         assert status is not None and status.roles[0].replicas[0].exit_code == 3
         assert [path.name for path in (folder / "bin").iterdir()] == [pack.packed()[0]]
         assert [folder.stat().st_mode & 0o777, folder.parent.stat().st_mode & 0o777] == [0o700, 0o700]
-        assert not (login.home / ".transload").exists()
+        assert at_home() == before
         runner.delete(handle)
 
 
