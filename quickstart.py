@@ -270,10 +270,19 @@ def install(plugins: list[str], folder: Path) -> Path:
 def run(command: list[str]) -> int:
     """Run a program until it ends, and return its exit code as a shell would; what ends this one ends that one."""
     running = []
+    asked = []
+
+    def pass_on(number, frame):
+        asked.append(number)
+        for each in running:
+            each.send_signal(number)
+
     signal.signal(signal.SIGINT, lambda *_: None)  # a terminal sends it to both
-    signal.signal(signal.SIGTERM, lambda number, _: [each.send_signal(number) for each in running])
+    signal.signal(signal.SIGTERM, pass_on)
     with subprocess.Popen(command) as program:
         running.append(program)
+        for number in asked:  # while the program was being started
+            program.send_signal(number)
         code = program.wait()
     return code if code >= 0 else 128 - code
 

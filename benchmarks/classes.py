@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-MOST: Final = 25
+MOST: Final = 26
 
 # Notes each class of ours when a method of it is first called; it is inherited by forked processes.
 HOOK: Final = """

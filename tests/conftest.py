@@ -315,7 +315,7 @@ def _note_left_out(reports: list[pytest.TestReport]) -> None:
     """Write which tests were not run for want of which engines, for `run_tests.py --left-out`."""
     if _left_out_file is None:
         return
-    wanting = {each.nodeid: dict(each.user_properties).get(engines.LEFT_OUT) for each in reports}
+    wanting = {each.nodeid: dict(getattr(each, "user_properties", ())).get(engines.LEFT_OUT) for each in reports}
     noted = {test: names for test, names in wanting.items() if names}
     Path(_left_out_file).write_text(json.dumps(noted, indent=1), encoding="utf-8")
 

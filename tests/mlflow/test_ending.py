@@ -161,12 +161,15 @@ def test_results_that_cannot_be_read_are_read_later(
     """The run ends with its results as soon as they can be read, and without them if that takes too long."""
     monkeypatch.setattr("transload_mlflow.ending._LIMIT", 0.1)
     monkeypatch.setattr("transload_mlflow.ending._READING", 2.0)
-    tracker, newer = MlflowTracker(sqlite_uri), "echo '{\"schema\":99}' > $TRANSLOAD_TRACKER_BASE/x.json"
-    handles = [runner.run(_app(f"report final 0.5; {newer}"), tracker_base=str(tmp_path / name)) for name in "ab"]
+    tracker = MlflowTracker(sqlite_uri)
+    away = "mv $TRANSLOAD_TRACKER_BASE $TRANSLOAD_TRACKER_BASE.away; touch $TRANSLOAD_TRACKER_BASE"
+    handles = [runner.run(_app(f"report final 0.5; {away}"), tracker_base=str(tmp_path / name)) for name in "ab"]
     for handle in handles:
         assert runner.wait(handle, timeout=60) is not None
     assert [tracker._runs_of(handle) for handle in handles] == [[], []]
-    next((tmp_path / "a").rglob("x.json")).unlink()
+    (kept,) = (tmp_path / "a").rglob("*.away")
+    kept.with_suffix("").unlink()
+    kept.rename(kept.with_suffix(""))
     for handle, metrics in zip(handles, ({"loss": 0.5}, {}), strict=True):
         (run,) = eventually(lambda h=handle: [r for r in tracker._runs_of(h) if r.info.status != "RUNNING"], timeout=60)
         assert {name: value for name, value in run.data.metrics.items() if name == "loss"} == metrics

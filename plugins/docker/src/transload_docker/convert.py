@@ -206,6 +206,11 @@ def _make_first(request: DockerRequest, folder: str, base: str) -> None:
             request.folders.append(each)
 
 
+def has_app_id(app: AppDef) -> bool:
+    """Tell whether the runner has put the id of an app into its environment."""
+    return any(role.env.get(_APP_ID) for role in app.roles)
+
+
 def app_id_of(app: AppDef) -> str:
     """Return the id that the runner has put into the environment of an app; a placeholder where it has not."""
     from transload.specs import parse_app_handle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -87,20 +88,23 @@ class DockerScheduler(SchedulerBase):
         return _convert.convert(app, cfg, self.name, self._engine.reach, _convert.app_id_of(app))
 
     def _refuse_unseen(self, app: AppDef) -> None:
-        """Refuse an argument, ``PATH`` or ``--name=PATH``, that lies in the folder of another app and in no mount."""
+        """Refuse an argument that names a path in the folder of another app and in no mount."""
         base = os.path.dirname(self._home.results_folder("x"))
+        below = re.compile(rf"{re.escape(base)}/(?P<name>[\w.%-]+)[^\s'\"]*")
+        if not _convert.has_app_id(app):  # which folder is its own is not known yet
+            return
         own = base_name(_convert.app_id_of(app))
         for index, role in enumerate(app.roles):
             targets = [mount.dst_path for mount in role.mounts]
             for number, arg in enumerate(role.args):
-                option, _, value = arg.partition("=")
-                path = value if option.startswith("-") else arg
-                if not path.startswith(f"{base}/") or covered(path, targets):
+                others = [
+                    found["name"]
+                    for found in below.finditer(arg)
+                    if found["name"] != own and not covered(found[0], targets)
+                ]
+                if not others:
                     continue
-                name = path.removeprefix(f"{base}/").partition("/")[0]
-                if name == own:
-                    continue
-                handle = make_app_handle(self.name, self.session, name)
+                handle = make_app_handle(self.name, self.session, others[0])
                 raise SpecError(
                     f"roles[{index}].args[{number}]={arg!r}: is a file of another job, which the container does not "
                     f"have: run --mount job={handle}:outputs,dst=/in mounts its outputs at /in"

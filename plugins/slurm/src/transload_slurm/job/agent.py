@@ -104,6 +104,7 @@ class Agent:
         self.began_at = 0  # where in its stderr this run begins
         self.buffer = b""
         self.open = True
+        self.ended = ""  # how the replica ended, as JSON members, while its other processes still have time
         self.kill_at: float | None = None
         self.signalled = False
         self.heard: dict[int, float] = {}  # signal -> when we got it from Slurm, which sends it to the replica too
@@ -256,18 +257,28 @@ class Agent:
         if self.kill_at is not None and time.monotonic() >= self.kill_at:
             self._signal(signal.SIGKILL)
             self.kill_at = time.monotonic() + _KILL_AGAIN_S
-        pid, status, used = os.wait4(self.child, os.WNOHANG)
-        if pid == 0:
-            _reap_orphans(self.child)
-            return
-        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        if not self.ended:
+            pid, status, used = os.wait4(self.child, os.WNOHANG)
+            if pid == 0:
+                _reap_orphans(self.child)
+                return
+            code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            usage = f'{{"peak_memory": {used.ru_maxrss * 1024}, "cpu_seconds": {used.ru_utime + used.ru_stime:.3f}}}'
+            self.ended = f', "code": {code}, "usage": {usage}'
+            if self.signalled and self.kill_at is None:
+                self.kill_at = time.monotonic() + self.grace
+        _reap_orphans(0)
+        if self.kill_at is not None and _descendants(os.getpid()):
+            return  # asked to end, each of its processes has the time that the first one had
         while self._signal(signal.SIGKILL):  # what it left behind
             _reap_orphans(0)
             time.sleep(0.005)
-        self.child, self.kill_at = 0, None
+        ended = self.ended
+        self.child = 0
+        self.ended = ""
+        self.kill_at = None
         self._look()
-        usage = f'{{"peak_memory": {used.ru_maxrss * 1024}, "cpu_seconds": {used.ru_utime + used.ru_stime:.3f}}}'
-        self._tell("ended", f', "code": {code}, "signalled": {str(self.signalled).lower()}, "usage": {usage}')
+        self._tell("ended", f'{ended}, "signalled": {str(self.signalled).lower()}')
 
     def _tell(self, event: str, more: str = "") -> None:
         host = _plain(self.host)
