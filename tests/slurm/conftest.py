@@ -65,6 +65,17 @@ def accounting_cluster(needs_slurm: None, needs_slurmdbd: None, monkeypatch: pyt
 
 
 @pytest.fixture
+def patient_cluster(needs_slurm: None) -> Iterator[object]:
+    """A cluster of the test's own, with the time between SIGTERM and SIGKILL that Slurm has by default."""
+    made = cluster_module.Cluster(KillWait="30")
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
 def cluster(cluster_of_three: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """The cluster, with the environment of this process set to it; afterwards its controller is up again."""
     made = cluster_of_three

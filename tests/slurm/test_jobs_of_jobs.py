@@ -39,6 +39,14 @@ SHELL = '"$@" & wait'
 """The outer process, which starts the inner one."""
 
 
+@pytest.fixture
+def cluster(patient_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Where a terminated process has the time to ask whether somebody wanted its end."""
+    monkeypatch.setenv("SLURM_CONF", str(patient_cluster.conf))
+    monkeypatch.setenv("PATH", patient_cluster.env["PATH"])
+    return patient_cluster
+
+
 @pytest.mark.parametrize("end", ["cancel", "kill outer", "kill inner", "kill both"])
 def test_only_a_cancel_is_handed_on(
     runner: Runner, cluster: Any, transload_home: Path, tmp_path: Path, eventually: Callable[..., Any], end: str
