@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -10,7 +11,7 @@ import pytest
 
 from transload.specs import CfgVal, RetryPolicy
 from transload_slurm import SlurmScheduler, create_slurm
-from transload_testing import SchedulerConformance
+from transload_testing.schedulers import Damage, SchedulerConformance, damage_file
 
 
 @pytest.mark.usefixtures("cluster", "slurm_dir")
@@ -23,6 +24,11 @@ class TestSlurm(SchedulerConformance):
     def make_scheduler(self, folder: Path) -> SlurmScheduler:
         """Return a scheduler of the test's own folder of apps."""
         return create_slurm("suite")
+
+    def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
+        """Damage the file of the record."""
+        damage_file(Path(os.environ["TRANSLOAD_SLURM_DIR"], app_id, "record.json"), damage)
+        return True
 
 
 @pytest.mark.usefixtures("cluster", "slurm_dir")

@@ -9,7 +9,7 @@ import pytest
 
 from transload.runner import Runner
 from transload.schedulers import SchedulerBase
-from transload_testing import SchedulerConformance
+from transload_testing.schedulers import Damage, SchedulerConformance, damage_file
 
 
 @pytest.mark.usefixtures("transload_home")
@@ -21,6 +21,11 @@ class TestLocal(SchedulerConformance):
     def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a local scheduler, as any process of the user would make one."""
         return Runner("suite").scheduler("local")
+
+    def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
+        """Damage the file of the record."""
+        damage_file(Path(os.environ["TRANSLOAD_HOME"], "local", "apps", app_id, "record.json"), damage)
+        return True
 
     def state_folders(self, folder: Path) -> list[Path]:
         """Return the state folder, where no secret may be found."""

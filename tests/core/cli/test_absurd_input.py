@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from transload_testing.schedulers import Damage, damage_file
+
 DEEP = "[" * 100_000
 DAMAGED_RECORDS = [
     "",
@@ -70,6 +72,24 @@ def test_damaged_record_hides_nothing(started: Any, invoke: Any, transload_home:
         assert invoke("delete", "--force", bad).code == 0
         assert bad.rpartition("/")[2] not in invoke("list").out
     assert invoke("status", good).code == 0
+
+
+@pytest.mark.parametrize("damage", ["empty", "folder", "FIFO"])
+def test_status_says_what_is_damaged(started: Any, invoke: Any, transload_home: Path, damage: Damage) -> None:
+    """Status, description and log name the record and the command that removes the job, whatever is in its place."""
+    bad = started("pass")
+    assert invoke("wait", bad).code == 0
+    record = transload_home / "local" / "apps" / bad.rpartition("/")[2] / "record.json"
+    damage_file(record, damage)
+    said = f"its record {record} is damaged; `transload delete --force` removes the app"
+    for command in ("status", "describe"):
+        result = invoke(command, bad)
+        assert result.code == 0 and said in result.out, (command, result)
+    result = invoke("log", bad)
+    assert result.code == 3 and said in result.err and result.err.count("\n") == 1
+    assert invoke("delete", "--force", bad).code == 0
+    assert bad not in invoke("list").out
+    assert not record.parent.exists()
 
 
 @pytest.mark.parametrize("text", DAMAGED_STATES, ids=lambda text: text[:40])

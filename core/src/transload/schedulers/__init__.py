@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "api": "AppDescription Capabilities Change JobFiles ListAppResponse LogPage Reach SchedulerBase "
-        "SchedulerFactory Stream Submission Watch check_replica refuse_unsupported request_json",
+        "SchedulerFactory Stream Submission Watch check_replica damaged_message refuse_unsupported request_json",
         "feeding": "FedWatch Feeder",
     },
 )

@@ -517,6 +517,17 @@ def replicas_of(description: AppDescription) -> list[tuple[str, int]]:
     return [(role.role, replica.id) for role in description.status.roles for replica in role.replicas]
 
 
+def damaged_message(what: str, why: str = "") -> str:
+    """Return what the status of an app says of which something that was kept cannot be read.
+
+    Args:
+        what: what cannot be read, and where it lies: ``its record /home/…/record.json``.
+        why: what is wrong with it; "": it is not known.
+    """
+    found = f"is damaged: {why}" if why else "is damaged"
+    return f"{what} {found}; `transload delete --force` removes the app"
+
+
 def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k: int) -> None:
     """Refuse a replica that an app does not have, as `SchedulerBase.log_read` does.
 

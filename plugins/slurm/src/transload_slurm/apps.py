@@ -18,10 +18,10 @@ from transload.specs import AppDef, AppState, AppStatus, SpecError
 from transload_slurm import commands, submission
 from transload_slurm import diagnose as _diagnose
 from transload_slurm.blobs import Blobs
-from transload_slurm.convert import COMMENT, SlurmRequest
+from transload_slurm.convert import COMMENT, SlurmRequest, comment_of
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended
-from transload_slurm.store import AppFolders, last_line, read_json, write_file
+from transload_slurm.store import AppFolders, last_line, read_json, read_state, write_file
 from transload_slurm.verdict import FORGOTTEN, is_unreported, judge, written_end
 from transload_slurm.watch import OVER, SlurmWatch
 
@@ -32,6 +32,8 @@ _LIFT_S: Final = 2.0
 _HOLD_S: Final = 3
 _DOUBT_S: Final = 10.0
 _DAY_S: Final = 86400.0
+_FIRST_LOOK_S: Final = 0.2
+_LONGEST_LOOK_S: Final = 2.0
 
 
 class Apps:
@@ -119,9 +121,14 @@ class Apps:
         found: dict[str, AppDescription | None] = {}
         open_: dict[str, tuple[dict[str, Any], str]] = {}
         for app_id in app_ids:
-            record = self.store.record(app_id)
             found[app_id] = None
-            if record is None:
+            try:
+                record = self.store.record(app_id)
+                if record is None:
+                    found[app_id] = self._damaged(app_id)
+                    continue
+            except SchedulerUnavailable as exc:
+                found[app_id] = AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
                 continue
             status, job_id = self._without_asking(app_id, record)
             if status is not None:
@@ -151,16 +158,28 @@ class Apps:
             found[app_id] = self._description(app_id, record, status)
         return found
 
+    def _damaged(self, app_id: str) -> AppDescription | None:
+        """Return what is left to say of an app whose record is damaged: its end, if that was written."""
+        damage = self.store.damage(app_id)
+        if not damage:
+            return None
+        state = read_state(f"{self.store.folder(app_id)}/state.json")
+        status = AppStatus(AppState.UNKNOWN)
+        if state is not None and written_end(state):
+            status = AppStatus.from_dict(state)
+        status.msg = "; ".join(filter(None, (status.msg, damage)))
+        return AppDescription(app_id, status)
+
     def _without_asking(self, app_id: str, record: dict[str, Any]) -> tuple[AppStatus | None, str | None]:
         """Return an app's status if the folder alone tells, else the id of its job; neither: there is no such app."""
         folder = self.store.folder(app_id)
         state = self.store.state(app_id, record)
         cancelled = self._cancel_requested(app_id)
-        last = read_json(f"{folder}/slurm.json")
+        last = _last_word(folder)
         if written_end(state) and record["gang"]:
             return judge(record, state, None, cancel_requested=cancelled), None
         if last is not None:
-            return self._concluded(app_id, record, state, Job(**last)), None
+            return self._concluded(app_id, record, state, last), None
         if written_end(state):
             return judge(record, state, None, cancel_requested=cancelled), None
         job_id = self.store.job_id(app_id)
@@ -224,7 +243,7 @@ class Apps:
         folder = self.store.folder(app_id)
         verdict = read_json(f"{folder}/verdict.json")
         if verdict is not None and job is not None and ended(job.state):
-            state = {**(state or {}), "state": "FAILED", "msg": verdict["msg"]}
+            state = {**(state or {}), "state": "FAILED", "msg": str(verdict.get("msg", ""))}
         note = last_line(f"{folder}/batch.log") if job is not None and ended(job.state) else ""
         return judge(record, state, job, cancel_requested=self._cancel_requested(app_id), note=note)
 
@@ -269,7 +288,7 @@ class Apps:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
         record = self.store.record(app_id)
         if record is None:
-            return self.store.is_gone(app_id)
+            return bool(self.store.damage(app_id)) or self.store.is_gone(app_id)
         # a submitter that died before it reached Slurm leaves a folder, but no app
         return self._without_asking(app_id, record) != (None, None)
 
@@ -277,15 +296,22 @@ class Apps:
         """Return a new watch."""
         return SlurmWatch(self._places, self._words, self._logs if logs else None)
 
+    def _readable(self, app_id: str) -> dict[str, Any] | None:
+        """Return the record of an app; None if it cannot be read, too."""
+        try:
+            return self.store.record(app_id)
+        except SchedulerUnavailable:
+            return None
+
     def _places(self, app_id: str) -> list[str]:
         folder = self.store.folder(app_id)
-        record = self.store.record(app_id)
+        record = self._readable(app_id)
         states = [f"{folder}/state.json"] if record is None else self.store.state_files(app_id, record)
         return [folder, f"{folder}/slurm.json", *states]
 
     def _logs(self, app_id: str) -> list[str]:
         folder = f"{self.store.folder(app_id)}/logs"
-        roles = (self.store.record(app_id) or {}).get("roles", ())
+        roles = (self._readable(app_id) or {}).get("roles", ())
         replicas = [f"{folder}/{role['name']}/{k}" for role in roles for k in range(role["num_replicas"])]
         return [f"{replica}/{name}" for replica in replicas for name in STREAMS]
 
@@ -293,8 +319,8 @@ class Apps:
         """Return Slurm's words for the jobs of those apps that have not ended."""
         jobs: dict[str, str] = {}
         for app_id in app_ids:
-            record = self.store.record(app_id)
-            if record is not None and read_json(f"{self.store.folder(app_id)}/slurm.json") is None:
+            record = self._readable(app_id)
+            if record is not None and _last_word(self.store.folder(app_id)) is None:
                 job_id = self.store.job_id(app_id)
                 if job_id is not None and not written_end(self.store.state(app_id, record)):
                     jobs[app_id] = job_id
@@ -326,6 +352,9 @@ class Apps:
             SchedulerUnavailable: if Slurm cannot be asked, or refuses.
         """
         record = self.store.record(app_id)
+        if record is None and self.store.damage(app_id):
+            self._cancel_damaged(app_id)
+            return True
         if record is None or self._has_ended(app_id, record):
             return record is not None
         folder = self.store.folder(app_id)
@@ -351,7 +380,7 @@ class Apps:
     def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
         """Tell, from the folder alone, whether an app has ended."""
         state = self.store.state(app_id, record)
-        return written_end(state) or os.path.exists(f"{self.store.folder(app_id)}/slurm.json")
+        return written_end(state) or _last_word(self.store.folder(app_id)) is not None
 
     def delete(self, app_id: str) -> bool:
         """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
@@ -361,12 +390,57 @@ class Apps:
         """
         record = self.store.record(app_id)
         if record is None:
-            return False
+            return self._delete_damaged(app_id)
         if not self._has_ended(app_id, record):
             self.cancel(app_id)
             self._await_end(app_id)
         self.store.remove(app_id, record)
         return True
+
+    def _delete_damaged(self, app_id: str) -> bool:
+        """Remove an app whose record is damaged, once Slurm has no job of it any more; False: there is none."""
+        if not self.store.damage(app_id):
+            return False
+        if submission.being_submitted(self.store.folder(app_id)):
+            raise SchedulerUnavailable(f"app {app_id}: somebody is submitting it; try again when that is over")
+        deadline = time.monotonic() + _DELETE_S
+        pause = _FIRST_LOOK_S
+        while jobs := self._cancel_damaged(app_id):
+            if time.monotonic() >= deadline:
+                raise SchedulerUnavailable(f"app {app_id} does not end: Slurm still has its job {jobs[0]}")
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_LOOK_S)
+        self.store.remove_damaged(app_id)
+        return True
+
+    def _cancel_damaged(self, app_id: str) -> Sequence[str]:
+        """Cancel the jobs that Slurm has of an app whose record is damaged; return those that have not ended yet.
+
+        They are known by their comment, with the token of the submit: a job of the same id may be an app of another
+        folder.
+
+        Raises:
+            SchedulerUnavailable: if Slurm cannot be asked, refuses, or a job cannot be told from another app's.
+        """
+        alive = [job for job in submission.jobs_of(app_id) if not ended(job.state)]
+        if not alive:
+            return []
+        token = submission.token_of(self.store, app_id)
+        known = self.store.job_id(app_id)
+        ours = f"{comment_of(app_id, token)} "
+        mine = [job.id for job in alive if job.id == known or (token and f"{job.comment} ".startswith(ours))]
+        others = [job.id for job in alive if job.id not in mine]
+        if others and not token:
+            raise SchedulerUnavailable(
+                f"app {app_id}: job {others[0]} may be of it, or of an app of that id in another folder: "
+                f"`scancel {others[0]}` if it is, then try again"
+            )
+        if not mine:
+            return []
+        answer = commands.run(["scancel", *mine], _CANCEL_S)
+        if answer.code != 0 and not answer.too_late:
+            raise SchedulerUnavailable(f"app {app_id!r} was not cancelled: scancel: {answer.complaint}")
+        return mine
 
     def prune(
         self,
@@ -456,9 +530,26 @@ class Apps:
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
         record = self.store.record(app_id)
+        if record is None and (damage := self.store.damage(app_id)):
+            raise SchedulerUnavailable(f"app {app_id}: {damage}")
         if record is None:
             raise AppNotFound(app_id)
         check_replica(app_id, {each["name"]: each["num_replicas"] for each in record["roles"]}, role_name, k)
         over = self._over(app_id)  # asked before the log is read: nothing is written after an end
         folder = f"{self.store.folder(app_id)}/logs/{role_name}/{k}"
         return read_log(folder, Stream(stream), cursor, max_bytes, over, since=since, until=until, last=last)
+
+
+def _last_word(folder: str) -> Job | None:
+    """Return what was noted of a job's end; None if nothing was, or that is damaged."""
+    found = read_json(f"{folder}/slurm.json")
+    if found is None:
+        return None
+    parts = found.get("parts")
+    texts = all(isinstance(value, str) for name, value in found.items() if name != "parts")
+    if not texts or not isinstance(parts, dict):
+        return None
+    try:
+        return Job(**found)
+    except TypeError:
+        return None

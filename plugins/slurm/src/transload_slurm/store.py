@@ -31,18 +31,24 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import time
 from typing import Any, Final
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SchedulerUnavailable
+from transload.schedulers.api import damaged_message
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id, size_of
 from transload.schedulers.local.supervisor import layout
+from transload.specs import AppStatus, SpecError
 from transload_slurm.elements import gather
 
 ENV_FOLDER: Final = "TRANSLOAD_SLURM_DIR"
 """Folder of the apps, on a file system that login and compute nodes share."""
+
+SCHEMA: Final = 1
+"""The form of records that this version writes."""
 
 BULKY: Final = ("logs", "workspace", "results")
 _MARK: Final = ".transload"
@@ -154,7 +160,7 @@ class AppFolders:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._records: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._records: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {}
 
     def ensure(self) -> None:
         """Make the folder.
@@ -175,22 +181,50 @@ class AppFolders:
         return f"{self.root}/{app_id}"
 
     def record(self, app_id: str) -> dict[str, Any] | None:
-        """Return what was submitted; None if there is no such app."""
+        """Return what was submitted; None if there is no such app, or its record is damaged (see `damage`).
+
+        Raises:
+            SchedulerUnavailable: if it cannot be read now, which proves nothing.
+        """
         if not safe_id(app_id):
             return None
         path = f"{self.folder(app_id)}/record.json"
         try:
-            inode = os.stat(path).st_ino
-        except OSError:
+            stat = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
             self._records.pop(app_id, None)
             return None
+        except OSError as exc:
+            raise SchedulerUnavailable(f"cannot read {path}: {exc.strerror}") from exc
+        version = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         known = self._records.get(app_id)
-        if known is None or known[0] != inode:
-            found = read_json(path)
+        if known is None or known[0] != version:
+            found = _read_record(path)
             if found is None or found.get("app_id") != app_id or not _is_whole(found):  # nothing that we have made
                 return None
-            known = self._records[app_id] = (inode, found)
+            known = self._records[app_id] = (version, found)
         return known[1]
+
+    def damage(self, app_id: str) -> str:
+        """Return what is wrong with the record of an app; "" if it is whole, or there is no such app.
+
+        A folder without a record that can be read is an app's if it bears another mark of a submit: a user's own
+        folder is never taken for one.
+
+        Raises:
+            SchedulerUnavailable: if it cannot be read now, or is a newer version's: it is not damaged then.
+        """
+        if not safe_id(app_id) or self.record(app_id) is not None or not _is_submitted(self.folder(app_id)):
+            return ""
+        path = f"{self.folder(app_id)}/record.json"
+        found = _read_record(path) or {}
+        schema = found.get("schema", SCHEMA)
+        if isinstance(schema, int) and schema > SCHEMA:
+            newer = f"written by a newer version of transload (schema {schema}; this one reads {SCHEMA})"
+            raise SchedulerUnavailable(f"{path}: {newer}")
+        if _is_whole(found):  # a copy of an app's folder, which somebody has made
+            return ""
+        return damaged_message(f"its record {path}")
 
     def job_id(self, app_id: str) -> str | None:
         """Return the id of the app's job, once it has one."""
@@ -198,8 +232,8 @@ class AppFolders:
         claimed = read_text(f"{folder}/claim")
         if claimed:
             return claimed
-        found = read_json(f"{folder}/job.json")
-        return None if found is None else str(found["id"])
+        job_id = str((read_json(f"{folder}/job.json") or {}).get("id", ""))
+        return job_id if job_id.isdigit() else None
 
     def is_gone(self, app_id: str) -> bool:
         """Tell whether an app of that id was deleted (caller-given ids only)."""
@@ -225,8 +259,10 @@ class AppFolders:
 
     def state(self, app_id: str, record: dict[str, Any]) -> dict[str, Any] | None:
         """Return what the wrapper has written last; None if it has not begun."""
-        found = [read_json(path) for path in self.state_files(app_id, record)]
-        return found[0] if record["gang"] else gather(record["roles"][0], found)
+        found = [read_state(path) for path in self.state_files(app_id, record)]
+        if record["gang"]:
+            return found[0]
+        return gather(record["roles"][0], [state if state and _is_element(state) else None for state in found])
 
     def state_files(self, app_id: str, record: dict[str, Any]) -> list[str]:
         """Return the files in which the wrapper, or that of each element, writes what the app is doing."""
@@ -256,6 +292,50 @@ class AppFolders:
         if record["files"] != folder:
             remove_marked(record["files"], record["mark"])
         _remove(folder, f"{self.root}/.trash-{os.urandom(8).hex()}")
+
+    def remove_damaged(self, app_id: str) -> None:
+        """Remove the folder of an app whose record is damaged; what lies in a ``job_dir`` stays: it names none."""
+        make_private(f"{self.root}/.gone")
+        with open(f"{self.root}/.gone/{app_id}", "a", encoding="utf-8"):  # whose id it was is not known any more
+            pass
+        _remove(self.folder(app_id), f"{self.root}/.trash-{os.urandom(8).hex()}")
+
+
+def read_state(path: str) -> dict[str, Any] | None:
+    """Return what a wrapper has written; None if it has not begun, or that is damaged."""
+    found = read_json(path)
+    if found is None:
+        return None
+    try:
+        AppStatus.from_dict(found)
+    except SpecError:
+        return None
+    return found
+
+
+def _is_element(state: dict[str, Any]) -> bool:
+    """Tell whether a state is one that the wrapper of an array's element writes."""
+    roles = state.get("roles") or [{}]
+    return bool(roles[0].get("replicas")) and {"msg", "num_restarts", "signalled"} <= state.keys()
+
+
+def _read_record(path: str) -> dict[str, Any] | None:
+    try:
+        return read_json(path)
+    except OSError as exc:
+        raise SchedulerUnavailable(f"cannot read {path}: {exc.strerror}") from exc
+
+
+def _is_submitted(folder: str) -> bool:
+    """Tell whether a folder bears a mark of a submit besides the record: its token, its submitter, its program."""
+    if os.path.isdir(f"{folder}/job/transload_slurm_job"):
+        return True
+    try:
+        token = read_text(f"{folder}/token") or ""
+        submitter = read_json(f"{folder}/submitting") or {}
+    except OSError as exc:
+        raise SchedulerUnavailable(f"cannot read {exc.filename or folder}: {exc.strerror}") from exc
+    return re.match(r"[0-9a-f]{16}\Z", token) is not None or {"host", "boot", "pid", "started"} <= submitter.keys()
 
 
 def _is_whole(record: dict[str, Any]) -> bool:

@@ -26,8 +26,8 @@ from transload.schedulers.local.store import safe_id
 from transload.schedulers.local.submission import inherited
 from transload_slurm import commands
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script
-from transload_slurm.jobs import boot_id, squeue
-from transload_slurm.store import BULKY, AppFolders, make_marked, read_json, read_text, write_file
+from transload_slurm.jobs import Job, boot_id, squeue
+from transload_slurm.store import BULKY, SCHEMA, AppFolders, make_marked, read_json, read_text, write_file
 
 _SBATCH_S: Final = 120.0
 _STALE_S: Final = 300.0
@@ -85,6 +85,8 @@ def submit(
         _launch(store, request, app_id, submission, lay, check, fresh=True)
         return True
     found = store.record(app_id)
+    if found is None and (damage := store.damage(app_id)):
+        raise AppExists(app_id, f"app {app_id!r} is there: {damage}")
     if found is None or found["digest"] != submission.digest:
         raise AppExists(app_id)
     return _adopt(store, request, app_id, submission, mark, lay, check)
@@ -96,7 +98,7 @@ def _record(store: AppFolders, request: SlurmRequest, app_id: str, submission: S
         for role in request.roles
     ]
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "app_id": app_id,
         "session": submission.session,
         "app": json.loads(submission.app.masked().to_json()),
@@ -125,7 +127,7 @@ def _me() -> str:
     )
 
 
-def _started(pid: int) -> str:
+def _started(pid: object) -> str:
     """Return the start time of a living process, in the kernel's ticks; "" if it does not live."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
@@ -157,14 +159,29 @@ def being_submitted(folder: str) -> bool:
     """Tell whether somebody is at it: a living process of this machine, or one elsewhere that began a moment ago."""
     path = f"{folder}/submitting"
     holder = read_json(path)
-    if holder is None:
+    if holder is None or not {"host", "boot", "pid", "started"} <= holder.keys():
         return False
     if holder["host"] == os.uname().nodename and holder["boot"] == boot_id():
-        return _started(int(holder["pid"])) == str(holder["started"])
+        return _started(holder["pid"]) == str(holder["started"])
     try:
         return time.time() - os.stat(path).st_mtime < _STALE_S
     except FileNotFoundError:
         return False
+
+
+def token_of(store: AppFolders, app_id: str) -> str:
+    """Return what tells the latest submit of an app from earlier ones; "" if that cannot be read."""
+    return read_text(f"{store.folder(app_id)}/token") or ""
+
+
+def jobs_of(app_id: str) -> list[Job]:
+    """Return this user's jobs that Slurm has of an app of that id, by any submit of it, from any folder of apps.
+
+    Raises:
+        SchedulerUnavailable: if Slurm cannot be asked.
+    """
+    found = squeue(f"--user={os.getuid()}")
+    return [job for job in found.values() if job.comment.startswith(comment_of(app_id, ""))]
 
 
 def find_again(store: AppFolders, app_id: str) -> str | None:
@@ -176,10 +193,9 @@ def find_again(store: AppFolders, app_id: str) -> str | None:
     known = store.job_id(app_id)
     if known is not None:
         return known
-    ours = comment_of(app_id, read_text(f"{store.folder(app_id)}/token") or "")
-    found = squeue(f"--user={os.getuid()}")
     # a stranger may have the name: the comment, with the token of the submit, tells
-    mine = [job.id for job in found.values() if f"{job.comment} ".startswith(f"{ours} ")]
+    ours = comment_of(app_id, token_of(store, app_id))
+    mine = [job.id for job in jobs_of(app_id) if f"{job.comment} ".startswith(f"{ours} ")]
     if not mine:
         return None
     job_id = max(mine, key=int)

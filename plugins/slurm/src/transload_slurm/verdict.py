@@ -23,7 +23,7 @@ def written_end(state: Mapping[str, Any] | None) -> bool:
 
 def to_state_of(state: Mapping[str, Any]) -> AppState:
     """Return the state in a ``state.json``."""
-    return AppStatus.from_dict({"state": state.get("state")}).state
+    return AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
 
 
 def judge(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import get_args
 
 import pytest
 
-from transload.errors import AppExists
+from transload.errors import AppExists, SchedulerUnavailable
 from transload.following import log_lines
 from transload.specs import AppState
-from transload_testing._scheduler_stage import Program, SchedulerStage, SchedulerSuite, submits_once
+from transload_testing._scheduler_stage import Damage, Program, SchedulerStage, SchedulerSuite, submits_once
 
 
 class IdentityTests(SchedulerSuite):
@@ -104,6 +105,52 @@ class IdentityTests(SchedulerSuite):
         stage.ended(app_id)
         (row,) = [row for row in stage.scheduler.list() if row.app_id == app_id]
         assert row.state is AppState.SUCCEEDED
+
+    @pytest.mark.parametrize("damage", get_args(Damage))
+    def test_damaged_record(self, stage: SchedulerStage, damage: Damage) -> None:
+        """An app whose record is damaged hides no other, is listed, says what to type, and can be deleted."""
+        good = stage.submit(stage.app(Program()))
+        bad = stage.submit(stage.app(Program()))
+        stage.ended(good)
+        stage.ended(bad)
+        self._damage(stage, bad, damage)
+        other = self.make_scheduler(stage.folder)
+        try:
+            assert {good, bad} <= {row.app_id for row in other.list()}
+            found = other.describe_many([good, bad, "suite-never-was"])
+            assert found[good] is not None and found["suite-never-was"] is None
+            for shown in (found[bad], other.describe(bad)):
+                assert shown is not None
+                assert "is damaged" in shown.status.msg and "`transload delete --force`" in shown.status.msg
+            assert other.existed(bad)
+            with pytest.raises(AppExists, match="is damaged"):
+                stage.start(stage.app(Program()), bad)
+            with pytest.raises(SchedulerUnavailable, match="is damaged"):
+                other.log_read(bad, "main", 0, stage.stream)
+            assert other.delete(bad) is True
+            assert other.describe(bad) is None
+            assert other.delete(bad) is False
+            assert [row.app_id for row in other.list()] == [good]
+        finally:
+            other.close()
+
+    def test_damaged_record_of_a_running_app(self, stage: SchedulerStage) -> None:
+        """What runs is ended before an app is deleted whose record is damaged."""
+        app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
+        stage.running(app_id, said="up")
+        self._damage(stage, app_id, "truncated")
+        other = self.make_scheduler(stage.folder)
+        try:
+            assert other.delete(app_id) is True
+            assert other.describe(app_id) is None
+        finally:
+            other.close()
+
+    def _damage(self, stage: SchedulerStage, app_id: str, damage: Damage) -> None:
+        if not stage.scheduler.capabilities.delete:
+            pytest.skip("this scheduler cannot delete apps")
+        if not self.damage_record(stage.folder, app_id, damage):
+            pytest.skip(f"what this scheduler keeps does not become so: {damage}")
 
     def test_another_process_sees_and_cancels(self, stage: SchedulerStage) -> None:
         """Another scheduler object of the same user sees the app, reads its log, cancels it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,34 @@ from transload.schedulers.api import LogPage, SchedulerBase, Stream, Submission,
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, ReplicaStatus, Role, macros
 
 T = TypeVar("T")
+
+
+Damage = Literal["empty", "truncated", "no JSON", "deep JSON", "other JSON", "folder", "FIFO"]
+"""What may become of the record of an app."""
+
+
+def damaged_text(text: str, damage: Damage) -> str | None:
+    """Return a damaged text; None for what can only become of a file."""
+    damaged: dict[str, str] = {
+        "empty": "",
+        "truncated": text[: len(text) // 2],
+        "no JSON": "hello",
+        "deep JSON": "[" * 100_000,
+        "other JSON": '{"schema": 1, "app": 5, "roles": [1], "created": "yesterday"}',
+    }
+    return damaged.get(damage)
+
+
+def damage_file(path: Path, damage: Damage) -> None:
+    """Damage a file."""
+    text = damaged_text(path.read_text(), damage)
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    elif damage == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
 
 
 @dataclass(frozen=True)
@@ -232,6 +261,16 @@ class SchedulerSuite:
             folder: the test's own folder.
         """
         return [folder]
+
+    def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
+        """Damage what is kept of an app, as a crash or a full disk would; False if that cannot be done to it.
+
+        Args:
+            folder: the test's own folder.
+            app_id: the app, which has ended or runs.
+            damage: what becomes of its record; `damage_file` does it to a file, `damaged_text` to a text.
+        """
+        return False
 
     def make_app(
         self, programs: Mapping[str, Program], replicas: int, folder: Path, fields: Mapping[str, Any]

@@ -6,9 +6,9 @@ from transload_testing._scheduler_apps import AppTests
 from transload_testing._scheduler_identity import IdentityTests
 from transload_testing._scheduler_logs import LogTests
 from transload_testing._scheduler_refusals import RefusalTests
-from transload_testing._scheduler_stage import Program, SchedulerStage
+from transload_testing._scheduler_stage import Damage, Program, SchedulerStage, damage_file, damaged_text
 
-__all__ = ["Program", "SchedulerConformance", "SchedulerStage"]
+__all__ = ["Damage", "Program", "SchedulerConformance", "SchedulerStage", "damage_file", "damaged_text"]
 
 
 class SchedulerConformance(AppTests, IdentityTests, LogTests, RefusalTests):

@@ -16,7 +16,7 @@ from transload.cli._output import emit, emit_fields, emit_json, emit_table, is_t
 from transload.cli._quantities import duration_text, time_text, usage_texts
 from transload.cli._session import app_json, description_of, find_target, open_runner, status_of
 from transload.errors import SpecError
-from transload.specs import NONE, AppDef, AppStatus, exit_text, masked_url, masked_values, nearest, parse_app_handle
+from transload.specs import NONE, AppStatus, exit_text, masked_url, masked_values, nearest, parse_app_handle
 from transload.specs._text import parse_size
 
 if TYPE_CHECKING:
@@ -163,25 +163,27 @@ def describe(handle: str, as_json: bool) -> None:
 
 
 def _show_description(handle: str, description: AppDescription, link: str | None) -> None:
-    app = AppDef("-") if description.app is None else description.app.masked()
+    app = None if description.app is None else description.app.masked()
+    timeout = None if app is None else app.timeout
     emit_fields(
         [
             ("app", handle),
-            ("name", "" if description.app is None else app.name),
+            ("name", "" if app is None else app.name),
             ("state", state_text(description.status.state)),
+            ("why", description.status.msg),
             ("submitted", time_text(description.created)),
             ("options", pairs_text(masked_values(description.cfg))),
-            ("timeout", "" if app.timeout is None else f"{app.timeout:g} s"),
+            ("timeout", "" if timeout is None else f"{timeout:g} s"),
             ("results in", masked_url(description.tracker_base or "")),
             ("derives from", description.parent_run_id or ""),
             ("logs in", description.log_url or ""),
             ("page", link or description.status.ui_url or ""),
-            ("arguments", pairs_text(app.arguments)),
-            ("metadata", pairs_text(app.metadata)),
+            ("arguments", "" if app is None else pairs_text(app.arguments)),
+            ("metadata", "" if app is None else pairs_text(app.metadata)),
             ("digest", description.digest or ""),
         ]
     )
-    for role in app.roles:
+    for role in [] if app is None else app.roles:
         _show_role(role)
 
 

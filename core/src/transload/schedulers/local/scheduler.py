@@ -178,6 +178,8 @@ class LocalScheduler(SchedulerBase):
         self._ensure()
         record = store.read_record(self._local, app_id)
         if record is not None:
+            if not record:
+                raise AppExists(app_id, f"app {app_id!r} is there: {store.damaged_record(self._local, app_id)}")
             if record.get("digest") != submission.digest:
                 raise AppExists(app_id)
             return False
@@ -344,6 +346,8 @@ class LocalScheduler(SchedulerBase):
         record = store.read_record(self._local, app_id)
         if record is None:
             raise AppNotFound(app_id)
+        if not record:
+            raise SchedulerUnavailable(f"app {app_id}: {store.damaged_record(self._local, app_id)}")
         roles = (record.get("app") or {}).get("roles", ())
         check_replica(app_id, {role["name"]: role.get("num_replicas", 1) for role in roles}, role_name, k)
         return f"{record['logs']}/{role_name}/{k}", bool((record.get("cfg") or {}).get("max_log_size"))

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable
-from transload.schedulers.api import AppDescription, ListAppResponse
+from transload.schedulers.api import AppDescription, ListAppResponse, damaged_message
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.supervisor import finalise, layout
 from transload.specs import AppDef, AppState, AppStatus, SpecError, make_app_handle
@@ -23,7 +23,6 @@ from transload.specs import AppDef, AppState, AppStatus, SpecError, make_app_han
 _SAFE_ID = r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z"
 _CACHED: Final = 1024
 _LATEST: Final = 1e11  # seconds since the epoch that can still be shown as a date
-_DAMAGED: Final = "its state is damaged; `transload delete --force` removes it"
 _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 _STALE_WORD_S: Final = 30 * 86400.0  # a stopped process may be woken after a long time
 
@@ -32,6 +31,13 @@ _records: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
 _ended: dict[str, tuple[tuple[int, int, int], bool]] = {}
 _apps: dict[str, tuple[dict[str, Any], AppDef | None]] = {}
 _lock = fork_lock()
+
+
+class DamagedState(dict[str, Any]):
+    """What stands in the place of a state that cannot be read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(state="UNKNOWN", msg=damaged_message(f"its state {path}"))
 
 
 def safe_id(app_id: str) -> bool:
@@ -75,7 +81,7 @@ def true_state(local: str, app_id: str) -> dict[str, Any] | None:
     if not safe_id(app_id):
         return None
     state = _read_state(local, app_id)
-    if state is None or state.get("state") in layout.TERMINAL or state.get("msg") == _DAMAGED:
+    if state is None or isinstance(state, DamagedState) or state.get("state") in layout.TERMINAL:
         return state
     folder = layout.app_folder(local, app_id)
     if not layout.keeper_lives(folder):
@@ -104,11 +110,11 @@ def _read_state(local: str, app_id: str) -> dict[str, Any] | None:
     if state is not None:
         _check_schema(state, path)
         if not _is_state(state):
-            return {"state": "UNKNOWN", "msg": _DAMAGED}
+            return DamagedState(path)
         if state.get("state") not in layout.TERMINAL:
             _apply_noted_end(folder, state)
         return state
-    return {"state": "UNKNOWN", "msg": "its state is damaged"} if os.path.isdir(folder) else None
+    return {"state": "UNKNOWN", "msg": damaged_message(f"its state {path}")} if os.path.isdir(folder) else None
 
 
 def _is_record(record: dict[str, Any]) -> bool:
@@ -170,9 +176,12 @@ def describe(local: str, app_id: str) -> AppDescription | None:
     record = read_record(local, app_id) if state is not None else None
     if state is None or record is None:
         return None
+    status = _status_of(local, app_id, state)
+    if not record:
+        status.msg = "; ".join(filter(None, (status.msg, damaged_record(local, app_id))))
     return AppDescription(
         app_id,
-        _status_of(state),
+        status,
         _app_of(app_id, record),
         session=record.get("session"),
         cfg=dict(record.get("cfg") or {}),
@@ -184,12 +193,17 @@ def describe(local: str, app_id: str) -> AppDescription | None:
     )
 
 
-def _status_of(state: dict[str, Any]) -> AppStatus:
+def damaged_record(local: str, app_id: str) -> str:
+    """Return what is said of an app whose record is damaged."""
+    return damaged_message(f"its record {layout.app_folder(local, app_id)}/record.json")
+
+
+def _status_of(local: str, app_id: str, state: dict[str, Any]) -> AppStatus:
     """Return the status that a state is the JSON form of; one that is damaged is UNKNOWN, and says so."""
     try:
         return AppStatus.from_dict(state)
     except SpecError:
-        return AppStatus(AppState.UNKNOWN, msg=_DAMAGED)
+        return AppStatus.from_dict(DamagedState(layout.state_file(layout.app_folder(local, app_id))))
 
 
 def _app_of(app_id: str, record: dict[str, Any]) -> AppDef | None:
@@ -224,7 +238,7 @@ def has_ended(local: str, app_id: str) -> bool:
         return before[1]  # the same file as when it was last looked at
     state = true_state(local, app_id)
     ended = state is None or state.get("state") in layout.TERMINAL
-    if state is not None and state.get("msg") == _DAMAGED:
+    if isinstance(state, DamagedState):
         ended = not layout.keeper_lives(folder)
     _keep(_ended, folder, (key, ended))
     return ended
@@ -271,7 +285,9 @@ def remove(local: str, app_id: str) -> None:
     if record is None:
         return
     try:
-        with layout.locked(f"{folder}/record.json"):
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(layout.Replaced):  # it is no file any more, so that nobody holds it
+                held.enter_context(layout.locked(f"{folder}/record.json"))
             # a damaged record does not say whose id it was: better remember one too many
             if record.get("id_given", True):
                 kept = {"schema": layout.SCHEMA, "app_id": app_id, "digest": record.get("digest")}

@@ -329,7 +329,7 @@ def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None
     """Return a descriptor that holds the lock; None if somebody else has it (unless ``wait``), or there is none."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
@@ -345,7 +345,7 @@ def keeper_lives(folder: str) -> bool:
     """Tell whether an app's keeper lives: it holds its lock. Askers share theirs, so they do not see each other."""
     fd = take_lock(f"{folder}/record.json", shared=True)
     if fd is None:
-        return os.path.exists(f"{folder}/record.json")
+        return os.path.isfile(f"{folder}/record.json")
     os.close(fd)
     return False
 
