@@ -66,6 +66,9 @@ class Cluster:
         self.sent = 0  # bytes of logs
         self.calls: set[tuple[str, str, str]] = set()  # group, resource, verb
         self.fail: dict[tuple[str, str], ApiError] = {}
+        self.lost: tuple[str, str] | None = None  # of the next such request, which is done, no answer arrives
+        self.leaves = False  # after that the server is away
+        self.away = False  # connections are cut before anything is done
         self.rights: set[tuple[str, str, str]] | None = None  # group, resource, verb; None: everything
         self.only = ""  # the one namespace that the user may do anything in; "": all
         self.namespaces = namespaces

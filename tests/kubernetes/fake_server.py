@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import socket
 import threading
 import time
 from datetime import datetime
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from fake_api import ApiError, selected  # type: ignore[import-not-found]
+from fake_api import ApiError, json_patch, selected  # type: ignore[import-not-found]
 from fake_cluster import KINDS, Cluster  # type: ignore[import-not-found]
 
 JOBSETS = "jobset.x-k8s.io/v1alpha2"
@@ -49,6 +50,8 @@ class Handler(BaseHTTPRequestHandler):
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         self.cluster.requests.append(f"{self.command} {self.path}")
         self.cluster.heard(self.headers)
+        if self.cluster.away:
+            return self._cut()
         body = self._body() if self.command in ("POST", "PUT", "PATCH", "DELETE") else {}
         try:
             if not self.cluster.open:
@@ -60,6 +63,10 @@ class Handler(BaseHTTPRequestHandler):
             self._answer({**status, "reason": exc.reason, "code": exc.status}, exc.status)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
 
@@ -161,9 +168,13 @@ class Handler(BaseHTTPRequestHandler):
             elif self.command == "PUT":
                 answer, status = cluster.replace(plural, namespace, name, body), 200
             elif self.command == "PATCH":
-                if self.headers["Content-Type"] != "application/merge-patch+json":
-                    raise ApiError(415, "UnsupportedMediaType", "only merge patches here")
-                answer, status = cluster.patch(plural, namespace, name, body), 200
+                kind = self.headers["Content-Type"]
+                if kind not in ("application/merge-patch+json", "application/json-patch+json"):
+                    raise ApiError(415, "UnsupportedMediaType", "only merge patches and JSON patches here")
+                change = body
+                if kind == "application/json-patch+json":
+                    change = json_patch(cluster.get(plural, namespace, name), body)
+                answer, status = cluster.patch(plural, namespace, name, change), 200
             elif self.command == "DELETE":
                 cluster.delete(
                     plural, namespace, name, query.get("propagationPolicy") or body.get("propagationPolicy", "")
@@ -172,7 +183,11 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 answer, status = cluster.get(plural, namespace, name), 200
             text = json.dumps(answer)
-        self._answer(text, status)
+        if cluster.lost == (self.command, plural):
+            cluster.lost, cluster.away = None, cluster.leaves
+            self._cut()
+        else:
+            self._answer(text, status)
 
     # -- streams
 

@@ -11,12 +11,16 @@ from typing import Any
 
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, RetryPolicy
+from transload_kubernetes.names import ANNOTATION_HELD
 
 KINDS = ("Job", "JobSet", "Pod")
 WORDS = ("phase", "reason")
 PULLING = "Pod.status.containerStatuses[].state.waiting.reason="
 
-NOT_KEPT = {f"{PULLING}ErrImagePull", f"{PULLING}ImagePullBackOff"}
+NOT_KEPT = {
+    *(f"{PULLING}ErrImagePull", f"{PULLING}ImagePullBackOff"),
+    *(f"{kind}.metadata.annotations.{ANNOTATION_HELD}" for kind in ("Job", "JobSet")),  # ours, and newer than they
+}
 """What the fake makes, and none of the lives kept here had."""
 NOT_MADE = {
     # what ends a pod from outside: the fake has one way, which is pre-emption

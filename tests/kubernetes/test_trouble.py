@@ -205,7 +205,7 @@ def test_a_half_submitted_app_is_completed_by_the_next(
     from fake_api import ApiError
 
     fake.cluster.fail["POST", "jobs"] = fake.cluster.fail["DELETE", "configmaps"] = ApiError(500, "Internal", "down")
-    with pytest.raises((SubmitError, SchedulerUnavailable), match="until it is cancelled, it may run"):
+    with pytest.raises((SubmitError, SchedulerUnavailable), match="starts only if this is submitted again"):
         start(scheduler, app)
     fake.cluster.fail.clear()
     assert scheduler.describe("trouble") is None and not scheduler.existed("trouble") and not scheduler.list()
@@ -446,6 +446,16 @@ def test_a_cancel_in_a_queue_remembers_what_has_ended(fake: Any, scheduler: Any,
     assert not fake.cluster.items("jobs")
     first = found.roles[0].replicas[0]
     assert (found.state, first.state, first.exit_code) == (AppState.CANCELLED, AppState.SUCCEEDED, 0)
+
+
+def test_a_cancel_takes_a_job_out_of_its_queue(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """What was cancelled while it waited is not there any more when the queue has room."""
+    start(scheduler, shell("true"), queue="gpus")
+    eventually(lambda: "suspended" in status(scheduler).msg, 60)
+    assert scheduler.cancel("trouble")
+    found = scheduler.describe("trouble")
+    assert found.status.state is AppState.CANCELLED
+    assert not fake.cluster.items("jobs")
 
 
 def test_why_an_app_never_ran_stays(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:

@@ -17,7 +17,7 @@ from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, Submi
 from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
 from transload.specs import AppState, AppStatus, ReplicaStatus
-from transload_kubernetes import convert, names, plan, results, states
+from transload_kubernetes import convert, hold, names, plan, results, states
 from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.judge import Verdict, judge, replica_pods
@@ -32,7 +32,9 @@ _END_S: Final = 20.0
 _CANCEL_S: Final = 8.0  # a program gets its SIGTERM after two seconds, and its helper stays two more
 _APART_S: Final = 60.0
 _WITHDRAW_S: Final = 30.0
-_NOT_WITHDRAWN: Final = "; nor could what was made be removed: until it is cancelled, it may run"
+_START_S: Final = 30.0
+_NOT_WITHDRAWN: Final = "; what was made could not be removed either: it starts only if this is submitted again"
+_MAY_BE_ADMITTED: Final = "; what was made could not be removed either: until it is cancelled, its queue may start it"
 _AGAIN_S: Final = 0.5
 _LOOK_S: Final = 0.1
 _TAIL: Final = 200
@@ -299,7 +301,9 @@ class Apps:
             if facts.plan and facts.plan.queued:  # which would let it run again
                 self._cluster.delete(kind, namespace, name, "Foreground")
             else:  # that ends what runs, and leaves what has ended, with its log
-                self._cluster.patch(kind, namespace, name, {"spec": {"suspend": True}})
+                self._cluster.patch(kind, namespace, name, hold.OFF)
+        for kind, name in verdict.start:
+            self._let_run(namespace, kind, name, facts)
         for role, attempt in verdict.restart:
             try:
                 self._make_job(namespace, facts, role, attempt)
@@ -383,13 +387,16 @@ class Apps:
         job = convert.later_attempt(first, base, role, attempt, left)
         self._create(owned(job, facts.record), namespace)
 
-    def _create(self, item: dict[str, Any], namespace: str, *, only_try: bool = False) -> None:
-        """Make an object; with ``only_try`` raise what that would raise, as far as the cluster says so beforehand."""
+    def _create(self, item: dict[str, Any], namespace: str, *, only_try: bool = False) -> dict[str, Any]:
+        """Make an object, or return the one that another owner of this app has made.
+
+        With ``only_try`` raise what that would raise, as far as the cluster says so beforehand.
+        """
         try:
-            self._cluster.create(item, namespace, only_try=only_try)
+            return self._cluster.create(item, namespace, only_try=only_try)
         except ClusterError as exc:
             if only_try and exc.status == 400 and "support dry run" in str(exc):  # some webhook of it cannot say
-                return
+                return item
             found = self._cluster.get(item["kind"], namespace, item["metadata"]["name"]) if exc.status == 409 else None
             if found is None:
                 raise
@@ -401,6 +408,7 @@ class Apps:
                 taken = "somebody else's, and this app needs that name: choose another app id or role name"
                 passing = "left of an earlier submit of this id, and is about to be removed"
                 raise SubmitError(f"{what} {passing if left else taken}", transient=left) from exc
+            return found
 
     def _events(self, namespace: str, facts: Facts) -> list[str]:
         """Return the last warning about what an app waits for, if there is one."""
@@ -464,38 +472,92 @@ class Apps:
             if exc.status == 409 and exc.reason != "Conflict":
                 return self._adopt(request, app_id, submission)
             raise _refused(app_id, exc) from exc
+        not_withdrawn = _MAY_BE_ADMITTED if made.queued else _NOT_WITHDRAWN
         try:
-            self._make_all(request, record, submission)
+            facts = self._make_all(request, record, submission)
         except BaseException as exc:  # a Ctrl-C too: nobody would know of the app
-            withdrawn = self._withdraw(namespace, base, insist=isinstance(exc, Exception))
-            if isinstance(exc, (ClusterError, SchedulerUnavailable, SubmitError)):
-                raise _refused(app_id, exc, "" if withdrawn else _NOT_WITHDRAWN) from exc
+            left = self._withdraw(namespace, base, insist=isinstance(exc, Exception))
+            if not isinstance(exc, (ClusterError, SchedulerUnavailable, SubmitError)):
+                raise
+            if left is None or not left.data.get("submitted"):
+                raise _refused(app_id, exc, not_withdrawn if left is None else "") from exc
+            facts = self.facts(app_id)  # the answer alone was lost, or another process has completed it
+        try:
+            self._start(app_id, facts)
+        except BaseException as exc:
+            left = self._withdraw(namespace, base, insist=isinstance(exc, Exception), complete=True)
+            if isinstance(exc, ClusterError):
+                raise _refused(app_id, exc, not_withdrawn if left is None else "") from exc
             raise
         return True
 
-    def _withdraw(self, namespace: str, base: str, *, insist: bool) -> bool:
+    def _start(self, app_id: str, facts: Facts) -> None:
+        """Let an app run that is wholly on its cluster, unless its end was asked for meanwhile.
+
+        It is submitted by now: where the cluster goes away, whoever waits for it as its owner starts it.
+
+        Raises:
+            ClusterError: if the cluster refuses to start it.
+        """
+        namespace, _ = names.parse_app_id(app_id)
+        try:
+            if facts.stop is not None or facts.ended is not None:
+                return self.tend(app_id)
+            for kind, name in hold.held(facts):
+                self._let_run(namespace, kind, name, facts, patience=_START_S)
+        except SchedulerUnavailable as exc:
+            _log.warning("app %s is submitted; it may start only when somebody waits for it: %s", app_id, exc)
+
+    def _let_run(self, namespace: str, kind: str, name: str, facts: Facts, patience: float = 0.0) -> None:
+        """Let a Job or JobSet run that is held for its submit.
+
+        Args:
+            namespace: the app's.
+            kind: ``Job`` or ``JobSet``.
+            name: of the object.
+            facts: the app's.
+            patience: seconds for which a cluster that is away is tried again.
+        """
+        assert facts.record is not None
+        steps = hold.off(facts.record["metadata"]["uid"])
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                self._cluster.change_if(kind, namespace, name, steps)
+                return
+            except (ClusterError, SchedulerUnavailable) as exc:
+                if isinstance(exc, ClusterError) and exc.status in (404, 422):
+                    found = self._cluster.get(kind, namespace, name)
+                    if found is None or not hold.is_held(found):
+                        return  # another process has started it, or it was cancelled
+                    raise
+                if not _may_pass(exc) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_AGAIN_S)
+
+    def _withdraw(self, namespace: str, base: str, *, insist: bool, complete: bool = False) -> Facts | None:
         """Remove the record of a submit that failed, and with it all that was made, also what is made late.
 
         Args:
             namespace: the app's.
             base: name of the record.
             insist: try for a while to reach a cluster that is away.
+            complete: also that of a submit that is complete; otherwise it stays.
 
         Returns:
-            False if the cluster could not be reached: its Jobs may run.
+            The record as it was, empty if there was none; None if it could not be removed.
         """
         deadline = time.monotonic() + (_WITHDRAW_S if insist else 0.0)
         pause = 0.2
         while True:
             try:
                 there = Facts(self._cluster.get("ConfigMap", namespace, base))
-                if not there.data.get("submitted"):  # nobody else has brought it to its end
+                if complete or not there.data.get("submitted"):
                     self._cluster.delete("ConfigMap", namespace, base)
-                return True
+                return there
             except (ClusterError, SchedulerUnavailable) as exc:
-                refused = isinstance(exc, ClusterError) and exc.status not in (0, 429) and exc.status < 500
-                if refused or time.monotonic() >= deadline:
-                    return False
+                if not _may_pass(exc) or time.monotonic() >= deadline:
+                    return None
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
 
@@ -508,27 +570,33 @@ class Apps:
         if facts.kind == plan.DELETED or digest != submission.digest:
             why = "was used by an app that has been deleted" if facts.kind == plan.DELETED else "is another app"
             raise AppExists(app_id, f"app {app_id}: this id {why}; choose another")
-        if not facts.data.get("submitted") and facts.stop is None and facts.ended is None:
-            try:  # its submitter may have died in the middle
-                self._make_all(request, facts.record, submission)
-            except (ClusterError, SubmitError) as exc:
-                raise _refused(app_id, exc) from exc
+        if facts.stop is not None or facts.ended is not None:
+            return False
+        try:  # its submitter may have died in the middle
+            if not facts.data.get("submitted"):
+                facts = self._make_all(request, facts.record, submission)
+            self._start(app_id, facts)
+        except (ClusterError, SubmitError) as exc:
+            raise _refused(app_id, exc) from exc
         return False
 
-    def _make_all(self, request: KubernetesRequest, record: dict[str, Any], submission: Submission) -> None:
+    def _make_all(self, request: KubernetesRequest, record: dict[str, Any], submission: Submission) -> Facts:
+        """Make all of an app, Jobs and JobSet on hold, and note that it is complete; return what was made."""
         namespace = request.namespace
-        for job in request.jobs[1:]:  # the first runs at once: it is not made for a submit that another Job would end
+        for job in request.jobs[1:]:  # the first is not made for a submit that another Job would end
             self._create(owned(job, record), namespace, only_try=True)
         values = dict(request.hidden)
         for (role, variable), key in request.references.items():
             values[key] = submission.secrets.get(role, {}).get(variable, "")
         if values:
             self._create(owned(convert.secret(request, values), record), namespace)
+        made: list[dict[str, Any]] = []
         for item in request.objects():
-            self._create(owned(item, record), namespace)
+            made.append(self._create(hold.on_hold(owned(item, record), record["metadata"]["uid"]), namespace))
         facts = Facts(self._cluster.patch("ConfigMap", namespace, request.base, {"data": {"submitted": "yes"}}))
-        if facts.stop is not None or facts.ended is not None:  # cancelled while it was being made
-            self.tend(request.app_id)
+        facts.jobs = [each for each in made if each["kind"] == "Job"]
+        facts.jobset = next((each for each in made if each["kind"] == "JobSet"), None)
+        return facts
 
     # -- ending
 
@@ -590,6 +658,11 @@ def _unexplained(status: AppStatus) -> bool:
         replicas = [replica for role in status.roles for replica in role.replicas]
         return all(each.start_time is None and each.exit_code is None for each in replicas)
     return status.state in (AppState.PENDING, AppState.SUBMITTED) and (not status.msg or "suspended" in status.msg)
+
+
+def _may_pass(exc: ClusterError | SchedulerUnavailable) -> bool:
+    """Tell whether a request that failed may succeed a little later."""
+    return not isinstance(exc, ClusterError) or exc.status in (0, 429) or exc.status >= 500
 
 
 def _refused(app_id: str, exc: Exception, more: str = "") -> SubmitError | SchedulerUnavailable:

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -118,7 +118,7 @@ class Cluster:
         return str(self.client().configuration.host)
 
     def _call(
-        self, verb: str, path: str, body: Any = None, *, seconds: float = _READ_S, merge: bool = False, **query: Any
+        self, verb: str, path: str, body: Any = None, *, seconds: float = _READ_S, content: str = "json", **query: Any
     ) -> Any:
         """Send a request by the client's own connections and credentials; return the open response."""
         from urllib3 import Timeout
@@ -126,14 +126,14 @@ class Cluster:
 
         api = self.client()
         asked = urlencode([(name, value) for name, value in query.items() if value is not None])
-        kind = "application/merge-patch+json" if merge else "application/json"
+        kinds = {"Accept": "application/json", "Content-Type": f"application/{content}"}
         try:
             keys = {each["key"]: each["value"] for each in api.configuration.auth_settings().values()}
             # how the client's methods are called changed with its release 37; its pool of connections did not
             response = api.rest_client.pool_manager.request(
                 verb,
                 f"{self.url}{path}" + (f"?{asked}" if asked else ""),
-                headers={**api.default_headers, "Accept": "application/json", "Content-Type": kind, **keys},
+                headers={**api.default_headers, **kinds, **keys},
                 body=None if body is None else json.dumps(body),
                 preload_content=False,
                 timeout=Timeout(connect=_CONNECT_S, read=seconds),
@@ -181,7 +181,11 @@ class Cluster:
 
     def patch(self, kind: str, namespace: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
         """Merge a change into an object (RFC 7386)."""
-        return self._json("PATCH", _path(kind, namespace, name), change, merge=True)
+        return self._json("PATCH", _path(kind, namespace, name), change, content="merge-patch+json")
+
+    def change_if(self, kind: str, namespace: str, name: str, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Change an object step by step (RFC 6902): in all steps, or, where a test among them fails (422), in none."""
+        return self._json("PATCH", _path(kind, namespace, name), steps, content="json-patch+json")
 
     def delete(self, kind: str, namespace: str, name: str, policy: str = "Background") -> None:
         """Delete an object and what it owns, if it is there; ``Foreground``: it stays until all that is gone."""

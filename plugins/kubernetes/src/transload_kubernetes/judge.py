@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from transload.attempts import error_line, total_usage
 from transload.specs import NONE, AppState, AppStatus, ReplicaStatus, RoleStatus, Usage, exit_text, is_terminal
-from transload_kubernetes import names, states
+from transload_kubernetes import hold, names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop
 from transload_kubernetes.results import said_of
@@ -83,7 +83,7 @@ def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
             view.replicas[k].attempt = attempt
     enough = sum(replica.state is AppState.SUCCEEDED for replica in view.replicas) >= role.needed
     view.good, view.failed = view.finished and enough, view.finished and not enough
-    if states.condition(view.job, "Suspended") and not view.finished:
+    if _is_suspended(view, facts) and not view.finished:
         view.reasons.append(f"the Job of role {role.name} is suspended")
     return view
 
@@ -97,7 +97,7 @@ def _replica(
         state = AppState.RUNNING  # whatever a kubelet makes of a pod that has ended in part
     job = view.job["metadata"]["name"] if view.job else ""
     own = facts.own_end(view.plan.name, k, job, pod) if stopping and job else None
-    held = states.condition(view.job, "Suspended") is not None
+    suspended = _is_suspended(view, facts)
     if done:
         state = AppState.SUCCEEDED
     elif stopping and own is None and (not view.job or view.job["spec"].get("suspend")):
@@ -108,7 +108,7 @@ def _replica(
         state = AppState.FAILED
     elif view.finished:
         state = AppState.CANCELLED
-    elif state is AppState.FAILED or (state is AppState.SUBMITTED and held):
+    elif state is AppState.FAILED or (state is AppState.SUBMITTED and suspended):
         state = AppState.PENDING  # its Job will replace it, or let it start
     replica = ReplicaStatus(k, state, view.plan.name, "")
     replica.restarts = sum(view.attempt) + max(len(pods) - 1, sum(_counts(pod or {})), 0)
@@ -120,6 +120,11 @@ def _replica(
     if state is AppState.FAILED and deleted and not states.condition(pod or {}, "DisruptionTarget"):
         view.causes[k] = f"{exit_text(replica.exit_code)}: its pod was deleted by somebody"
     return replica
+
+
+def _is_suspended(view: RoleView, facts: Facts) -> bool:
+    """Tell whether somebody has suspended the Job of a role; before its submit is complete it is submitted only."""
+    return states.is_suspended(view.job) and not hold.is_held(facts.jobset or view.job)
 
 
 def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
@@ -189,6 +194,7 @@ class Verdict:
     status: AppStatus
     stop: Stop | None = None  # note this in its record
     restart: list[tuple[str, Attempt]] = field(default_factory=list)  # Jobs to make: name of the role and attempt
+    start: list[tuple[str, str]] = field(default_factory=list)  # let these run, which are held: kind and name
     release: list[str] = field(default_factory=list)  # pods whose program has ended: end what else runs in them
     end: list[tuple[str, str]] = field(default_factory=list)  # end the pods of these: kind and name
     note: bool = False  # note the status as final
@@ -197,7 +203,7 @@ class Verdict:
     @property
     def due(self) -> bool:
         """Whether anything is to be done."""
-        return bool(self.stop or self.restart or self.release or self.end or self.note)
+        return bool(self.stop or self.restart or self.start or self.release or self.end or self.note)
 
 
 def is_half_submitted(facts: Facts, now: float) -> bool:
@@ -222,6 +228,8 @@ def judge(facts: Facts, now: float) -> Verdict:
         # of what failed the cluster answers the end as it would have without the rest of its pod
         left = [pod for view in views for pod in view.left.values()]
         verdict.release = _names([pod for pod in left if states.program(pod, "terminated").get("exitCode")])
+        if facts.data.get("submitted") and verdict.stop is None:
+            verdict.start = hold.held(facts)
     return verdict
 
 
@@ -293,7 +301,10 @@ def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdi
         why = "it was never wholly submitted: the submitting process ended in the middle of it"
         failure = (why, False) if now - plan.created > HALF_SUBMITTED_S else None
     if failure is None:
-        if states.condition(facts.jobset or {}, "Suspended"):
+        if hold.held(facts):
+            if now - plan.created > hold.LONG_S:
+                status.msg = status.msg or hold.LEFT
+        elif states.is_suspended(facts.jobset or {}):
             status.state, status.msg = AppState.PENDING, status.msg or "its JobSet is suspended"
         elif plan.jobset and status.num_restarts and status.state is AppState.SUBMITTED:
             status.state = AppState.PENDING  # between two attempts
@@ -417,7 +428,7 @@ def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
         for replica in role.replicas:
             if not is_terminal(replica.state):
                 replica.state = AppState.CANCELLED
-    return Verdict(status, note=True)
+    return Verdict(status, note=True, end=_open(facts))  # what only waits for its submit, or for its queue
 
 
 def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
@@ -426,9 +437,9 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
         return True
     name = thing["metadata"]["name"]
     mine = [pod for pod in facts.pods if thing is facts.jobset or pod["metadata"]["labels"].get(names.JOB) == name]
-    # suspended, and its controller has seen that: it starts no pod any more
-    held = thing["spec"].get("suspend") and states.condition(thing, "Suspended")
-    return bool(held) and not any(map(facts.is_active, mine))
+    if hold.is_held(thing) and facts.data.get("submitted"):
+        return False  # a request that is under way may let it run
+    return states.is_suspended(thing) and not any(map(facts.is_active, mine))
 
 
 def _open(facts: Facts, jobs: list[dict[str, Any]] | None = None) -> list[tuple[str, str]]:
@@ -439,5 +450,10 @@ def _open(facts: Facts, jobs: list[dict[str, Any]] | None = None) -> list[tuple[
         for thing in ([facts.jobset or {}] if as_set else facts.jobs if jobs is None else jobs)
         if not states.is_finished(thing)
         and not thing["metadata"].get("deletionTimestamp")
-        and (not thing["spec"].get("suspend") or names.QUEUE in (thing["metadata"].get("labels") or {}))
+        and (not thing["spec"].get("suspend") or hold.is_held(thing) or _is_queued(thing))
     ]
+
+
+def _is_queued(thing: dict[str, Any]) -> bool:
+    """Tell whether a queue decides when a Job or JobSet is suspended."""
+    return names.QUEUE in (thing["metadata"].get("labels") or {})

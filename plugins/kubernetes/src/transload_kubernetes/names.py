@@ -25,6 +25,8 @@ ANNOTATION_APP_ID: Final = "transload.io/app-id"
 ANNOTATION_DIGEST: Final = "transload.io/digest"
 ANNOTATION_RELEASED: Final = "transload.io/main-has-ended"
 """Annotation of a pod whose program has ended and whose other containers were ended for that."""
+ANNOTATION_HELD: Final = "transload.io/held"
+"""Annotation of a Job or JobSet that is suspended until its submit is complete: uid of the app's record."""
 JOBSET_API: Final = ("jobset.x-k8s.io", "v1alpha2")
 """API group and version of JobSets, which a cluster has only where somebody has installed them."""
 JOBSET_RESTARTS: Final = "jobset.sigs.k8s.io/restart-attempt"

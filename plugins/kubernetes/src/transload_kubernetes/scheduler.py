@@ -23,7 +23,7 @@ from transload.schedulers.api import (
 )
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, make_app_handle, runopts
 from transload_kubernetes import convert as _convert
-from transload_kubernetes import names, plan, results, states
+from transload_kubernetes import hold, names, plan, results, states
 from transload_kubernetes.apps import Apps
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.diagnose import diagnose
@@ -184,6 +184,9 @@ class KubernetesScheduler(SchedulerBase):
         if status.state is AppState.PENDING and any(word in status.msg for word in states.HOPELESS):
             handle = make_app_handle(self.name, made.session, app_id)
             status.msg += f"; it waits until that is mended: `transload cancel {handle}` ends it"
+        if status.msg == hold.LEFT:
+            handle = make_app_handle(self.name, made.session, app_id)
+            status.msg += f": `transload wait {handle}` starts it, `transload cancel {handle}` ends it"
 
     def tend(self, app_id: str) -> None:
         """Do what the cluster's controllers cannot: note the end, end other roles, start again, all safe to repeat."""

@@ -48,6 +48,11 @@ def is_finished(job: dict[str, Any]) -> bool:
     return condition(job, "Complete", "Completed", "Failed") is not None
 
 
+def is_suspended(thing: dict[str, Any]) -> bool:
+    """Tell whether a Job or JobSet is suspended, and its controller has seen that; not one that is being resumed."""
+    return condition(thing, "Suspended") is not None and bool(thing["spec"].get("suspend"))
+
+
 def is_active(pod: dict[str, Any]) -> bool:
     """Tell whether something of a pod may still run."""
     return (pod.get("status") or {}).get("phase", "Pending") not in ("Succeeded", "Failed")

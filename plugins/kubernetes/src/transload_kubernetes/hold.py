@@ -1,0 +1,63 @@
+"""Jobs and JobSets are made suspended, and run once their submit is complete: one that gave up starts nothing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from transload_kubernetes import names
+from transload_kubernetes.plan import Facts
+
+LONG_S: Final = 10.0
+"""Seconds after which what is still held is said to be left by its submit."""
+LEFT: Final = "it was not started: its submit gave up just before"
+OFF: Final = {"metadata": {"annotations": {names.ANNOTATION_HELD: None}}, "spec": {"suspend": True}}
+"""The change of a Job or JobSet after which it is suspended, and no submit will start it."""
+_KINDS: Final = ("Job", "JobSet")
+_PATH: Final = f"/metadata/annotations/{names.ANNOTATION_HELD.replace('/', '~1')}"
+
+
+def on_hold(item: dict[str, Any], uid: str) -> dict[str, Any]:
+    """Return an object as it is made before its submit is complete.
+
+    Args:
+        item: the object. One that a queue, or its user, wants suspended stays as it is.
+        uid: that of the app's record.
+    """
+    if item["kind"] not in _KINDS or item["spec"].get("suspend"):
+        return item
+    metadata = item["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), names.ANNOTATION_HELD: uid}
+    return {
+        **item,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {**item["spec"], "suspend": True},
+    }
+
+
+def is_held(thing: Mapping[str, Any]) -> bool:
+    """Tell whether a Job or JobSet waits for its submit; one that a queue has taken up waits for that."""
+    metadata = thing.get("metadata") or {}
+    if names.QUEUE in (metadata.get("labels") or {}):
+        return False
+    return names.ANNOTATION_HELD in (metadata.get("annotations") or {}) and bool(thing["spec"].get("suspend"))
+
+
+def held(facts: Facts) -> list[tuple[str, str]]:
+    """Return kind and name of what is held of an app."""
+    things = [("Job", job) for job in facts.jobs]
+    if facts.jobset is not None:
+        things = [("JobSet", facts.jobset)]
+    return [(kind, thing["metadata"]["name"]) for kind, thing in things if is_held(thing)]
+
+
+def off(uid: str) -> list[dict[str, Any]]:
+    """Return the JSON patch (RFC 6902) that lets something run; it fails where that is not held for this record.
+
+    So what was cancelled, or suspended by somebody, in the meantime never runs by it.
+    """
+    return [
+        {"op": "test", "path": _PATH, "value": uid},
+        {"op": "remove", "path": _PATH},
+        {"op": "replace", "path": "/spec/suspend", "value": False},
+    ]
