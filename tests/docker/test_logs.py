@@ -84,7 +84,8 @@ def test_a_stream_that_lags_behind_loses_nothing() -> None:
     """
     second = 1_000_000_000
     messages = [(STDOUT, second, "a\n"), (STDOUT, 30 * second, "b\n"), (STDERR, 2 * second, "late\n")]
-    facts: Any = SimpleNamespace(plan=SimpleNamespace(roles=[SimpleNamespace(name="main", num_replicas=1)]))
+    plan = SimpleNamespace(roles=[SimpleNamespace(name="main", num_replicas=1)])
+    facts: Any = SimpleNamespace(plan=plan, unread="")
     view = LogView(Recorded(messages), "app", "main", 0, Stream.COMBINED, lambda: facts)  # type: ignore[arg-type]
     container: Any = SimpleNamespace(id="0" * 64)
     cursor, lines = Cursor(), []  # type: ignore[var-annotated]

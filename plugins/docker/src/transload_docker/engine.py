@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.attempts import LONGEST_ERROR, read_error, traceback_error
 from transload.errors import SchedulerUnavailable
-from transload.schedulers.api import Reach
+from transload.schedulers.api import Reach, damaged_message
+from transload.specs import AppStatus
 from transload_docker import names
-from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Container, Facts, Plan, Restarts
+from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Container, Facts, NewerPlan, Plan, Restarts
 from transload_docker.states import seconds
 from transload_docker.usage import Meter
 
@@ -190,7 +191,8 @@ class Engine:
         for volume in answer.get("Volumes") or ():
             labels = volume.get("Labels") or {}
             facts = found.setdefault(labels.get(names.LABEL_APP, ""), Facts())
-            _note(facts, labels.get(names.LABEL_KIND, ""), labels.get(names.LABEL_DATA, ""))
+            volume_name = f"volume {volume['Name']}"
+            _note(facts, labels.get(names.LABEL_KIND, ""), labels.get(names.LABEL_DATA, ""), volume_name)
         return found
 
     def _containers(self, app_id: str | None, brief: set[str]) -> dict[str, list[Container]]:
@@ -299,6 +301,11 @@ class Engine:
         with ignoring(NOT_FOUND, 403, CONFLICT):
             self.call(lambda api: api.remove_network(name))
 
+    def stop(self, container_id: str) -> None:
+        """Ask a container to end, and kill it after the time that it has for that; nothing happens if it has ended."""
+        with ignoring(NOT_FOUND):
+            self.call(lambda api: api.stop(container_id))
+
     def signal(self, container_id: str, number: str) -> None:
         """Send a signal to a container; nothing happens if it has ended."""
         with ignoring(NOT_FOUND, CONFLICT):
@@ -337,19 +344,31 @@ def _guard(function: Callable[[Any], Any], item: Any, errors: list[BaseException
         errors.append(exc)
 
 
-def _note(facts: Facts, kind: str, data: str) -> None:
+def _note(facts: Facts, kind: str, data: str, volume: str) -> None:
     """Take one noted fact over; what this version does not understand is passed by."""
     try:
         if kind == RECORD:
             facts.plan = Plan.from_json(data)
         elif kind == STOP:
-            facts.stop = json.loads(data)
+            facts.stop = _object(data)
         elif kind == DELETED:
-            facts.deleted = json.loads(data)
-        elif kind == ENDED:
+            facts.deleted = _object(data)
+        elif kind == ENDED and AppStatus.from_json(data).is_terminal():
             facts.ended = data
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        return
+    except NewerPlan as exc:
+        facts.newer = True
+        facts.unread = f"its record, {volume}, {exc}"
+    except (ValueError, RecursionError):
+        if kind == RECORD:
+            facts.unread = damaged_message(f"its record, {volume},")
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return the object in a JSON text; ValueError if there is none."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object")
+    return found
 
 
 def _mixed(before: Facts | None, after: Facts) -> bool:

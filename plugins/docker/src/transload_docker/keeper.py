@@ -118,13 +118,13 @@ class Keeper:
         ours = {"label": [f"{names.LABEL_OWNER}={self.home.owner}"]}
         rows = self.engine.query(lambda api: api.containers(all=True, filters=ours) + api.networks(filters=ours))
         ids = {row["Labels"][names.LABEL_APP] for row in rows}
-        return {app_id for app_id in ids if notes.get(app_id, Facts()).plan is None}
+        return {app_id for app_id in ids if _has_no_record(notes.get(app_id, Facts()))}
 
     def _clear(self, app_id: str) -> None:
         """Remove what a submit or a delete has left that died in between."""
         with self.home.lock(app_id, patience=0.0) as got:
             facts = self.engine.facts(app_id).get(app_id, Facts()) if got else Facts()
-            if got and facts.plan is None:
+            if got and _has_no_record(facts):
                 in_parallel(lambda c: self.engine.remove_container(c.id), facts.containers)
                 self.engine.remove_network(names.network_name(app_id))
                 for kind in (STOP, ENDED):
@@ -231,6 +231,11 @@ class Keeper:
     def _give_up(self, plan: Plan, container: Container, exc: EngineError) -> None:
         msg = f"role {container.role!r}, replica {container.replica} cannot be started again: {exc}"
         self.engine.note(plan.app_id, STOP, stop_note(FAILURE, msg, self.home.owner), plan.uid)
+
+
+def _has_no_record(facts: Facts) -> bool:
+    """Tell whether nothing says that there is an app: a record that cannot be read says so."""
+    return facts.plan is None and not facts.unread
 
 
 def stop_note(reason: str, msg: str, owner: str) -> str:

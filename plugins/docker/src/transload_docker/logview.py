@@ -126,6 +126,8 @@ class LogView:
         """Return what is known of the app, which has that replica."""
         facts = self._look()
         plan = facts.plan
+        if facts.unread:
+            raise SchedulerUnavailable(f"app {self._app_id}: {facts.unread}")
         replicas = None if plan is None else {role.name: role.num_replicas for role in plan.roles}
         check_replica(self._app_id, replicas, self._role, self._k)
         return facts

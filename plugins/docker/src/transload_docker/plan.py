@@ -17,6 +17,10 @@ DELETED: Final = "deleted"
 _FIRST_SIGNAL: Final = 129
 
 
+class NewerPlan(ValueError):
+    """A plan that a newer version wrote: nothing is wrong with it, and it is left alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class RolePlan:
     """How a role is kept; the fields are those of `transload.specs.Role`."""
@@ -73,16 +77,39 @@ class Plan:
         """Read what `to_json` wrote; unknown fields are ignored.
 
         Raises:
-            ValueError: if it is not a plan, or one of a newer schema.
+            NewerPlan: if a newer version wrote it.
+            ValueError: if it is not a plan.
         """
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.get("schema", 0) > SCHEMA:
-            raise ValueError("not a plan that this version reads")
         try:
+            data = json.loads(text)
+            if not isinstance(data, dict):
+                raise ValueError("it is no JSON object")
+            schema = data.get("schema", 0)
+            if isinstance(schema, int) and schema > SCHEMA:
+                raise NewerPlan(
+                    f"was written by a newer version of transload (schema {schema}; this one reads {SCHEMA})"
+                )
             data["roles"] = tuple(RolePlan(**role) for role in data["roles"])
-            return Plan(**{key: data[key] for key in Plan.__slots__ if key in data})
-        except (KeyError, TypeError) as exc:
+            plan = Plan(**{key: data[key] for key in Plan.__slots__ if key in data})
+        except (KeyError, TypeError, RecursionError) as exc:
             raise ValueError(f"not a plan: {exc!r}") from exc
+        plan._check()
+        return plan
+
+    def _check(self) -> None:
+        """Refuse what is of the wrong type, with ValueError."""
+        texts = (self.app_id, self.uid, self.owner, self.network, self.digest, self.session, self.name, self.app)
+        numbers = (self.created, self.grace, self.timeout or 0.0)
+        roles = [(role.name, role.retry_policy, role.num_replicas, role.min_replicas) for role in self.roles]
+        if not all(isinstance(text, str) for text in (*texts, self.results)):
+            raise ValueError("not a plan: a text is none")
+        if not all(isinstance(number, int | float) for number in numbers) or not isinstance(self.cfg, Mapping):
+            raise ValueError("not a plan: a number is none")
+        for name, policy, count, least in roles:
+            if not (isinstance(name, str) and isinstance(policy, str) and isinstance(count, int)):
+                raise ValueError("not a plan: a role is none")
+            if not isinstance(least, int):
+                raise ValueError("not a plan: a role is none")
 
     def role(self, name: str) -> RolePlan:
         """Return a role; KeyError if there is none of that name."""
@@ -159,12 +186,14 @@ class Facts:
     """All that an engine knows of an app.
 
     Args:
-        plan: its plan; None if there is no record.
+        plan: its plan; None if there is no record, or it cannot be read.
         containers: all its containers, old attempts included.
         stop: why it is being ended: ``{"reason": …, "msg": …, "time": …, "owner": …}``; None: it is not.
         ended: its final status as `AppStatus` JSON text, once it was noted.
         deleted: the record that outlived it: ``{"digest": …}``.
         engine_since: when the engine was started last, seconds since the epoch; None: not looked up, or it cannot say.
+        unread: what is said of a record that is there and cannot be read; "": there is none.
+        newer: it cannot be read since a newer version wrote it.
     """
 
     plan: Plan | None = None
@@ -173,6 +202,8 @@ class Facts:
     ended: str | None = None
     deleted: dict[str, Any] | None = None
     engine_since: float | None = None
+    unread: str = ""
+    newer: bool = False
 
     def killed(self) -> bool:
         """Tell whether the app has not been noted as ended, and a container of it ended by a signal."""

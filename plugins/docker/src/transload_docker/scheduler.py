@@ -23,7 +23,7 @@ from transload.schedulers.api import (
 )
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, make_app_handle, masked_url, runopts
 from transload_docker import convert as _convert
-from transload_docker import images
+from transload_docker import images, names
 from transload_docker.diagnose import diagnose
 from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
@@ -31,7 +31,7 @@ from transload_docker.host_config import covered
 from transload_docker.judge import is_alive, judge
 from transload_docker.keeper import cancel_note
 from transload_docker.logview import LogView, OpenReadings
-from transload_docker.names import base_name, network_name
+from transload_docker.names import base_name
 from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Facts
 from transload_docker.sizes import sizes_of_apps
 from transload_docker.submit import submit
@@ -167,7 +167,7 @@ class DockerScheduler(SchedulerBase):
     def _description(self, app_id: str, facts: Facts) -> AppDescription | None:
         plan = facts.plan
         if plan is None:
-            return None
+            return AppDescription(app_id, _unread_status(facts)) if facts.unread else None
         status = self._status(facts)
         return AppDescription(
             app_id,
@@ -196,7 +196,7 @@ class DockerScheduler(SchedulerBase):
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
         facts = self._engine.notes(app_id).get(app_id, Facts())
-        return facts.plan is not None or facts.deleted is not None
+        return facts.plan is not None or bool(facts.unread) or facts.deleted is not None
 
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch on the engine's events: one thread for any number of apps. They do not tell of logs."""
@@ -204,10 +204,16 @@ class DockerScheduler(SchedulerBase):
 
     def list(self) -> list[ListAppResponse]:
         """Return the apps on the engine, newest first, whoever submitted them."""
+        found = self._engine.facts()
         rows = [
             ListAppResponse(app_id, self._status(facts).state, name=facts.plan.name, created=facts.plan.created)
-            for app_id, facts in self._engine.facts().items()
+            for app_id, facts in found.items()
             if facts.plan is not None
+        ]
+        rows += [
+            ListAppResponse(app_id, _unread_status(facts).state)
+            for app_id, facts in found.items()
+            if facts.plan is None and facts.unread
         ]
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
@@ -216,16 +222,25 @@ class DockerScheduler(SchedulerBase):
         # under the lock: no container is being started while this is noted
         with self._home.lock(app_id):
             facts = self._facts(app_id)
+            if facts.newer:
+                raise SchedulerUnavailable(f"app {app_id}: {facts.unread}")
+            if facts.unread:
+                self._end(facts)
+                return True
             if facts.plan is None or self._status(facts).is_terminal():
                 return facts.plan is not None
             try:
                 self._engine.note(app_id, STOP, cancel_note(self._home.owner), facts.plan.uid)
             except EngineError as exc:  # a full disk
                 raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc
-            alive = [container for container in facts.containers if is_alive(container)]
-            in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
+            self._end(facts)
         self._home.ensure_keeper()
         return True
+
+    def _end(self, facts: Facts) -> None:
+        """Ask all containers of an app to end."""
+        alive = [container for container in facts.containers if is_alive(container)]
+        in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
 
     def delete(self, app_id: str) -> bool:
         """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
@@ -234,6 +249,8 @@ class DockerScheduler(SchedulerBase):
             SchedulerUnavailable: if the app does not end.
         """
         facts = self._facts(app_id)
+        if facts.unread:
+            return self._delete_damaged(app_id)
         if facts.plan is None:
             return False
         if not self._status(facts).is_terminal():
@@ -242,6 +259,30 @@ class DockerScheduler(SchedulerBase):
         try:
             with self._home.lock(app_id):
                 self._remove(app_id)
+        except EngineError as exc:
+            raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
+        return True
+
+    def _delete_damaged(self, app_id: str) -> bool:
+        """Remove an app whose record is damaged; its containers are given the time to end that each of them has.
+
+        Raises:
+            SchedulerUnavailable: if a newer version wrote the record, or the engine refuses.
+        """
+        try:
+            with self._home.lock(app_id):
+                facts = self._facts(app_id)
+                if facts.newer:
+                    raise SchedulerUnavailable(f"app {app_id}: {facts.unread}")
+                if not facts.unread:
+                    return False  # somebody else was faster
+                alive = [container for container in facts.containers if is_alive(container)]
+                in_parallel(lambda container: self._engine.stop(container.id), alive)
+                # whose id it was is not known any more: better remember one too many
+                self._engine.note(app_id, DELETED, '{"digest": ""}', names.short_hash(app_id))
+                self._forget_all(app_id, facts)
+                self._engine.remove_network(names.network_name(app_id))
+                self._home.remove_results(self._home.results_folder(app_id))
         except EngineError as exc:
             raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
         return True
@@ -267,16 +308,20 @@ class DockerScheduler(SchedulerBase):
             return
         if plan.id_given:
             self._engine.note(app_id, DELETED, f'{{"digest": "{plan.digest}"}}', plan.uid)
+        self._forget_all(app_id, facts)
+        if plan.network:
+            self._engine.remove_network(names.network_name(app_id))
+        if plan.results and plan.owner == self._home.owner:
+            self._home.remove_results(plan.results)
+
+    def _forget_all(self, app_id: str, facts: Facts) -> None:
+        """Remove what is noted of an app, and its containers."""
         # the record first: from now on there is no such app, and what is left is rubbish that a keeper clears
         self._engine.forget(app_id, RECORD)
         for error in in_parallel(lambda container: self._engine.remove_container(container.id), facts.containers):
             raise error
-        if plan.network:
-            self._engine.remove_network(network_name(app_id))
         for kind in (STOP, ENDED):
             self._engine.forget(app_id, kind)
-        if plan.results and plan.owner == self._home.owner:
-            self._home.remove_results(plan.results)
 
     def prune(
         self,
@@ -369,6 +414,13 @@ class DockerScheduler(SchedulerBase):
         """Close the connection; apps go on. May be called more than once."""
         self._logs.close()
         self._engine.close()
+
+
+def _unread_status(facts: Facts) -> AppStatus:
+    """Return the status of an app whose record cannot be read: its end, if that was noted."""
+    status = AppStatus(AppState.UNKNOWN) if facts.ended is None else AppStatus.from_json(facts.ended)
+    status.msg = "; ".join(filter(None, (status.msg, facts.unread)))
+    return status
 
 
 def _is_old(age: float, older_than: float | None, max_size: int | None) -> bool:

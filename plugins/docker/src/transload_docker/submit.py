@@ -56,6 +56,8 @@ def submit(engine: Engine, home: Home, request: DockerRequest, app_id: str, subm
         if facts.plan is not None:
             _check_same(app_id, facts.plan.digest, submission)
             return False
+        if facts.unread:
+            raise AppExists(app_id, f"app {app_id!r} is there: {facts.unread}")
         if facts.deleted is not None:
             raise AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
         _clear_rubbish(engine, home, app_id, facts)

@@ -1,0 +1,100 @@
+"""What is noted of an app on the engine may be damaged, or another version's: nobody ends a job on account of that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import SchedulerUnavailable
+from transload.runner import Runner
+from transload.specs import AppState, BindMount, parse_app_handle
+from transload_docker.engine import Engine
+from transload_docker.home import Home
+from transload_docker.keeper import Keeper
+from transload_docker.plan import ENDED, RECORD, STOP
+
+DEEP = "[" * 100_000
+
+
+def _runs(runner: Runner, handle: str) -> bool:
+    status = runner.status(handle)
+    return status is not None and status.state is AppState.RUNNING
+
+
+@pytest.mark.parametrize("text", ["", '{"schema": 99}'])
+def test_keeper_leaves_the_job_alone(
+    runner: Runner, shell: Any, engine: Any, renote: Any, eventually: Any, text: str
+) -> None:
+    """A keeper takes the containers of an app whose record it cannot read for no rubbish."""
+    handle = runner.run(shell("sleep 300", replicas=2), "docker")
+    eventually(lambda: _runs(runner, handle), timeout=60)
+    app_id = parse_app_handle(handle).app_id
+    before = renote(app_id, RECORD, text)
+    keeper = Keeper(Engine(engine.url), Home(engine.url))
+    keeper._all()
+    keeper._clear(app_id)
+    assert [row["State"] for row in engine.client.containers()] == ["running", "running"]
+    assert runner.status(handle).state is AppState.UNKNOWN  # type: ignore[union-attr]
+    renote(app_id, RECORD, before)
+    assert _runs(runner, handle)
+
+
+def test_job_is_asked_to_end_first(
+    runner: Runner, shell: Any, engine: Any, renote: Any, eventually: Any, tmp_path: Path
+) -> None:
+    """Deleting such an app gives its programs the time to end; containers, network, notes and results are gone then."""
+    command = f"trap 'echo bye > {tmp_path}/said; exit 0' TERM; echo up; sleep 300 & wait $!"
+    app = shell(command, replicas=2, mounts=[BindMount(str(tmp_path), str(tmp_path))])
+    handle = runner.run(app, "docker", app_id="broken-1")
+    results = Path(Home(engine.url).results_folder("broken-1"))
+    eventually(lambda: all(list(runner.log_lines(handle, "main", k)) == ["up\n"] for k in (0, 1)), timeout=60)
+    assert results.is_dir()
+    renote("broken-1", RECORD, DEEP)
+    runner.delete(handle)
+    assert (tmp_path / "said").read_text() == "bye\n"
+    assert not engine.client.containers(all=True)
+    assert not engine.client.networks(names=["transload."])
+    assert not results.exists()
+    assert runner.status(handle) is None
+    assert runner.scheduler("docker").existed("broken-1")
+
+
+def test_cancel(runner: Runner, shell: Any, engine: Any, renote: Any, eventually: Any) -> None:
+    """Such an app can be cancelled: its containers end."""
+    handle = runner.run(shell("trap 'exit 0' TERM; sleep 300 & wait $!"), "docker", app_id="broken-2")
+    eventually(lambda: _runs(runner, handle), timeout=60)
+    renote("broken-2", RECORD, "{")
+    runner.cancel(handle)
+    eventually(lambda: not engine.client.containers(), timeout=30)
+    runner.delete(handle)
+
+
+def test_newer_record_is_left_alone(runner: Runner, shell: Any, renote: Any) -> None:
+    """What a newer version wrote is no damage: it is shown as UNKNOWN, and neither cancelled nor deleted."""
+    handle = runner.run(shell("true"), "docker", app_id="newer-1")
+    assert runner.wait(handle, timeout=60) is not None
+    before = renote("newer-1", RECORD, json.dumps({"schema": 99}))
+    assert [row.app_handle for row in runner.list("docker")] == [handle]
+    assert "written by a newer version of transload (schema 99" in runner.status(handle).msg  # type: ignore[union-attr]
+    for act in (runner.delete, runner.cancel):
+        with pytest.raises(SchedulerUnavailable, match="newer version"):
+            act(handle)
+    renote("newer-1", RECORD, before)
+    assert runner.status(handle).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", [STOP, ENDED])
+@pytest.mark.parametrize("text", ["", DEEP, "5", '{"state": 5}', '{"state": "RUNNING", "roles": 5}'])
+def test_other_notes(runner: Runner, shell: Any, renote: Any, kind: str, text: str) -> None:
+    """A damaged note of a cancel or of an end hides no other app, and the app can be deleted."""
+    good, bad = (runner.run(shell("true"), "docker", app_id=name) for name in ("good-1", "bad-1"))
+    for handle in (good, bad):
+        assert runner.wait(handle, timeout=60) is not None
+    renote("bad-1", kind, text)
+    assert {row.app_handle for row in runner.list("docker")} == {good, bad}
+    assert runner.status(bad).is_terminal()  # type: ignore[union-attr]
+    runner.delete(bad)
+    assert [row.app_handle for row in runner.list("docker")] == [good]
