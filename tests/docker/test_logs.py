@@ -18,7 +18,7 @@ from transload.runner import Runner
 from transload.schedulers.api import Stream
 from transload.specs import AppState, RetryPolicy, parse_app_handle
 from transload_docker.logs import STDERR, STDOUT, Cursor, Place, nanoseconds
-from transload_docker.logview import LogView, OpenReadings
+from transload_docker.logview import LogView, OpenReadings, Reached
 from transload_docker.plan import Container, Facts, Plan, Restarts, RolePlan
 
 PLACES = st.builds(Place, st.integers(0, 2**62), st.integers(0, 10**6))
@@ -89,7 +89,7 @@ def test_a_stream_that_lags_behind_loses_nothing() -> None:
     view = LogView(Recorded(messages), "app", "main", 0, Stream.COMBINED, lambda: facts)  # type: ignore[arg-type]
     container: Any = SimpleNamespace(id="0" * 64)
     cursor, lines = Cursor(), []  # type: ignore[var-annotated]
-    while not view._read(container, cursor, lines, sum(line.size for line in lines) + 1, True, True, 0):
+    while view._read(container, cursor, lines, sum(line.size for line in lines) + 1, True, True, 0) is Reached.FULL:
         cursor = Cursor.of(cursor.text())
     assert [line.text for line in lines] == ["a\n", "late\n", "b\n"]
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
+from transload import attach
+from transload.following.lines import PAGE
 
 THREE = """
 import os, sys
 k = os.environ["TRANSLOAD_REPLICA_ID"]
 for i in range(4): print(f"out {i} of {k}")
 print(f"err of {k}", file=sys.stderr)
+"""
+
+ENDLESS = """
+import os, sys, time
+for i in range(2_000_000):
+    print(i, "é" * 100, file=(sys.stdout, sys.stderr)[i % 2], flush=True)
+    if i % 500 == 0: time.sleep(0.05)
 """
 
 
@@ -170,3 +182,78 @@ def test_a_big_log_in_constant_memory(spawn: Any, started: Any, invoke: Any, meg
         assert process.wait(10) == 0
         assert count == (5 if "-n" in options else megabytes * 1000)
         assert peak < 80_000
+
+
+@pytest.fixture
+def endless(
+    started: Any, invoke: Any, eventually: Any, transload_home: Any
+) -> Iterator[tuple[str, Callable[[], int], Callable[[], None]]]:
+    """The handle of two replicas that write on and on; the size of their stdout; what waits until they wrote more."""
+    handle = started(ENDLESS, "--replicas", "2")
+    logs = transload_home / "local" / "apps" / handle.rpartition("/")[2] / "logs" / "train"
+
+    def size() -> int:
+        files = [logs / str(k) / "stdout.log" for k in range(2)]
+        return min(file.stat().st_size if file.exists() else 0 for file in files)
+
+    def more() -> None:
+        enough = size() + PAGE // 2
+        eventually(lambda: size() > enough, 30, "the replicas write more")
+
+    eventually(lambda: size() > 2 * PAGE, 30, "the replicas write")
+    yield handle, size, more
+    assert invoke("cancel", "--wait", handle).code == 0
+
+
+def numbers(shown: bytes, k: int, odd: int) -> list[int]:
+    """Return the numbers that a replica has written to one of its streams."""
+    found = [int(line.split()[1]) for line in shown.splitlines() if line.startswith(b"train/%d" % k)]
+    return [number for number in found if number % 2 == odd]
+
+
+@pytest.mark.parametrize("stream", ["combined", "stdout"])
+def test_a_log_that_grows_as_fast_as_it_is_read(spawn: Any, endless: Any, stream: str) -> None:
+    """Without ``-f`` the log is shown as it was: it ends however fast it grows, and lacks nothing."""
+    handle, size, more = endless
+    before = size()
+    process = spawn("log", handle, "--stream", stream, text=False)
+    shown = b""
+    while block := os.read(process.stdout.fileno(), PAGE // 2):
+        shown += block
+        if len(shown) // (PAGE // 2) > (len(shown) - len(block)) // (PAGE // 2):
+            more()
+        assert len(shown) < 40 * (before + PAGE), "it does not end"
+    assert (process.wait(10), process.stderr.read()) == (0, b"")
+    for k in range(2):
+        for odd in range(2 if stream == "combined" else 1):
+            found = numbers(shown, k, odd)
+            assert found == list(range(odd, 2 * len(found), 2))
+            assert len(found) * 210 > before
+
+
+def test_following_shows_all_replicas_that_write_fast(spawn: Any, endless: Any) -> None:
+    """With ``-f`` the first replica does not keep the others from being shown."""
+    handle, size, more = endless
+    most = 20 * (size() + PAGE)
+    process = spawn("log", "-f", handle, text=False)
+    shown = b""
+    while b"train/1 " not in shown[-PAGE:]:
+        block = os.read(process.stdout.fileno(), PAGE // 2)
+        assert block and len(shown) < most, "the second replica is not shown"
+        shown += block
+        if len(shown) // (PAGE // 2) > (len(shown) - len(block)) // (PAGE // 2):
+            more()
+
+
+def test_readers_that_do_not_follow_end(endless: Any) -> None:
+    """A job's lines read without following, and its last ones, end likewise."""
+    handle, size, more = endless
+    job = attach(handle)
+    before = size()
+    count = 0
+    for line in job.logs(follow=False):
+        count += len(line.encode())
+        assert count < 40 * (before + PAGE), "it does not end"
+        if count // PAGE > (count - len(line.encode())) // PAGE:
+            more()
+    assert len(list(job.logs(tail=3))) == 6

@@ -65,8 +65,14 @@ class LogReader:
             names = ", ".join(sorted(each.value for each in offered))
             message = f"stream {stream.value}: scheduler {scheduler.name!r} does not tell it apart (it has: {names})"
             raise UnsupportedFeature(message, "stream")
+        self._ahead = {each: _Ahead() for each in (_BOTH if self._merged else (stream,))}
         if not scheduler.capabilities.since_until and not self._wanted.keys().isdisjoint(("since", "until")):
             raise UnsupportedFeature(f"since, until: scheduler {scheduler.name!r} keeps no times of lines", "since")
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all was read that was there when reading began, as far as the scheduler can tell."""
+        return all(each.is_read for each in self._ahead.values())
 
     def read(self, max_bytes: int = PAGE) -> LogPage:
         """Return the next page, at once; the cursor moves behind it.
@@ -80,17 +86,22 @@ class LogReader:
             page = self._read_both(max_bytes)
         else:
             page = self._page(self.stream, self.cursor, max_bytes)
+            self._ahead[self.stream].take(page, page.lines, page.lines)
         self.moved = bool(page.lines) or (page.cursor != self.cursor and self.cursor is not None)
         self.cursor, self.complete = page.cursor, page.complete
         return page
 
     def pages(self, most: int | None = None) -> Iterator[LogPage]:
-        """Return the pages that are there now, at most so many; errors as in `read`."""
+        """Return the pages that are there now, at most so many; errors as in `read`.
+
+        Without a limit: up to where the log ended when its reading began. A program that writes as fast as it is read
+        would not have it end otherwise.
+        """
         for _ in count() if most is None else range(most):
             if self.complete:
                 break
             yield self.read()
-            if not self.moved:
+            if not self.moved or (most is None and self.caught_up):
                 break
 
     def _page(self, stream: Stream, cursor: str | None, max_bytes: int) -> LogPage:
@@ -106,6 +117,8 @@ class LogReader:
         pages = [self._page(each, at[0], max_bytes) for each, at in zip(_BOTH, places, strict=True)]
         if not (any(place[1] for place in places) or all(page.lines for page in pages)):  # nothing to be put in order
             one, other = pages if pages[0].lines else pages[::-1]
+            for each, page in zip(_BOTH, pages, strict=True):
+                self._ahead[each].take(page, page.lines, page.lines)
             return LogPage(
                 one.lines,
                 cursor=json.dumps([[page.cursor, 0] for page in pages]),
@@ -124,7 +137,9 @@ class LogReader:
                 break
             found.append(row)
         for n, page in enumerate(pages):
-            taken = places[n][1] + sum(row[2] == n for row in found)
+            now = [line for _, line, number in found if number == n]
+            self._ahead[_BOTH[n]].take(page, page.lines[places[n][1] :], now)
+            taken = places[n][1] + len(now)
             places[n] = [page.cursor, 0] if taken == len(page.lines) else [places[n][0], taken]
         whole = all(place[1] == 0 for place in places)
         return LogPage(
@@ -138,6 +153,43 @@ class LogReader:
 
 
 _BOTH: Final = (Stream.STDOUT, Stream.STDERR)
+
+
+class _Ahead:
+    """How many bytes of a stream are still to be read of those that were there when its reading began."""
+
+    def __init__(self) -> None:
+        self._bytes: int | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all of it was read; False where a scheduler cannot tell."""
+        return self._bytes is not None and self._bytes <= 0
+
+    def take(self, page: LogPage, new: Sequence[str], taken: Sequence[str]) -> None:
+        """Count what was taken of a page.
+
+        Args:
+            page: the page.
+            new: those of its lines that had not been taken before.
+            taken: those of these that were taken now, from the first one on.
+        """
+        if page.left == 0 and len(taken) == len(new):
+            self._bytes = 0
+            return
+        if self._bytes is None:
+            if page.left is None:
+                return
+            self._bytes = page.left + _size(new)
+        self._bytes -= _size(taken)
+
+
+def _size(lines: Sequence[str]) -> int:
+    """Return how many bytes lines have in a log, never too many: what replaces bytes that are no text is longer."""
+    text = "".join(lines)
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-8", "surrogateescape")) - 2 * text.count("\ufffd")
 
 
 def times(page: LogPage, before: float = 0.0) -> list[float]:
@@ -272,7 +324,7 @@ def follow_logs(
 
     Args:
         readers: the logs.
-        follow: go on until all replicas have ended.
+        follow: go on until all replicas have ended; False: up to where each ended when its reading began.
         until: following ends then, seconds since the epoch.
         patience: seconds for which a scheduler that cannot be asked is asked again, when following.
 
@@ -291,7 +343,9 @@ def follow_logs(
             moved = False
             try:
                 for reader in readers:
-                    for page in reader.pages(PAGES_PER_TURN):
+                    if reader.caught_up and not follow:
+                        continue
+                    for page in reader.pages(PAGES_PER_TURN if follow else None):
                         moved |= reader.moved
                         yield reader, page
                 failed_at = None
@@ -301,7 +355,7 @@ def follow_logs(
                 failed_at = failed_at or time.monotonic()
                 if not follow or time.monotonic() - failed_at > patience:
                     raise
-            if all(each.complete for each in readers) or not (moved or follow):
+            if not follow or all(each.complete for each in readers):
                 return
             if moved:
                 continue

@@ -139,6 +139,8 @@ class LogPage:
         stamps: when lines were written: ``(index of a line, seconds since the epoch)``, ascending by index. A line
             without a stamp of its own has that of the line before it.
         unfinished: the end of what was written behind the lines, without a newline yet; the next page has it again.
+        left: about how many bytes of the log lay behind this page when it was read; 0: none, but for a line that is
+            not finished; None: not known. Who does not follow a log stops by it, however fast the log grows meanwhile.
     """
 
     lines: list[str]
@@ -147,6 +149,7 @@ class LogPage:
     dropped: int = 0
     stamps: list[tuple[int, float]] = field(default_factory=list)
     unfinished: str = ""
+    left: int | None = None
 
 
 @record

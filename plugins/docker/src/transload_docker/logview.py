@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from heapq import merge
 from typing import Final
 
@@ -22,6 +23,29 @@ _IDLE_S: Final = 30.0
 
 Key = tuple[str, tuple[int, ...], str]
 """Id of a container, streams, and the place where a reading goes on."""
+
+
+class Reached(Enum):
+    """How far the reading of a container's log has come."""
+
+    FULL = "there may be more: enough was read, or the connection broke"
+    ASKED = "the end of what was there when it was asked for"
+    END = "the end of what is there"
+
+
+@dataclass(slots=True)
+class Piece:
+    """Lines of the log of a replica.
+
+    Args:
+        lines: the lines.
+        complete: there will never be more.
+        left: bytes behind them; None: not known.
+    """
+
+    lines: list[Line]
+    complete: bool = False
+    left: int | None = 0
 
 
 @dataclass(slots=True)
@@ -137,8 +161,8 @@ class LogView:
         mine.sort(key=lambda c: c.attempt)
         return [c for c in mine if c.status != "created" or c is mine[-1]]  # one that could not be started has no log
 
-    def page(self, cursor: Cursor, max_bytes: int, start: int = 0) -> tuple[list[Line], bool]:
-        """Return about ``max_bytes`` of lines from ``cursor`` on, which is moved, and whether there will never be more.
+    def page(self, cursor: Cursor, max_bytes: int, start: int = 0) -> Piece:
+        """Return about ``max_bytes`` of lines from ``cursor`` on, which is moved.
 
         Nothing before ``start`` (nanoseconds since the epoch) is wanted.
 
@@ -155,17 +179,20 @@ class LogView:
             if container.attempt > cursor.attempt:
                 cursor.next_attempt(container.attempt)
             if container.status == "created":
-                return lines, not again
+                return Piece(lines, complete=not again)
             ended = not is_alive(container)
             final = number + 1 == len(attempts) and not again
-            if not self._read(container, cursor, lines, max_bytes, ended, final, start) or not ended:
-                return lines, False
-        return lines, not again
+            reached = self._read(container, cursor, lines, max_bytes, ended, final, start)
+            if reached is Reached.FULL:
+                return Piece(lines, left=None)
+            if reached is Reached.ASKED or not ended:
+                return Piece(lines)
+        return Piece(lines, complete=not again)
 
     def _read(
         self, container: Container, cursor: Cursor, lines: list[Line], budget: int, ended: bool, final: bool, start: int
-    ) -> bool:
-        """Read one attempt; True if its present end was reached."""
+    ) -> Reached:
+        """Read one attempt."""
         resumed = self._kept.take((container.id, self._streams, cursor.text())) if self._kept is not None else None
         reading = resumed if resumed is not None else self._ask(container, cursor, start, ended)
         before = len(lines)
@@ -178,10 +205,12 @@ class LogView:
             else:
                 reading.close()
         if is_full:
-            return False
+            return Reached.FULL
         if resumed is not None and not (reading.ended and reading.is_whole):
             # asked for while the container ran, or broken off: what comes after it is asked for anew
-            return len(lines) == before and self._read(container, cursor, lines, budget, ended, final, start)
+            if len(lines) == before:
+                return self._read(container, cursor, lines, budget, ended, final, start)
+            return Reached.ASKED if reading.is_whole else Reached.FULL
         if not reading.is_whole:
             raise SchedulerUnavailable(f"docker engine {self._engine.url}: the connection broke while reading a log")
         if ended:
@@ -190,7 +219,7 @@ class LogView:
                 if not final:
                     line.text += "\n"  # the next attempt begins a line of its own
                 lines.append(line)
-        return True
+        return Reached.END
 
     def _ask(self, container: Container, cursor: Cursor, start: int, ended: bool) -> Reading:
         """Ask for a container's log from a place on."""
@@ -209,11 +238,12 @@ class LogView:
         """Return the next page; never blocks. The engine passes over what lies before ``since`` or the last lines."""
         place = Cursor.of(cursor)
         if last is not None and cursor is None:
-            lines, complete = self._last(place, last), False
+            piece = Piece(self._last(place, last), left=None)  # an unfinished last line may come behind them
         else:
-            lines, complete = self.page(place, max(1, max_bytes), int((since or 0) * NS))
-        stamps = [(index, line.time / NS) for index, line in enumerate(lines)]
-        return LogPage([line.text for line in lines], place.text(), complete, stamps=stamps)
+            piece = self.page(place, max(1, max_bytes), int((since or 0) * NS))
+        stamps = [(index, line.time / NS) for index, line in enumerate(piece.lines)]
+        text = [line.text for line in piece.lines]
+        return LogPage(text, place.text(), piece.complete, stamps=stamps, left=piece.left)
 
     def _last(self, place: Cursor, count: int) -> list[Line]:
         """Return at least the last whole lines; the cursor is moved behind them."""

@@ -129,14 +129,15 @@ class Logs:
         namespace, place = names.parse_app_id(app_id)[0], Cursor.of(cursor)
         if cursor is not None:
             came = self._take(namespace, place, max_bytes)
-            if came is None:
-                came = self._resume(namespace, place, max_bytes)
             if came is not None:
-                return _page(came, place, False)
+                return _page(came, place, left=None)
+            page = self._resume(namespace, place, max_bytes)
+            if page is not None:
+                return page
         pods, final = _pods(look(), app_id, role, k)
         if last is not None and cursor is None:
             begun = _from_start([pod for pod in pods if states.has_begun(pod)], since)
-            return _page(self._last(namespace, begun, place, last), place, False)
+            return _page(self._last(namespace, begun, place, last), place, left=None)
         taken: list[Line] = []
         for pod in _from(pods, place):
             place.enter(pod)
@@ -145,12 +146,12 @@ class Logs:
                 reading = Reading(self._cluster, namespace, place, over=over, since=int((since or 0) * _NS))
                 taken += self._read(reading, namespace, place, max_bytes - _size(taken))
                 if reading.broken or not reading.is_over:  # the next page goes on there
-                    return _page(taken, place, False)
+                    return _page(taken, place, left=None)
             if not over and not final:
                 if cursor is not None and states.program(pod, "running"):
                     self._follow(namespace, place)  # somebody waits for more
-                return _page(taken, place, False)
-        return _page(taken, place, final)
+                return _page(taken, place, left=0)
+        return _page(taken, place, left=0, complete=final)
 
     def _read(self, reading: Reading, namespace: str, place: Cursor, max_bytes: int) -> list[Line]:
         """Return what a request brings next, moving the place; it is kept open if that was not all of it."""
@@ -164,7 +165,7 @@ class Logs:
                 each.cut()
         return taken
 
-    def _resume(self, namespace: str, place: Cursor, max_bytes: int) -> list[Line] | None:
+    def _resume(self, namespace: str, place: Cursor, max_bytes: int) -> LogPage | None:
         """Return what an open request brings behind a place, moving it; None if there is none, or nothing more."""
         now = time.monotonic()
         with self._lock:
@@ -173,7 +174,12 @@ class Logs:
             left = [self._open.pop(key) for key in idle]
         for each in left:
             each.cut()
-        return (self._read(reading, namespace, place, max_bytes) or None) if reading is not None else None
+        if reading is None:
+            return None
+        taken = self._read(reading, namespace, place, max_bytes)
+        if not taken:
+            return None
+        return _page(taken, place, left=0 if reading.is_all else None)
 
     def _is_end(self, namespace: str, place: Cursor) -> bool:
         """Tell whether nothing comes behind a place in the log of a pod that has ended; asks for a few lines."""
@@ -340,6 +346,11 @@ class Reading:
         """Whether it brings no more."""
         return self._ended and not self._left
 
+    @property
+    def is_all(self) -> bool:
+        """Whether it brought all that was there when it was asked for; behind a pod that had ended another may be."""
+        return self.is_over and not self.broken and not self._over
+
     def read(self, max_bytes: int | None = None) -> list[Line]:
         """Return what comes next, about so much of it; None: all."""
         taken: list[Line] = []
@@ -442,9 +453,9 @@ def _pods(facts: Facts, app_id: str, name: str, k: int) -> tuple[list[dict[str, 
     return replica_pods(facts, name, k), status.is_terminal() or any(map(is_terminal, own))
 
 
-def _page(lines: list[Line], place: Cursor, complete: bool) -> LogPage:
+def _page(lines: list[Line], place: Cursor, *, left: int | None, complete: bool = False) -> LogPage:
     stamps = [(index, moment / _NS) for index, (_, moment) in enumerate(lines)]
-    return LogPage([line for line, _ in lines], place.text(), complete, stamps=stamps)
+    return LogPage([line for line, _ in lines], place.text(), complete, stamps=stamps, left=left)
 
 
 def _over(pod: dict[str, Any]) -> bool:

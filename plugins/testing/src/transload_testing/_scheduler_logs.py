@@ -7,7 +7,8 @@ import time
 import pytest
 
 from transload.errors import AppNotFound, SpecError
-from transload.following import LogReader, last_lines, times
+from transload.following import LogReader, last_lines, log_lines, times
+from transload.following.lines import PAGE
 from transload.schedulers.api import Stream
 from transload_testing._scheduler_stage import Program, SchedulerStage, SchedulerSuite
 
@@ -137,6 +138,37 @@ class LogTests(SchedulerSuite):
             if not reader.moved:
                 break
         assert found == lines[-len(found) :]
+
+    def test_a_log_that_grows_as_fast_as_it_is_read(self, stage: SchedulerStage) -> None:
+        """Read without following, a log is what it was when its reading began: it ends, and lacks nothing."""
+        if not self.runs_programs:
+            pytest.skip("this scheduler runs no programs")
+        line = f"echo $i {'x' * 250}; [ $((i % 500)) -ne 0 ] || sleep 0.05"
+        program = f"i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); {line}; done"
+        app_id = stage.submit(stage.app(Program(command=program)))
+
+        def newest() -> int:
+            """Return the number of the last line that is there."""
+            last = last_lines(stage.scheduler, app_id, "main", 0, stage.stream, 1)
+            return int(last[0].split()[0]) if last else 0
+
+        per_page = PAGE // 250
+
+        def wait_for_more() -> None:
+            enough = newest() + per_page
+            stage.until(lambda: newest() > enough, "the program has written more")
+
+        stage.until(lambda: newest() > 3 * per_page, "several pages are there")
+        before = newest()
+        seen: list[int] = []
+        for line in log_lines(stage.scheduler, app_id, "main", 0, stream=stage.stream):
+            seen.append(int(line.split()[0]))
+            assert len(seen) < before + 20 * per_page, "reading does not end"
+            if len(seen) % (per_page // 2) == 0:  # nobody reads faster than this is written
+                wait_for_more()
+        assert seen == list(range(1, len(seen) + 1))
+        assert len(seen) >= before
+        stage.scheduler.cancel(app_id)
 
     def test_times_of_lines(self, stage: SchedulerStage) -> None:
         """Lines have the times at which they were written, ascending, and are chosen by them."""

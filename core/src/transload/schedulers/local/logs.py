@@ -52,7 +52,7 @@ def read_log(
     if cursor is not None and not (cursor[:1] == "@" and cursor[1:].isdecimal()):
         raise SpecError(f"cursor={cursor!r}: must be a cursor from an earlier page")
     number = (Stream.STDOUT, Stream.STDERR).index(Stream(stream))
-    page = LogPage([], cursor or "@0", ended)
+    page = LogPage([], cursor or "@0", ended, left=0)
     with contextlib.ExitStack() as files:
         log, index = (_open(f"{folder}/{name}", files) for name in (STREAMS[number], "index"))
         if log == _REPLACED and cursor is None:
@@ -72,12 +72,13 @@ def read_log(
         ):
             limit = min(size, _size_at(index, number, until))
         end, final = (size, ended) if limit is None else (limit, False)
-        at, left = _read(page, log, index, number, at, end, max(1, max_bytes), final, limited)
+        at, budget = _read(page, log, index, number, at, end, max(1, max_bytes), final, limited)
         page.cursor = f"@{at}"
-        if not ended and left > 0 and limit is None:
+        page.left = 0 if budget > 0 else max(0, end - at)
+        if not ended and budget > 0 and limit is None:
             page.unfinished = _unfinished(log, at, size)
         # up to a limit in time, the rest of a line that was not finished by then does not count
-        page.complete = ended and left > 0 and (at >= end or limit is not None)
+        page.complete = ended and budget > 0 and (at >= end or limit is not None)
     return page
 
 

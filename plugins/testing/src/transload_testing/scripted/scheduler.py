@@ -303,9 +303,10 @@ class ScriptedScheduler(SchedulerBase):
             skip = 0
             if max_bytes <= 0 or many < line.repeat:
                 break
-        complete = ended and position >= sum(line.repeat for line in lines)
+        total = sum(line.repeat for line in lines)
+        complete = ended and position >= total
         self.folder.log(call="log_read", app_id=app_id, lines=len(page), complete=complete)
-        return LogPage(page, str(position), complete)
+        return LogPage(page, str(position), complete, left=0 if position >= total else None)
 
     def _source(self, app_id: str, role_name: str, k: int, stream: Stream) -> tuple[Sequence[Line], bool]:
         """Return the lines of one stream so far, and whether no more will come."""
