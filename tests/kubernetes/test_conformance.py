@@ -10,7 +10,9 @@ import pytest
 
 from transload.schedulers.api import SchedulerBase
 from transload.specs import CfgVal, MountType
-from transload_testing.schedulers import SchedulerConformance
+from transload_kubernetes.cluster import Cluster
+from transload_kubernetes.names import place
+from transload_testing.schedulers import Damage, SchedulerConformance, damaged_text
 
 
 @pytest.mark.usefixtures("fake")
@@ -31,6 +33,19 @@ class TestKubernetes(SchedulerConformance):
         mounts = scheduler.capabilities.mounts - {MountType.DEVICE}
         scheduler.capabilities = scheduler.capabilities._replace(gangs=True, mounts=mounts)
         return scheduler
+
+    def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
+        """Damage the plan in the ConfigMap of the record; it can be no folder and no FIFO."""
+        if damaged_text("{}", damage) is None:
+            return False
+        cluster = Cluster()
+        namespace, name = place(app_id)
+        record = cluster.get("ConfigMap", namespace, name)
+        assert record is not None
+        change = {"data": {"plan": damaged_text(record["data"]["plan"], damage)}}
+        cluster.patch("ConfigMap", namespace, name, change)
+        cluster.close()
+        return True
 
 
 class TestJobSet(TestKubernetes):

@@ -566,6 +566,8 @@ class Apps:
         if facts.record is None:
             what = f"namespace {request.namespace} has a ConfigMap {request.base} of somebody else's"
             raise SubmitError(f"app {app_id}: {what}")
+        if facts.unreadable:
+            raise AppExists(app_id, f"app {app_id} is there: {facts.unreadable}")
         digest = (facts.record["metadata"].get("annotations") or {}).get(names.ANNOTATION_DIGEST)
         if facts.kind == plan.DELETED or digest != submission.digest:
             why = "was used by an app that has been deleted" if facts.kind == plan.DELETED else "is another app"
@@ -609,6 +611,9 @@ class Apps:
         facts = self.facts(app_id)
         if facts.kind != plan.APP or self.verdict(app_id, facts).status.is_terminal():
             return facts.kind == plan.APP
+        if facts.unreadable:
+            self.end_damaged(app_id, facts, stay=True)
+            return True
         namespace, _ = names.parse_app_id(app_id)
         try:
             self.note_stop(namespace, facts, Stop("cancel", App.ON_REQUEST))
@@ -620,6 +625,37 @@ class Apps:
             self._cancelled = now
         self.settle(self._cancelled + _CANCEL_S - now)
         return True
+
+    def end_damaged(self, app_id: str, facts: Facts, *, stay: bool = False) -> None:
+        """End what runs of an app whose record is damaged; ``stay``: Jobs stay, suspended, else they are deleted.
+
+        Raises:
+            SchedulerUnavailable: if a newer version wrote the record, or the cluster refuses.
+        """
+        if facts.newer:
+            raise SchedulerUnavailable(f"app {app_id}: {facts.unreadable}")
+        namespace, base = names.place(app_id)
+        # first the set, which would make its Jobs again
+        sets = [("JobSet", base)] if self._cluster.has_jobsets(namespace) else []
+        try:
+            for kind, name in [*sets, *(("Job", job["metadata"]["name"]) for job in facts.jobs)]:
+                if not stay:
+                    self._cluster.delete(kind, namespace, name, "Foreground")
+                elif self._cluster.get(kind, namespace, name) is not None:
+                    self._cluster.patch(kind, namespace, name, hold.OFF)
+        except ClusterError as exc:
+            raise SchedulerUnavailable(f"app {app_id} could not be ended: {exc}") from exc
+
+    def forget_damaged(self, app_id: str) -> None:
+        """Remove what is left of an app whose record was damaged; whose id it was is not known: it stays taken."""
+        namespace, base = names.place(app_id)
+        rest = [("Service", base), ("Service", names.rank0_name(base)), ("Secret", names.secret_name(base))]
+        try:
+            self._cluster.patch("ConfigMap", namespace, base, plan.GRAVESTONE)
+            for kind, name in rest:
+                self._cluster.delete(kind, namespace, name)
+        except ClusterError as exc:
+            raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
 
     def forget(self, app_id: str, facts: Facts) -> None:
         """Remove all that an app has on the cluster; the record of a caller-given id stays, without its contents."""

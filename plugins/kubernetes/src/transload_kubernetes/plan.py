@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
-from transload.specs import AppState, AppStatus, CfgVal
+from transload.schedulers.api import damaged_message
+from transload.specs import AppState, AppStatus, CfgVal, SpecError
 from transload_kubernetes import names, results, states
 
 SCHEMA: Final = 1
@@ -79,7 +81,8 @@ class Facts:
     plan: Plan | None = field(init=False, default=None)  # None: there is no such app, or its record is not understood
     stop: Stop | None = field(init=False, default=None)  # why it is being ended
     ended: AppStatus | None = field(init=False, default=None)  # its final status, once somebody has seen it
-    unreadable: str = field(init=False, default="")  # why its record is not understood
+    unreadable: str = field(init=False, default="")  # what is said of a record that is not understood
+    newer: bool = field(init=False, default=False)  # it is not understood since a newer version wrote it
 
     def __post_init__(self) -> None:
         """Read the record."""
@@ -87,15 +90,40 @@ class Facts:
             return
         try:
             values = json.loads(self.data["plan"])
-            if values.pop("schema") > SCHEMA:
-                raise ValueError("it is of a newer version")
+            schema = values.pop("schema")
+            if schema > SCHEMA:
+                self.newer = True
+                newer = f"was written by a newer version of transload (schema {schema}; this one reads {SCHEMA})"
+                self.unreadable = f"its record, {self._where}, {newer}"
+                return
             roles = [RolePlan(**role) for role in values.pop("roles")]
             self.stop = Stop(**json.loads(self.data["stop"])) if "stop" in self.data else None
             self.ended = AppStatus.from_json(self.data["ended"]) if "ended" in self.data else None
             known = {each.name for each in fields(Plan)}  # others are passed over
-            self.plan = Plan(roles=roles, **{name: value for name, value in values.items() if name in known})
-        except (KeyError, TypeError, ValueError) as exc:
-            self.unreadable = f"its record on the cluster cannot be read: {exc}"
+            plan = Plan(roles=roles, **{name: value for name, value in values.items() if name in known})
+            _check(plan)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            self.unreadable = damaged_message(f"its record, {self._where},")
+            return
+        self.plan = plan
+
+    @property
+    def _where(self) -> str:
+        metadata = (self.record or {}).get("metadata") or {}
+        return f"ConfigMap {metadata.get('name')} of namespace {metadata.get('namespace')}"
+
+    @property
+    def app_id(self) -> str:
+        """The id of an app whose record is there, read or not."""
+        if self.plan is not None:
+            return self.plan.app_id
+        metadata = (self.record or {}).get("metadata") or {}
+        place = metadata.get("namespace", ""), metadata.get("name", "")
+        noted = str((metadata.get("annotations") or {}).get(names.ANNOTATION_APP_ID, ""))
+        with contextlib.suppress(SpecError):
+            if noted and names.place(noted) == place:
+                return noted
+        return ":".join(place)
 
     @property
     def data(self) -> Mapping[str, str]:
@@ -142,6 +170,19 @@ class Facts:
         start = f"{FILES}{names.role_label(role)}.{k}."
         found = {key.removeprefix(start): text for key, text in self.data.items() if key.startswith(start)}
         return [(key.partition(".")[2], found[key]) for key in sorted(found)]
+
+
+def _check(plan: Plan) -> None:
+    """Refuse what is of the wrong type, with ValueError."""
+    texts = [plan.app_id, plan.name, plan.digest, plan.session, *(role.name for role in plan.roles)]
+    counts = [number for role in plan.roles for number in (role.replicas, role.needed, role.retries)]
+    numbers = [plan.created, plan.timeout or 0.0, *counts]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text is none")
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise ValueError("a number is none")
+    if not isinstance(plan.cfg, dict) or not all(isinstance(job, dict) for job in plan.jobs):
+        raise ValueError("options or Jobs are none")
 
 
 def files_key(pod: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -37,6 +37,7 @@ from transload_kubernetes.workspace import with_images, with_uploads
 
 _log = logging.getLogger("transload.kubernetes")
 _DELETE_S: Final = 70.0
+_FIRST_LOOK_S: Final = 0.1
 _LOOKED_S: Final = 1.0  # for which readers of logs share what is known of an app
 
 
@@ -206,14 +207,21 @@ class KubernetesScheduler(SchedulerBase):
 
     def list(self) -> list[ListAppResponse]:
         """Return the apps of all namespaces, newest first; else of those that settings name, which may be listed."""
-        return [
+        seen = self._seen()
+        rows = [
             ListAppResponse(made.app_id, verdict.status.state, name=made.name, created=made.created)
-            for made, verdict in sorted(self._known(), key=lambda each: each[0].created, reverse=True)
+            for made, verdict in sorted(self._known(seen), key=lambda each: each[0].created, reverse=True)
         ]
+        unread = [ListAppResponse(facts.app_id, AppState.UNKNOWN) for facts in seen if facts.unreadable]
+        return rows + unread
 
-    def _known(self) -> Iterator[tuple[Plan, Verdict]]:
+    def _seen(self) -> Sequence[Facts]:
+        """Return what can be listed."""
+        return [*self._apps.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values()]
+
+    def _known(self, seen: Sequence[Facts]) -> Iterator[tuple[Plan, Verdict]]:
         """Yield what can be listed and read."""
-        for facts in self._apps.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values():
+        for facts in seen:
             if facts.plan is not None and not is_half_submitted(facts, time.time()):
                 yield facts.plan, self._apps.verdict(facts.plan.app_id, facts)
 
@@ -238,7 +246,7 @@ class KubernetesScheduler(SchedulerBase):
             raise UnsupportedFeature("max_size: a cluster does not tell how much an app takes", "max_size")
         moment = time.time() if now is None else now
         ended: list[tuple[float, str]] = []
-        for made, verdict in self._known():
+        for made, verdict in self._known(self._seen()):
             ends = [each.end_time or 0.0 for role in verdict.status.roles for each in role.replicas]
             if verdict.status.is_terminal():
                 ended.append((max(ends, default=0.0) or made.created, made.app_id))
@@ -256,12 +264,33 @@ class KubernetesScheduler(SchedulerBase):
         facts = self._apps.facts(app_id)
         if facts.kind != plan.APP:
             return False
+        if facts.unreadable:
+            self._delete_damaged(app_id, facts)
+            return True
         if not self._apps.verdict(app_id, facts).status.is_terminal():
             self.cancel(app_id)
             facts = self._ended(app_id, facts)
         if facts.kind == plan.APP:
             self._apps.forget(app_id, facts)
         return True
+
+    def _delete_damaged(self, app_id: str, facts: Facts) -> None:
+        """Remove an app whose record is damaged: its Jobs first, whose pods have their time to end.
+
+        Raises:
+            SchedulerUnavailable: if a newer version wrote the record, the cluster refuses, or a pod does not end.
+        """
+        self._apps.end_damaged(app_id, facts)
+        grace = [pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in facts.pods]
+        deadline = time.monotonic() + _DELETE_S + max(grace, default=0)
+        pause = _FIRST_LOOK_S
+        while facts.jobs or facts.pods:
+            if time.monotonic() >= deadline:
+                raise SchedulerUnavailable(f"app {app_id} does not end: a pod of it cannot be ended")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 1.0)
+            facts = self._apps.facts(app_id)
+        self._apps.forget_damaged(app_id)
 
     def _ended(self, app_id: str, facts: Facts) -> Facts:
         """Wait until an app that was cancelled has ended; return what is left of it."""
