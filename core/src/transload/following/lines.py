@@ -129,7 +129,7 @@ class LogReader:
             )
         timed = [list(zip(times(page), page.lines, strict=True)) for page in pages]
         # of a full page more may follow: what the other one wrote later waits for it
-        full = [each[-1][0] for page, each in zip(pages, timed, strict=True) if sum(map(len, page.lines)) >= max_bytes]
+        full = [each[-1][0] for page, each in zip(pages, timed, strict=True) if _is_full(page, max_bytes)]
         found: list[tuple[float, str, int]] = []
         rows = [[(t, line, n) for t, line in each[places[n][1] :]] for n, each in enumerate(timed)]
         for row in merge(*rows, key=lambda row: row[0]):
@@ -182,6 +182,13 @@ class _Ahead:
                 return
             self._bytes = page.left + _size(new)
         self._bytes -= _size(taken)
+
+
+def _is_full(page: LogPage, max_bytes: int) -> bool:
+    """Tell whether more may be there behind the lines of a page."""
+    if page.left is None:
+        return sum(map(len, page.lines)) >= max_bytes
+    return bool(page.lines) and page.left > 0
 
 
 def _size(lines: Sequence[str]) -> int:

@@ -49,6 +49,17 @@ def test_streams(local) -> None:
     assert joined == local.log(app_id)
 
 
+@pytest.mark.parametrize("letter", ["e", "é", "日", "😀"])
+def test_order_of_streams_over_pages(local, letter: str) -> None:
+    """What came later on stderr stays behind several pages of stdout, whatever the letters are."""
+    text = letter * 100
+    out = f"for i in range(6000): print(i, {text!r})"
+    script = f"{out}\nimport sys, time\ntime.sleep(0.1)\nprint('end', file=sys.stderr)"
+    app_id = local.run(python(script))
+    local.wait(app_id)
+    assert local.log(app_id) == [*(f"{i} {text}\n" for i in range(6000)), "end\n"]
+
+
 def test_only_newline_ends_a_line(local) -> None:
     """Carriage returns, form feeds and Unicode separators stay inside; an unfinished last line comes at the end."""
     text = "a\rb\n\x0cform\x1c\n\u2028sep\x85\nlast"
