@@ -16,7 +16,7 @@ import pytest
 from transload.errors import SchedulerUnavailable
 from transload.runner import Runner
 from transload.specs import AppDef, AppState
-from transload_testing.schedulers import damage_file
+from transload_testing.schedulers import Damage, damage_file
 
 ShellApp = Callable[..., AppDef]
 DEEP = "[" * 100_000
@@ -133,6 +133,7 @@ def test_copy_of_a_folder_is_no_app(runner: Runner, shell_app: ShellApp, slurm_d
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give up what lets it read everything")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not here")
 def test_record_that_may_not_be_read(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
     """A record that may not be read now proves nothing: the app is UNKNOWN, hides no other, and is not deleted."""
     good = runner.run(shell_app("true"), "slurm", app_id="good")
@@ -154,3 +155,22 @@ def test_record_that_may_not_be_read(runner: Runner, shell_app: ShellApp, slurm_
     assert refused.returncode == 3 and refused.stderr.count("\n") == 1, refused.stderr
     assert "record.json: Permission denied" in refused.stderr
     assert (slurm_dir / "bad" / "token").exists()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "FIFO"])
+def test_behind_a_login_node(far: Runner, login: Any, shell_app: ShellApp, eventually: Any, damage: Damage) -> None:
+    """By ssh it is the same: such an app is shown, hides no other, and is deleted with its folder, its job first."""
+    good = far.run(shell_app("sleep 300"), "slurm", app_id=f"good-{damage}")
+    bad = far.run(shell_app("sleep 300"), "slurm", app_id=f"bad-{damage}")
+    for handle in (good, bad):
+        eventually(lambda handle=handle: far.status(handle).state is AppState.RUNNING, timeout=60)
+    folder = Path(login.home, ".transload", "slurm", f"bad-{damage}")
+    damage_file(folder / "record.json", damage)
+    assert {row.app_handle for row in far.list("slurm")} == {good, bad}
+    status = far.status(bad)
+    assert status is not None and status.state is AppState.UNKNOWN
+    assert f"its record {folder}/record.json is damaged" in status.msg
+    far.delete(bad)
+    assert not folder.exists()
+    assert [row.app_handle for row in far.list("slurm")] == [good]
+    assert far.status(good).state is AppState.RUNNING  # type: ignore[union-attr]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -90,6 +91,36 @@ def test_status_says_what_is_damaged(started: Any, invoke: Any, transload_home: 
     assert invoke("delete", "--force", bad).code == 0
     assert bad not in invoke("list").out
     assert not record.parent.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give up what lets it read everything")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not here")
+@pytest.mark.parametrize("name", ["record.json", "states.jsonl", "."])
+def test_job_that_may_not_be_read(started: Any, invoke: Any, transload_home: Path, name: str) -> None:
+    """What may not be read now proves nothing: UNKNOWN, with the file; it hides no other job, and is not deleted."""
+    bad, good = started("pass"), started("pass")
+    for handle in (bad, good):
+        assert invoke("wait", handle).code == 0
+    place = transload_home / "local" / "apps" / bad.rpartition("/")[2] / name
+    place.chmod(0)
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        bounded = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+        command = [*bounded, sys.executable, "-m", "transload", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    try:
+        listed = call("list")
+        assert f"{good}\tSUCCEEDED" in listed.stdout and f"{bad}\tUNKNOWN" in listed.stdout, listed
+        assert "Permission denied" in call("status", bad).stdout
+        refused = call("delete", "--force", bad)
+        assert refused.returncode == 3 and "Permission denied" in refused.stderr
+        assert refused.stderr.count("\n") == 1, refused.stderr
+        pruned = call("delete", "--older-than", "1000d")
+        assert pruned.returncode == 0, pruned.stderr
+    finally:
+        place.chmod(0o700)
+    assert invoke("status", bad).code == 0
 
 
 @pytest.mark.parametrize("text", DAMAGED_STATES, ids=lambda text: text[:40])

@@ -232,6 +232,8 @@ def has_ended(local: str, app_id: str) -> bool:
         stat = os.stat(layout.state_file(folder))
     except (FileNotFoundError, NotADirectoryError):
         return true_state(local, app_id) is None
+    except OSError as exc:
+        raise _unreadable(layout.state_file(folder), exc) from exc
     key = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
     before = _ended.get(folder)
     if before is not None and before[0] == key and (before[1] or layout.keeper_lives(folder)):
