@@ -48,6 +48,16 @@ def test_job_is_ended_first(runner: Runner, shell_app: ShellApp, slurm_dir: Path
     assert runner.status(handle) is None and runner.scheduler("slurm").existed("broken")
 
 
+def test_job_with_another_comment(runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any) -> None:
+    """A job whose comment a user has changed is known by the id that was noted, and ended."""
+    handle = _running(runner, shell_app, eventually, "renamed")
+    (job,) = _jobs("renamed")
+    subprocess.run(["scontrol", "update", f"jobid={job}", "comment=mine"], check=True)
+    damage_file(slurm_dir / "renamed" / "record.json", "deep JSON")
+    runner.delete(handle)
+    assert _jobs("renamed") == []
+
+
 def test_cancel(runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any) -> None:
     """Such an app can be cancelled; the end that its wrapper writes is shown."""
     handle = _running(runner, shell_app, eventually, "stopped")

@@ -416,17 +416,17 @@ class Apps:
     def _cancel_damaged(self, app_id: str) -> Sequence[str]:
         """Cancel the jobs that Slurm has of an app whose record is damaged; return those that have not ended yet.
 
-        They are known by their comment, with the token of the submit: a job of the same id may be an app of another
-        folder.
+        They are known by the token of the submit in their comment, or by their id: a job of the same name may be an
+        app of another folder.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, refuses, or a job cannot be told from another app's.
         """
-        alive = [job for job in submission.jobs_of(app_id) if not ended(job.state)]
+        known = self.store.job_id(app_id)
+        alive = [job for job in submission.jobs_of(app_id, known) if not ended(job.state)]
         if not alive:
             return []
         token = submission.token_of(self.store, app_id)
-        known = self.store.job_id(app_id)
         ours = f"{comment_of(app_id, token)} "
         mine = [job.id for job in alive if job.id == known or (token and f"{job.comment} ".startswith(ours))]
         others = [job.id for job in alive if job.id not in mine]

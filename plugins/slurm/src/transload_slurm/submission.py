@@ -174,14 +174,19 @@ def token_of(store: AppFolders, app_id: str) -> str:
     return read_text(f"{store.folder(app_id)}/token") or ""
 
 
-def jobs_of(app_id: str) -> list[Job]:
+def jobs_of(app_id: str, known: str | None = None) -> list[Job]:
     """Return this user's jobs that Slurm has of an app of that id, by any submit of it, from any folder of apps.
+
+    Args:
+        app_id: the app.
+        known: id of its job, which counts by its name, too: a user may have changed its comment.
 
     Raises:
         SchedulerUnavailable: if Slurm cannot be asked.
     """
     found = squeue(f"--user={os.getuid()}")
-    return [job for job in found.values() if job.comment.startswith(comment_of(app_id, ""))]
+    start = comment_of(app_id, "")
+    return [job for job in found.values() if job.comment.startswith(start) or (job.id == known and job.name == app_id)]
 
 
 def find_again(store: AppFolders, app_id: str) -> str | None:
