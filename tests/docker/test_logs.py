@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
+from transload.following import last_lines
 from transload.runner import Runner
 from transload.schedulers.api import Stream
 from transload.specs import AppState, RetryPolicy, parse_app_handle
@@ -111,7 +112,8 @@ def test_pages_of_a_log_ask_for_it_once() -> None:
         lines += page.lines
         cursor = page.cursor
     assert lines == [text for _, _, text in messages]
-    assert engine.asked == 4  # both streams, and once more at their end: the container runs
+    # both streams, the newest line, and both streams once more at their end: the container runs
+    assert engine.asked == 5
     messages.append((STDOUT, 3_000_001, "later\n"))
     facts.containers[0] = replace(done, status="exited", exit_code=0, finished=2.0)
     page = view.log_page(cursor, 500, None, None)
@@ -231,3 +233,21 @@ def test_tail_ends_when_the_app_is_deleted(runner: Runner, shell: Any) -> None:
     next(tail)
     runner.delete(handle)
     assert list(tail) == []
+
+
+def test_a_program_that_writes_in_a_tight_loop(runner: Runner, shell: Any, eventually: Any) -> None:
+    """Its log is what it was when its reading began: an engine sends what is written meanwhile without an end."""
+    handle = runner.run(shell("i=0; while :; do i=$((i + 1)); echo $i; done"), "docker")
+    scheduler, app_id = runner.scheduler("docker"), handle.rpartition("/")[2]
+
+    def newest() -> int:
+        last = last_lines(scheduler, app_id, "main", 0, Stream.STDOUT, 1)
+        return int(last[0]) if last else 0
+
+    eventually(lambda: newest() > 50_000, 60)
+    before = newest()
+    lines = [int(line) for line in runner.log_lines(handle, "main")]
+    assert lines == list(range(1, len(lines) + 1))
+    assert before <= len(lines) < newest()
+    runner.cancel(handle)
+    runner.wait(handle, timeout=60)

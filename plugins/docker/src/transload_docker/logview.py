@@ -60,6 +60,7 @@ class Reading:
     readers: list[Reader]
     ended: bool
     used: float = 0.0  # when it was last read (`time.monotonic`)
+    newest: int = 0  # time of the newest message when they were sent, in nanoseconds; 0: not known
     lines: Iterator[Line] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -205,7 +206,9 @@ class LogView:
             else:
                 reading.close()
         if is_full:
-            return Reached.FULL
+            if resumed is None and not ended:  # an engine sends what is written meanwhile, too
+                reading.newest = self._newest(container)
+            return Reached.ASKED if 0 < reading.newest < lines[-1].time else Reached.FULL
         if resumed is not None and not (reading.ended and reading.is_whole):
             # asked for while the container ran, or broken off: what comes after it is asked for anew
             if len(lines) == before:
@@ -220,6 +223,13 @@ class LogView:
                     line.text += "\n"  # the next attempt begins a line of its own
                 lines.append(line)
         return Reached.END
+
+    def _newest(self, container: Container) -> int:
+        """Return the time of the newest message of a container, in nanoseconds; 0: it has none."""
+        reader = Reader(self._engine, container.id, (STDOUT, STDERR), Cursor(), tail=1)
+        with closing(reader):
+            next(reader.lines(), None)
+        return reader.first
 
     def _ask(self, container: Container, cursor: Cursor, start: int, ended: bool) -> Reading:
         """Ask for a container's log from a place on."""
@@ -264,8 +274,12 @@ class LogView:
             # both streams: only so the number of messages tells whether there are more before them
             reader = Reader(self._engine, container.id, (STDOUT, STDERR), place, tail=wanted)
             with closing(reader):
-                lines = list(reader.lines())
-                if not reader.at_end:
+                lines = []
+                for line in reader.lines():
+                    lines.append(line)
+                    if reader.messages >= wanted:  # what comes now was written meanwhile
+                        break
+                if not reader.at_end and reader.messages < wanted:
                     raise SchedulerUnavailable(f"docker engine {self._engine.url}: the connection broke")
                 if ended:
                     lines += [replace(line, text=f"{line.text}\n") for line in reader.rest()]
