@@ -207,6 +207,33 @@ def test_a_cancel_just_before_the_start(
     assert is_suspended(fake, PLURALS[jobset]) and not fake.cluster.items("pods")
 
 
+@JOBSET
+def test_an_app_that_is_deleted_while_a_second_submit_is_slow(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch, jobset: str
+) -> None:
+    """Two submit the same; the app runs, ends and is deleted before the slow one makes its Job: that never runs."""
+    app, create = shell("echo once"), Cluster.create
+    other = create_scheduler("others")
+
+    def overtaken(self: Cluster, item: Any, namespace: str, **options: Any) -> Any:
+        if item["kind"] in ("Job", "JobSet"):
+            monkeypatch.setattr(Cluster, "create", create)
+            start(other, app, jobset=jobset)
+            ended(other, eventually)
+            assert other.delete("held")
+            eventually(lambda: not fake.cluster.items("pods"), 30)
+        return create(self, item, namespace, **options)
+
+    monkeypatch.setattr(Cluster, "create", overtaken)
+    try:
+        with pytest.raises(SubmitError, match="deleted while it was being submitted"):
+            start(scheduler, app, jobset=jobset)
+    finally:
+        other.close()
+    eventually(lambda: {each["kind"] for each in fake.snapshot()} <= {"ConfigMap", "Event"}, 30)
+    assert not fake.cluster.processes
+
+
 def test_a_ctrl_c_just_before_the_start(fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody learns the handle, so nothing of the app stays."""
 

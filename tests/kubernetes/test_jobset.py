@@ -302,6 +302,22 @@ def test_deleted_by_somebody_is_lost(fake: Any, scheduler: Any, shell: Any, even
     assert "JobSet" not in kinds(fake)
 
 
+def test_a_warning_about_the_attempt_before_is_none_about_this_one(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """The Jobs of all attempts have one name: what was said of an earlier one does not say why this one waits."""
+    fake.cluster._start_pod = lambda *args: None
+    start(scheduler, shell("true", replicas=2))
+    job = eventually(lambda: fake.cluster.items("jobs"), 30)[0]
+    earlier = {**job, "metadata": {**job["metadata"], "uid": "of-the-attempt-before"}}
+    with fake.cluster.lock:
+        fake.cluster._event(earlier, "MaxFailedIndexesExceeded", "Job has exceeded the number of failed indexes")
+    assert "MaxFailedIndexesExceeded" not in status(scheduler).msg
+    with fake.cluster.lock:
+        fake.cluster._event(job, "FailedCreate", "exceeded quota: pods=2")
+    assert "exceeded quota: pods=2" in status(scheduler).msg
+
+
 def test_no_controller(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
     """JobSets that nobody looks after: the message asks whether the controller runs."""
     fake.cluster.jobsets.reconcile = lambda item: None

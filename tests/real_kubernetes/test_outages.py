@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -12,7 +13,7 @@ import pytest
 from transload.errors import SchedulerUnavailable
 from transload.following import log_lines
 from transload.runner import Runner
-from transload.schedulers.api import Stream
+from transload.schedulers.api import Stream, Submission, tend
 from transload.specs import AppDef, AppState, Role
 
 pytestmark = pytest.mark.skipif("REAL_CLUSTER" not in os.environ, reason="REAL_CLUSTER does not say how to stop a part")
@@ -51,6 +52,75 @@ def test_servers_are_killed_and_come_back(namespace: str, transload_home: Any, e
         follower.join(60)
         assert [line.strip() for line in lines] == [str(number) for number in range(1, 61)]
         runner.delete(handle)
+
+
+@pytest.mark.parametrize("jobset", ["never", "always"])
+@pytest.mark.parametrize("lost", [("POST", "/jobs"), ("PATCH", "/configmaps/"), ("PATCH", "/jobs")])
+def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
+    namespace: str, eventually: Any, monkeypatch: pytest.MonkeyPatch, jobset: str, lost: tuple[str, str]
+) -> None:
+    """A submit that is refused starts nothing later; one that is not refused runs, once, when its owner waits."""
+    from transload_kubernetes import apps, states
+    from transload_kubernetes.cluster import Cluster
+    from transload_kubernetes.scheduler import create_scheduler
+
+    monkeypatch.setattr(apps, "_WITHDRAW_S", 2.0)
+    monkeypatch.setattr(apps, "_START_S", 2.0)
+    verb, path = lost
+    path = path.replace("job", "jobset") if jobset == "always" else path
+    call = Cluster._call
+
+    def killed(self: Cluster, sent: str, where: str, *args: Any, **options: Any) -> Any:
+        answer = call(self, sent, where, *args, **options)
+        if (sent, path in where) == (verb, True) and where.startswith(("/apis", "/api/v1/namespaces")):
+            monkeypatch.setattr(Cluster, "_call", call)
+            answer.release_conn()
+            cluster_do("kill", "apiserver")
+            raise SchedulerUnavailable("the answer is lost")
+        return answer
+
+    app = AppDef("lost", [Role("main", IMAGE, entrypoint="sh", args=["-c", "echo once"])])
+    scheduler = create_scheduler("tests")
+    app_id = f"{namespace}:lost"
+    words = {"namespace": namespace, "image_pull_policy": "IfNotPresent", "jobset": jobset}
+    cfg = scheduler.run_opts().resolve(words)
+    request = scheduler.convert(app, cfg)
+    submission = Submission(app, app.digest(), "tests", cfg, id_given=True)
+    is_refused = "/jobs" not in lost[1] or verb == "POST"
+    try:
+        monkeypatch.setattr(Cluster, "_call", killed)
+        try:
+            if is_refused:
+                with pytest.raises(SchedulerUnavailable, match="starts only if this is submitted again"):
+                    scheduler.submit(request, app_id, submission)
+            else:
+                assert scheduler.submit(request, app_id, submission)
+        finally:
+            cluster_do("start", "apiserver")
+
+        def suspended() -> bool:
+            with contextlib.suppress(SchedulerUnavailable):  # for a moment it does not know what this user may do
+                facts = scheduler._apps.facts(app_id)
+                return any(map(states.is_suspended, (*facts.jobs, facts.jobset or {})))
+            return False
+
+        if is_refused:
+            eventually(suspended, 120)  # controllers come back to a server a while after it is there
+            assert not scheduler._apps.facts(app_id).pods
+            assert not scheduler.submit(request, app_id, submission)
+
+        def end() -> Any:
+            with contextlib.suppress(SchedulerUnavailable):
+                found = scheduler.describe(app_id)
+                tend(scheduler, found)
+                return found is not None and found.status.is_terminal() and found.status
+            return None
+
+        assert eventually(end, 120).state is AppState.SUCCEEDED
+        assert list(log_lines(scheduler, app_id, "main", 0)) == ["once\n"]
+        scheduler.delete(app_id)
+    finally:
+        scheduler.close()
 
 
 def test_a_kubelet_that_stops(namespace: str, transload_home: Any, eventually: Any) -> None:

@@ -412,17 +412,19 @@ class Apps:
 
     def _events(self, namespace: str, facts: Facts) -> list[str]:
         """Return the last warning about what an app waits for, if there is one."""
-        things = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING] or facts.jobs
+        things = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING] or _current(facts)
         for item in (things or list(filter(None, [facts.jobset])))[:1]:
             name = item["metadata"]["name"]
+            uids = {None, item["metadata"]["uid"]}
             field, about = f"involvedObject.name={name}", name
             if facts.plan and facts.plan.queued and states.condition(item, "Suspended"):
                 # the queue's word on a Job or JobSet stands with an object of its own, named after it
                 field, about = "involvedObject.kind=Workload", f"{'jobset' if item is facts.jobset else 'job'}-{name}-"
+                uids = set()
             with contextlib.suppress(ClusterError):
                 events = self._cluster.list("Event", namespace, fieldSelector=field).get("items") or ()
                 warnings = [event for event in events if event.get("type") == "Warning"]
-                mine = [e for e in warnings if str((e.get("involvedObject") or {}).get("name")).startswith(about)]
+                mine = [each for each in warnings if _is_about(each, about, uids)]
                 for event in sorted(mine, key=states.event_time)[-1:]:  # the cluster lists them by name
                     text = f"{event.get('reason', '')}: {event.get('message', '')}"
                     return [f"{text}{_STRICT}" if "PodSecurity" in text else text]
@@ -479,7 +481,7 @@ class Apps:
             left = self._withdraw(namespace, base, insist=isinstance(exc, Exception))
             if not isinstance(exc, (ClusterError, SchedulerUnavailable, SubmitError)):
                 raise
-            if left is None or not left.data.get("submitted"):
+            if left is None or not left.is_complete:
                 raise _refused(app_id, exc, not_withdrawn if left is None else "") from exc
             facts = self.facts(app_id)  # the answer alone was lost, or another process has completed it
         try:
@@ -552,7 +554,7 @@ class Apps:
         while True:
             try:
                 there = Facts(self._cluster.get("ConfigMap", namespace, base))
-                if complete or not there.data.get("submitted"):
+                if there.kind == plan.APP and (complete or not there.is_complete):
                     self._cluster.delete("ConfigMap", namespace, base)
                 return there
             except (ClusterError, SchedulerUnavailable) as exc:
@@ -575,7 +577,7 @@ class Apps:
         if facts.stop is not None or facts.ended is not None:
             return False
         try:  # its submitter may have died in the middle
-            if not facts.data.get("submitted"):
+            if not facts.is_complete:
                 facts = self._make_all(request, facts.record, submission)
             self._start(app_id, facts)
         except (ClusterError, SubmitError) as exc:
@@ -596,6 +598,11 @@ class Apps:
         for item in request.objects():
             made.append(self._create(hold.on_hold(owned(item, record), record["metadata"]["uid"]), namespace))
         facts = Facts(self._cluster.patch("ConfigMap", namespace, request.base, {"data": {"submitted": "yes"}}))
+        if facts.kind != plan.APP:  # its record stays, and so would what was made: nothing of it runs
+            self._cluster.patch("ConfigMap", namespace, request.base, plan.GRAVESTONE)
+            for item in made:
+                self._cluster.delete(item["kind"], namespace, item["metadata"]["name"])
+            raise SubmitError("it was deleted while it was being submitted")
         facts.jobs = [each for each in made if each["kind"] == "Job"]
         facts.jobset = next((each for each in made if each["kind"] == "JobSet"), None)
         return facts
@@ -686,6 +693,23 @@ def owned(item: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
 def _label(item: dict[str, Any]) -> str:
     """Return the app that an object says it is of."""
     return str((item["metadata"].get("labels") or {}).get(names.LABEL_APP, ""))
+
+
+def _current(facts: Facts) -> list[dict[str, Any]]:
+    """Return the Jobs of an app; of a JobSet, those of its present attempt: earlier ones are being removed."""
+    if facts.jobset is None:
+        return facts.jobs
+    attempt = (int((facts.jobset.get("status") or {}).get("restarts") or 0), 0)
+    return [job for job in facts.jobs if names.attempt_of(job) == attempt]
+
+
+def _is_about(event: dict[str, Any], start: str, uids: Collection[str | None]) -> bool:
+    """Tell whether an event is about an object whose name begins so, and that has one of these uids, if any are given.
+
+    The Job of a later attempt of a JobSet has the name of the one before.
+    """
+    about = event.get("involvedObject") or {}
+    return str(about.get("name")).startswith(start) and (not uids or about.get("uid") in uids)
 
 
 def _unexplained(status: AppStatus) -> bool:

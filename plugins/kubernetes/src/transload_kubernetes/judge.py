@@ -208,7 +208,7 @@ class Verdict:
 
 def is_half_submitted(facts: Facts, now: float) -> bool:
     """Tell whether the submit of an app is under way, or its submitter died: there is no such app yet."""
-    if facts.plan is None or facts.stop is not None or facts.ended is not None or facts.data.get("submitted"):
+    if facts.plan is None or facts.stop is not None or facts.ended is not None or facts.is_complete:
         return False
     return now - facts.plan.created <= HALF_SUBMITTED_S
 
@@ -228,7 +228,7 @@ def judge(facts: Facts, now: float) -> Verdict:
         # of what failed the cluster answers the end as it would have without the rest of its pod
         left = [pod for view in views for pod in view.left.values()]
         verdict.release = _names([pod for pod in left if states.program(pod, "terminated").get("exitCode")])
-        if facts.data.get("submitted") and verdict.stop is None:
+        if facts.is_complete and verdict.stop is None:
             verdict.start = hold.held(facts)
     return verdict
 
@@ -297,8 +297,8 @@ def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdi
     if facts.set_hidden:
         return Verdict(_by_jobs(status, plan, views))
     failure = _set_failure(plan, views, facts, now) if plan.jobset else _failure(plan, views)
-    if not facts.data.get("submitted"):
-        why = "it was never wholly submitted: the submitting process ended in the middle of it"
+    if not facts.is_complete:
+        why = "it was never wholly submitted: the submitting process ended, or gave up, in the middle of it"
         failure = (why, False) if now - plan.created > HALF_SUBMITTED_S else None
     if failure is None:
         if hold.held(facts):
@@ -437,7 +437,7 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
         return True
     name = thing["metadata"]["name"]
     mine = [pod for pod in facts.pods if thing is facts.jobset or pod["metadata"]["labels"].get(names.JOB) == name]
-    if hold.is_held(thing) and facts.data.get("submitted"):
+    if hold.is_held(thing) and facts.is_complete:
         return False  # a request that is under way may let it run
     return states.is_suspended(thing) and not any(map(facts.is_active, mine))
 

@@ -138,6 +138,11 @@ class Facts:
         kind: str = (self.record["metadata"].get("labels") or {}).get(names.LABEL_RECORD, APP)
         return kind
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether a submit has made all of it."""
+        return self.kind == APP and bool(self.data.get("submitted"))
+
     def is_active(self, pod: dict[str, Any]) -> bool:
         """Tell whether the program of a pod may still run, or its helper has yet to hand over what is about to go."""
         if pod["metadata"].get("deletionTimestamp"):
