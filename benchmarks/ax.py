@@ -44,7 +44,7 @@ class BareRunner(Runner):
     def run(self, trial: Any) -> dict[str, Any]:
         """Start it."""
         values = trial.arm.parameters
-        command = [sys.executable, "-m", "transload.apps.booth_main", "--x1", str(values["x1"]), "--x2"]
+        command = [sys.executable, "-m", "transload.components.programs.booth_main", "--x1", str(values["x1"]), "--x2"]
         command += [str(values["x2"]), "--trial_idx", str(trial.index), "--tracker_base", self.folder]
         self.processes[trial.index] = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         return {}

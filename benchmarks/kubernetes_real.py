@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transload.following import log_lines
-from transload.schedulers.api import Stream, Submission
+from transload.runner import log_lines
+from transload.schedulers.api import LogQuery, Stream, Submission
 from transload.specs import AppDef, Role
 from transload_kubernetes.cluster import Cluster
 from transload_kubernetes.scheduler import create_scheduler
@@ -115,13 +115,13 @@ def follows(scheduler: Any) -> None:
         while quiet < 2:  # a round without a request: each has its stream
             before = len(sent)
             for k in range(REPLICAS):
-                cursors[k] = scheduler.log_read(app_id, "main", k, Stream.COMBINED, cursors.get(k)).cursor
+                cursors[k] = scheduler.log_read(app_id, LogQuery("main", k, Stream.COMBINED, cursors.get(k))).cursor
             quiet = quiet + 1 if len(sent) == before else 0
     rows[-1]["threads"] = threading.active_count()
     with measured("look again"):
         for _ in range(20):
             for k in range(REPLICAS):
-                cursors[k] = scheduler.log_read(app_id, "main", k, Stream.COMBINED, cursors[k]).cursor
+                cursors[k] = scheduler.log_read(app_id, LogQuery("main", k, Stream.COMBINED, cursors[k])).cursor
     assert next(iter(log_lines(scheduler, app_id, "main", 0))) == "up\n"
 
 

@@ -26,7 +26,7 @@ def forward(handle: str) -> tuple[float, float]:
 def child(handle: str) -> None:
     """Forward, count, and measure."""
     from transload.pipelines import ExecutionOptions
-    from transload.pipelines._logs import LogForwarder
+    from transload.pipelines.logs import LogForwarder
     from transload.runner import Runner
     from transload.specs import parse_app_handle
 

@@ -45,7 +45,7 @@ def child(side: str, seconds: float) -> None:
     seen = threading.Semaphore(0)
     start = time.perf_counter()
     if side == "poller":
-        from transload.following import watch
+        from transload.schedulers import watch
 
         scheduler = runner.scheduler("scripted")
         for handle in handles:

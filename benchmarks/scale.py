@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from transload.following.follower import FIRST_PAUSE, RECHECK, SHARE
-from transload.following.patience import GROWTH
-from transload.pipelines._options import ExecutionOptions
+from transload.pipelines.options import ExecutionOptions
+from transload.schedulers.follower import FIRST_PAUSE, RECHECK, SHARE
+from transload.schedulers.patience import GROWTH
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 INTERVAL = ExecutionOptions().poll_interval

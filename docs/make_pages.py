@@ -25,8 +25,8 @@ sys.path.insert(0, str(HERE))
 
 from make_adapters import adapters  # noqa: E402 - a neighbour of this file
 
-from transload import hookspecs  # noqa: E402
 from transload.pipelines import StateMap  # noqa: E402
+from transload.plugins import hookspecs  # noqa: E402
 from transload.specs import AppState, is_started, is_terminal  # noqa: E402
 
 HOST_PACKAGES = [
@@ -52,17 +52,17 @@ MODULES = {
     "transload.specs": "What a job is: see [specs](specs.md).",
     "transload.errors": "What may go wrong, named by what to do next.",
     "transload.components": "Jobs as functions: see [components](components.md).",
-    "transload.runner": "Submitting and following apps: see [the runner](runner.md).",
-    "transload.schedulers": "The contract of schedulers: see [writing a scheduler](writing-a-scheduler.md).",
-    "transload.following": "Logs, line by line, and what follows apps until they end.",
+    "transload.runner": "Submitting jobs, waiting for them, their logs line by line: see [the runner](runner.md).",
+    "transload.schedulers": "The contract of schedulers, and what watches jobs until they end: see "
+    "[writing a scheduler](writing-a-scheduler.md).",
     "transload.schedulers.local": "See [the local scheduler](local-scheduler.md).",
     "transload.workspace": "How local code reaches where a job runs.",
     "transload.runtime": "Results, for applications, in one line: see [results and tracking](tracking.md).",
     "transload.runtime.tracking": "Results, for applications: see [results and tracking](tracking.md).",
     "transload.tracker": "Metadata, artifacts and lineage: see [results and tracking](tracking.md).",
     "transload.pipelines": "What adapters share: see [writing an adapter](writing-an-adapter.md).",
-    "transload.hookspecs": "The hooks: see [plugins](plugins.md).",
-    "transload.plugins": "The plugin manager.",
+    "transload.plugins.hookspecs": "The hooks: see [plugins](plugins.md).",
+    "transload.plugins": "The plugin manager, and helpers for plugins.",
 }
 """The modules of the core that have pages of their own on the site."""
 
@@ -102,7 +102,7 @@ A word that is not in the table, for instance of a newer engine, is UNKNOWN. Wha
 retries that are left) is said on the scheduler's own page.
 """
 ABOUT_HOOKS = """\
-Written by `docs/make_pages.py` from `transload.hookspecs`. [Plugins](plugins.md) shows how one is made.
+Written by `docs/make_pages.py` from `transload.plugins.hookspecs`. [Plugins](plugins.md) shows how one is made.
 """
 
 WORDS = {

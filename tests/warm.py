@@ -44,7 +44,7 @@ def warm_up(*names: str) -> None:
         return
     modules = [module for name in names for module in IMPORTED[name.removesuffix("_defaults")]]
     FORKS.set_forkserver_preload(
-        ["transload.pipelines._execution", "transload.runner._runner", "transload_testing", *modules]
+        ["transload.pipelines.execution", "transload.runner.api", "transload_testing", *modules]
     )
     home = os.environ.pop("TRANSLOAD_HOME", None)  # the server outlives a test, whose folder's processes are ended
     multiprocessing.forkserver.ensure_running()

@@ -95,7 +95,7 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
     control = ScriptedControl(tmp_path / "scripted")
     for name, value in control.environment().items():
         monkeypatch.setenv(name, value)
-    import transload.pipelines._host_runner as shared
+    import transload.pipelines.runners as shared
 
     monkeypatch.setattr(shared, "_runners", {})
     return control

@@ -36,7 +36,7 @@ def test_provider_metadata_imports_nothing() -> None:
     )
     assert [name for name in fresh(code) if name.partition(".")[0] not in sys.stdlib_module_names] == [
         "transload",
-        "transload._lazy",
+        "transload.plugins.lazy",
         "transload_airflow",
         "transload_airflow.provider",
     ]
@@ -93,7 +93,7 @@ def test_operators_import_little_besides_airflow() -> None:
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
     loaded = fresh(code)
-    heavy = ("transload.schedulers.local", "transload.runner._runner", "transload.cli", "pluggy", "fsspec")
+    heavy = ("transload.schedulers.local", "transload.runner.api", "transload.cli", "pluggy", "fsspec")
     assert [name for name in loaded if name.startswith(heavy)] == []
 
 

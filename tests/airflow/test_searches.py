@@ -137,7 +137,7 @@ def scripted(tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPat
     """A search on scripted apps of a test's own."""
     for name, value in ScriptedControl(tmp_path / "scripted").environment().items():
         monkeypatch.setenv(name, value)
-    import transload.pipelines._host_runner as shared
+    import transload.pipelines.runners as shared
 
     monkeypatch.setattr(shared, "_runners", {})
     component = f"{Path(__file__).parent}/dags/parts.py:scored"

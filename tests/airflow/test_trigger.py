@@ -253,7 +253,7 @@ async def test_broken_trigger_waits_too(control: ScriptedControl, monkeypatch: p
 async def test_elsewhere(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trigger that is on another machine than the app says so at once, and the task waits in place."""
     monkeypatch.setenv("TRANSLOAD_SCRIPTED_REACH", "host")
-    import transload.pipelines._host_runner as shared
+    import transload.pipelines.runners as shared
 
     monkeypatch.setattr(shared, "_runners", {})
     monkeypatch.setenv("AIRFLOW__TRANSLOAD__TRIGGERER_ON_SAME_MACHINE", "true")

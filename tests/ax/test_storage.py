@@ -413,7 +413,7 @@ def test_a_cluster_by_its_name(
     """Trials run on a cluster of the settings, without a tracker base; it is found again where it has no table."""
     from ax.core.arm import Arm
 
-    import transload.pipelines._host_runner as shared
+    import transload.pipelines.runners as shared
 
     def in_another_process(settings: str) -> None:
         host_runner("ax").close()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from transload.following import watched
-from transload.following.follower import let_go
 from transload.runner import Runner
+from transload.schedulers import watched
+from transload.schedulers.follower import let_go
 from transload_testing.scripted import ScriptedControl
 
 

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
-from transload.following import last_lines
-from transload.runner import Runner
-from transload.schedulers.api import Stream
+from transload.runner import Runner, last_lines
+from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.specs import AppState, RetryPolicy, parse_app_handle
 from transload_docker.logs import STDERR, STDOUT, Cursor, Place, nanoseconds
 from transload_docker.logview import LogView, OpenReadings, Reached
@@ -87,7 +86,7 @@ def test_a_stream_that_lags_behind_loses_nothing() -> None:
     messages = [(STDOUT, second, "a\n"), (STDOUT, 30 * second, "b\n"), (STDERR, 2 * second, "late\n")]
     plan = SimpleNamespace(roles=[SimpleNamespace(name="main", num_replicas=1)])
     facts: Any = SimpleNamespace(plan=plan, unread="")
-    view = LogView(Recorded(messages), "app", "main", 0, Stream.COMBINED, lambda: facts)  # type: ignore[arg-type]
+    view = LogView(Recorded(messages), "app", LogQuery("main", 0, Stream.COMBINED), lambda: facts)  # type: ignore[arg-type]
     container: Any = SimpleNamespace(id="0" * 64)
     cursor, lines = Cursor(), []  # type: ignore[var-annotated]
     while view._read(container, cursor, lines, sum(line.size for line in lines) + 1, True, True, 0) is Reached.FULL:
@@ -105,10 +104,14 @@ def test_pages_of_a_log_ask_for_it_once() -> None:
     facts = Facts(Plan("app", "uid", "owner", (RolePlan("main", 1, 1, 1, "REPLICA"),), 0.0), [done])
     engine: Any = Recorded(messages)
     kept = OpenReadings()
-    view = LogView(engine, "app", "main", 0, Stream.COMBINED, lambda: facts, kept)
+
+    def page_behind(cursor: str | None) -> LogPage:
+        query = LogQuery("main", 0, Stream.COMBINED, cursor, max_bytes=500)
+        return LogView(engine, "app", query, lambda: facts, kept).log_page()
+
     lines: list[str] = []
     cursor = None
-    while (page := view.log_page(cursor, 500, None, None)).lines:
+    while (page := page_behind(cursor)).lines:
         lines += page.lines
         cursor = page.cursor
     assert lines == [text for _, _, text in messages]
@@ -116,9 +119,9 @@ def test_pages_of_a_log_ask_for_it_once() -> None:
     assert engine.asked == 5
     messages.append((STDOUT, 3_000_001, "later\n"))
     facts.containers[0] = replace(done, status="exited", exit_code=0, finished=2.0)
-    page = view.log_page(cursor, 500, None, None)
+    page = page_behind(cursor)
     assert (page.lines, page.complete) == (["later\n"], True)
-    view.log_page(view.log_page(None, 500, None, None).cursor, 500, None, None)
+    page_behind(page_behind(None).cursor)
     assert kept._open
     kept.close()
     assert not kept._open
@@ -133,14 +136,16 @@ def test_an_attempt_that_could_not_be_started_hides_no_later_one() -> None:
     begun = replace(unstarted, id="b", attempt=1, status="running", error="", started=1.0)
     facts = Facts(Plan("app", "uid", "owner", (RolePlan("main", 1, 1, 1, "REPLICA"),), 0.0), [unstarted])
     engine: Any = Recorded([(STDOUT, 1_000_000_000, "began\n")])
-    view = LogView(engine, "app", "main", 0, Stream.STDOUT, lambda: facts)
-    page = view.log_page(None, 1 << 20, None, None)
+    view = LogView(engine, "app", LogQuery("main", 0, Stream.STDOUT), lambda: facts)
+    page = view.log_page()
     assert page.lines == [] and not page.complete
     facts.containers.append(begun)
-    page = view.log_page(page.cursor, 1 << 20, None, None)
+    query = LogQuery("main", 0, Stream.STDOUT, page.cursor)
+    page = LogView(engine, "app", query, lambda: facts).log_page()
     assert page.lines == ["began\n"] and not page.complete
     facts.containers[1] = replace(begun, status="exited", exit_code=0, finished=2.0)
-    page = view.log_page(page.cursor, 1 << 20, None, None)
+    query = LogQuery("main", 0, Stream.STDOUT, page.cursor)
+    page = LogView(engine, "app", query, lambda: facts).log_page()
     assert page.lines == [] and page.complete
 
 
@@ -160,7 +165,7 @@ def _pages(runner: Runner, handle: str, stream: Stream, max_bytes: int) -> list[
     cursor: str | None = None
     deadline = time.monotonic() + 60
     while True:
-        page = scheduler.log_read(app_id, "main", 0, stream, cursor, max_bytes)
+        page = scheduler.log_read(app_id, LogQuery("main", 0, stream, cursor, max_bytes))
         assert not page.dropped
         found += page.lines
         cursor = page.cursor

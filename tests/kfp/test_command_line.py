@@ -16,7 +16,7 @@ from kfp import dsl
 
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.pipelines import get_adapter
-from transload.pipelines._adapter import describe_adapters
+from transload.pipelines.adapter import describe_adapters
 
 TRAIN = f"{Path(__file__).with_name('apps.py')}:train"
 

@@ -242,7 +242,13 @@ def test_values_of_every_type(docker_kfp: Path, image: str) -> None:
     )
 
     @dsl.pipeline(name="p")
-    def pipeline(s: str = "text", i: int = 12, f: float = 0.25, b: bool = False, v: list = [1, "x"]):  # noqa: B006
+    def pipeline(
+        s: str = "text",
+        i: int = 12,
+        f: float = 0.25,
+        b: bool = False,
+        v: list = [1, "x"],  # noqa: B006
+    ):
         made(s=s, i=i, f=f, b=b, v=v)
 
     pipeline()

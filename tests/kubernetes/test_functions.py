@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import transload
-from transload.apps import call_main
+from transload.components.programs import call_main
 from transload.errors import AppFailed
 from transload.runner import Launch, Runner
 from transload.runtime.tracking import TrackingError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from transload.errors import SchedulerUnavailable, SubmitError
-from transload.following import log_lines
+from transload.runner import log_lines
 from transload.schedulers.api import Submission, tend
 from transload.specs import AppState
 from transload_kubernetes import apps, hold, judge, names

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from transload.errors import SubmitError, UnsupportedFeature
-from transload.following import log_lines
+from transload.runner import log_lines
 from transload.schedulers.api import Submission, tend
 from transload.specs import AppDef, AppState, CfgVal, RetryPolicy, Role
 from transload_kubernetes.convert import KubernetesRequest, convert, format_request

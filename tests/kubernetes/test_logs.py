@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from transload.following import log_lines
-from transload.runner import Runner
-from transload.schedulers.api import Stream
+from transload.runner import Runner, log_lines
+from transload.schedulers.api import LogQuery, Stream
 from transload.specs import AppState, RetryPolicy
 from transload_kubernetes import logs
 from transload_kubernetes.scheduler import create_scheduler
@@ -45,7 +44,7 @@ def test_each_line_is_sent_once_in_small_pages(fake: Any, runner: Runner, schedu
     runner.wait(handle, timeout=90)
     app_id = handle.rpartition("/")[2]
     before, cursor, lines = fake.cluster.sent, None, []
-    while not (page := scheduler.log_read(app_id, "main", 0, Stream.COMBINED, cursor, 20_000)).complete:
+    while not (page := scheduler.log_read(app_id, LogQuery("main", 0, Stream.COMBINED, cursor, 20_000))).complete:
         lines += page.lines
         assert sum(map(len, page.lines)) < 20_100
         cursor = page.cursor
@@ -79,17 +78,17 @@ def test_a_place_needs_no_clock(fake: Any, runner: Runner, scheduler: Any, shell
     app_id = handle.rpartition("/")[2]
     place = None
     for _ in range(1000):
-        page = scheduler.log_read(app_id, "main", 0, Stream.COMBINED, place)
+        page = scheduler.log_read(app_id, LogQuery("main", 0, Stream.COMBINED, place))
         if page.lines[-1:] == ["last\n"]:
             break
         place = page.cursor
     assert page.lines[-1:] == ["last\n"]
     other = create_scheduler("other")
     before = fake.cluster.sent
-    again = other.log_read(app_id, "main", 0, Stream.COMBINED, page.cursor)
+    again = other.log_read(app_id, LogQuery("main", 0, Stream.COMBINED, page.cursor))
     assert (again.lines, again.complete) == ([], True)
     assert fake.cluster.sent - before < 1000
-    earlier = other.log_read(app_id, "main", 0, Stream.COMBINED, place)
+    earlier = other.log_read(app_id, LogQuery("main", 0, Stream.COMBINED, place))
     assert earlier.lines == page.lines
     other.close()
     assert not [each for each in fake.cluster.requests if "sinceSeconds" in each]
@@ -104,8 +103,8 @@ def test_requests_that_nobody_reads_on_are_closed(
     runner.wait(handle, timeout=90)
     app_id = handle.rpartition("/")[2]
     for k in range(3):
-        page = scheduler.log_read(app_id, "main", k, Stream.COMBINED, None, 1000)
-        assert scheduler.log_read(app_id, "main", k, Stream.COMBINED, page.cursor, 1000).lines
+        page = scheduler.log_read(app_id, LogQuery("main", k, Stream.COMBINED, None, 1000))
+        assert scheduler.log_read(app_id, LogQuery("main", k, Stream.COMBINED, page.cursor, 1000)).lines
     assert len(scheduler._logs._open) == 1
     scheduler.close()
     assert not scheduler._logs._open

@@ -8,7 +8,7 @@ import pytest
 
 from transload.errors import SchedulerUnavailable
 from transload.runner import Runner
-from transload.schedulers.api import Stream, Submission, tend
+from transload.schedulers.api import LogQuery, Stream, Submission, tend
 from transload.specs import AppState, RetryPolicy, VolumeMount
 from transload_kubernetes.diagnose import OBSERVE, SUBMIT
 
@@ -29,7 +29,7 @@ def read_all(scheduler: Any, app_id: str = "x") -> Any:
     """Look at an app in every way there is; return its description."""
     scheduler.list()
     scheduler.describe_many([app_id, "other"])
-    scheduler.log_read(app_id, "bad", 0, Stream.COMBINED)
+    scheduler.log_read(app_id, LogQuery("bad", 0, Stream.COMBINED))
     scheduler.diagnose()
     return scheduler.describe(app_id)
 

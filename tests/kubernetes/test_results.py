@@ -15,7 +15,7 @@ import pytest
 
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runtime.tracking import TrackingError, read_bodies
-from transload.schedulers.api import Stream, Submission
+from transload.schedulers.api import LogQuery, Stream, Submission
 from transload.specs import NONE, AppDef, AppState, Role
 from transload_kubernetes import apps, names, results
 from transload_kubernetes.plan import Facts
@@ -134,7 +134,7 @@ def test_a_log_that_is_not_whole_is_waited_for(
         scheduler.results_store(app_id)
     if shown == "nothing":
         with pytest.raises(SchedulerUnavailable, match="no log of"):
-            scheduler.log_read(app_id, "main", 0, Stream.COMBINED)
+            scheduler.log_read(app_id, LogQuery("main", 0, Stream.COMBINED))
 
 
 def test_what_has_not_begun_says_nothing(runner: Any, fake: Any, eventually: Any) -> None:

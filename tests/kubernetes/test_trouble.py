@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from transload.errors import AppExists, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
-from transload.following import log_lines
-from transload.runner import Runner
+from transload.runner import Runner, log_lines
 from transload.schedulers import Change
-from transload.schedulers.api import Stream, Submission, tend
+from transload.schedulers.api import LogQuery, Stream, Submission, tend
 from transload.specs import AppState, AppStatus, RetryPolicy, VolumeMount
 from transload_kubernetes import logs
 from transload_kubernetes.cluster import Cluster
@@ -540,7 +539,7 @@ def test_following_costs_no_request_while_nothing_changes(
 
     def look() -> None:
         for k, cursor in cursors.items():
-            page = scheduler.log_read("trouble", "main", k, Stream.COMBINED, cursor)
+            page = scheduler.log_read("trouble", LogQuery("main", k, Stream.COMBINED, cursor))
             cursors[k] = page.cursor
             came[k] += page.lines
 
@@ -576,7 +575,7 @@ def test_what_has_no_stream_is_read_in_turns(
 
     def look() -> None:
         for k, cursor in cursors.items():
-            page = scheduler.log_read("trouble", "main", k, Stream.COMBINED, cursor)
+            page = scheduler.log_read("trouble", LogQuery("main", k, Stream.COMBINED, cursor))
             cursors[k] = page.cursor
             came[k] += page.lines
 

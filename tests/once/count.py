@@ -34,7 +34,7 @@ ROOT = HERE.parents[1]
 
 FILE, PAGE, README = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md", ROOT / "README.md"
 END = "<!-- end of the table -->"
-DECIDES = tuple(f"core/src/transload/{name}" for name in ("pipelines", "runner", "following", "attempts.py"))
+DECIDES = tuple(f"core/src/transload/{name}" for name in ("pipelines", "runner", "schedulers", "retries.py"))
 """A change in these, in the host's plugin or in the engine's, voids what was counted before it; words are no code."""
 BY_SSH = tuple(f"plugins/slurm/src/transload_slurm/{name}.py" for name in ("connection", "helper", "remote", "ssh"))
 """The way to a cluster behind a login node (``hpc``), which the cells of ``slurm`` do not go."""

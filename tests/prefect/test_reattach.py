@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from transload.pipelines import host_runner
-from transload.schedulers.api import Stream
+from transload.schedulers.api import LogQuery, Stream
 from transload.specs import parse_app_handle
 
 FLOW = """
@@ -79,7 +79,7 @@ def _covered(artifacts: list[dict[str, Any]]) -> int:
         app_id = parse_app_handle(record["handle"]).app_id
         positions = record["cursor"]["sources"]
         count += all(
-            not scheduler.log_read(app_id, "main", 0, stream, positions[f"main/0/{stream.value}"][0]).lines
+            not scheduler.log_read(app_id, LogQuery("main", 0, stream, positions[f"main/0/{stream.value}"][0])).lines
             for stream in (Stream.STDOUT, Stream.STDERR)
         )
     return count

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from transload.errors import SchedulerUnavailable, SubmitError
-from transload.following import log_lines
-from transload.schedulers.api import Stream, Submission, tend
+from transload.runner import log_lines
+from transload.schedulers.api import LogQuery, Stream, Submission, tend
 from transload.specs import AppDef, AppState, AppStatus, Resource, Role
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
@@ -103,7 +103,7 @@ def test_an_evicted_pod_is_started_again(cluster: Any, namespace: str, scheduler
     lines: list[str] = []
     cursor = None
     while True:
-        page = scheduler.log_read(app_id, "main", 0, Stream.COMBINED, cursor, 4)
+        page = scheduler.log_read(app_id, LogQuery("main", 0, Stream.COMBINED, cursor, 4))
         lines += page.lines
         cursor = page.cursor
         if page.complete:

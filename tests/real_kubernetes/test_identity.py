@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from transload.errors import SchedulerUnavailable, SubmitError
-from transload.following import log_lines
-from transload.runner import Runner, load_settings
+from transload.runner import Runner, load_settings, log_lines
 from transload.schedulers.api import Submission
 from transload.specs import AppDef, AppState, BindMount, Role
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from transload.errors import SchedulerUnavailable
-from transload.following import log_lines
-from transload.runner import Runner
-from transload.schedulers.api import Stream, Submission, tend
+from transload.runner import Runner, log_lines
+from transload.schedulers.api import LogQuery, Stream, Submission, tend
 from transload.specs import AppDef, AppState, Role
 
 pytestmark = pytest.mark.skipif("REAL_CLUSTER" not in os.environ, reason="REAL_CLUSTER does not say how to stop a part")
@@ -163,7 +162,7 @@ def test_a_kubelet_that_begins_again(namespace: str, transload_home: Any, eventu
     def look() -> None:
         while not over.is_set():
             try:
-                shown.append(tuple(scheduler.log_read(app_id, "main", 0, Stream.COMBINED).lines))
+                shown.append(tuple(scheduler.log_read(app_id, LogQuery("main", 0, Stream.COMBINED)).lines))
             except SchedulerUnavailable as exc:
                 refused.append(str(exc))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from transload.following import log_lines
+from transload.runner import log_lines
 from transload.schedulers.api import Submission
 from transload.specs import AppDef, AppState, Role
 

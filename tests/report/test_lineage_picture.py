@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from transload.tracker import Lineage, LineageEdge, TrackerArtifact
 from transload_report import lineage_svg
-from transload_testing._odd_texts import ODD_TEXTS
+from transload_testing.odd_texts import ODD_TEXTS
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from transload.following import watch
 from transload.runner import Runner
+from transload.schedulers import watch
 from transload.specs import AppDef, AppState, Resource, Role, Workspace
 from transload_slurm import SlurmScheduler, create_slurm
 from transload_slurm.wire import Channel
@@ -89,7 +89,7 @@ def test_watched_jobs(login: Any, far: Runner, shell_app: Callable[..., AppDef],
 
 _WATCHER = """
 import sys
-from transload.following import watch
+from transload.schedulers import watch
 from transload.runner import Runner
 from transload_slurm import create_slurm
 scheduler = create_slurm("watcher")

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from transload.errors import SchedulerUnavailable, SubmitError
-from transload.following import log_lines
-from transload.runner import Runner
+from transload.runner import Runner, log_lines
 from transload.specs import AppDef, AppState, AppStatus
 from transload_slurm import SlurmScheduler, create_slurm
 

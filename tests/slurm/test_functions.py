@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import transload
-from transload.apps import call_main
-from transload.apps.call_main import RESULT
+from transload.components.programs import call_main
+from transload.components.programs.call_main import RESULT
 from transload.runner import Runner
 from transload.runtime.tracking import TrackingError
 

@@ -6,8 +6,8 @@ import ast
 import sys
 from pathlib import Path
 
-import transload.attempts
-import transload.untrusted
+import transload.retries
+import transload.runtime.untrusted
 import transload_slurm.job
 
 
@@ -17,7 +17,10 @@ def test_the_wrapper_is_good_for_old_nodes() -> None:
     And two files of the core, which are copied to it.
     """
     known = {*sys.stdlib_module_names, "transload_slurm_job"}
-    copied = {"transload.attempts": transload.attempts.__file__, "transload.untrusted": transload.untrusted.__file__}
+    copied = {
+        "transload.retries": transload.retries.__file__,
+        "transload.runtime.untrusted": transload.runtime.untrusted.__file__,
+    }
     for path in [*Path(transload_slurm.job.__file__).parent.glob("*.py"), *map(Path, copied.values())]:
         tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
         for node in ast.walk(tree):

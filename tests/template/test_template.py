@@ -51,15 +51,14 @@ def test_through_the_uniform_door(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     import tinyflow
 
     import transload_tinyflow.plugin
-    from transload import plugins
     from transload.errors import ConfigError, SpecError
     from transload.pipelines import get_adapter
-    from transload.pipelines._adapter import describe_adapters
-    from transload.plugins import Plugins
+    from transload.pipelines.adapter import describe_adapters
+    from transload.plugins import Plugins, manager
 
     tinyflow_entry = ("tinyflow", "transload_tinyflow.plugin", "transload-tinyflow", "0.1.0")
     mine = Plugins(entry_points=[tinyflow_entry, ("testing", "transload_testing.plugin", "transload-testing", "0.1.0")])
-    monkeypatch.setattr(plugins, "_plugins", mine)
+    monkeypatch.setattr(manager, "_plugins", mine)
     monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path))
     assert transload_tinyflow.plugin.transload_adapters
     adapter = get_adapter("tinyflow")

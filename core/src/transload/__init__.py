@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
-from transload._lazy import lazy_names
+from transload.plugins.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from transload._app import App, attach, run
-    from transload._functions import FunctionApp, map, submit  # noqa: A004
+    from transload.runner.functions import FunctionApp, map, submit  # noqa: A004
+    from transload.runner.job import App, attach, run
 
 if sys.platform == "win32":
     raise ImportError("transload needs Linux (macOS should work, but was not tried); on Windows, use WSL")
@@ -23,4 +23,6 @@ IMAGE: str = os.environ.get("TRANSLOAD_IMAGE") or "python:3.11-slim"
 __all__ = ["IMAGE", "App", "FunctionApp", "__version__", "attach", "map", "run", "submit"]
 
 # cheap to import: what submits is loaded when it is first asked for
-__getattr__, __dir__, _ = lazy_names(__name__, {"_app": "App attach run", "_functions": "FunctionApp map submit"})
+__getattr__, __dir__, _ = lazy_names(
+    __name__, {"runner.job": "App attach run", "runner.functions": "FunctionApp map submit"}
+)

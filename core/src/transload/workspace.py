@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Final
 
+from transload.cli.progress import progress
 from transload.errors import ConfigError, SpecError
-from transload.progress import progress
 from transload.specs import Workspace
 
 __all__ = [

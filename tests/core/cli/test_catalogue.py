@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from transload.hookspecs import Register
 from transload.pipelines import AdapterCapabilities, StateMap
 from transload.plugins import get_plugins, hookimpl
+from transload.plugins.hookspecs import Register
 from transload.schedulers.local.home import local_home
 from transload.specs import AppState
 

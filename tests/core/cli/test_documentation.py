@@ -8,7 +8,7 @@ import click
 import pytest
 
 from transload.cli import ExitCode
-from transload.cli._commands import _SECTIONS, load
+from transload.cli.command_table import _SECTIONS, load
 
 PAGE = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
 

@@ -179,7 +179,7 @@ def test_absurd_lines_of_steps_are_passed_over(left: Any) -> None:
 def test_too_many_files_are_counted(left: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """More names than are looked at end the walk, with a word."""
     handle = left('[open(f"{out}/f{n}", "w").close() for n in range(30)]')
-    monkeypatch.setattr("transload.untrusted.walk.__defaults__", ("", 20))
+    monkeypatch.setattr("transload.runtime.untrusted.walk.__defaults__", ("", 20))
     found = invoke("results", handle, "--json").json
     assert len(found["artifacts"]) == 20
     assert found["refused"] == {"outputs": "more than 20 files; the rest is not looked at"}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from transload import attach
-from transload.following.lines import PAGE
+from transload.runner.logs import PAGE
 
 THREE = """
 import os, sys

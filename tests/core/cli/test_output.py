@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.cli._output import emit_fields, emit_table, has_colour, state_text
-from transload.cli._quantities import duration_text, parse_duration, parse_when, size_text
-from transload.cli._screen import Screen
+from transload.cli.output import emit_fields, emit_table, has_colour, state_text
+from transload.cli.quantities import duration_text, parse_duration, parse_when, size_text
+from transload.cli.screen import Screen
 from transload.errors import SpecError
 from transload.specs import AppState
-from transload.specs._text import parse_size
+from transload.specs.text import parse_size
 
 
 class Terminal(io.StringIO):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from transload.cli._quantities import duration_text
+from transload.cli.quantities import duration_text
 from transload.runner import Runner
 
 REPORT = """

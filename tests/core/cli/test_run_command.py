@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from transload.cli._env_file import read_env_file
+from transload.cli.env_file import read_env_file
 from transload.errors import SpecError
 
 

@@ -326,7 +326,7 @@ def test_every_end_has_a_time(transload_home: Path, eventually: Any) -> None:
         assert all(ends), name
 
 
-_KEEPS_A_KEY = "from transload.runner._function_keys import keep_key; keep_key('local://transload/f', '00')"
+_KEEPS_A_KEY = "from transload.runner.function_keys import keep_key; keep_key('local://transload/f', '00')"
 
 
 @pytest.mark.parametrize("first", ["run", "function", "doctor"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from transload.cli._output import CleanStream, clean, paint
+from transload.cli.output import CleanStream, clean, paint
 from transload.runner import Runner
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\x1b[31mred\r\x9b2J\u202eback"

@@ -15,8 +15,8 @@ import click
 import pytest
 
 from transload.cli import ExitCode, main
-from transload.cli._commands import _SECTIONS, ALIASES, load
-from transload.cli._exit import exit_code_for, exit_code_of
+from transload.cli.command_table import _SECTIONS, ALIASES, load
+from transload.cli.exit_codes import exit_code_for, exit_code_of
 from transload.errors import (
     AppExists,
     AppFailed,
@@ -46,7 +46,7 @@ def _modules_after(code: str) -> set[str]:
 
 def test_help_imports_no_command() -> None:
     """``--help`` knows names and one-line helps by itself."""
-    alone = "import transload._entry_points as points\npoints.third_party_installed = lambda: False\n"
+    alone = "import transload.plugins.entry_points as points\npoints.third_party_installed = lambda: False\n"
     modules = _modules_after(alone + "from transload.cli import main\nassert main(['--help']) == 0")
     assert not [name for name in modules if name.startswith("transload.cli.commands.")]
     assert not modules & {
@@ -204,7 +204,7 @@ class Plugin:
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The plugin, as if it were installed."""
-    monkeypatch.setattr("transload._entry_points.third_party_installed", lambda: True)
+    monkeypatch.setattr("transload.plugins.entry_points.third_party_installed", lambda: True)
     get_plugins().register(Plugin(), "third-party")
     yield
     get_plugins().unregister("third-party")
@@ -275,7 +275,7 @@ def test_doctor_says_what_a_plugin_needs(invoke: Any, monkeypatch: pytest.Monkey
     found = row()
     assert (found["status"], f"pytest {pytest.__version__}" in found["detail"]) == ("ok", True)
     monkeypatch.setattr(
-        "transload.cli._checks.requires", lambda _: ["transload>=0.1", "no-host>=3", "x>=1; extra == 'y'"]
+        "transload.cli.checks.requires", lambda _: ["transload>=0.1", "no-host>=3", "x>=1; extra == 'y'"]
     )
     found = row()
     assert found["status"] == "broken" and found["detail"].endswith("not installed: no-host")

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import transload
-from transload.apps import booth_main, copy_main
-from transload.components import build, dist, materialize, utils
-from transload.components._record import START
+from transload.components import build, materialize
+from transload.components.builtin import dist, utils
+from transload.components.programs import booth_main, copy_main
+from transload.components.programs.record import START
 from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
 from transload.runtime.tracking import FsspecResultTracker
 from transload.specs import BindMount, Resource, Role, SpecError, macros

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transload.components import ComponentNotFound, Finding, check, get_components
-from transload.components._check import near_misses
+from transload.components.checks import near_misses
 
 HEAD = "from transload.specs import AppDef, Role, macros\n"
 
@@ -24,7 +24,7 @@ def found(tmp_path: Path, text: str, name: str = "train") -> list[tuple[int, str
 def test_builtins_are_clean() -> None:
     """Nothing is wrong with the built-in components."""
     assert {name: check(name) for name in get_components()} == {name: [] for name in get_components()}
-    assert check("transload.components.utils:sh") == []
+    assert check("transload.components.builtin.utils:sh") == []
 
 
 def test_clean_file(tmp_path: Path) -> None:

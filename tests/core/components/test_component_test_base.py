@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from transload.components import utils
-from transload.components._finder import load_file
+from transload.components.builtin import utils
 from transload.components.component_test_base import ComponentTestCase
+from transload.components.finder import load_file
 from transload.specs import AppState, named_resources_aws
 
 BAD = "from transload.specs import AppDef\n\n\ndef bad(x) -> AppDef:\n    return AppDef('x', [])\n"

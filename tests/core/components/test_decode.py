@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.components import ComponentArgumentError, arguments_of
-from transload.components._decode import decode_text, decode_value, type_name, type_problem
+from transload.components.decode import decode_text, decode_value, type_name, type_problem
 from transload.specs import AppDef, Resource, RetryPolicy, SpecError
-from transload.specs._text import split_pairs
+from transload.specs.text import split_pairs
 
 
 class Color(enum.Enum):

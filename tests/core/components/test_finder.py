@@ -93,7 +93,9 @@ def test_several_or_no_components_in_a_file(tmp_path: Path) -> None:
 
 def test_imported_components_do_not_count(tmp_path: Path) -> None:
     """A component that the file only imports is not the file's."""
-    text = "from transload.components.utils import echo, sh\n" + ONE.replace("from __future__ import annotations\n", "")
+    text = "from transload.components.builtin.utils import echo, sh\n" + ONE.replace(
+        "from __future__ import annotations\n", ""
+    )
     assert get_component(write(tmp_path, "x.py", text)).fn_name == "train"
     assert get_component(f"{tmp_path}/x.py:echo").fn_name == "echo"
 
@@ -258,7 +260,7 @@ def test_missing_things(tmp_path: Path) -> None:
         (f"{tmp_path}:train", "Is a directory"),
         ("utils.ecko", "did you mean 'utils.echo'"),
         ("no_such_package.mod:train", "no module named 'no_such_package'"),
-        ("transload.components.utils:eco", "did you mean 'echo'"),
+        ("transload.components.builtin.utils:eco", "did you mean 'echo'"),
         ("transload.no_such:train", "no module named 'transload.no_such'"),
         ("my-file:train", "is not the name of a module"),
         ("", "must be a name"),
@@ -286,7 +288,7 @@ def test_package_module_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for name in [name for name in sys.modules if name.startswith("tl_pkg")]:
             del sys.modules[name]
     assert sys.path == before
-    assert build("transload.components.utils:echo").name == "echo"
+    assert build("transload.components.builtin.utils:echo").name == "echo"
 
 
 def test_names_of_torchx() -> None:
@@ -311,8 +313,7 @@ def _train(n: int = 1) -> AppDef:
 
 def test_components_of_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin's component is found by name; one that cannot be loaded is listed apart and raises when asked for."""
-    from transload import plugins
-    from transload.plugins import hookimpl
+    from transload.plugins import hookimpl, manager
 
     class Team:
         @hookimpl
@@ -323,7 +324,7 @@ def test_components_of_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 
     mine = Plugins(entry_points=[])
     mine.register(Team(), "team", "team-dist")
-    monkeypatch.setattr(plugins, "_plugins", mine)
+    monkeypatch.setattr(manager, "_plugins", mine)
     assert build("team.train", {"n": 2}).name == "team-2"
     assert "team.train" in get_components()
     assert "utils.echo" in get_components()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from transload.attempts import error_line, read_error
-from transload.components._record import START, recorded
-from transload.pipelines._told import error_frames
+from transload.components.programs.record import START, recorded
+from transload.pipelines.told import error_frames
+from transload.retries import error_line, read_error
 from transload.runner import get_runner
 
 PROBE = '''"""What a program sees."""

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from transload.components import dist, materialize_appdef, utils
-from transload.components._record import START
-from transload.components._torchrun import RECORDED
+from transload.components import materialize_appdef
+from transload.components.builtin import dist, utils
+from transload.components.programs.record import START
+from transload.components.programs.torchrun import RECORDED
 
 NAMES = ["utils.echo", "utils.touch", "utils.sh", "utils.python", "utils.binary", "utils.copy", "utils.booth"]
 NAMES += ["dist.ddp", "dist.spmd"]
@@ -55,7 +56,12 @@ def ours(name: str) -> Any:
 def renamed(value: Any) -> Any:
     """Return a value of TorchX's as it is called here."""
     if isinstance(value, str):
-        for old, new in (("torchx.apps.utils.", "transload.apps."), ("TORCHX", "TRANSLOAD"), ("torchx", "transload")):
+        renamed = (
+            ("torchx.apps.utils.", "transload.components.programs."),
+            ("TORCHX", "TRANSLOAD"),
+            ("torchx", "transload"),
+        )
+        for old, new in renamed:
             value = value.replace(old, new)
         # there, a dollar is doubled for its templates
         return value.replace("$$", "$")

@@ -17,7 +17,7 @@ import pytest
 
 from transload.errors import SchedulerUnavailable
 from transload.pipelines import AppCancelled, Asked, Detached, Execution, ExecutionOptions, Identity, Launch
-from transload.pipelines._end_requests import LONGEST
+from transload.pipelines.end_requests import LONGEST
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
 from transload_testing.scripted import ScriptedControl, scripted_app

@@ -37,7 +37,7 @@ from transload.pipelines import (
     dry_run,
     host_runner,
 )
-from transload.pipelines._attach import Action
+from transload.pipelines.attach import Action
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
 from transload.runtime.tracking import app_folder
@@ -146,7 +146,7 @@ def test_a_cancel_is_tried_again_with_pauses(
 ) -> None:
     """While a scheduler is away, the end of an app is asked for with growing pauses, however often somebody looks."""
     from transload.errors import SchedulerUnavailable
-    from transload.pipelines import _execution
+    from transload.pipelines import execution as _execution
 
     now, asked = [100.0], list[float]()
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from transload.errors import AppFailed, AppNotFound, ConfigError, SchedulerUnavailable, SpecError
 from transload.pipelines import Execution, ExecutionOptions, Identity, LogSink
-from transload.pipelines._logs import LogForwarder, parse_rate
-from transload.pipelines._told import failure_message
+from transload.pipelines.logs import LogForwarder, parse_rate
+from transload.pipelines.told import failure_message
 from transload.runner import Launch, Runner
-from transload.schedulers.api import AppDescription, Capabilities, LogPage, Stream
+from transload.schedulers.api import AppDescription, Capabilities, LogPage, LogQuery, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
 from transload_testing.scripted import ScriptedControl, scripted_app
 from transload_testing.stores import MemoryStore
@@ -44,15 +44,13 @@ class Paper:
         self._maybe_fail()
         return AppDescription(app_id, AppStatus(AppState.SUCCEEDED), self._app)
 
-    def log_read(
-        self, app_id: str, role: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
-    ) -> LogPage:
+    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return a page of random size."""
         self._maybe_fail()
         if self.gone:
             raise AppNotFound(app_id)
-        lines = self.logs.get((role, k, stream), [])
-        start = int(cursor or 0)
+        lines = self.logs.get((query.role, query.replica, query.stream), [])
+        start = int(query.cursor or 0)
         page = lines[start : start + self._random.randint(1, 5)]
         return LogPage(page, str(start + len(page)), self.ended and start + len(page) == len(lines))
 
@@ -284,7 +282,7 @@ def test_a_failure_names_one_replica_once(said: str, code: int | None, text: str
 
 def test_tail_is_read_where_nothing_was_forwarded(control: ScriptedControl, runner: Runner) -> None:
     """The last lines are found also by a host that forwards no logs."""
-    from transload.following import last_words
+    from transload.runner import last_words
 
     steps = [{"state": "FAILED", "lines": [f"{n}" for n in range(100)]}]
     handle = runner.run(scripted_app("a", {"steps": steps}), "scripted")

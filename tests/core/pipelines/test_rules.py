@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import AppExists, AppFailed, ConfigError, SpecError, StateUnknown, SubmitError, TransloadTimeout
-from transload.following import check_seconds, patience_left, unknown_for, unknown_since
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions, ended_state
-from transload.pipelines._attach import Action, AttachRecord, decide
-from transload.pipelines._attacher import retries_note, without_retries
-from transload.pipelines._options import next_limit, note_state
+from transload.pipelines.attach import Action, AttachRecord, decide
+from transload.pipelines.attacher import retries_note, without_retries
+from transload.pipelines.options import next_limit, note_state
+from transload.schedulers import check_seconds, patience_left, unknown_for, unknown_since
 from transload.specs import AppDef, AppState, AppStatus, Role, is_terminal
 
 

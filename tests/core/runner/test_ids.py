@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
-from transload.runner._inject import check_app_id, unique_app_id
+from transload.runner.job_env import check_app_id, unique_app_id
 
 
 @given(st.text(min_size=1, max_size=300))

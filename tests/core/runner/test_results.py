@@ -8,7 +8,7 @@ import pytest
 
 from transload.errors import SpecError
 from transload.runner import AppResults, NoSuchResult
-from transload.runner._results import collect_results
+from transload.runner.results import collect_results
 from transload.runtime.tracking import Store, TrackingError
 from transload.schedulers.api import AppDescription
 from transload.specs import AppState, AppStatus

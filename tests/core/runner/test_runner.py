@@ -18,7 +18,7 @@ from transload.components import build
 from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, SpecError, TransloadTimeout
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Launch, Runner, get_runner, load_settings
-from transload.runner._inject import with_identity
+from transload.runner.job_env import with_identity
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.schedulers.local.scheduler import create_local
 from transload.specs import (

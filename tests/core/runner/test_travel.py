@@ -14,7 +14,8 @@ import pytest
 from transload.components import Overrides
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Execution, Identity, Launch
-from transload.runner import Runner, _travel
+from transload.runner import Runner
+from transload.runner import packaging as _travel
 from transload.specs import AppDef, Role, Workspace
 from transload_testing.scripted import ScriptedScheduler
 

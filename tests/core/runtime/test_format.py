@@ -135,7 +135,7 @@ def test_foreign_file_gives_way(base: Path, tracker: FsspecResultTracker) -> Non
 
 def test_nothing_leaves_the_base(base: Path) -> None:
     """Whatever the key, only files directly in the base are made."""
-    from transload_testing._odd_texts import ODD_TEXTS
+    from transload_testing.odd_texts import ODD_TEXTS
 
     tracker = FsspecResultTracker(base / "inner" / "results")
     for key in ODD_TEXTS.values():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.runtime.tracking._names import MAX_FILE_NAME, decode_name, decode_names, encode_name, is_digest_name
+from transload.runtime.tracking.names import MAX_FILE_NAME, decode_name, decode_names, encode_name, is_digest_name
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300)
 SAFE = frozenset((string.ascii_letters + string.digits + "-._~%=").encode())

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from transload.runtime import _report, report
-from transload.runtime.tracking import FsspecResultTracker, _stores, open_store, read_curves, read_steps
-from transload.runtime.tracking._steps import MAX_POINTS, StepLog
+from transload.runtime import report
+from transload.runtime import reporting as _report
+from transload.runtime.tracking import FsspecResultTracker, open_store, read_curves, read_steps
+from transload.runtime.tracking import stores as _stores
+from transload.runtime.tracking.steps import MAX_POINTS, StepLog
 
 
 @pytest.fixture
@@ -130,8 +132,8 @@ def test_an_object_store_is_written_seldom(job: Callable[..., Path], monkeypatch
 def test_all_is_written_at_exit(tmp_path: Path) -> None:
     """What waits is written when the program ends."""
     program = (
-        "from transload.runtime import report, _report\n"
-        "_report.Reports.add.__globals__['_PAUSE'] = 0.0\n"
+        "from transload.runtime import report, reporting\n"
+        "reporting.Reports.add.__globals__['_PAUSE'] = 0.0\n"
         "[report(step=step, loss=step) for step in range(3)]\n"
     )
     env = {**os.environ, "TRANSLOAD_TRACKER_BASE": str(tmp_path)}

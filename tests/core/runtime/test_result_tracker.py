@@ -25,7 +25,7 @@ from transload.runtime.tracking import (
     output_folder,
     read_bodies,
 )
-from transload_testing._odd_texts import same
+from transload_testing.odd_texts import same
 
 
 class OnlyPutAndGet(ResultTracker):
@@ -282,7 +282,7 @@ def test_forked_children_do_not_collide(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from transload.runtime.tracking import FsspecResultTracker\n"
-        "from transload.runtime.tracking._stores import aside_name\n"
+        "from transload.runtime.tracking.stores import aside_name\n"
         "FsspecResultTracker(sys.argv[1]).put('parent', x=1)\n"
         "r, w = os.pipe()\n"
         "if os.fork() == 0:\n"
@@ -314,7 +314,7 @@ def test_import_is_light(tmp_path: Path) -> None:
         "heavy = {'fsspec', 'pluggy', 'click', 'asyncio', 'logging', 'dataclasses', 'urllib', 'subprocess', 'socket'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
         "ours = [m for m in sys.modules if m.startswith('transload.')]\n"
-        "known = ('transload.runtime', 'transload.errors', 'transload._lazy', 'transload.untrusted')\n"
+        "known = ('transload.runtime', 'transload.errors', 'transload.plugins')\n"
         "assert all(m.startswith(known) for m in ours), ours\n"
     )
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

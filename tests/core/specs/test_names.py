@@ -23,7 +23,7 @@ from transload.specs import (
     parse_app_handle,
     runopts,
 )
-from transload.specs._text import split_list, split_pairs
+from transload.specs.text import split_list, split_pairs
 
 VALUES = macros.Values("/root", "app-1", "3", "RANK0")
 schedulers = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,10}", fullmatch=True).map(lambda name: name.rstrip("\n"))

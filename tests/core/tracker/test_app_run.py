@@ -78,7 +78,7 @@ def test_job_loads_little(tmp_path: Path) -> None:
         "from transload.tracker import AppRun\n"
         "run = AppRun.run_from_env(); run.add_metadata(x=1); run.add_artifact('a', '/a'); run.add_source('s')\n"
         "assert list(run.children()) == []\n"
-        "heavy = {'fsspec', 'pluggy', 'click', 'asyncio', 'importlib.metadata', 'transload.plugins'}\n"
+        "heavy = {'fsspec', 'pluggy', 'click', 'asyncio', 'importlib.metadata', 'transload.plugins.manager'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     environment = os.environ | _job({"fsspec": str(tmp_path)})

@@ -18,10 +18,10 @@ from fsspec.implementations.dirfs import DirFileSystem
 
 from transload.errors import ConfigError
 from transload.runtime.tracking import TrackingError
-from transload.runtime.tracking._stores import LocalStore
+from transload.runtime.tracking.stores import LocalStore
 from transload.tracker import FsspecTracker
 from transload.tracker.backend.fsspec import create
-from transload_testing._odd_texts import ODD_TEXTS
+from transload_testing.odd_texts import ODD_TEXTS
 
 
 @pytest.fixture

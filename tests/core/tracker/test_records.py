@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.runtime.tracking import TrackingError
-from transload.tracker.backend._records import compact, encode, header, latest_time, merge, run_id_of
+from transload.tracker.backend.records import compact, encode, header, latest_time, merge, run_id_of
 
 LOG = header("run") + encode({"t": 5, "metadata": {"a": 1}}) + encode({"t": 9, "metadata": {"a": 2}})
 

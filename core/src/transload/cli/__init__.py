@@ -5,15 +5,15 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 
-from transload._lazy import lazy_names
+from transload.plugins.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from transload.cli._exit import ExitCode
+    from transload.cli.exit_codes import ExitCode
 
 __all__ = ["ExitCode", "main"]
 
-__getattr__, __dir__, _ = lazy_names(__name__, {"_exit": "ExitCode"})
+__getattr__, __dir__, _ = lazy_names(__name__, {"exit_codes": "ExitCode"})
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(args: Sequence[str] | None = None) -> int:
         # the process is ours: most of its objects are modules that live to its end, and looking for garbage among them
         # again and again, and once more at the end, takes a fifth of a short command
         gc.set_threshold(50_000, 20, 20)
-    from transload.cli._main import run_main
+    from transload.cli.application import run_main
 
     code = run_main(args)
     if args is None:

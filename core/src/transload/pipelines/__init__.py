@@ -5,41 +5,49 @@ An adapter translates; it decides nothing that is decided here. ``docs/writing-a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from transload.pipelines.adapter import Adapter, AdapterCapabilities, get_adapter
+from transload.pipelines.asks import FIRST_UNIT, ask_of, unit_of
+from transload.pipelines.attach import AttachStore
+from transload.pipelines.end_requests import Asked, inside_job, interrupted, may_be_by_hand, somebody_asked
+from transload.pipelines.errors import AppCancelled, AppLost, Detached, Ending, ended_state
+from transload.pipelines.execution import Execution
+from transload.pipelines.handover import outcome, settle
+from transload.pipelines.identity import Identity, app_id_of, where
+from transload.pipelines.logs import LogSink
+from transload.pipelines.options import ExecutionOptions
+from transload.pipelines.runners import dry_run, host_runner
+from transload.pipelines.states import StateMap
+from transload.runner.launch import Launch, caller_folder
 
-from transload._lazy import lazy_names
-
-if TYPE_CHECKING:
-    from transload.pipelines._adapter import *
-    from transload.pipelines._asks import *
-    from transload.pipelines._attach import *
-    from transload.pipelines._end_requests import *
-    from transload.pipelines._errors import *
-    from transload.pipelines._execution import *
-    from transload.pipelines._handover import *
-    from transload.pipelines._host_runner import *
-    from transload.pipelines._identity import *
-    from transload.pipelines._logs import *
-    from transload.pipelines._options import *
-    from transload.pipelines._states import *
-    from transload.runner._launch import *
-
-# lazy: a host reads its adapter's state table without paying for runner, threads and asyncio
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "_adapter": "Adapter AdapterCapabilities get_adapter",
-        "_asks": "FIRST_UNIT ask_of unit_of",
-        "_end_requests": "Asked inside_job interrupted may_be_by_hand somebody_asked",
-        "_attach": "AttachStore",
-        "_errors": "AppCancelled AppLost Detached Ending ended_state",
-        "_execution": "Execution",
-        "_handover": "outcome settle",
-        "_host_runner": "dry_run host_runner",
-        "_identity": "Identity app_id_of where",
-        "_logs": "LogSink",
-        "_options": "ExecutionOptions",
-        "_states": "StateMap",
-        ".runner._launch": "Launch caller_folder",
-    },
-)
+__all__ = [
+    "FIRST_UNIT",
+    "Adapter",
+    "AdapterCapabilities",
+    "AppCancelled",
+    "AppLost",
+    "Asked",
+    "AttachStore",
+    "Detached",
+    "Ending",
+    "Execution",
+    "ExecutionOptions",
+    "Identity",
+    "Launch",
+    "LogSink",
+    "StateMap",
+    "app_id_of",
+    "ask_of",
+    "caller_folder",
+    "dry_run",
+    "ended_state",
+    "get_adapter",
+    "host_runner",
+    "inside_job",
+    "interrupted",
+    "may_be_by_hand",
+    "outcome",
+    "settle",
+    "somebody_asked",
+    "unit_of",
+    "where",
+]

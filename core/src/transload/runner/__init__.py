@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from transload._lazy import lazy_names
-
-if TYPE_CHECKING:
-    from transload.runner._get_runner import *
-    from transload.runner._launch import *
-    from transload.runner._results import *
-    from transload.runner._runner import *
-    from transload.runner.clusters import *
-    from transload.runner.config import *
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "_get_runner": "get_runner",
-        "_launch": "Launch",
-        "_results": "AppResults NoSuchResult",
-        "_runner": "Runner",
-        "clusters": "Cluster",
-        "config": "Setting Settings load_settings",
-    },
+from transload.runner.api import Runner
+from transload.runner.clusters import Cluster
+from transload.runner.config import Setting, Settings, load_settings
+from transload.runner.factory import get_runner
+from transload.runner.launch import Launch
+from transload.runner.logs import (
+    LineFilter,
+    LogReader,
+    drain,
+    follow_logs,
+    last_lines,
+    last_words,
+    log_lines,
+    read_now,
+    times,
 )
+from transload.runner.redraws import Redraws, drawn
+from transload.runner.results import AppResults, NoSuchResult
+
+__all__ = [
+    "AppResults",
+    "Cluster",
+    "Launch",
+    "LineFilter",
+    "LogReader",
+    "NoSuchResult",
+    "Redraws",
+    "Runner",
+    "Setting",
+    "Settings",
+    "drain",
+    "drawn",
+    "follow_logs",
+    "get_runner",
+    "last_lines",
+    "last_words",
+    "load_settings",
+    "log_lines",
+    "read_now",
+    "times",
+]

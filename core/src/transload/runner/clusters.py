@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from transload.errors import ConfigError
 from transload.specs import CfgVal, SpecError, looks_secret
-from transload.specs._check import shorten
-from transload.specs._record import record
-from transload.specs._secrets import check_source
+from transload.specs.checks import shorten
+from transload.specs.records import record
+from transload.specs.secrets import check_source
 
 _NAME: Final = r"[a-z][a-z0-9_-]{0,62}"
 _CONTROL: Final = r"[\x00-\x1f\x7f]"

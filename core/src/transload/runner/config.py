@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from transload.errors import ConfigError
 from transload.runner.clusters import Cluster
 from transload.specs import CfgVal, get_type_name, runopts
-from transload.specs._check import nearest, shorten
+from transload.specs.checks import nearest, shorten
 
 KEYS: Final[dict[str, type]] = {
     **dict.fromkeys(("scheduler", "workspace", "tracker_base"), str),

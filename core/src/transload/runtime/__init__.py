@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from transload._lazy import lazy_names
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from transload.runtime._report import report as report
+    from transload.runtime.reporting import report as report
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, {"_report": "report"})
+__all__ = ["report"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for: whatever runs beside a job pays for no other."""
+    if name != "report":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from transload.runtime.reporting import report
+
+    return report

@@ -1,21 +1,62 @@
-"""Schedulers: the contract that a backend keeps, and the local one. Nothing is imported until it is used."""
+"""Schedulers: the contract that each of them keeps, what watches jobs on it, and the local one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from transload._lazy import lazy_names
-
-if TYPE_CHECKING:
-    from transload.schedulers.api import *
-    from transload.schedulers.feeding import *
-
-# lazy: the local scheduler's supervisor lives below this package and must start in milliseconds
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "api": "AppDescription Capabilities Change JobFiles ListAppResponse LogPage Reach SchedulerBase "
-        "SchedulerFactory Stream Submission Watch check_replica damaged_message refuse_unsupported request_json",
-        "feeding": "FedWatch Feeder",
-    },
+from transload.schedulers.api import (
+    AppDescription,
+    Capabilities,
+    Change,
+    JobFiles,
+    ListAppResponse,
+    LogPage,
+    LogQuery,
+    Reach,
+    SchedulerBase,
+    SchedulerFactory,
+    Stream,
+    Submission,
+    Watch,
+    check_replica,
+    damaged_message,
+    refuse_unsupported,
+    request_json,
 )
+from transload.schedulers.feeding import FedWatch, Feeder
+from transload.schedulers.follower import read_logs, wait, wait_async, watch, watched
+from transload.schedulers.patience import check_seconds, longer, patience_left, unknown_for, unknown_since
+from transload.schedulers.subscription import Observation, Subscription, ended
+
+__all__ = [
+    "AppDescription",
+    "Capabilities",
+    "Change",
+    "FedWatch",
+    "Feeder",
+    "JobFiles",
+    "ListAppResponse",
+    "LogPage",
+    "LogQuery",
+    "Observation",
+    "Reach",
+    "SchedulerBase",
+    "SchedulerFactory",
+    "Stream",
+    "Submission",
+    "Subscription",
+    "Watch",
+    "check_replica",
+    "check_seconds",
+    "damaged_message",
+    "ended",
+    "longer",
+    "patience_left",
+    "read_logs",
+    "refuse_unsupported",
+    "request_json",
+    "unknown_for",
+    "unknown_since",
+    "wait",
+    "wait_async",
+    "watch",
+    "watched",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
@@ -23,8 +23,8 @@ from transload.specs import (
     masked_env,
     runopts,
 )
-from transload.specs._app import RETRY_DELAY
-from transload.specs._record import record
+from transload.specs.app import RETRY_DELAY
+from transload.specs.records import record
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -124,6 +124,34 @@ class ListAppResponse:
     app_handle: str = ""
     name: str = ""
     created: float | None = None
+
+
+@dataclass(frozen=True)
+class LogQuery:
+    """Which log is read, from where, and what of it is wanted.
+
+    ``since``, ``until`` and ``last`` let a scheduler leave the rest unread. It skips as much of that as it cheaply can,
+    or nothing: `transload.runner.logs` makes the exact choice.
+
+    Args:
+        role: name of the role.
+        replica: number of the replica within the role.
+        stream: which output, one of ``capabilities.streams``.
+        cursor: from an earlier page; None: the beginning.
+        max_bytes: about how much to read.
+        since: only lines written at or after this time are wanted, seconds since the epoch.
+        until: only lines written before this time are wanted.
+        last: only this many last lines of what is there now are wanted; given without a cursor.
+    """
+
+    role: str
+    replica: int
+    stream: Stream
+    cursor: str | None = None
+    max_bytes: int = 1 << 20
+    since: float | None = None
+    until: float | None = None
+    last: int | None = None
 
 
 @record
@@ -275,34 +303,12 @@ class SchedulerBase(ABC):
         """Return the apps that it knows, newest first."""
 
     @abstractmethod
-    def log_read(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        stream: Stream,
-        cursor: str | None = None,
-        max_bytes: int = 1 << 20,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        last: int | None = None,
-    ) -> LogPage:
+    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next page of a log, at once, with what is there.
-
-        ``since``, ``until`` and ``last`` say what is wanted, so that the rest need not be read. A scheduler skips as
-        much of it as it cheaply can, or nothing: the exact choice is made by whoever reads (`transload.following`).
 
         Args:
             app_id: the app.
-            role_name: the role.
-            k: number of the replica within the role.
-            stream: which output, one of ``capabilities.streams``.
-            cursor: from an earlier page; None: the beginning.
-            max_bytes: about how much to read.
-            since: only lines written at or after this time are wanted, seconds since the epoch.
-            until: only lines written before this time are wanted.
-            last: only so many last lines of what is there now are wanted; given without a cursor.
+            query: which log, where to go on, and what of it is wanted.
 
         Raises:
             AppNotFound: if there is no such app.

@@ -1,50 +1,131 @@
-"""The spec of a job: `AppDef` and all that it is made of. Pure data; nothing here does I/O.
-
-A name is imported when it is first asked for: whoever only needs one part does not pay for the others.
-"""
+"""The spec of a job: `AppDef` and all that it is made of. Pure data; nothing here does I/O."""
 
 from __future__ import annotations
 
-from transload._lazy import lazy_names
+from importlib import import_module
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from transload.components import materialize_appdef as materialize_appdef
-    from transload.errors import SpecError as SpecError
-    from transload.errors import UnsupportedFeature as UnsupportedFeature
-    from transload.specs._app import *
-    from transload.specs._check import nearest as nearest
-    from transload.specs._dryrun import *
-    from transload.specs._handle import *
-    from transload.specs._macros import *
-    from transload.specs._named_resources import *
-    from transload.specs._resource import *
-    from transload.specs._runopts import *
-    from transload.specs._secrets import *
-    from transload.specs._sizes import *
-    from transload.specs._state import *
-    from transload.specs._status import *
-    from transload.specs._text import parse_bool as parse_bool
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        ".errors": "SpecError UnsupportedFeature",
-        ".components": "materialize_appdef",  # which stand on specs; TorchX has this name here
-        "_app": "ALL AppDef MISSING NONE RetryPolicy Role Workspace",
-        "_check": "nearest",
-        "_dryrun": "AppDryRunInfo",
-        "_handle": "AppHandle MalformedAppHandleException ParsedAppHandle UnknownAppException "
-        "make_app_handle parse_app_handle",
-        "_macros": "macros",
-        "_named_resources": "get_named_resources named_resources resource",
-        "_resource": "BindMount DeviceMount JobMount Mount MountType NULL_RESOURCE Resource Resources "
-        "VolumeMount parse_mounts",
-        "_runopts": "CfgVal InvalidRunConfigException UnknownSchedulerException get_type_name runopt runopts",
-        "_secrets": "MASK looks_secret masked_args masked_env masked_url masked_values resolve_secret split_source",
-        "_sizes": "GiB",
-        "_state": "AppState ReplicaState is_started is_terminal",
-        "_status": "AppStatus AppStatusError ReplicaAttempt ReplicaStatus RoleStatus Usage exit_text",
-        "_text": "parse_bool",
-    },
+from transload.errors import SpecError, UnsupportedFeature
+from transload.specs.app import ALL, MISSING, NONE, AppDef, RetryPolicy, Role, Workspace
+from transload.specs.checks import nearest
+from transload.specs.dryrun import AppDryRunInfo
+from transload.specs.handles import (
+    AppHandle,
+    MalformedAppHandleException,
+    ParsedAppHandle,
+    UnknownAppException,
+    make_app_handle,
+    parse_app_handle,
 )
+from transload.specs.macro_values import macros
+from transload.specs.options import (
+    CfgVal,
+    InvalidRunConfigException,
+    UnknownSchedulerException,
+    get_type_name,
+    runopt,
+    runopts,
+)
+from transload.specs.resource_names import get_named_resources, named_resources, resource
+from transload.specs.resources import (
+    NULL_RESOURCE,
+    BindMount,
+    DeviceMount,
+    JobMount,
+    Mount,
+    MountType,
+    Resource,
+    Resources,
+    VolumeMount,
+    parse_mounts,
+)
+from transload.specs.secrets import (
+    MASK,
+    looks_secret,
+    masked_args,
+    masked_env,
+    masked_url,
+    masked_values,
+    resolve_secret,
+    split_source,
+)
+from transload.specs.sizes import GiB
+from transload.specs.states import AppState, ReplicaState, is_started, is_terminal
+from transload.specs.status import (
+    AppStatus,
+    AppStatusError,
+    ReplicaAttempt,
+    ReplicaStatus,
+    RoleStatus,
+    Usage,
+    exit_text,
+)
+from transload.specs.text import parse_bool
+
+__all__ = [
+    "ALL",
+    "MASK",
+    "MISSING",
+    "NONE",
+    "NULL_RESOURCE",
+    "AppDef",
+    "AppDryRunInfo",
+    "AppHandle",
+    "AppState",
+    "AppStatus",
+    "AppStatusError",
+    "BindMount",
+    "CfgVal",
+    "DeviceMount",
+    "GiB",
+    "InvalidRunConfigException",
+    "JobMount",
+    "MalformedAppHandleException",
+    "Mount",
+    "MountType",
+    "ParsedAppHandle",
+    "ReplicaAttempt",
+    "ReplicaState",
+    "ReplicaStatus",
+    "Resource",
+    "Resources",
+    "RetryPolicy",
+    "Role",
+    "RoleStatus",
+    "SpecError",
+    "UnknownAppException",
+    "UnknownSchedulerException",
+    "UnsupportedFeature",
+    "Usage",
+    "VolumeMount",
+    "Workspace",
+    "exit_text",
+    "get_named_resources",
+    "get_type_name",
+    "is_started",
+    "is_terminal",
+    "looks_secret",
+    "macros",
+    "make_app_handle",
+    "masked_args",
+    "masked_env",
+    "masked_url",
+    "masked_values",
+    "named_resources",
+    "nearest",
+    "parse_app_handle",
+    "parse_bool",
+    "parse_mounts",
+    "resolve_secret",
+    "resource",
+    "runopt",
+    "runopts",
+    "split_source",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Return the one name that TorchX's users look for here and that stands on this package."""
+    if name != "materialize_appdef":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("transload.components").materialize_appdef

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from transload.specs._sizes import ResourceFactory, builtin_named_resources
+from transload.specs.sizes import ResourceFactory, builtin_named_resources
 
 NAMED_RESOURCES: Mapping[str, ResourceFactory] = {
     name: factory for name, factory in builtin_named_resources().items() if name.startswith("aws_")

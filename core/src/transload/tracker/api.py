@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from transload._builtins import BUILTINS
 from transload.errors import ConfigError, PluginError, TransloadError
+from transload.plugins.builtins import BUILTINS
 from transload.runtime.tracking import ENV_TRANSLOAD_TRACKER_BASE, TrackingError
-from transload.tracker._checks import check_run_id, check_text, check_values
-from transload.tracker._lineage import Lineage, LineageEdge, TrackerArtifact, TrackerSource, trace_lineage
+from transload.tracker.checks import check_run_id, check_text, check_values
+from transload.tracker.lineage import Lineage, LineageEdge, TrackerArtifact, TrackerSource, trace_lineage
 
 __all__ = [
     "ENV_TRANSLOAD_JOB_ID",

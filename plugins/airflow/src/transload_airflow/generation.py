@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.pipelines import FIRST_UNIT, unit_of
-from transload.specs._json import SCHEMA, reading
+from transload.specs.serialization import SCHEMA, reading
 
 if TYPE_CHECKING:
     from transload.pipelines import AttachStore

@@ -62,7 +62,9 @@ async def lines_are_read() -> None:
     lines that it has not read by then are lost (seen in 3.3.2).
     """
     end = time.monotonic() + LONGEST_DRAIN_S
-    while any(_unread(handler) for handler in logging.getLogger().handlers) and time.monotonic() < end:  # noqa: ASYNC110
+    while time.monotonic() < end:
+        if not any(_unread(handler) for handler in logging.getLogger().handlers):
+            return
         await asyncio.sleep(0.02)
 
 

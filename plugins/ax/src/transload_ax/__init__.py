@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from transload._lazy import lazy_names
+from transload.plugins.lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload_ax.client import *

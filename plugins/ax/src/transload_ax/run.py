@@ -19,7 +19,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable, StateUnknown, TransloadError
-from transload.following import Observation, Subscription, longer, patience_left, unknown_for, unknown_since, watch
 from transload.pipelines import (
     AppLost,
     Ending,
@@ -33,6 +32,7 @@ from transload.pipelines import (
 )
 from transload.runner import Cluster
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
+from transload.schedulers import Observation, Subscription, longer, patience_left, unknown_for, unknown_since, watch
 from transload.specs import AppState, AppStatus, CfgVal, is_terminal, make_app_handle, parse_app_handle
 from transload_ax.states import ENDINGS, STATES
 from transload_ax.units import HOST, LOGS, MARK, RECORD, MetadataStore, Seen, TrialLaunch, Unit, log_sink

@@ -22,7 +22,7 @@ from ax.core.trial_status import TrialStatus
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch, caller_folder, dry_run
-from transload.runner._inject import surrounding_run
+from transload.runner.job_env import surrounding_run
 from transload.specs import AppState, CfgVal, looks_secret
 from transload_ax.convert import Component, check_space, component_path, digest
 from transload_ax.run import TrialApps, ended_with_host

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.attempts import LONGEST_ERROR, read_error, traceback_error
 from transload.errors import SchedulerUnavailable
+from transload.retries import LONGEST_ERROR, read_error, traceback_error
 from transload.schedulers.api import Reach, damaged_message
 from transload.specs import AppStatus
 from transload_docker import names

@@ -7,8 +7,8 @@ import hashlib
 import tempfile
 from typing import Any, Final
 
+from transload.cli.progress import pieces, progress
 from transload.errors import SpecError, SubmitError
-from transload.progress import pieces, progress
 from transload.specs import AppDef, Workspace
 from transload.workspace import workspace_digest, write_workspace_archive
 from transload_docker import names

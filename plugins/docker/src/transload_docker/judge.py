@@ -1,6 +1,6 @@
 """What an app is doing, and what is to be done about it, told from facts alone. No I/O here.
 
-What follows from what is `transload.attempts`'; here the facts of an engine become its events. Every step is safe to
+What follows from what is `transload.retries`'; here the facts of an engine become its events. Every step is safe to
 repeat: whoever keeps the app may die at any point, and the next keeper comes to the same steps.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from transload.attempts import App, Replica, exit_text, total_usage
+from transload.retries import App, Replica, exit_text, total_usage
 from transload.specs import AppState, AppStatus, RetryPolicy
 from transload_docker import states
 from transload_docker.plan import Container, Facts, Plan, Restarts

@@ -17,8 +17,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Final
 
-from transload.attempts import App
 from transload.errors import SchedulerUnavailable, TransloadError
+from transload.retries import App
 from transload_docker import names
 from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home

@@ -12,7 +12,7 @@ from heapq import merge
 from typing import Final
 
 from transload.errors import SchedulerUnavailable
-from transload.schedulers.api import LogPage, Stream, check_replica
+from transload.schedulers.api import LogPage, LogQuery, check_replica
 from transload_docker.engine import Engine
 from transload_docker.judge import is_alive, may_run_again
 from transload_docker.logs import NS, NUMBERS, STDERR, STDOUT, Cursor, Line, Reader
@@ -123,27 +123,31 @@ class OpenReadings:
 
 
 class LogView:
-    """The log of one replica; ``facts`` returns what is known of its app. Errors as in `check_replica`.
+    """What is asked of the log of one replica. Errors as in `check_replica`.
 
-    ``kept`` holds what goes on from page to page; default: nothing does.
+    Args:
+        engine: the engine of the job.
+        app_id: the job.
+        query: what is wanted.
+        facts: returns what is known of the job.
+        kept: holds what goes on from page to page; None: nothing does.
     """
 
     def __init__(
         self,
         engine: Engine,
         app_id: str,
-        role: str,
-        k: int,
-        stream: Stream,
+        query: LogQuery,
         facts: Callable[[], Facts],
         kept: OpenReadings | None = None,
     ) -> None:
         self._kept = kept
         self._engine = engine
         self._app_id = app_id
-        self._role = role
-        self._k = k
-        self._streams = NUMBERS[Stream(stream)]
+        self._query = query
+        self._role = query.role
+        self._k = query.replica
+        self._streams = NUMBERS[query.stream]
         self._look = facts
         self._facts()
 
@@ -244,13 +248,14 @@ class LogView:
             raise
         return Reading(readers, ended)
 
-    def log_page(self, cursor: str | None, max_bytes: int, since: float | None, last: int | None) -> LogPage:
+    def log_page(self) -> LogPage:
         """Return the next page; never blocks. The engine passes over what lies before ``since`` or the last lines."""
-        place = Cursor.of(cursor)
-        if last is not None and cursor is None:
-            piece = Piece(self._last(place, last), left=None)  # an unfinished last line may come behind them
+        query = self._query
+        place = Cursor.of(query.cursor)
+        if query.last is not None and query.cursor is None:
+            piece = Piece(self._last(place, query.last), left=None)  # an unfinished last line may come behind them
         else:
-            piece = self.page(place, max(1, max_bytes), int((since or 0) * NS))
+            piece = self.page(place, max(1, query.max_bytes), int((query.since or 0) * NS))
         stamps = [(index, line.time / NS) for index, line in enumerate(piece.lines)]
         text = [line.text for line in piece.lines]
         return LogPage(text, place.text(), piece.complete, stamps=stamps, left=piece.left)

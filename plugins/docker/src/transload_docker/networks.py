@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from transload_docker.engine import Engine, EngineError
 from transload_docker.home import Home
@@ -36,12 +36,17 @@ def create(engine: Engine, home: Home, name: str, labels: Mapping[str, str], rep
         for subnet in _free(engine, pool, prefix) if pool is not None else ():
             ipam = {"Driver": "default", "Config": [{"Subnet": str(subnet)}]}
             try:
-                engine.call(lambda api: api.create_network(name, check_duplicate=True, labels=labels, ipam=ipam))  # noqa: B023 - called at once
+                _create_in(engine, name, labels, ipam)
                 return
             except EngineError as exc:
                 if "overlap" not in str(exc):
                     raise
     engine.call(lambda api: api.create_network(name, check_duplicate=True, labels=labels))
+
+
+def _create_in(engine: Engine, name: str, labels: Mapping[str, str], ipam: dict[str, Any]) -> None:
+    """Make a network with these addresses."""
+    engine.call(lambda api: api.create_network(name, check_duplicate=True, labels=labels, ipam=ipam))
 
 
 def _pool(engine: Engine, home: Home, name: str, labels: Mapping[str, str], *, fresh: bool) -> _Network | None:

@@ -160,7 +160,7 @@ class Container:
         error: why the engine could not start it.
         oom: the kernel killed it for its memory limit.
         started, finished: seconds since the epoch, or None.
-        said: what the program wrote to its error file, as `transload.attempts.read_error` returns it.
+        said: what the program wrote to its error file, as `transload.retries.read_error` returns it.
         used: what it used, in JSON form; None: not known.
     """
 

@@ -16,8 +16,8 @@ from transload.schedulers.api import (
     JobFiles,
     ListAppResponse,
     LogPage,
+    LogQuery,
     SchedulerBase,
-    Stream,
     Submission,
     Watch,
 )
@@ -374,27 +374,15 @@ class DockerScheduler(SchedulerBase):
 
     # -- logs
 
-    def log_read(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        stream: Stream,
-        cursor: str | None = None,
-        max_bytes: int = 1 << 20,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        last: int | None = None,
-    ) -> LogPage:
+    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next page of a log; never blocks.
 
         Raises:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        view = LogView(self._engine, app_id, role_name, k, stream, lambda: self._facts(app_id), self._logs)
-        return view.log_page(cursor, max_bytes, since, last)
+        view = LogView(self._engine, app_id, query, lambda: self._facts(app_id), self._logs)
+        return view.log_page()
 
     # -- rest
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from transload.attempts import App, read_error, traceback_error
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
+from transload.retries import App, read_error, traceback_error
 from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
 from transload.specs import AppState, AppStatus, ReplicaStatus

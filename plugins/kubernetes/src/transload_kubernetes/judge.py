@@ -9,7 +9,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.attempts import error_line, total_usage
+from transload.retries import error_line, total_usage
 from transload.specs import NONE, AppState, AppStatus, ReplicaStatus, RoleStatus, Usage, exit_text, is_terminal
 from transload_kubernetes import hold, names, states
 from transload_kubernetes.names import Attempt

@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
-from transload.schedulers.api import LogPage, check_replica
+from transload.schedulers.api import LogPage, LogQuery, check_replica
 from transload.specs import is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.cluster import Cluster, ClusterError, cut
@@ -118,15 +118,20 @@ class Logs:
         self._open: dict[tuple[str, str], Reading] = {}  # namespace and place → the request that goes on there
         self._lock = threading.Lock()
 
-    def page(
-        self, look: Callable[[], Facts], app_id: str, role: str, k: int, cursor: str | None, max_bytes: int,
-        since: float | None, last: int | None,
-    ) -> LogPage:  # fmt: skip
-        """Return the next page of a replica's log, through all its pods; never blocks. ``look`` asks for the app.
+    def page(self, look: Callable[[], Facts], app_id: str, query: LogQuery) -> LogPage:
+        """Return the next page of a replica's log, through all its pods; never blocks.
 
         The cluster passes over what lies before ``since`` or the last lines.
+
+        Args:
+            look: asks the cluster for the job.
+            app_id: the job.
+            query: what is wanted.
         """
-        namespace, place = names.parse_app_id(app_id)[0], Cursor.of(cursor)
+        cursor = query.cursor
+        max_bytes = query.max_bytes
+        namespace = names.parse_app_id(app_id)[0]
+        place = Cursor.of(cursor)
         if cursor is not None:
             came = self._take(namespace, place, max_bytes)
             if came is not None:
@@ -134,16 +139,16 @@ class Logs:
             page = self._resume(namespace, place, max_bytes)
             if page is not None:
                 return page
-        pods, final = _pods(look(), app_id, role, k)
-        if last is not None and cursor is None:
-            begun = _from_start([pod for pod in pods if states.has_begun(pod)], since)
-            return _page(self._last(namespace, begun, place, last), place, left=None)
+        pods, final = _pods(look(), app_id, query.role, query.replica)
+        if query.last is not None and cursor is None:
+            begun = _from_start([pod for pod in pods if states.has_begun(pod)], query.since)
+            return _page(self._last(namespace, begun, place, query.last), place, left=None)
         taken: list[Line] = []
         for pod in _from(pods, place):
             place.enter(pod)
             over = _over(pod)
             if states.has_begun(pod) and not (over and self._is_end(namespace, place)):
-                reading = Reading(self._cluster, namespace, place, over=over, since=int((since or 0) * _NS))
+                reading = Reading(self._cluster, namespace, place, over=over, since=int((query.since or 0) * _NS))
                 taken += self._read(reading, namespace, place, max_bytes - _size(taken))
                 if reading.broken or not reading.is_over:  # the next page goes on there
                     return _page(taken, place, left=None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from transload.plugins import hookimpl
 
 if TYPE_CHECKING:
-    from transload.hookspecs import Register
+    from transload.plugins.hookspecs import Register
 
 
 @hookimpl

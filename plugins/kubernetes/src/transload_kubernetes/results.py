@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from transload.attempts import read_error
+from transload.retries import read_error
 from transload.runtime.tracking import Store, TrackingError
-from transload.runtime.tracking._names import OUTPUTS, encode_name
+from transload.runtime.tracking.names import OUTPUTS, encode_name
 from transload_kubernetes import names, states
 
 MESSAGE_FILE: Final = "/dev/termination-log"

@@ -16,8 +16,8 @@ from transload.schedulers.api import (
     Capabilities,
     ListAppResponse,
     LogPage,
+    LogQuery,
     SchedulerBase,
-    Stream,
     Submission,
     Watch,
 )
@@ -326,23 +326,10 @@ class KubernetesScheduler(SchedulerBase):
                 self._looked[app_id] = (moment, facts)
         return facts
 
-    def log_read(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        stream: Stream,
-        cursor: str | None = None,
-        max_bytes: int = 1 << 20,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        last: int | None = None,
-    ) -> LogPage:
+    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next page of a log; never blocks. Kubernetes merges both streams."""
-        age = _LOOKED_S if cursor else _LOOKED_S / 4
-        look = partial(self._facts, app_id, age)
-        return self._logs.page(look, app_id, role_name, k, cursor, max_bytes, since, last)
+        age = _LOOKED_S if query.cursor else _LOOKED_S / 4
+        return self._logs.page(partial(self._facts, app_id, age), app_id, query)
 
     def why_no_log(self, app_id: str, role_name: str, k: int) -> str:
         """Return why the log of a replica is empty, if not since it wrote nothing."""

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError
-from transload.following.patience import longer
+from transload.schedulers.patience import longer
 from transload.specs import AppState, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _keep_trying(event: AppEvent, tracker: MlflowTracker) -> None:
 
 def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
     from transload.runner import get_runner
-    from transload.runner._results import collect_results, collect_steps
+    from transload.runner.results import collect_results, collect_steps
 
     parsed, run_id, ended, more = parse_app_handle(event.handle), event.handle, event.status, dict[str, Any]()
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from transload.hookspecs import Register
 from transload.plugins import hookimpl
+from transload.plugins.hookspecs import Register
 
 if TYPE_CHECKING:
     from transload.plugins import AppEvent

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import TransloadError, TransloadTimeout
 from transload.pipelines import Detached, Ending, Execution, ExecutionOptions, Identity, Launch, host_runner
-from transload.pipelines._told import page_of
+from transload.pipelines.told import page_of
 from transload_prefect.states import ENDINGS, INTERRUPTED
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from transload.cli._quantities import usage_texts
+from transload.cli.quantities import usage_texts
 from transload.specs import NONE, AppState, ReplicaStatus, Role, exit_text, masked_env, parse_app_handle
 from transload_report.chart import series_plot, series_words
 from transload_report.convert import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from transload.cli._options import complete_handles
+from transload.cli.options import complete_handles
 
 if TYPE_CHECKING:
     from transload.runner import Runner
@@ -49,7 +49,7 @@ def command(
     lines: int | None,
 ) -> None:
     """Write one self-contained page: timeline, states, exit codes, results, last log lines, lineage."""
-    from transload.cli._session import open_runner
+    from transload.cli.session import open_runner
     from transload_report.place import own_settings, write_page
 
     if sum([bool(handles), search is not None, lineage is not None, everything]) != 1:
@@ -80,7 +80,7 @@ def command(
 
 def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path | None:
     """Return the file to write; None: stdout."""
-    from transload.cli._session import full_handle
+    from transload.cli.session import full_handle
     from transload_report.place import page_path
 
     if output == "-":
@@ -91,7 +91,7 @@ def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path 
 
 
 def _app_page(runner: Runner, text: str, lines: int | None) -> str:
-    from transload.cli._session import description_of, find_target
+    from transload.cli.session import description_of, find_target
     from transload_report.app_page import app_report
     from transload_report.collect import LINES, collect_app
 
@@ -101,7 +101,7 @@ def _app_page(runner: Runner, text: str, lines: int | None) -> str:
 
 
 def _runs_page(runner: Runner, handles: Sequence[str], scheduler: str | None, title: str) -> str:
-    from transload.cli._session import description_of, full_handle
+    from transload.cli.session import description_of, full_handle
     from transload_report.collect import collect_runs
     from transload_report.other_pages import runs_report
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from transload.errors import AppNotFound, TransloadError
-from transload.following.lines import last_lines
+from transload.runner.logs import last_lines
 from transload.schedulers import Stream
 from transload.specs import AppState, AppStatus, MalformedAppHandleException, ReplicaStatus, parse_app_handle
 from transload_report.model import AppData, LineageData, LogTail, RunsData

@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 from typing import Any, Final
 
-from transload.cli._quantities import duration_text
+from transload.cli.quantities import duration_text
 from transload.specs import masked_url
 
 __all__ = ["clean", "duration_text", "log_text", "moment_iso", "moment_text", "shown", "value_text"]

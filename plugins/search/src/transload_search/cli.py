@@ -78,7 +78,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 def list_searches(as_json: bool) -> int:
     """List the searches that are kept here: name, trials, and the best so far."""
-    from transload.cli._output import emit_json, emit_table
+    from transload.cli.output import emit_json, emit_table
     from transload_search.places import kept_base, kept_names
     from transload_search.progress import best_words
 
@@ -103,7 +103,7 @@ def list_searches(as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 def show(name: str, as_json: bool) -> int:
     """Show each trial of a search, and the best. NAME may be a tracker base, of any host's search."""
-    from transload.cli._output import emit_json, emit_table
+    from transload.cli.output import emit_json, emit_table
     from transload_search.progress import trial_word
 
     summary = _summary(_base_of(name))
@@ -302,9 +302,9 @@ def _run(ledger: SearchLedger, options: Mapping[str, Any]) -> int:
     """Run a search; a signal, or an outage, leaves it to be gone on with, and says how."""
     import asyncio
 
-    from transload.cli._output import emit_json, note
-    from transload.cli._screen import show_progress
-    from transload.progress import changing_line
+    from transload.cli.output import emit_json, note
+    from transload.cli.progress import changing_line
+    from transload.cli.screen import show_progress
     from transload_search.progress import progress_line
     from transload_search.search import SearchFailed
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Identity, Launch, ended_state
-from transload.runner._inject import surrounding_run
+from transload.runner.job_env import surrounding_run
 from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
 from transload_search.outcome import trial_values

@@ -11,7 +11,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable
-from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission, check_replica
+from transload.schedulers.api import (
+    AppDescription,
+    ListAppResponse,
+    LogPage,
+    LogQuery,
+    Submission,
+    check_replica,
+)
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.supervisor.logindex import STREAMS
 from transload.specs import AppDef, AppState, AppStatus, SpecError
@@ -510,19 +517,7 @@ class Apps:
         found = self._describe_many([app_id], _LOG_AGE_S)[app_id]
         return found is None or found.status.is_terminal()
 
-    def log_read(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        stream: Stream,
-        cursor: str | None = None,
-        max_bytes: int = 1 << 20,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        last: int | None = None,
-    ) -> LogPage:
+    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next page of a log; never blocks on the log.
 
         Raises:
@@ -534,10 +529,11 @@ class Apps:
             raise SchedulerUnavailable(f"app {app_id}: {damage}")
         if record is None:
             raise AppNotFound(app_id)
-        check_replica(app_id, {each["name"]: each["num_replicas"] for each in record["roles"]}, role_name, k)
+        sizes = {each["name"]: each["num_replicas"] for each in record["roles"]}
+        check_replica(app_id, sizes, query.role, query.replica)
         over = self._over(app_id)  # asked before the log is read: nothing is written after an end
-        folder = f"{self.store.folder(app_id)}/logs/{role_name}/{k}"
-        return read_log(folder, Stream(stream), cursor, max_bytes, over, since=since, until=until, last=last)
+        folder = f"{self.store.folder(app_id)}/logs/{query.role}/{query.replica}"
+        return read_log(folder, query, over)
 
 
 def _last_word(folder: str) -> Job | None:

@@ -12,9 +12,8 @@ import threading
 import time
 from typing import Any, Final
 
-from transload import untrusted
 from transload.errors import SchedulerUnavailable, SubmitError, TransloadError
-from transload.schedulers.api import Stream
+from transload.runtime import untrusted
 from transload_slurm import wire
 from transload_slurm.apps import Apps
 from transload_slurm.blobs import Blobs
@@ -129,9 +128,9 @@ class Helper:
         """Look whether Slurm can be used from here."""
         return [list(check) for check in self._apps.diagnose()]
 
-    def do_log(self, app_id: str, role_name: str, k: int, stream: str, **arguments: Any) -> dict[str, Any]:
+    def do_log(self, app_id: str, **query: Any) -> dict[str, Any]:
         """Return a page of a log."""
-        return wire.page_to_dict(self._apps.log_read(app_id, role_name, k, Stream(stream), **arguments))
+        return wire.page_to_dict(self._apps.log_read(app_id, wire.query_from_dict(query)))
 
     def do_want(self, entries: Any) -> Any:
         """Keep the list of a workspace; tell which files are missing."""

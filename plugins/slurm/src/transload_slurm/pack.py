@@ -73,7 +73,7 @@ def pack() -> bytes:
         add("__main__.py", _MAIN)
         for module, (path, source) in sorted(_modules().items()):
             # what runs in the jobs goes there as it is
-            as_it_is = module.startswith(("transload_slurm.job.", "transload.attempts", "transload.untrusted"))
+            as_it_is = module.startswith(("transload_slurm.job.", "transload.retries", "transload.runtime.untrusted"))
             add(path, source if as_it_is else _for_old(source))
     return made.getvalue()
 

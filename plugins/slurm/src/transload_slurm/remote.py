@@ -7,10 +7,10 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
+from transload.cli.progress import progress
 from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
-from transload.progress import progress
 from transload.runtime.tracking import local_path
-from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission
+from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, LogQuery, Submission
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.specs import AppState
 from transload_slurm import blobs, ssh, wire
@@ -168,19 +168,9 @@ class RemoteApps:
         told = f"{self.connection.host} is {hello['host']}; Python {hello['python']}, folder {hello['root']}"
         return [("ssh", True, told), *((what, well, said) for what, well, said in found)]
 
-    def log_read(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        stream: Stream,
-        cursor: str | None = None,
-        max_bytes: int = 1 << 20,
-        **wanted: Any,
-    ) -> LogPage:
+    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next page of a log."""
-        wanted = {"stream": stream.value, "cursor": cursor, "max_bytes": max_bytes, **wanted}
-        return wire.page_from_dict(self.connection.call("log", app_id=app_id, role_name=role_name, k=k, **wanted))
+        return wire.page_from_dict(self.connection.call("log", app_id=app_id, **wire.query_to_dict(query)))
 
 
 def _bring(link: Link, workspace: Any) -> str | None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from transload.runtime.tracking import LARGEST, Entry, Store
-from transload.untrusted import RefusedFile
+from transload.runtime.untrusted import RefusedFile
 from transload_slurm.connection import Connection, Link
 
 _PIECE: Final = 4 << 20

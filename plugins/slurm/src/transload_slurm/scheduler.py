@@ -13,6 +13,7 @@ from transload.schedulers.api import (
     JobFiles,
     ListAppResponse,
     LogPage,
+    LogQuery,
     SchedulerBase,
     Submission,
     Watch,
@@ -164,9 +165,9 @@ class SlurmScheduler(SchedulerBase):
         """Return ``(what was looked at, whether it is well, what was found)``, for ``transload doctor``."""
         return self.apps.diagnose()
 
-    def log_read(self, *args: Any, **wanted: Any) -> LogPage:
+    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next page of a log; see `Apps.log_read`."""
-        return self.apps.log_read(*args, **wanted)
+        return self.apps.log_read(app_id, query)
 
     def close(self) -> None:
         """Let the connection go, if there is one."""

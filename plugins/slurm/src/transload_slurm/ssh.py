@@ -110,7 +110,9 @@ def control_folder() -> str:
         ConfigError: if it is somebody else's.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    base = runtime if runtime and len(runtime) < _LONGEST - 40 and os.access(runtime, os.W_OK) else "/tmp"  # noqa: S108
+    base = "/tmp"  # noqa: S108
+    if runtime and len(runtime) < _LONGEST - 40 and os.access(runtime, os.W_OK):
+        base = runtime
     folder = f"{base}/transload-{os.getuid()}"
     make_private(folder)
     stat = os.lstat(folder)

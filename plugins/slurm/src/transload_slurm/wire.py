@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from transload import errors
-from transload.schedulers.api import AppDescription, LogPage, Submission
+from transload.schedulers.api import AppDescription, LogPage, LogQuery, Stream, Submission
 from transload.specs import AppDef, AppStatus, RetryPolicy
 from transload_slurm.convert import RoleRequest, SlurmRequest
 
@@ -185,6 +185,16 @@ def description_from_dict(data: Message) -> AppDescription:
     """Return what `description_to_dict` was given."""
     app = None if data["app"] is None else AppDef.from_json(data["app"])
     return AppDescription(**{**data, "status": AppStatus.from_json(data["status"]), "app": app})
+
+
+def query_to_dict(query: LogQuery) -> Message:
+    """Return what is asked of a log."""
+    return asdict(query)
+
+
+def query_from_dict(data: Message) -> LogQuery:
+    """Return what `query_to_dict` was given."""
+    return LogQuery(**{**data, "stream": Stream(data["stream"])})
 
 
 def page_to_dict(page: LogPage) -> Message:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from transload_testing._adapter_crashes import CrashScenarios
-from transload_testing._adapter_endings import EndingScenarios
-from transload_testing._adapter_identity import IdentityScenarios
-from transload_testing._adapter_unknown import UnknownScenarios
+from transload_testing.adapter_crashes import CrashScenarios
+from transload_testing.adapter_endings import EndingScenarios
+from transload_testing.adapter_identity import IdentityScenarios
+from transload_testing.adapter_unknown import UnknownScenarios
 
 __all__ = ["AdapterConformance"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from transload_testing._scheduler_apps import AppTests
-from transload_testing._scheduler_identity import IdentityTests
-from transload_testing._scheduler_logs import LogTests
-from transload_testing._scheduler_refusals import RefusalTests
-from transload_testing._scheduler_stage import Damage, Program, SchedulerStage, damage_file, damaged_text
+from transload_testing.scheduler_apps import AppTests
+from transload_testing.scheduler_identity import IdentityTests
+from transload_testing.scheduler_logs import LogTests
+from transload_testing.scheduler_refusals import RefusalTests
+from transload_testing.scheduler_stage import Damage, Program, SchedulerStage, damage_file, damaged_text
 
 __all__ = ["Damage", "Program", "SchedulerConformance", "SchedulerStage", "damage_file", "damaged_text"]
 

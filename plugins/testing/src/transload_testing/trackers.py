@@ -5,7 +5,7 @@ What must hold for every tracker, on any store, is tested here; what only yours 
 
 from __future__ import annotations
 
-from transload_testing._result_suite import ResultTrackerConformance
-from transload_testing._tracker_suite import TrackerConformance
+from transload_testing.result_suite import ResultTrackerConformance
+from transload_testing.tracker_suite import TrackerConformance
 
 __all__ = ["ResultTrackerConformance", "TrackerConformance"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from transload.hookspecs import Register
 from transload.plugins import hookimpl
+from transload.plugins.hookspecs import Register
 
 __all__ = ["transload_cli_commands"]
 

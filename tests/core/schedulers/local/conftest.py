@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.following import log_lines
+from transload.runner import log_lines
 from transload.schedulers import Submission
 from transload.schedulers.local import LocalScheduler
 from transload.specs import AppDef, AppStatus, CfgVal, Role, resolve_secret

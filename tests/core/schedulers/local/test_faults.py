@@ -17,6 +17,7 @@ import pytest
 
 from transload.errors import AppExists, SpecError, SubmitError
 from transload.schedulers import Stream
+from transload.schedulers.api import LogQuery
 from transload.schedulers.local import LocalScheduler
 from transload.schedulers.local.supervisor import layout, protocol, tree
 from transload.specs import AppState, Role
@@ -50,7 +51,7 @@ def test_client_killed_app_goes_on(local, tmp_path: Path, number: signal.Signals
     with client("orphan", script) as other:
         assert other.stdout is not None and other.stdout.readline() == "submitted True\n"
         local.line("orphan", "line 10")
-        page = local.scheduler.log_read("orphan", "main", 0, Stream.STDOUT)
+        page = local.scheduler.log_read("orphan", LogQuery("main", 0, Stream.STDOUT))
         other.send_signal(number)
         other.wait(10)
     local.wait("orphan", lambda status: status.state is AppState.RUNNING)
@@ -58,7 +59,7 @@ def test_client_killed_app_goes_on(local, tmp_path: Path, number: signal.Signals
     assert local.wait("orphan").state is AppState.FAILED
     lines = list(page.lines)
     while not page.complete:
-        page = local.scheduler.log_read("orphan", "main", 0, Stream.STDOUT, page.cursor)
+        page = local.scheduler.log_read("orphan", LogQuery("main", 0, Stream.STDOUT, page.cursor))
         lines += page.lines
     assert lines == [f"line {i}\n" for i in range(50)]
     assert local.status("orphan").roles[0].replicas[0].exit_code == 7

@@ -16,6 +16,7 @@ import pytest
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
 from transload.schedulers import Change, Stream
+from transload.schedulers.api import LogQuery
 from transload.schedulers.local import LocalScheduler, notify
 from transload.schedulers.local.supervisor import layout
 from transload.specs import AppDef, AppState, BindMount, Resource, RetryPolicy, Role, Workspace, macros
@@ -232,7 +233,7 @@ def test_seen_from_another_process(local) -> None:
     app_id = local.run(local.sh("echo hello; sleep 300"))
     local.line(app_id, "hello")
     script = f"""
-from transload.following import log_lines
+from transload.runner import log_lines
 from transload.schedulers.local import LocalScheduler, notify
 s = LocalScheduler("other")
 d = s.describe({app_id!r})
@@ -253,7 +254,7 @@ def test_unknown_app(local) -> None:
         assert local.scheduler.cancel(app_id) is False
         assert local.scheduler.delete(app_id) is False
         with pytest.raises(AppNotFound):
-            local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT)
+            local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT))
     with pytest.raises(SpecError, match="app_id="):
         local.run(local.sh("exit 0"), "../evil")
 
@@ -436,7 +437,7 @@ def test_unreadable_state_is_not_absence(transload_home: Path) -> None:
     for ask in (
         scheduler.list,
         lambda: scheduler.describe("x"),
-        lambda: scheduler.log_read("x", "main", 0, Stream.STDOUT),
+        lambda: scheduler.log_read("x", LogQuery("main", 0, Stream.STDOUT)),
     ):
         with pytest.raises(SchedulerUnavailable, match="cannot read"):
             ask()
@@ -476,7 +477,7 @@ def test_supervisor_imports_nothing_of_ours() -> None:
     code = f"{import_spawner()}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert {name for name in loaded if name.startswith("transload")} == {"transload", "transload.attempts"}
+    assert {name for name in loaded if name.startswith("transload")} == {"transload", "transload.retries"}
     assert not loaded & {
         "dataclasses",
         "typing",

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
-from transload.following import LogReader, log_lines
+from transload.runner import LogReader, log_lines
 from transload.schedulers import LogPage, Stream
+from transload.schedulers.api import LogQuery
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.supervisor import logindex
 from transload.schedulers.local.supervisor.logindex import ENTRY
@@ -31,7 +32,7 @@ def python(script: str, **fields: object) -> Role:
 
 def pages(local, app_id: str, stream: Stream, max_bytes: int, cursor: str | None = None) -> tuple[list[LogPage], str]:
     """Read an ended app's log page by page."""
-    found, reader = [], LogReader(local.scheduler, app_id, "main", 0, stream, cursor)
+    found, reader = [], LogReader(local.scheduler, app_id, LogQuery("main", 0, stream, cursor))
     while not reader.complete:
         found.append(reader.read(max_bytes))
     return found, found[-1].cursor
@@ -87,11 +88,11 @@ def test_whole_lines_while_running(local) -> None:
     while (local.folder(app_id) / "logs/main/0/stdout.log").stat().st_size < 10:
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    page = local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT)
+    page = local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT))
     assert page.lines == ["first\n"] and not page.complete
     fifo.write_text("x\n")
     local.wait(app_id)
-    page = local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, page.cursor)
+    page = local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT, page.cursor))
     assert page.lines == ["half whole\n"] and page.complete
 
 
@@ -121,7 +122,7 @@ def test_cursor_over_restarts_of_the_reader(local) -> None:
     )
     lines, cursor = [], None
     while True:
-        page = LogReader(local.scheduler, app_id, "main", 0, Stream.COMBINED, cursor).read(700)
+        page = LogReader(local.scheduler, app_id, LogQuery("main", 0, Stream.COMBINED, cursor)).read(700)
         lines += page.lines
         cursor = page.cursor
         if page.complete:
@@ -170,7 +171,7 @@ def test_unknown_role_or_replica(local, which: tuple[str, int]) -> None:
     with pytest.raises(SpecError, match=r"main|0 to 0"):
         log_lines(local.scheduler, app_id, *which)
     with pytest.raises(SpecError):
-        local.scheduler.log_read(app_id, *which, Stream.STDOUT)
+        local.scheduler.log_read(app_id, LogQuery(*which, Stream.STDOUT))
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "{}", "[]", "1", "@", "@-1", "@x"])
@@ -178,10 +179,10 @@ def test_bad_cursor(local, cursor: str) -> None:
     """What is no cursor of ours is refused."""
     app_id = local.run(local.sh("exit 0"))
     with pytest.raises(SpecError, match="cursor="):
-        local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, cursor)
+        local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT, cursor))
     if cursor:
         with pytest.raises(SpecError, match="cursor="):
-            LogReader(local.scheduler, app_id, "main", 0, Stream.COMBINED, cursor).read()
+            LogReader(local.scheduler, app_id, LogQuery("main", 0, Stream.COMBINED, cursor)).read()
 
 
 def test_size_limit(local) -> None:
@@ -191,7 +192,7 @@ def test_size_limit(local) -> None:
     app_id = local.run(python(script), cfg={"max_log_size": 0.5})
     cursor, live, complete = None, [], False
     while not complete:
-        page = local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, cursor, 1 << 18)
+        page = local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT, cursor, 1 << 18))
         live += page.lines
         cursor, complete = page.cursor, page.complete
     assert all(re.fullmatch(r"\d{4} \d{4} x{90}\n", line) for line in live)
@@ -203,7 +204,7 @@ def test_size_limit(local) -> None:
         pytest.skip("not run: this file system has no holes")
     notice, *rest = local.log(app_id, stream=Stream.STDOUT)
     assert "bytes were dropped" in notice and rest and rest[-1].startswith("0399 0099")
-    first = local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, None, 1 << 20)
+    first = local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT, None, 1 << 20))
     assert first.dropped + sum(map(len, rest)) == stat.st_size
 
 
@@ -227,7 +228,7 @@ def test_line_longer_than_a_page(local) -> None:
     app_id = local.run(python("print('x' * 3_000_000); print('end')"))
     local.wait(app_id)
     assert list(map(len, local.log(app_id))) == [3_000_001, 4]
-    page = local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, None, 1000)
+    page = local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT, None, 1000))
     assert len(page.lines[0]) == 3_000_001
 
 
@@ -277,7 +278,7 @@ def test_any_pages_join_to_the_streams(tmp_path_factory, chunks, page: int, ende
     for number, stream in enumerate((Stream.STDOUT, Stream.STDERR)):
         cursor, joined = None, ""
         for _ in range(500):
-            piece = read_log(str(folder), stream, cursor, page, ended)
+            piece = read_log(str(folder), LogQuery("main", 0, stream, cursor, page), ended)
             cursor = piece.cursor
             joined += "".join(piece.lines)
             if piece.complete or (not ended and not piece.lines):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from transload.components import utils
+from transload.components.builtin import utils
 from transload.specs import NONE, AppState, RetryPolicy, Role
 
 # Replica 1 fails until its third attempt; all note each of their attempts.

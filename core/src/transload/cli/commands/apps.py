@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from transload.cli._options import duration, handle_argument, json_option, long_duration, scheduler_option
-from transload.cli._output import emit, emit_fields, emit_json, emit_table, is_terminal, note, pairs_text, state_text
-from transload.cli._quantities import duration_text, time_text, usage_texts
-from transload.cli._session import app_json, description_of, find_target, open_runner, status_of
+from transload.cli.options import duration, handle_argument, json_option, long_duration, scheduler_option
+from transload.cli.output import emit, emit_fields, emit_json, emit_table, is_terminal, note, pairs_text, state_text
+from transload.cli.quantities import duration_text, time_text, usage_texts
+from transload.cli.session import app_json, description_of, find_target, open_runner, status_of
 from transload.errors import SpecError
 from transload.specs import NONE, AppStatus, exit_text, masked_url, masked_values, nearest, parse_app_handle
-from transload.specs._text import parse_size
+from transload.specs.text import parse_size
 
 if TYPE_CHECKING:
     from transload.runner import Runner
@@ -105,7 +105,7 @@ def _chosen(status: AppStatus, roles: tuple[str, ...]) -> list[RoleStatus]:
 
 
 def _show_status(handle: str, status: AppStatus) -> None:
-    from transload.attempts import error_line
+    from transload.retries import error_line
 
     fields = [
         ("app", handle),
@@ -220,8 +220,8 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
 
     Ctrl-C leaves; the app goes on.
     """
-    from transload.cli._screen import Screen
-    from transload.cli._wait import AppWait, report_end
+    from transload.cli.screen import Screen
+    from transload.cli.wait import AppWait, report_end
 
     with open_runner() as runner:
         target = find_target(runner, handle)
@@ -289,7 +289,7 @@ def delete(ctx: click.Context, /, handle: tuple[str, ...], force: bool, dry_run:
     if scheduler is not None and handle:
         raise click.UsageError("--scheduler goes with --older-than and --larger-than: a handle names its own", ctx)
     size = None if larger_than is None else parse_size(larger_than, "--larger-than")
-    from transload.runner._function_keys import forget_keys
+    from transload.runner.function_keys import forget_keys
 
     with open_runner() as runner:
         if by_rule:

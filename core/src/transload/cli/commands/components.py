@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from transload.cli._exit import ExitCode
-from transload.cli._options import complete_components, json_option
-from transload.cli._output import emit, emit_json, emit_table, note
 from transload.cli.commands.run import show_component
+from transload.cli.exit_codes import ExitCode
+from transload.cli.options import complete_components, json_option
+from transload.cli.output import emit, emit_json, emit_table, note
 from transload.components import broken_components, get_component, get_components
 from transload.components import check as check_component
 from transload.runner import load_settings

@@ -10,12 +10,12 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from transload.cli._commands import COMPLETE
-from transload.cli._exit import ExitCode
-from transload.cli._options import json_option
-from transload.cli._output import emit, emit_json, emit_table, is_terminal, paint
+from transload.cli.command_table import COMPLETE
+from transload.cli.exit_codes import ExitCode
+from transload.cli.options import json_option
+from transload.cli.output import emit, emit_json, emit_table, is_terminal, paint
 from transload.errors import ConfigError, TransloadError
-from transload.pipelines._adapter import describe_adapters
+from transload.pipelines.adapter import describe_adapters
 from transload.plugins import PluginInfo, get_plugins
 from transload.runner import Runner, load_settings
 from transload.specs import MASK, get_type_name, looks_secret, masked_url, nearest, runopts
@@ -45,7 +45,7 @@ def info(name: str | None, as_json: bool) -> int:
     and what each state is called there. Of a plugin: what it provides, or why it is broken.
     TRANSLOAD_DISABLE_PLUGINS=NAME,NAME keeps plugins from being loaded.
     """
-    from transload.cli._session import open_runner
+    from transload.cli.session import open_runner
 
     with open_runner() as runner:
         default = runner.settings.scheduler
@@ -209,7 +209,7 @@ def doctor(no_run: bool, as_json: bool) -> int:
 
     Exits with 0 if nothing is broken, else with 3. What is merely not installed is not broken.
     """
-    from transload.cli._checks import BROKEN, all_checks
+    from transload.cli.checks import BROKEN, all_checks
 
     checks = list(all_checks(run_app=not no_run))
     ok = all(status != BROKEN for _, _, status, _ in checks)

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from transload.cli._options import handle_argument, json_option
-from transload.cli._output import SCHEMA, note, write
-from transload.cli._quantities import parse_when
-from transload.cli._screen import Screen
-from transload.cli._session import description_of, find_target, open_runner
+from transload.cli.options import handle_argument, json_option
+from transload.cli.output import SCHEMA, note, write
+from transload.cli.quantities import parse_when
+from transload.cli.screen import Screen
+from transload.cli.session import description_of, find_target, open_runner
 from transload.errors import SpecError, UnsupportedFeature
-from transload.following.lines import LineFilter, LogReader, follow_logs
-from transload.following.redraws import PAUSE_S, Redraws
-from transload.schedulers.api import LogPage, Stream, replicas_of
+from transload.runner.logs import LineFilter, LogReader, follow_logs
+from transload.runner.redraws import PAUSE_S, Redraws
+from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
 from transload.specs import nearest
 
 if TYPE_CHECKING:
-    from transload.cli._session import Target
+    from transload.cli.session import Target
 
 Replicas = list[tuple[str, int]]
 
@@ -172,7 +172,7 @@ def _show(
     logs: dict[LogReader, _Log] = {}
     silent: dict[LogReader, None] = {}  # in order
     for role, k in replicas:
-        reader = LogReader(target.scheduler, target.app_id, role, k, stream, since=since, until=until)
+        reader = LogReader(target.scheduler, target.app_id, LogQuery(role, k, stream, since=since, until=until))
         log = logs[reader] = _Log(reader, LineFilter(options["regex"], since, until), screen)
         last: deque[str] = deque(maxlen=tail)
         silent[reader] = None

@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
-from transload.cli._options import handle_argument, json_option
-from transload.cli._output import emit, emit_json, emit_table, note, value_text, visible
+from transload.cli.options import handle_argument, json_option
+from transload.cli.output import emit, emit_json, emit_table, note, value_text, visible
 from transload.errors import SpecError
 
 _TYPES: Final[dict[str, type[int] | type[float] | type[str]]] = {"int": int, "float": float, "str": str}
@@ -26,7 +26,7 @@ _FLOAT: Final = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0
 @click.pass_context
 def results(ctx: click.Context, handle: str, name: str | None, key: str | None, shared: bool, as_json: bool) -> None:
     """Show what an app reported so far: results by key, metadata and artifacts of configured trackers."""
-    from transload.cli._session import description_of, find_target, open_runner
+    from transload.cli.session import description_of, find_target, open_runner
 
     if key is not None and name is None:
         raise click.UsageError("--key goes with --value NAME", ctx)
@@ -67,9 +67,9 @@ def get(handle: str, pattern: str, folder: str, force: bool, as_json: bool) -> N
 
     Only regular files are copied, and no link is followed out of the app's folder; what is left out is named.
     """
-    from transload.cli._screen import show_progress
-    from transload.cli._session import description_of, find_target, open_runner
-    from transload.runner._results import fetch_outputs
+    from transload.cli.screen import show_progress
+    from transload.cli.session import description_of, find_target, open_runner
+    from transload.runner.results import fetch_outputs
 
     if not as_json:
         show_progress()
@@ -101,8 +101,8 @@ def put(ctx: click.Context, results: tuple[str, ...], key: str | None, step: flo
     a text; NAME:int=VALUE and NAME:float=VALUE are numbers or refused. Results that are not named keep what was
     reported before.
     """
-    from transload.runtime._report import Reports
-    from transload.runtime.tracking._format import check_results
+    from transload.runtime.reporting import Reports
+    from transload.runtime.tracking.format import check_results
 
     values: dict[str, int | float | str] = {}
     for text in results:

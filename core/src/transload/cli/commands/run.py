@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from transload.cli._exit import ExitCode
-from transload.cli._options import complete_components, duration, json_option, long_duration, scheduler_option
-from transload.cli._output import OutputFailed, emit, emit_json, note
-from transload.cli._screen import Screen, show_progress
-from transload.cli._session import app_json, find_target, open_runner
+from transload.cli.exit_codes import ExitCode
+from transload.cli.options import complete_components, duration, json_option, long_duration, scheduler_option
+from transload.cli.output import OutputFailed, emit, emit_json, note
+from transload.cli.screen import Screen, show_progress
+from transload.cli.session import app_json, find_target, open_runner
 from transload.components import ComponentArgumentError, ComponentHelpRequested, NoComponent
 from transload.errors import SpecError, TransloadError
 from transload.runner import Launch
@@ -23,8 +23,8 @@ from transload.specs import AppDef
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from transload.cli._session import Target
-    from transload.cli._wait import Events, Outcome
+    from transload.cli.session import Target
+    from transload.cli.wait import Events, Outcome
     from transload.components import Overrides
     from transload.runner import Runner
     from transload.specs import AppDryRunInfo, CfgVal
@@ -229,7 +229,7 @@ def _overrides(options: dict[str, Any]) -> Overrides | None:
     names = ("role", "name", "time_limit", "image", "replicas", "retries", "retry_delay", "cpu", "gpu")
     values = {name: options[name] for name in names if options[name] is not None}
     if options["mem"] is not None:
-        from transload.specs._text import parse_size
+        from transload.specs.text import parse_size
 
         values["mem"] = parse_size(options["mem"], "--mem")
     if options["mount"]:
@@ -237,7 +237,7 @@ def _overrides(options: dict[str, Any]) -> Overrides | None:
 
         values["mounts"] = parse_mounts([word for text in options["mount"] for word in text.split(",")])
     if options["env"] or options["env_file"]:
-        from transload.cli._env_file import read_env
+        from transload.cli.env_file import read_env
 
         values["env"] = read_env(options["env"], options["env_file"])
     if not values:
@@ -269,7 +269,7 @@ def _show(info: AppDryRunInfo[Any], as_json: bool) -> None:
 
 
 def _stay(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> int:
-    from transload.cli._wait import interrupts, report_end
+    from transload.cli.wait import interrupts, report_end
 
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     with interrupts(events):
@@ -289,7 +289,7 @@ def _stay(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> 
 
 
 def _wait(runner: Runner, target: Target, info: Any, events: Events, options: dict[str, Any]) -> Outcome:
-    from transload.cli._wait import AppWait
+    from transload.cli.wait import AppWait
 
     replicas = [(role.name, k) for role in info._app.roles for k in range(role.num_replicas)]
     labels = [] if options["no_prefix"] else [f"{role}/{k}" for role, k in replicas]

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import click
 
-from transload.cli._options import json_option
-from transload.cli._output import emit, emit_json, emit_table, pairs_text, value_text, visible
+from transload.cli.options import json_option
+from transload.cli.output import emit, emit_json, emit_table, pairs_text, value_text, visible
 from transload.errors import ConfigError, SpecError
 from transload.runner import load_settings
-from transload.runtime.tracking._format import told_as_tracking_error
+from transload.runtime.tracking.format import told_as_tracking_error
 from transload.specs import nearest
 from transload.tracker import FsspecTracker, TrackerBase, build_trackers
 

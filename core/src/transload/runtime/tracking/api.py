@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from transload.errors import TransloadTimeout
-from transload.runtime.tracking import _format
-from transload.runtime.tracking._format import TrackingError, Writer
-from transload.runtime.tracking._names import decode_name, encode_name, is_digest_name, local_path, natural
-from transload.runtime.tracking._stores import NOWHERE, ONE_FILE, LocalStore, OneFileStore, Store
-from transload.untrusted import MOST_FILES, RefusedFile
+from transload.runtime.tracking import format as _format
+from transload.runtime.tracking.format import TrackingError, Writer
+from transload.runtime.tracking.names import decode_name, encode_name, is_digest_name, local_path, natural
+from transload.runtime.tracking.stores import NOWHERE, ONE_FILE, LocalStore, OneFileStore, Store
+from transload.runtime.untrusted import MOST_FILES, RefusedFile
 
 __all__ = [
     "ENV_TRANSLOAD_TRACKER_BASE",
@@ -244,7 +244,7 @@ def open_store(base: str | os.PathLike[str], storage_options: Mapping[str, objec
     path = local_path(text)
     if path is not None:
         return LocalStore(path)
-    from transload.runtime.tracking._fsspec_store import FsspecStore
+    from transload.runtime.tracking.fsspec_store import FsspecStore
 
     return FsspecStore.from_url(text, storage_options)
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import transload
-from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable, SubmitError
+from transload.runtime.forks import fork_lock
 from transload.schedulers.local import scope
 from transload.schedulers.local.supervisor import layout, protocol
 from transload.schedulers.local.supervisor.kernel import signal

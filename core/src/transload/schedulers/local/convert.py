@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from transload.errors import UnsupportedFeature
 from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_args, masked_env
-from transload.specs._macros import substitute
+from transload.specs.macro_values import substitute
 
 CAPABILITIES: Final = Capabilities(
     inherits_env=True,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from transload.errors import SchedulerUnavailable, SpecError
-from transload.schedulers.api import LogPage, Stream
+from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.local.supervisor import layout
 from transload.schedulers.local.supervisor.logindex import ENTRY, STREAMS
 
@@ -29,29 +29,22 @@ _FARTHEST: Final = 32 << 20
 _MOST_MARKS: Final = 4 << 20
 
 
-def read_log(
-    folder: str,
-    stream: Stream,
-    cursor: str | None,
-    max_bytes: int,
-    ended: bool,
-    *,
-    limited: bool = False,
-    since: float | None = None,
-    until: float | None = None,
-    last: int | None = None,
-) -> LogPage:
+def read_log(folder: str, query: LogQuery, ended: bool, *, limited: bool = False) -> LogPage:
     """Return the next page of a replica's log; never blocks. Lines of other times are skipped by the index.
 
-    Of ``ended`` (nothing will be written any more; found out *before* this call) the last line may lack its newline;
-    with a size limit (``limited``) there may be holes. The rest as for `transload.schedulers.SchedulerBase.log_read`.
+    Args:
+        folder: that of the replica.
+        query: what is wanted.
+        ended: nothing will be written any more, as was found out *before* this call: the last line may lack its newline.
+        limited: the log has a size limit, so that there may be holes.
 
     Raises:
         SpecError: for a malformed cursor.
     """
+    cursor = query.cursor
     if cursor is not None and not (cursor[:1] == "@" and cursor[1:].isdecimal()):
         raise SpecError(f"cursor={cursor!r}: must be a cursor from an earlier page")
-    number = (Stream.STDOUT, Stream.STDERR).index(Stream(stream))
+    number = (Stream.STDOUT, Stream.STDERR).index(query.stream)
     page = LogPage([], cursor or "@0", ended, left=0)
     with contextlib.ExitStack() as files:
         log, index = (_open(f"{folder}/{name}", files) for name in (STREAMS[number], "index"))
@@ -62,17 +55,17 @@ def read_log(
         size, at = os.fstat(log).st_size, int(cursor[1:]) if cursor else 0
         if at > size:  # cut off by a size limit where files cannot have holes
             at = 0
-        if cursor is None and last is not None:
-            at = _lines_back(log, _hole_end(log) if limited else 0, size, last)
-        elif cursor is None and since is not None:
-            at = _line_start(log, min(size, _size_at(index, number, since)))
+        if cursor is None and query.last is not None:
+            at = _lines_back(log, _hole_end(log) if limited else 0, size, query.last)
+        elif cursor is None and query.since is not None:
+            at = _line_start(log, min(size, _size_at(index, number, query.since)))
         limit = None
-        if until is not None and (
-            _entry_after(index, until) < _count(index) or (size and os.fstat(log).st_mtime >= until)
+        if query.until is not None and (
+            _entry_after(index, query.until) < _count(index) or (size and os.fstat(log).st_mtime >= query.until)
         ):
-            limit = min(size, _size_at(index, number, until))
+            limit = min(size, _size_at(index, number, query.until))
         end, final = (size, ended) if limit is None else (limit, False)
-        at, budget = _read(page, log, index, number, at, end, max(1, max_bytes), final, limited)
+        at, budget = _read(page, log, index, number, at, end, max(1, query.max_bytes), final, limited)
         page.cursor = f"@{at}"
         page.left = 0 if budget > 0 else max(0, end - at)
         if not ended and budget > 0 and limit is None:

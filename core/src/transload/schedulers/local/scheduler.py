@@ -16,8 +16,8 @@ from transload.schedulers.api import (
     JobFiles,
     ListAppResponse,
     LogPage,
+    LogQuery,
     SchedulerBase,
-    Stream,
     Submission,
     Watch,
     check_replica,
@@ -352,29 +352,16 @@ class LocalScheduler(SchedulerBase):
         check_replica(app_id, {role["name"]: role.get("num_replicas", 1) for role in roles}, role_name, k)
         return f"{record['logs']}/{role_name}/{k}", bool((record.get("cfg") or {}).get("max_log_size"))
 
-    def log_read(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        stream: Stream,
-        cursor: str | None = None,
-        max_bytes: int = 1 << 20,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        last: int | None = None,
-    ) -> LogPage:
+    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next page of a log; never blocks. Lines of other times are skipped by the index.
 
         Raises:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        folder, limited = self._replica(app_id, role_name, k)
+        folder, limited = self._replica(app_id, query.role, query.replica)
         ended = store.has_ended(self._local, app_id)
-        wanted = {"since": since, "until": until}
-        return read_log(folder, stream, cursor, max_bytes, ended, limited=limited, last=last, **wanted)
+        return read_log(folder, query, ended, limited=limited)
 
     # -- rest
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable
+from transload.runtime.forks import fork_lock
 from transload.schedulers.api import AppDescription, ListAppResponse, damaged_message
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.supervisor import finalise, layout

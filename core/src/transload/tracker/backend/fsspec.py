@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError
 from transload.runtime.tracking import Store, TrackingError, open_store
-from transload.runtime.tracking._names import decode_name, decode_names, encode_name, is_digest_name, local_path
-from transload.runtime.tracking._stores import LARGEST_LOG
-from transload.tracker._checks import check_run_id, check_text, check_values
-from transload.tracker._lineage import Lineage, TrackerArtifact, TrackerSource, trace_lineage
+from transload.runtime.tracking.names import decode_name, decode_names, encode_name, is_digest_name, local_path
+from transload.runtime.tracking.stores import LARGEST_LOG
 from transload.tracker.api import TrackerBase
-from transload.tracker.backend._records import RUNS, SUFFIX, Record, Writer, encode, merge, run_folder, run_id_of
+from transload.tracker.backend.records import RUNS, SUFFIX, Record, Writer, encode, merge, run_folder, run_id_of
+from transload.tracker.checks import check_run_id, check_text, check_values
+from transload.tracker.lineage import Lineage, TrackerArtifact, TrackerSource, trace_lineage
 
 if TYPE_CHECKING:
     import fsspec
@@ -213,7 +213,7 @@ class FsspecTracker(TrackerBase):
 def _open(fs: Any, root_dir: str, storage_options: Mapping[str, object] | None) -> Store:
     if fs is None:
         return open_store(root_dir, storage_options)
-    from transload.runtime.tracking._fsspec_store import store_of
+    from transload.runtime.tracking.fsspec_store import store_of
 
     return store_of(fs, root_dir)
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from transload.attempts import LONGEST_ERROR, TERMINAL, App, Replica, exit_text, read_error, traceback_error
+from transload.retries import LONGEST_ERROR, TERMINAL, App, Replica, exit_text, read_error, traceback_error
 
 from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently
 from .rank0 import Rank0

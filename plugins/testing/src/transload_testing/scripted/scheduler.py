@@ -17,6 +17,7 @@ from transload.schedulers.api import (
     Capabilities,
     ListAppResponse,
     LogPage,
+    LogQuery,
     Reach,
     SchedulerBase,
     Stream,
@@ -272,24 +273,13 @@ class ScriptedScheduler(SchedulerBase):
             self.folder.forget(app_id)
         return record is not None
 
-    def log_read(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        stream: Stream,
-        cursor: str | None = None,
-        max_bytes: int = 1 << 20,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        last: int | None = None,
-    ) -> LogPage:
+    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next lines; the cursor counts lines."""
         if self.folder.marked(OUTAGE):
             raise SchedulerUnavailable("the scripted scheduler plays an outage")
-        lines, ended = self._source(app_id, role_name, k, stream)
-        position = skip = int(cursor or 0)
+        lines, ended = self._source(app_id, query.role, query.replica, query.stream)
+        position = skip = int(query.cursor or 0)
+        max_bytes = query.max_bytes
         page: list[str] = []
         for line in lines:
             if skip >= line.repeat:

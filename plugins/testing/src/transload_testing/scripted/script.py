@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from transload.errors import SpecError
 from transload.specs import AppState, is_terminal
-from transload.specs._check import nearest
+from transload.specs.checks import nearest
 
 UNAVAILABLE: Final = "UNAVAILABLE"
 """Stands for a step in which every query fails with SchedulerUnavailable."""

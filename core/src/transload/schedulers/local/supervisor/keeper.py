@@ -8,7 +8,7 @@ import os
 import select
 import time
 
-from transload.attempts import LONGEST_ERROR, App, Replica, Restart, error_line, exit_text, read_error, traceback_error
+from transload.retries import LONGEST_ERROR, App, Replica, Restart, error_line, exit_text, read_error, traceback_error
 
 from . import finalise, gpus, kernel, launch, layout, logindex, protocol, tree
 from .kernel import signal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from transload.attempts import Replica
+from transload.retries import Replica
 
 from . import tree
 from .kernel import signal

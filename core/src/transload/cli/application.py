@@ -1,0 +1,152 @@
+"""The entry of the command line: one line for a user's mistake, an exit code for each kind of end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO, cast
+
+from transload import __version__
+from transload.cli.command_table import COMPLETE, SETTINGS, complete, help_text, load, names
+from transload.cli.exit_codes import ExitCode, exit_code_for
+from transload.cli.output import CleanStream, OutputFailed, note, note_error
+from transload.errors import TransloadError
+
+_NOT_OURS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+"""What a disk says that is read-only, full or broken: nothing is wrong with the command."""
+
+
+def run_main(args: Sequence[str] | None) -> int:
+    """Run the command line; see `transload.cli.main`."""
+    _replace_closed_streams()
+    for stream in (sys.stdout, sys.stderr):
+        _tolerate_any_text(stream)
+    before = sys.stdout, sys.stderr
+    # all that follows, plugins, warnings and tracebacks included, is cleaned of what a job could hide in a text
+    sys.stdout, sys.stderr = cast("TextIO", CleanStream(sys.stdout)), cast("TextIO", CleanStream(sys.stderr))
+    try:
+        return _run(args)
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _run(args: Sequence[str] | None) -> int:
+    try:
+        try:
+            code = _invoke(sys.argv[1:] if args is None else list(args))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+        return ExitCode.PIPE
+    except OSError as exc:
+        _silence_stdout()
+        note_error(f"the output cannot be written: {exc.strerror}")
+        return ExitCode.PIPE
+    return code
+
+
+def _invoke(args: list[str]) -> int:
+    if instruction := os.environ.get(COMPLETE):
+        return complete(instruction)
+    first = args[0] if args else None
+    if first in (None, "-h", "--help"):
+        (sys.stderr if first is None else sys.stdout).write(f"{help_text()}\n")
+        return ExitCode.MISTAKE if first is None else ExitCode.OK
+    if first == "--version":
+        sys.stdout.write(f"transload {__version__}\n")
+        return ExitCode.OK
+    try:
+        return _run_command(args[0], args[1:])
+    except OutputFailed:
+        raise
+    except KeyboardInterrupt:
+        return ExitCode.LEFT
+    except TransloadError as exc:
+        if os.environ.get("TRANSLOAD_DEBUG", "") not in ("", "0"):
+            _print_traceback()
+        note_error(str(exc))
+        return exit_code_for(exc)
+    except BrokenPipeError:
+        raise
+    except Exception as exc:
+        if isinstance(exc, FileNotFoundError) and _is_nowhere():
+            note_error("the working directory has been removed: change to another one")
+            return ExitCode.MISTAKE
+        if isinstance(exc, OSError) and exc.errno in _NOT_OURS:
+            note_error(f"{exc.filename or 'a file'}: {exc.strerror}")
+            return ExitCode.UNAVAILABLE
+        _print_traceback()
+        note_error(f"internal error: {type(exc).__name__}: {exc} (a defect of transload; please report the traceback)")
+        return ExitCode.INTERNAL
+
+
+def _run_command(name: str, args: list[str]) -> int:
+    """Run one command; it finds its words in ``ctx.obj``."""
+    import click
+
+    try:
+        command = None if name.startswith("-") else load(name)
+        if command is None:
+            from transload.specs.checks import nearest
+
+            what = "option" if name.startswith("-") else "command"
+            hint = "" if what == "option" else f": {nearest(name, names())}"
+            raise click.UsageError(f"no such {what}: {name!r}{hint} (see `transload --help`)")
+        # for the text of that option click looks for translations, which costs more than all others together
+        command.add_help_option = any(word.startswith("-") and "h" in word for word in args)
+        with command.make_context(f"transload {name}", args, obj=list(args), **SETTINGS) as context:
+            result = command.invoke(context)
+    except click.ClickException as exc:
+        ctx = exc.ctx if isinstance(exc, click.UsageError) else None
+        advice = "" if ctx is None else f" (see `{ctx.command_path} --help`)"
+        if ctx is not None and ctx.command.name == "run" and isinstance(exc, click.NoSuchOption):
+            advice = f" (arguments of a component come after its name){advice}"
+        note_error(f"{exc.format_message()}{advice}")
+        return ExitCode.MISTAKE
+    except click.Abort:
+        return ExitCode.LEFT
+    except click.exceptions.Exit as exc:
+        return exc.exit_code
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def _is_nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _print_traceback() -> None:
+    import traceback
+
+    traceback.print_exc()
+
+
+def _replace_closed_streams() -> None:
+    """Open the null device for a standard stream that was closed before the start (``>&-``): Python has None there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for the process's life
+
+
+def _tolerate_any_text(stream: TextIO) -> None:
+    """Let a stream write any log line: bytes that are not UTF-8 pass unchanged, what it cannot encode is escaped."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
+        reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
+
+
+def _silence_stdout() -> None:
+    """Send the interpreter's last flush to the null device: the reader (`| head`) is gone."""
+    try:
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)
+    except (OSError, ValueError):
+        note("the reader of the output has gone")

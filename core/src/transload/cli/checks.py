@@ -1,0 +1,200 @@
+"""What ``transload doctor`` looks at; each check is a row of what works and what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Final
+
+from transload import __version__
+from transload.cli.quantities import duration_text, size_text
+from transload.cli.session import open_runner
+from transload.errors import TransloadError
+from transload.plugins import get_plugins
+from transload.runner import Runner, load_settings
+from transload.schedulers.local import LocalScheduler
+from transload.schedulers.local.home import state_home
+from transload.specs import AppDef, AppState, Role, masked_url
+from transload.specs.options import INSTALLING
+from transload.tracker import build_trackers
+
+OK: Final = "ok"
+MISSING: Final = "missing"
+BROKEN: Final = "broken"
+
+_RUN_TIMEOUT_S: Final = 30.0
+_LITTLE_SPACE: Final = 100 << 20
+
+Rows = Iterator[tuple[str, str, str]]
+"""What was looked at, status (``ok``, ``broken``, ``missing``: not installed, not needed), and what was found."""
+
+
+def all_checks(run_app: bool) -> Iterator[tuple[str, str, str, str]]:
+    """Yield every check behind its area, in the order in which people read it."""
+    checks: tuple[tuple[str, str, Callable[[], Rows]], ...] = (
+        ("python", "transload", _check_versions),
+        ("state", "folder", _check_state_folder),
+        ("settings", "files", _check_settings),
+        ("scheduler", "all", lambda: _check_schedulers(run_app)),
+        ("plugin", "all", _check_plugins),
+    )
+    for area, name, check in checks:
+        for row in _guarded(name, check):
+            yield area, *row
+
+
+def _guarded(name: str, check: Callable[[], Rows]) -> Rows:
+    """Yield the rows of a check; an error that nobody expected is a row too."""
+    try:
+        yield from check()
+    except Exception as exc:
+        yield name, BROKEN, f"{type(exc).__name__}: {exc}"
+
+
+def _check_versions() -> Rows:
+    """Python, platform and our own version."""
+    yield "python", OK, f"{platform.python_version()} at {sys.executable}"
+    system, known = platform.system(), {"Linux": "fully supported", "Darwin": "should work, but was not tried"}
+    yield "platform", OK, f"{system} {platform.release()} ({known.get(system, 'not known to us')})"
+    yield "transload", OK, __version__
+
+
+def _check_state_folder() -> Rows:
+    """The state folder: writable, private, with room; and how many files may be open."""
+    home = there = state_home()
+    while not os.path.lexists(there) and there != os.path.dirname(there):
+        there = os.path.dirname(there)
+    mode = os.stat(home).st_mode & 0o777 if os.path.isdir(home) else 0o700
+    if not os.path.isdir(there):
+        yield "folder", BROKEN, f"{home}: {there} is not a folder; set TRANSLOAD_HOME to another"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        yield "folder", BROKEN, f"{home}: not writable; set TRANSLOAD_HOME to a folder of your own"
+    else:
+        if mode & 0o022:
+            yield "folder", BROKEN, f"{home}: writable for others (mode {mode:o}); chmod 700 it"
+        else:
+            yield "folder", OK, home if os.path.isdir(home) else f"{home} (made when first needed)"
+        free = shutil.disk_usage(there).free
+        yield "free space", OK if free > _LITTLE_SPACE else BROKEN, size_text(free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield "open files", OK if soft >= 256 else BROKEN, f"limit {soft} (hard {hard})"
+
+
+def _check_settings() -> Rows:
+    """The configuration files and the trackers that they name."""
+    try:
+        settings = load_settings()
+    except TransloadError as exc:
+        yield "files", BROKEN, str(exc)
+        return
+    sources = sorted({item.source for item in settings.all() if os.path.isabs(item.source)})
+    yield "files", OK, ", ".join(sources) or "none"
+    for name, config in settings.trackers().items():
+        try:
+            build_trackers({name: config})
+        except TransloadError as exc:
+            yield f"tracker {name}", BROKEN, str(exc)
+        else:
+            yield f"tracker {name}", OK, masked_url(config or "")
+
+
+def _check_schedulers(run_app: bool) -> Rows:
+    """Whether each scheduler can be asked, and whether the local one runs an app; nothing is told twice."""
+    told: dict[str, str] = {}
+    with open_runner() as runner:
+        for name in runner.scheduler_backends():
+            rows = [*_guarded(name, lambda name=name: _check_scheduler(runner, name))]  # type: ignore[misc]
+            first = told.setdefault(re.sub(rf"\b{name}(?=\)|: )", "", str(rows)), name)  # but for its name
+            worst = min((status for _, status, _ in rows), key=(BROKEN, MISSING, OK).index)
+            yield from rows if first == name else [(name, worst, f"the same as {first}")]
+        if run_app:
+            well, found = _run_tiny_app(runner)
+            yield "local runs an app", OK if well else BROKEN, found
+
+
+def _check_scheduler(runner: Runner, name: str) -> Rows:
+    """Whether one scheduler can be asked; in its own words, if it has any."""
+    unwell = BROKEN if name == runner.settings.scheduler else MISSING
+    try:
+        scheduler = runner.scheduler(name)
+        kind, location = runner.cluster(name).kind, scheduler.location()
+        if location or kind != name:
+            yield f"{name}: leads to", OK, f"{location or name} (kind: {kind})"
+        checks = scheduler.diagnose()
+        for what, well, found in checks:
+            yield f"{name}: {what}", OK if well else unwell, found
+        if not checks:
+            yield name, OK, f"answers; knows {len(scheduler.list())} apps"
+    except TransloadError as exc:
+        yield name, unwell, str(exc)
+
+
+def _run_tiny_app(runner: Runner) -> tuple[bool, str]:
+    """Run ``true`` on the local scheduler: its helper process starts, an app starts and ends, changes are pushed.
+
+    Where it has no folder yet, that is done in one that is removed again: who looks leaves nothing.
+    """
+    if os.path.isdir(runner.scheduler("local").location()):
+        return _run_app(runner)
+    with tempfile.TemporaryDirectory(prefix="transload-doctor-") as folder:
+
+        def make(session: str, name: str = "local") -> LocalScheduler:
+            scheduler = LocalScheduler(session, name)
+            scheduler.connect({"state_folder": folder})
+            return scheduler
+
+        with Runner("doctor", {"local": make}, settings=runner.settings) as aside:
+            return _run_app(aside)
+
+
+def _run_app(runner: Runner) -> tuple[bool, str]:
+    app = AppDef("doctor", [Role("check", "", entrypoint=shutil.which("true") or "true")])
+    try:
+        began = time.monotonic()
+        handle = runner.run(app, "local")
+        status = runner.wait(handle, timeout=_RUN_TIMEOUT_S)
+        took = time.monotonic() - began
+        runner.delete(handle)
+    except TransloadError as exc:
+        return False, str(exc)
+    if status is None or status.state is not AppState.SUCCEEDED:
+        return False, "vanished" if status is None else status.summary()
+    return True, f"submitted and ended in {duration_text(took)}"
+
+
+def _check_plugins() -> Rows:
+    """Third-party plugins, what each needs beside the core, and whatever is broken."""
+    for info in get_plugins().infos():
+        if info.status == "broken":
+            last = info.error.strip().splitlines()[-1:] or [""]
+            yield info.name, BROKEN, f"{last[0]} (`transload info {info.name}` has the traceback)"
+        elif info.dist:
+            there, lacking = _requirements(info.dist)
+            status = MISSING if info.status == "disabled" else BROKEN if lacking else OK
+            needs = [f"with {', '.join(there)}"] if there else []
+            needs += [f"not installed: {', '.join(lacking)}"] if lacking else []
+            yield info.name, status, ", ".join([f"{info.dist} {info.version}", info.status, *needs])
+    yield "others", OK, INSTALLING
+
+
+def _requirements(dist: str) -> tuple[list[str], list[str]]:
+    """Return what a distribution requires, with versions, and what of that is not installed; extras are left out."""
+    there, lacking = [], []
+    for line in requires(dist) or ():
+        requirement, _, marker = line.partition(";")
+        found = re.match(r"[\w.-]+", requirement.strip())
+        if found is None or marker or found[0] == "transload":
+            continue
+        try:
+            there.append(f"{found[0]} {version(found[0])}")
+        except PackageNotFoundError:
+            lacking.append(found[0])
+    return there, lacking

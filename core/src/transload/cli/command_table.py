@@ -1,0 +1,131 @@
+"""The commands: their names and one-line helps, known without click; one is imported only to run it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import click
+
+_SECTIONS: Final[dict[str, dict[str, str]]] = {
+    "Run apps": {
+        "run": "Run a command or a component as an app, and stay with it.",
+        "wait": "Wait until an app has ended.",
+        "cancel": "Ask apps to end.",
+        "delete": "Forget ended apps: by handle, age or size.",
+    },
+    "Look at apps": {
+        "list": "List apps.",
+        "status": "Show what an app and its replicas are doing.",
+        "log": "Show the logs of an app's replicas, or follow them.",
+        "describe": "Show the definition of an app.",
+        "results": "Show the results that an app reported.",
+        "get": "Copy files that an app has made.",
+        "put": "In a job: report results, as NAME=VALUE.",
+        "tracker": "Look into trackers: runs, metadata, artifacts, lineage.",
+    },
+    "Look at what there is": {
+        "components": "List, show and check components.",
+        "info": "List schedulers, adapters and plugins, or explain one.",
+        "config": "Show the settings in force and where each comes from.",
+        "doctor": "Check what works here and what is missing.",
+        "completion": "Print the completion script for a shell.",
+    },
+}
+
+_HELPS: Final = {name: text for section in _SECTIONS.values() for name, text in section.items()}
+
+_TOGETHER: Final = {
+    **dict.fromkeys(("list", "status", "describe", "wait", "cancel", "delete"), "apps"),
+    **dict.fromkeys(("results", "get", "put"), "results"),
+    **dict.fromkeys(("info", "config", "doctor", "completion"), "installed"),
+}
+"""The modules that hold several commands; any other one is in a module of its name."""
+
+ALIASES: Final = {"runopts": "info", "builtins": "components", "configure": "config"}
+"""Names that TorchX uses, kept for those who come from there; not listed."""
+
+_USAGE: Final = "Usage: transload [--version] COMMAND [ARGUMENTS]...   (COMMAND --help says more)"
+_CLOSING: Final = """\
+A HANDLE is what `run` prints; the app id alone does for the default scheduler.
+Exit: 0 done, 1 failed, 2 mistake, 3 unreachable, 4 cancelled, 5 late, 6 unknown"""
+
+SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+"""What every command's context is made with."""
+
+COMPLETE: Final = "_TRANSLOAD_COMPLETE"
+"""The variable by which a shell asks for completions."""
+
+
+def help_text() -> str:
+    """Return the help of all: one screen of 80 by 24."""
+    lines = [_USAGE]
+    for title, section in _SECTIONS.items():
+        lines += [f"{title}:", *(f"  {name:<11} {text}" for name, text in section.items())]
+    plugins = _of_plugins()
+    if plugins:
+        lines.append(f"From plugins: {', '.join(plugins)}")
+    return "\n".join([*lines, _CLOSING])
+
+
+def names() -> list[str]:
+    """Return the names of all commands: the built-in ones in the order of the help, then those of plugins."""
+    return [*_HELPS, *(name for name in _of_plugins() if name not in _HELPS)]
+
+
+def load(given: str) -> click.Command | None:
+    """Import the command of a name, or of TorchX's name for it; None if there is none.
+
+    Raises:
+        PluginError: if a plugin's command cannot be imported, or is none of click.
+    """
+    import click
+
+    name = ALIASES.get(given, given)
+    if name in _HELPS:
+        from importlib import import_module
+
+        module = vars(import_module(f"transload.cli.commands.{_TOGETHER.get(name, name)}")).values()
+        command = next(each for each in module if isinstance(each, click.Command) and each.name == name)
+        command.short_help = _HELPS[name]
+        return command
+    if name not in _of_plugins():
+        return None
+    from transload.errors import PluginError
+    from transload.plugins import get_plugins
+
+    found = get_plugins().get("cli_commands", name)
+    if not isinstance(found, click.Command):
+        raise PluginError(f"command {name!r} of a plugin is a {type(found).__name__}, not a click.Command", name)
+    return found
+
+
+def _of_plugins() -> list[str]:
+    # importing the plugins costs their own imports; without third-party ones there can be no commands
+    from transload.plugins.entry_points import third_party_installed
+
+    if not third_party_installed():
+        return []
+    from transload.plugins import get_plugins
+
+    return get_plugins().names("cli_commands")
+
+
+def complete(instruction: str) -> int:
+    """Answer a shell that completes a line, as the script of ``transload completion`` asks; return the exit code."""
+    import os
+    from contextlib import suppress
+
+    import click
+    from click.shell_completion import shell_complete
+
+    from transload.errors import TransloadError
+
+    words = os.environ.get("COMP_WORDS", "").split()
+    named = words[1] if len(words) > 1 else ""
+    # of all others the name is enough
+    found = {name: click.Command(name, short_help=_HELPS.get(name, "")) for name in names()}
+    with suppress(TransloadError):
+        found |= {named: command} if (command := load(named)) else {}
+    options = [click.Option(["--version"], is_flag=True, help="Show the version.")]
+    return shell_complete(click.Group("transload", found, params=options), SETTINGS, "transload", COMPLETE, instruction)

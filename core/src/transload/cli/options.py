@@ -1,0 +1,110 @@
+"""Options and arguments that several commands take, with their completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from transload.errors import SpecError, TransloadError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _completing(words: Callable[[str], Iterable[tuple[str, str]]]) -> Callable[..., list[CompletionItem]]:
+    """Return a completion of (word, help); it is empty where the question fails."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        try:
+            found = list(words(incomplete))
+        except TransloadError:
+            return []
+        return [CompletionItem(text, help=about) for text, about in found if text.startswith(incomplete)]
+
+    return complete
+
+
+def _handles(incomplete: str) -> list[tuple[str, str]]:
+    """Return app ids of the default scheduler, or handles once ``://`` is typed."""
+    from transload.cli.session import open_runner
+
+    scheduler, typed, _ = incomplete.partition("://")
+    with open_runner() as runner:
+        rows = runner.list(scheduler if typed else None)
+        return [(row.app_handle if typed else row.app_id, row.state.name) for row in rows]
+
+
+def _schedulers(incomplete: str) -> list[tuple[str, str]]:
+    from transload.cli.session import open_runner
+
+    with open_runner() as runner:
+        return [(name, "") for name in runner.scheduler_backends()]
+
+
+def _components(incomplete: str) -> list[tuple[str, str]]:
+    from transload.components import get_components
+
+    return [(name, found.description) for name, found in sorted(get_components().items())]
+
+
+complete_handles = _completing(_handles)
+_complete_names = _completing(_components)
+
+
+def complete_components(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete names of components, else files."""
+    from click.shell_completion import CompletionItem
+
+    return _complete_names(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def handle_argument(**settings: Any) -> Callable[[F], F]:
+    """Add the argument HANDLE: a handle in full or an app id of the default scheduler; several, with ``nargs=-1``."""
+    if "nargs" not in settings:
+        settings = {"metavar": "HANDLE", **settings, "nargs": -1, "required": True, "callback": _only_one}
+    return click.argument("handle", shell_complete=complete_handles, **settings)
+
+
+def _only_one(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str:
+    """Return the one handle; refuse more words, such as a pasted line of `list`."""
+    if len(value) > 1:
+        text = f"takes one HANDLE, {value[0]!r}, and no more: {' '.join(value[1:])!r}"
+        raise click.UsageError(f"{text} (of a line of `transload list`, give the first column)", ctx)
+    return value[0]
+
+
+def scheduler_option(text: str) -> Callable[[F], F]:
+    """Add ``-s/--scheduler``."""
+    return click.option("-s", "--scheduler", metavar="NAME", shell_complete=_completing(_schedulers), help=text)
+
+
+def json_option(function: F) -> F:
+    """Add ``--json``."""
+    text = "Write JSON to stdout, and nothing else (shapes: docs/command-line.md)."
+    return click.option("--json", "as_json", is_flag=True, help=text)(function)
+
+
+def duration(value: str | float) -> float:
+    """Return seconds of ``90``, ``10m``, ``1h30m``: the type of an option."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    from transload.cli.quantities import parse_duration
+
+    try:
+        return parse_duration(value)
+    except SpecError as exc:
+        raise click.BadParameter(str(exc).removeprefix("duration=")) from exc
+
+
+def long_duration(value: str | float) -> float:
+    """Return seconds of ``10m``, ``1h30m``, ``2:00:00``: the type of an option where nobody means seconds."""
+    text = str(value).strip()
+    if text.replace(".", "", 1).isdecimal() and float(text):
+        raise click.BadParameter(f"{text!r}: must have a unit, such as {text}h, {text}m or {text}s")
+    return duration(value)

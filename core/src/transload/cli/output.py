@@ -1,0 +1,267 @@
+"""Writing: colour and tables on a terminal, plain text in a pipe, JSON when asked for.
+
+A job chooses many of the texts that are shown: names of its files and results, errors, metadata. None may move the
+cursor of a terminal, change its title or its clipboard, or look like another line. So `main` puts a `CleanStream` over
+stdout and stderr, through which everything goes but the job's own log lines (`write_raw`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+if TYPE_CHECKING:
+    import re
+
+    from transload.specs import AppState
+
+SCHEMA: Final = 1
+"""Number of the JSON forms that the command line writes."""
+
+_COLOURS: Final = ("red", "green", "yellow", "blue", "magenta", "cyan")
+_CODES: Final = {"bold": "1", "dim": "2", **{name: str(31 + index) for index, name in enumerate(_COLOURS)}}
+
+REPLICA_COLOURS: Final = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
+"""ANSI codes that replicas take in turn."""
+
+_LEAST_COLUMN: Final = 16
+"""A column that would be narrower than this is not wrapped."""
+
+_UNSEEN: Final = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_STYLE: Final = "(?:0|(?:1|2|3[1-6])(?:;(?:1|2|3[1-6]))*)m"  # what `paint` makes
+
+STATE_COLOURS: Final[Mapping[str, str]] = {
+    "UNSUBMITTED": "dim",
+    "SUBMITTED": "blue",
+    "PENDING": "yellow",
+    "RUNNING": "cyan",
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "CANCELLED": "yellow",
+    "UNKNOWN": "magenta",
+}
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Tell whether a person looks at the stream."""
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Tell whether to colour: a terminal that can, unless ``NO_COLOR`` is set; always with ``FORCE_COLOR``."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
+    """Return ``text`` in a style (see ``_CODES``), or as it is where ``stream`` (default stdout) has no colour."""
+    if not styles or not has_colour(stream or sys.stdout):
+        return text
+    return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
+
+
+def state_text(state: AppState, stream: TextIO | None = None) -> str:
+    """Return the name of a state in its colour."""
+    return paint(state.name, STATE_COLOURS[state.name], stream=stream)
+
+
+class CleanStream:
+    """A text stream on which only this module's colours are more than text; all other control characters are escaped.
+
+    Args:
+        stream: where the text goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text, cleaned."""
+        self._stream.write(clean(text, coloured=has_colour(self._stream)))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts, cleaned."""
+        for line in lines:
+            self.write(line)
+
+    def write_raw(self, text: str) -> None:
+        """Write text as it is."""
+        self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class OutputFailed(OSError):
+    """The output cannot be written (a full disk), though its reader is still there."""
+
+
+def clean(text: str, *, coloured: bool = False) -> str:
+    """Return a text of one or more lines with all control characters escaped, but for tabs and ends of lines.
+
+    Args:
+        text: the text.
+        coloured: whether the colours that `paint` makes are left.
+    """
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    import re
+
+    pattern = f"\x1b(?!\\[{_STYLE})|(?![\n\t\x1b])[{_UNSEEN}]" if coloured else f"(?![\n\t])[{_UNSEEN}]"
+    return re.sub(pattern, _escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found.group().encode("unicode_escape").decode("ascii")
+
+
+def write_raw(stream: TextIO, text: str, *, flush: bool = False) -> None:
+    """Write log lines of a job, or what moves the cursor, as they are; errors as of `write`."""
+    write(stream, text, flush=flush, raw=True)
+
+
+def write(stream: TextIO, text: str, *, flush: bool = False, raw: bool = False) -> None:
+    """Write text to a stream.
+
+    Raises:
+        BrokenPipeError: if its reader has gone.
+        OutputFailed: if it cannot be written for another reason.
+    """
+    try:
+        if raw and isinstance(stream, CleanStream):
+            stream.write_raw(text)
+        else:
+            stream.write(text)
+        if flush:
+            stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        raise OutputFailed(exc.errno, exc.strerror) from exc
+
+
+def emit(text: str = "") -> None:
+    """Write one line to stdout."""
+    write(sys.stdout, f"{text}\n")
+
+
+def emit_json(values: Mapping[str, Any]) -> None:
+    """Write ``values`` with the ``schema`` number in front: indented on a terminal, else on one line."""
+    from transload.specs.serialization import dump
+
+    text = dump({"schema": SCHEMA, **values}, 2 if is_terminal(sys.stdout) else None)
+    if not text.replace("\n", "").isprintable():
+        import re
+
+        # as JSON itself escapes what is below a space: the values stay what they are
+        text = re.sub(f"(?!\n)[{_UNSEEN}]", lambda found: f"\\u{ord(found.group()):04x}", text)
+    write(sys.stdout, f"{text}\n")
+
+
+def visible(text: str) -> str:
+    """Return a user's text (a key, a run id) on one line, control characters escaped."""
+    if text.isprintable():
+        return text
+    import re
+
+    return re.sub(f"[{_UNSEEN}]", _escaped, text)
+
+
+def value_text(value: Any) -> str:
+    """Return a result for a person: floats to six digits, a text on one line."""
+    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
+
+
+def pairs_text(values: Mapping[str, Any] | None, between: str = ", ") -> str:
+    """Return ``name=value, name=value``; what is None is left out."""
+    return between.join(f"{name}={value}" for name, value in (values or {}).items() if value is not None)
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line, cleaned, with its colours."""
+    return clean(text.replace("\n", "\\n"), coloured=True)
+
+
+def note(text: str) -> None:
+    """Write one line ``transload: …`` to stderr, if it can be written."""
+    try:
+        sys.stderr.write(f"transload: {one_line(text)}\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass  # what is to be said must not hide the exit code
+
+
+def note_error(text: str) -> None:
+    """Write the one line ``transload: error: …`` to stderr."""
+    line = " ".join(part.strip() for part in text.splitlines() if part.strip())
+    note(f"{paint('error:', 'red', 'bold', stream=sys.stderr)} {line}")
+
+
+def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write rows: aligned below headers on a terminal, else separated by tabs without headers, for ``cut``."""
+    coloured = has_colour(sys.stdout)
+
+    def shown(cell: str) -> str:
+        return clean(cell.replace("\t", " ").replace("\n", " "), coloured=coloured)
+
+    cells = [list(map(shown, row)) for row in rows]
+    if not is_terminal(sys.stdout):
+        for row in cells:
+            emit("\t".join(row))
+        return
+    widths = [max(_width(row[column]) for row in [list(headers), *cells]) for column in range(len(headers))]
+    emit(paint(_aligned(headers, widths), "bold"))
+    for row in cells:
+        for line in _wrapped(row, widths):
+            emit(line)
+
+
+def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
+    """Write ``name  value`` lines: aligned on a terminal, else ``name<tab>value``. Empty values are left out."""
+    shown = [(name, one_line(value)) for name, value in fields if value]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        if is_terminal(sys.stdout):
+            emit(f"{paint(name.ljust(width), 'bold')}  {value}")
+        else:
+            emit(f"{name}\t{value}")
+
+
+def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Return a row as lines: where the terminal is too narrow, the last column goes on below itself."""
+    import shutil
+    import textwrap
+
+    room = shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * len(widths[:-1])
+    if len(row) == 1 or room < _LEAST_COLUMN or _width(row[-1]) <= room:
+        return [_aligned(row, widths)]
+    first, *more = textwrap.wrap(row[-1], room) or [""]
+    return [_aligned([*row[:-1], first], widths), *(_aligned([""] * (len(row) - 1) + [text], widths) for text in more)]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _width(text: str) -> int:
+    """Return how many columns a text takes: colours none, wide characters two."""
+    if "\x1b" in text:
+        import re
+
+        text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)

@@ -1,0 +1,71 @@
+"""Durations, points in time and sizes as people type and read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import MAXYEAR, UTC, datetime, timedelta
+from typing import Final
+
+from transload.errors import SpecError
+from transload.specs.text import duration_text, size_text, usage_texts
+
+__all__ = [
+    "clock_text",
+    "duration_text",
+    "parse_duration",
+    "parse_when",
+    "size_text",
+    "time_text",
+    "usage_texts",
+]
+
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION: Final = r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)"
+
+_CLOCK: Final = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"
+
+
+def parse_duration(text: str, what: str = "duration") -> float:
+    """Return seconds from ``90``, ``1.5h``, ``10m``, ``1h30m``, ``2:00:00`` or ``1-12:00:00`` (a day and a half).
+
+    Raises:
+        SpecError: for any other text.
+    """
+    text = text.strip()
+    clock = re.fullmatch(_CLOCK, text)
+    if clock is not None:
+        days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
+        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    if not text or re.sub(_DURATION, "", text):
+        raise SpecError(f"{what}={text!r}: must be a duration such as 90s, 10m, 1h30m, 2:00:00 or 7d")
+    return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_DURATION, text))
+
+
+def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
+    """Return a point in time from a duration before now (``10m``) or from ISO 8601; naive times are local."""
+    text = text.strip()
+    try:
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            return (now or datetime.now().astimezone()) - timedelta(seconds=parse_duration(text))
+        if when.tzinfo is None and when.year == MAXYEAR:  # Python 3.13 cannot tell the local zone of its last day
+            return when.replace(tzinfo=UTC)
+        return when.astimezone() if when.tzinfo is None else when
+    except (ValueError, OverflowError):  # a SpecError is a ValueError, and so is a local time in the year 0
+        message = f"{what}={text!r}: must be a duration (10m, 2h: that long ago) or a time (2025-01-31T08:00)"
+        raise SpecError(message) from None
+
+
+def clock_text(seconds: float) -> str:
+    """Return ``0:07``, ``12:30`` or ``1:02:03``."""
+    whole = int(seconds)
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def time_text(when: float | None) -> str:
+    """Return local time as ``2025-01-31 08:00:00``; ``""`` for None."""
+    return "" if when is None else datetime.fromtimestamp(when).isoformat(" ", "seconds")

@@ -1,0 +1,165 @@
+"""One writer for log lines (stdout) and the status line (stderr), so that they never mix."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, TextIO
+
+from transload.cli import progress
+from transload.cli.output import REPLICA_COLOURS, has_colour, is_terminal, one_line, write_raw
+from transload.runner.redraws import PAUSE_S
+
+_MOST_LIVE: Final = 8
+_MOVES: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-ln-z]|[^\[])")
+"""Control sequences but for those of colours (which end in ``m``)."""
+
+
+class Screen:
+    """Writes the logs of replicas and, on a terminal, keeps a status line below them. Thread-safe.
+
+    Args:
+        logs: where log lines go.
+        notes: where the status line and notes go.
+        labels: ``role/k`` of each replica that may write, for widths and colours; prefixes are left out if empty.
+        plain: no status line, even on a terminal: notes and logs alone.
+    """
+
+    def __init__(self, logs: TextIO, notes: TextIO, labels: Sequence[str] = (), plain: bool = False) -> None:
+        self._logs = logs
+        self._notes = notes
+        self._lock = threading.Lock()
+        self._prefixes = _prefixes(labels, has_colour(logs), is_terminal(logs))
+        self._status = ""
+        self._live: dict[str, str] = {}
+        self._rows = 0  # of the terminal, that are shown below the logs now
+        self.shows_status = is_terminal(notes) and os.environ.get("TERM", "dumb") != "dumb" and not plain
+        self._shared = self.shows_status and is_terminal(logs)
+
+    def write_lines(self, label: str, lines: Sequence[str]) -> None:
+        """Write whole log lines of one replica, each behind its prefix; a missing last newline is added."""
+        if not lines:
+            return
+        prefix = self._prefixes.get(label, "")
+        text = prefix + prefix.join(lines)
+        if text.count("\n") < len(lines):  # the last one of each stream may lack it
+            ended = [line if line.endswith("\n") else f"{line}\n" for line in lines]
+            text = prefix + prefix.join(ended)
+        with self._lock:
+            if self._shared:
+                self._clear()
+            write_raw(self._logs, text, flush=True)
+            if self._shared:
+                self._draw()
+
+    def note(self, text: str) -> None:
+        """Write one line for the person, beside the logs."""
+        with self._lock:
+            self._clear()
+            self._notes.write(f"transload: {one_line(text)}\n")
+            self._draw()
+            self._notes.flush()
+
+    def set_status(self, text: str) -> None:
+        """Show ``text`` as the status line; nothing happens where there is no terminal."""
+        if not self.shows_status:
+            return
+        with self._lock:
+            self._status = text
+            self._draw()
+
+    @property
+    def redraw_pause(self) -> float:
+        """Seconds between two states of a line that a program draws over, where each becomes a line; see `set_live`."""
+        return float("inf") if self._shared else PAUSE_S
+
+    def set_live(self, label: str, text: str) -> None:
+        """Show the unfinished line of a replica below the logs, where these go to a terminal; ``""`` removes it."""
+        if not self._shared or self._live.get(label, "") == text:
+            return
+        with self._lock:
+            if text:
+                self._live[label] = text
+            else:
+                self._live.pop(label, None)
+            if not self._live and not self._status:
+                self._clear()
+            self._draw()
+
+    def end(self) -> None:
+        """Remove the status line and what is unfinished."""
+        with self._lock:
+            self._clear()
+            self._status = ""
+            self._live.clear()
+
+    def _clear(self) -> None:
+        if self._rows:
+            write_raw(self._notes, self._back(), flush=True)
+            self._rows = 0
+
+    def _back(self) -> str:
+        """Return what sets a terminal to the beginning of what is shown below the logs, and removes that."""
+        return f"\r\x1b[{self._rows - 1}A\x1b[J" if self._rows > 1 else "\r\x1b[K"
+
+    def _draw(self) -> None:
+        """Show the latest unfinished lines, and the status line below them."""
+        live = list(self._live.items())[-_MOST_LIVE:]
+        rows = [self._prefixes.get(label, "") + _plain(text) for label, text in live]
+        if self._status:
+            rows.append(one_line(self._status))
+        if not self.shows_status or not rows:
+            return
+        width = _columns(self._notes) - 1
+        write_raw(self._notes, self._back() + "\n".join(_cut(row, width) for row in rows), flush=True)
+        self._rows = len(rows)
+
+
+def _plain(text: str) -> str:
+    """Return a text without what would move the cursor: only colours are left."""
+    return one_line(_MOVES.sub("", text.expandtabs()))
+
+
+def show_progress() -> None:
+    """Have long work show itself on stderr, until this command ends."""
+    from click import get_current_context
+
+    progress.screen = Screen(sys.stdout, sys.stderr)
+    get_current_context().call_on_close(partial(setattr, progress, "screen", None))
+
+
+def _columns(stream: TextIO) -> int:
+    # shutil.get_terminal_size would do, but importing shutil costs as much as the rest of this module
+    if os.environ.get("COLUMNS", "").isdigit():
+        return int(os.environ["COLUMNS"])
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def _prefixes(labels: Sequence[str], coloured: bool, aligned: bool) -> dict[str, str]:
+    width = max((len(label) for label in labels), default=0) if aligned else 0
+    prefixes = {}
+    for index, label in enumerate(labels):
+        text = label.ljust(width)
+        if coloured:
+            text = f"\x1b[{REPLICA_COLOURS[index % len(REPLICA_COLOURS)]}m{text}\x1b[0m"
+        prefixes[label] = f"{text} "
+    return prefixes
+
+
+def _cut(text: str, width: int) -> str:
+    """Cut to ``width`` visible columns, keeping colour codes."""
+    out, used = [], 0
+    for part in re.split(r"(\x1b\[[0-9;]*m)", text):
+        if part.startswith("\x1b"):
+            out.append(part)
+        elif used < width:
+            out.append(part[: width - used])
+            used += len(part)
+    return "".join(out)

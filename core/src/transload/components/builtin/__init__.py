@@ -1,0 +1,1 @@
+"""The components that transload brings: `utils` and `dist`."""

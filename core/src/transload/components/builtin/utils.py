@@ -1,0 +1,190 @@
+"""Built-in components that run one program: ``utils.echo``, ``utils.sh``, ``utils.python`` and the like."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from typing import Any
+
+import transload
+from transload import specs
+from transload.components.programs.record import recorded
+from transload.errors import SpecError
+
+__all__ = ["binary", "booth", "copy", "echo", "python", "sh", "touch"]
+
+
+def echo(msg: str = "hello world", image: str = transload.IMAGE, num_replicas: int = 1) -> specs.AppDef:
+    """Print a message (runs ``echo``).
+
+    Args:
+        msg: the message
+        image: image to run in
+        num_replicas: number of replicas
+    """
+    return _one_role("echo", image, "echo", [msg], num_replicas=num_replicas)
+
+
+def touch(file: str, image: str = transload.IMAGE) -> specs.AppDef:
+    """Make an empty file, or set its time to now (runs ``touch``).
+
+    Args:
+        file: the file
+        image: image to run in
+    """
+    return _one_role("touch", image, "touch", [file])
+
+
+def sh(
+    *args: str,
+    image: str = transload.IMAGE,
+    num_replicas: int = 1,
+    cpu: int = 1,
+    gpu: int = 0,
+    memMB: int = 1024,  # noqa: N803
+    h: str | None = None,
+    env: dict[str, str] | None = None,
+    max_retries: int = 0,
+    mounts: list[str] | None = None,
+) -> specs.AppDef:
+    """Run a command through ``sh``.
+
+    Each argument reaches the command as it was given, quoted: ``$HOME`` and ``*`` are not expanded. For that, run a
+    shell of your own: ``utils.sh -- sh -c 'echo $HOME'``.
+
+    Args:
+        args: the command and its arguments
+        image: image to run in
+        num_replicas: number of replicas
+        cpu: cores of each replica
+        gpu: GPUs of each replica
+        memMB: main memory of each replica, in MB
+        h: a named resource; takes precedence over cpu, gpu and memMB
+        env: environment variables (ENV1=v1,ENV2=v2)
+        max_retries: how often a failed replica is started again
+        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly]; job=HANDLE:outputs,dst=/job)
+    """
+    env = dict(env or {})
+    env.setdefault("LOGLEVEL", os.getenv("LOGLEVEL", "WARNING"))
+    more = {"max_retries": max_retries, "mounts": specs.parse_mounts(mounts or []), "env": env}
+    resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
+    return _one_role("sh", image, "sh", ["-c", shlex.join(args)], num_replicas, resource, **more)
+
+
+def python(
+    *args: str,
+    m: str | None = None,
+    c: str | None = None,
+    script: str | None = None,
+    image: str = transload.IMAGE,
+    name: str = "transload_utils_python",
+    cpu: int = 1,
+    gpu: int = 0,
+    memMB: int = 1024,  # noqa: N803
+    h: str | None = None,
+    num_replicas: int = 1,
+) -> specs.AppDef:
+    """Run a Python module, command or script with the ``python`` of the image.
+
+    Arguments of the program come after ``--``: ``utils.python -m my.main -- --epochs 3``. An exception that it ends
+    with is the error of the app.
+
+    Args:
+        args: arguments of the program, its sys.argv[1:]
+        m: module to run as a script
+        c: program as text
+        script: file to run
+        image: image to run in
+        name: name of the job
+        cpu: cores of each replica
+        gpu: GPUs of each replica
+        memMB: main memory of each replica, in MB
+        h: a named resource; takes precedence over cpu, gpu and memMB
+        num_replicas: number of replicas
+    """
+    if sum(item is not None for item in (m, c, script)) != 1:
+        raise SpecError(f"utils.python: give exactly one of -m, -c and --script; given: {m=}, {c=}, {script=}")
+    if script is not None:
+        command = [script]
+    else:
+        command = ["-m", m] if m is not None else ["-c", c or ""]
+    if not command[-1]:
+        raise SpecError("utils.python: the module, program or script must not be empty")
+    env = {"HYDRA_MAIN_MODULE": m} if m else {}
+    resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
+    made = _one_role("python", image, "python", recorded([*command, *args]), num_replicas, resource, env=env)
+    return replace(made, name=name)
+
+
+def binary(
+    *args: str,
+    entrypoint: str,
+    name: str = "transload_utils_binary",
+    num_replicas: int = 1,
+    cpu: int = 1,
+    gpu: int = 0,
+    memMB: int = 1024,  # noqa: N803
+    h: str | None = None,
+) -> specs.AppDef:
+    """Run a program with arguments.
+
+    Args:
+        args: arguments of the program
+        entrypoint: the program
+        name: name of the job
+        num_replicas: number of replicas
+        cpu: cores of each replica
+        gpu: GPUs of each replica
+        memMB: main memory of each replica, in MB
+        h: a named resource; takes precedence over cpu, gpu and memMB
+    """
+    resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
+    return replace(_one_role("binary", specs.NONE, entrypoint, [*args], num_replicas, resource), name=name)
+
+
+def copy(src: str, dst: str, image: str = transload.IMAGE) -> specs.AppDef:
+    """Copy one file between any two places that fsspec knows. Folders are not copied.
+
+    Args:
+        src: where to copy from, a path or a URL
+        dst: where to copy to, a path or a URL
+        image: image to run in; transload must be in it
+    """
+    command = ["-m", "transload.components.programs.copy_main", "--src", src, "--dst", dst]
+    return _one_role("transload-utils-copy", image, "python", command)
+
+
+def booth(
+    x1: float,
+    x2: float,
+    trial_idx: int = 0,
+    tracker_base: str = "/tmp/transload-util-booth",  # noqa: S108 - gives way to the job's own, see booth_main
+    image: str = transload.IMAGE,
+) -> specs.AppDef:
+    """Evaluate Booth's function ``(x1 + 2 x2 - 7)^2 + (2 x1 + x2 - 5)^2`` and report it as ``booth_eval``.
+
+    Args:
+        x1: first coordinate
+        x2: second coordinate
+        trial_idx: key of the result
+        tracker_base: where to report it, a path or a URL; left as it is, the place that the job is given
+        image: image to run in; transload must be in it
+    """
+    command = ["-m", "transload.components.programs.booth_main", "--x1", str(x1), "--x2", str(x2)]
+    command += ["--trial_idx", str(trial_idx), "--tracker_base", tracker_base]
+    return _one_role("transload-utils-booth", image, "python", command)
+
+
+def _one_role(
+    name: str,
+    image: str,
+    entrypoint: str,
+    args: list[str],
+    num_replicas: int = 1,
+    resource: specs.Resource | None = None,
+    **more: Any,
+) -> specs.AppDef:
+    resource = resource or specs.Resource(cpu=1, gpu=0, memMB=1024)
+    made: dict[str, Any] = {"entrypoint": entrypoint, "args": args, "num_replicas": num_replicas, "resource": resource}
+    return specs.AppDef(name, [specs.Role(name, image, **made, **more)])

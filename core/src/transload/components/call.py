@@ -1,0 +1,276 @@
+"""Calling a component with arguments from a command line, from JSON, or from a program.
+
+argparse does not split the command line: it cannot take ``-h`` for a host without tricks, refuses values that start
+with a dash, treats ``--`` differently from one Python to the next, and leaves the process on an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+from transload.components.decode import decode_text, decode_value, is_flag
+from transload.components.errors import ComponentArgumentError, ComponentHelpRequested, innermost
+from transload.components.finder import as_component
+from transload.components.signature import HELP, Component, Parameter, function_behind, spelling
+from transload.errors import SpecError, TransloadError
+from transload.specs import AppDef
+from transload.specs.checks import nearest, shorten
+from transload.specs.secrets import masked_arguments
+from transload.specs.text import parse_bool
+
+Source = str | Component | Callable[..., AppDef]
+
+
+def materialize_appdef(
+    cmpnt_fn: Source,
+    cmpnt_args: Sequence[str],
+    cmpnt_defaults: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> AppDef:
+    """Call a component with the arguments of a command line and return its app.
+
+    Args:
+        cmpnt_fn: the component, its name or its function.
+        cmpnt_args: as typed: ``["--num_replicas", "2", "--", "--for", "the program"]``.
+        cmpnt_defaults: defaults that take the place of the function's own, texts as typed (or JSON values).
+        config: values that take the place of everything else, as JSON.
+
+    Returns:
+        The app that the component made.
+
+    Raises:
+        ComponentArgumentError: for an unknown, missing or wrong argument; one line that names it.
+        ComponentHelpRequested: if ``--help`` is among the arguments.
+        SpecError: if the component raised, or returned no AppDef.
+    """
+    component = as_component(cmpnt_fn)
+    with component.place or nullcontext():
+        return _call(component, _values(component, cmpnt_args, config or {}, cmpnt_defaults or {}))
+
+
+materialize = materialize_appdef
+"""The same as `materialize_appdef`."""
+
+
+def build(
+    component: Source, values: Mapping[str, Any] | None = None, *, defaults: Mapping[str, Any] | None = None
+) -> AppDef:
+    """Call a component with values from JSON or from a program and return its app.
+
+    A str that is given where the signature asks for another type is read as on the command line, so that what one job
+    returned can be the replicas or the resources of the next.
+
+    Args:
+        component: the component, its name or its function.
+        values: parameter → value; ``*args`` takes a list.
+        defaults: defaults that take the place of the function's own.
+
+    Raises:
+        ComponentArgumentError: for an unknown, missing or wrong argument; one line that names it.
+        SpecError: if the component raised, or returned no AppDef.
+    """
+    component = as_component(component)
+    with component.place or nullcontext():
+        return _call(component, _values(component, None, values or {}, defaults or {}))
+
+
+def arguments_of(component: Source, argv: Sequence[str], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the decoded arguments that a command line gives, defaults filled in, without calling the component.
+
+    Raises:
+        ComponentArgumentError: for an unknown, missing or wrong argument.
+        ComponentHelpRequested: if ``--help`` is among the arguments.
+    """
+    component = as_component(component)
+    with component.place or nullcontext():
+        return _values(component, argv, {}, defaults or {})
+
+
+def _values(
+    component: Component, argv: Sequence[str] | None, values: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return every parameter's value: from ``values``, else as typed, else from the defaults."""
+    texts, rest = split_arguments(component, argv or ())
+    known = [parameter.name for parameter in component.parameters]
+    for source, what in ((values, "argument"), (defaults, "default")):
+        for name in source:
+            if name not in known:
+                hint = nearest(str(name), known)
+                set_in = _source(defaults, name) if what == "default" else ""
+                place = f" (set in {set_in})" if set_in else ""
+                raise ComponentArgumentError(f"{component.name}: unknown {what} {name!r}{place}: {hint}")
+    given = {*values, *texts, *defaults}
+    missing = [item for item in component.parameters if item.required and item.name not in given]
+    if missing:
+        names = ", ".join(item.name if argv is None else spelling(item) for item in missing)
+        raise ComponentArgumentError(f"{component.name}: missing: {names} (see --help)")
+    found = {}
+    for item in component.parameters:
+        decode: Any = _rest if item.kind == "varargs" else decode_value
+        path = f"{component.name}: {item.name}"
+        if item.name in values:
+            found[item.name] = decode(values[item.name], item.annotation, path)
+        elif item.kind == "varargs" and rest is not None:
+            found[item.name] = [decode_text(text, item.annotation, f"{path}[{i}]") for i, text in enumerate(rest)]
+        elif item.name in texts:
+            shown = f"{component.name}: {spelling(item)}"
+            found[item.name] = decode_text(texts[item.name], item.annotation, shown)
+        elif item.name in defaults:
+            found[item.name] = _default(component, item, defaults)
+        else:
+            found[item.name] = [] if item.kind == "varargs" else item.default
+    return found
+
+
+def _default(component: Component, item: Parameter, defaults: Mapping[str, Any]) -> Any:
+    """Return the value of a default that is not the function's own: a text is read as if it had been typed."""
+    path = f"{component.name}: {item.name}"
+    value = defaults[item.name]
+    if item.kind == "varargs":
+        return _rest(value, item.annotation, path)
+    origin = _source(defaults, item.name)
+    where = f" (default, set in {origin})" if origin else " (default)"
+    decode = decode_text if isinstance(value, str) else decode_value
+    return decode(value, item.annotation, path + where)
+
+
+def _source(defaults: Mapping[str, Any], name: str) -> str:
+    """Return where a default was set, if that is known: settings know the file."""
+    return str(getattr(defaults, "sources", {}).get(name, ""))
+
+
+def _rest(value: Any, tp: Any, path: str) -> list[Any]:
+    """Return the values of ``*args``: a list, or a text that is split as a shell would split it."""
+    if isinstance(value, str):
+        import shlex
+
+        try:
+            words = shlex.split(value)
+        except ValueError as exc:
+            raise ComponentArgumentError(f"{path}={value!r}: cannot be split into arguments: {exc}") from exc
+        return [decode_text(part, tp, f"{path}[{index}]") for index, part in enumerate(words)]
+    if not isinstance(value, (list, tuple)):
+        raise ComponentArgumentError(f"{path}={value!r}: must be a list")
+    return [decode_value(part, tp, f"{path}[{index}]") for index, part in enumerate(value)]
+
+
+def _call(component: Component, values: dict[str, Any]) -> AppDef:
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for item in component.parameters:
+        if item.kind == "varargs":
+            positional += values[item.name]
+        elif item.kind == "positional":
+            positional.append(values[item.name])
+        else:
+            keywords[item.name] = values[item.name]
+    try:
+        app = component.fn(*positional, **keywords)
+    except TransloadError:
+        raise
+    except (Exception, SystemExit) as exc:
+        file = getattr(getattr(function_behind(component.fn), "__code__", None), "co_filename", None)
+        place = innermost(exc, lambda each: each == file)
+        why = f"{type(exc).__name__}: {' '.join(str(exc).split())}{f' ({place})' if place else ''}"
+        raise SpecError(f"component {component.name}: {why}") from exc
+    if not isinstance(app, AppDef):
+        raise SpecError(f"component {component.name}: returned {type(app).__name__}, must be an AppDef")
+    return replace(app, arguments={**masked_arguments(values), **app.arguments})
+
+
+def _spellings(component: Component) -> dict[str, Parameter]:
+    known: dict[str, Parameter] = {}
+    for parameter in component.parameters:
+        if parameter.kind == "varargs":
+            continue
+        known.setdefault(f"--{parameter.name.replace('_', '-')}", parameter)
+        known[f"--{parameter.name}"] = parameter
+        if len(parameter.name) == 1:
+            known[f"-{parameter.name}"] = parameter
+    return known
+
+
+def split_arguments(component: Component, argv: Sequence[str]) -> tuple[dict[str, str], list[str] | None]:
+    """Return the texts in ``argv`` by parameter, and the arguments for ``*args``; None if there were none.
+
+    Options are ``--name value``, ``--name=value``, ``-j value``, ``-jvalue``; a bool may stand without a value, which
+    is true. The first argument that is no option, or the first ``--``, begins ``*args``.
+
+    Raises:
+        ComponentArgumentError: for an unknown option (the nearest is suggested), a missing value, a stray argument.
+        ComponentHelpRequested: for ``--help``.
+    """
+    known = _spellings(component)
+    texts: dict[str, str] = {}
+    rest = None
+    words = list(argv)
+    for word in words:
+        if not isinstance(word, str):
+            raise ComponentArgumentError(f"{component.name}: argument {word!r}: must be a str")
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word == "--" or not word.startswith("-") or word == "-":
+            rest = words[position + (word == "--") :]
+            break
+        parameter, attached = _match(component, known, word)
+        position += 1
+        if attached is None:
+            attached = _value(component, known, parameter, word, words[position : position + 1])
+            position += attached is not None
+        texts[parameter.name] = "true" if attached is None else attached
+    if rest and component.varargs is None:
+        stray = shorten(rest[0])
+        raise ComponentArgumentError(f"{component.name}: unexpected argument {stray}: write --NAME VALUE")
+    return texts, rest
+
+
+def _match(component: Component, known: dict[str, Parameter], word: str) -> tuple[Parameter, str | None]:
+    """Return the parameter that an option means, and the value attached to it."""
+    flag, equals, value = word.partition("=")
+    if flag in known:
+        return known[flag], value if equals else None
+    if not word.startswith("--") and word[:2] in known:
+        return known[word[:2]], word[2:]
+    if flag == HELP:
+        from transload.components.help import component_help
+
+        raise ComponentHelpRequested(component.name, component_help(component))
+    names = sorted({spelling(item) for item in known.values()})
+    plain = flag[:2] + flag[2:].replace("-", "_")
+    longer = [name for name in names if len(plain) > 2 and name.startswith(plain)]
+    hint = f"did you mean {longer[0]!r}?" if longer else nearest(plain, names)
+    if component.varargs is not None:
+        hint += " (arguments of the program itself come after '--')"
+    error = ComponentArgumentError(f"{component.name}: unknown argument {flag}: {hint}")
+    error.unknown = flag
+    raise error
+
+
+def _value(
+    component: Component, known: dict[str, Parameter], parameter: Parameter, word: str, following: list[str]
+) -> str | None:
+    """Return the value that follows an option; None for a bool that stands alone."""
+    text = following[0] if following else None
+    is_option = text is not None and (text in ("--", HELP) or text.partition("=")[0] in known)
+    if is_flag(parameter.annotation) and (text is None or is_option or _no_bool(text)):
+        if text is not None and not is_option and not text.startswith("-"):
+            return text
+        return None
+    if text is None or is_option:
+        raise ComponentArgumentError(
+            f"{component.name}: {word}: needs a value of type {parameter.type_name}"
+            + (f"; to give {text!r}, write {word}={text}" if text is not None else "")
+        )
+    return text
+
+
+def _no_bool(text: str) -> bool:
+    try:
+        parse_bool(text)
+    except SpecError:
+        return True
+    return False

@@ -1,0 +1,236 @@
+"""Explaining what is wrong with a component, line by line."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from transload.components.decode import SUPPORTED
+from transload.components.errors import ComponentInvalid, ComponentNotFound
+from transload.components.signature import parse_docstring
+from transload.errors import TransloadError
+from transload.specs.checks import nearest
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_MACROS: Final = {name.replace("_", ""): name for name in ("img_root", "app_id", "replica_id", "rank0_env")}
+_TOKEN = re.compile(r"\$(?:\{[^{}]*\}|\([^()]*\)|\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `check` found.
+
+    Args:
+        path: the file.
+        line: the line, from 1; 0 where there is none.
+        message: what is wrong, and what is allowed.
+        level: ``error`` (it will not run) or ``warning`` (it will, perhaps not as meant).
+    """
+
+    path: str
+    line: int
+    message: str
+    level: str = "error"
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.level}: {self.message}"
+
+
+def check(reference: str) -> list[Finding]:
+    """Return all that is wrong with a component.
+
+    The source is read first, so that every line is named; then the component is loaded, for what only that can tell.
+
+    Args:
+        reference: as for `get_component`; ``file.py`` without a function checks each component in the file.
+
+    Returns:
+        The findings by line; none if all is well.
+
+    Raises:
+        ComponentNotFound: if there is no such name, file or function.
+        PluginError: if the plugin that brings it cannot be loaded.
+    """
+    from transload.components.finder import get_component, is_file_reference
+    from transload.components.signature import function_behind
+
+    target, colon, name = reference.rpartition(":")
+    if not colon:
+        target, name = reference, ""
+    if is_file_reference(target):
+        return _check_file(target, name)
+    try:
+        component = get_component(reference)
+    except ComponentInvalid as exc:
+        return [_as_finding(exc, reference)]
+    code: Any = getattr(function_behind(component.fn), "__code__", None)
+    if code is None or not os.path.isfile(code.co_filename):
+        return []
+    tree = _parse(code.co_filename)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, _Function) and node.name == code.co_name]
+    first = [min([node.lineno, *(item.lineno for item in node.decorator_list)]) for node in nodes]
+    nodes = [node for node, line in zip(nodes, first, strict=True) if line == code.co_firstlineno] or nodes
+    return [finding for node in nodes for finding in _check_function(node, code.co_filename)]
+
+
+def _parse(path: str) -> ast.Module:
+    with open(path, "rb") as file:
+        return ast.parse(file.read(), path)
+
+
+def _check_file(target: str, name: str) -> list[Finding]:
+    path = os.path.abspath(os.path.expanduser(target))
+    try:
+        tree = _parse(path)
+    except OSError as exc:
+        raise ComponentNotFound(f"component file {target}: {exc.strerror or exc} ({path})") from exc
+    except SyntaxError as exc:
+        return [Finding(target, exc.lineno or 0, f"syntax error: {exc.msg}")]
+    except ValueError as exc:
+        return [Finding(target, 0, f"cannot be read as Python: {exc}")]
+    public = [node for node in tree.body if isinstance(node, _Function) and not node.name.startswith("_")]
+    if name:
+        nodes = [node for node in tree.body if isinstance(node, _Function) and node.name == name]
+        if not nodes:
+            # it may still be made by other means than a def
+            return _check_loaded(target, name, [])
+    else:
+        nodes = [node for node in public if _returns_app(node)]
+        if not nodes:
+            names = ", ".join(f"{node.name} (line {node.lineno})" for node in public) or "none"
+            message = f"holds no component, that is a public function annotated '-> AppDef' (its functions: {names})"
+            return [Finding(target, 1, message)]
+    found = [finding for node in nodes for finding in _check_function(node, target)]
+    for node in nodes:
+        found += _check_loaded(target, node.name, found)
+    return sorted(dict.fromkeys(found), key=lambda item: item.line)
+
+
+def _check_loaded(target: str, name: str, found: list[Finding]) -> list[Finding]:
+    """Return what loading the component tells, unless an error is known already."""
+    from transload.components.finder import get_component
+
+    if any(finding.level == "error" for finding in found):
+        return []
+    try:
+        get_component(f"{target}:{name}")
+    except ComponentInvalid as exc:
+        return [_as_finding(exc, target)]
+    return []
+
+
+def _as_finding(exc: TransloadError, target: str) -> Finding:
+    """Take ``file:line:`` off the front of a message."""
+    match = re.match(r"(.+?):(\d+): (.*)\Z", str(exc), re.DOTALL)
+    if match is None:
+        return Finding(target, 0, str(exc))
+    same = os.path.abspath(os.path.expanduser(target)) == match.group(1)
+    return Finding(target if same else match.group(1), int(match.group(2)), match.group(3))
+
+
+def _returns_app(node: _Function) -> bool:
+    return node.returns is not None and ast.unparse(node.returns).strip("\"'").rpartition(".")[2] == "AppDef"
+
+
+def _check_function(node: _Function, path: str) -> Iterator[Finding]:
+    if isinstance(node, ast.AsyncFunctionDef):
+        yield Finding(path, node.lineno, f"{node.name}: a component must be a plain function, not async")
+    arguments = node.args
+    listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    listed += [arguments.vararg] if arguments.vararg else []
+    for item in listed:
+        if item.annotation is None:
+            yield Finding(path, item.lineno, f"{node.name}: parameter {item.arg!r} must have a type annotation")
+        else:
+            yield from _check_annotation(node, item, path)
+    if arguments.kwarg is not None:
+        message = f"{node.name}: parameter '**{arguments.kwarg.arg}' must be spelled out; **kwargs is not supported"
+        yield Finding(path, arguments.kwarg.lineno, message)
+    if node.returns is None:
+        yield Finding(path, node.lineno, f"{node.name}: must be annotated to return an AppDef (-> AppDef)")
+    elif not _returns_app(node) and isinstance(node.returns, ast.Constant | ast.Subscript):
+        message = f"{node.name}: is annotated to return {ast.unparse(node.returns)}, must be AppDef"
+        yield Finding(path, node.returns.lineno, message)
+    yield from _check_docstring(node, [item.arg for item in listed], path)
+    yield from _check_macros(node, path)
+
+
+_UNSUPPORTED: Final = {"set", "frozenset", "Set", "FrozenSet", "bytes", "complex", "Callable", "Any", "object", "type"}
+
+
+def _check_annotation(node: _Function, item: ast.arg, path: str) -> Iterator[Finding]:
+    """Name the common mistakes by their own line; the rest is found when the component is loaded."""
+    annotation: Any = item.annotation
+    outer = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    name = ast.unparse(outer).strip("\"'").rpartition(".")[2]
+    if name.partition("[")[0] in _UNSUPPORTED:
+        message = f"{node.name}: parameter {item.arg!r}: type {ast.unparse(annotation)} is not supported"
+        yield Finding(path, item.lineno, f"{message}; use one of: {SUPPORTED}")
+
+
+def _check_docstring(node: _Function, names: list[str], path: str) -> Iterator[Finding]:
+    text = ast.get_docstring(node)
+    if not text:
+        return
+    line = node.body[0].lineno
+    helps = parse_docstring(text)[1]
+    for name in helps:
+        if name not in names:
+            message = f"{node.name}: the docstring describes {name!r}, which is no parameter: {nearest(name, names)}"
+            yield Finding(path, _line_of(node, name, line), message, "warning")
+    for name in names if helps else []:
+        if name not in helps:
+            yield Finding(path, line, f"{node.name}: the docstring says nothing of parameter {name!r}", "warning")
+
+
+def _line_of(node: _Function, name: str, start: int) -> int:
+    """Return the line of the docstring that starts with ``name:``."""
+    value: Any = node.body[0]
+    for offset, text in enumerate(value.value.value.splitlines()):
+        if re.match(rf"\s*(:\w+\s+.*)?\*{{0,2}}{re.escape(name)}\b.*:", text):
+            return start + offset
+    return start
+
+
+def _check_macros(node: _Function, path: str) -> Iterator[Finding]:
+    docstring = node.body[0].value if ast.get_docstring(node, clean=False) is not None else None  # type: ignore[attr-defined]
+    for item in ast.walk(node):
+        if isinstance(item, ast.Constant) and isinstance(item.value, str) and item is not docstring:
+            for message in near_misses(item.value):
+                yield Finding(path, item.lineno, message, "warning")
+        if isinstance(item, ast.JoinedStr):
+            yield from _check_joined(item, path)
+
+
+def _check_joined(item: ast.JoinedStr, path: str) -> Iterator[Finding]:
+    for before, after in zip(item.values, item.values[1:], strict=False):
+        if not (isinstance(after, ast.FormattedValue) and ast.unparse(after.value).startswith("macros.")):
+            continue
+        text = str(before.value) if isinstance(before, ast.Constant) else ""
+        if text.endswith(("$$", "$${")):
+            yield Finding(path, item.lineno, "'$$' is no escape and stays as it is: write one '$'", "warning")
+        elif text.endswith("$"):
+            macro = ast.unparse(after.value)
+            yield Finding(path, item.lineno, f"{macro} holds its '$' already: take away the one before it", "warning")
+
+
+def near_misses(text: str) -> list[str]:
+    """Return a message for each token in ``text`` that looks like a macro but is none."""
+    found = []
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        word = re.sub(r"[^0-9a-z]", "", token.lower().replace("macros.", ""))
+        macro = _MACROS.get(word)
+        if macro is None:
+            close = nearest(word, list(_MACROS)).removeprefix("did you mean ").strip("'?")
+            macro = _MACROS.get(close) if token.startswith("${") and len(word) > 4 else None
+        if macro is not None and token != f"${{{macro}}}":
+            found.append(f"{token!r} is no macro and stays as it is; the macro is ${{{macro}}}")
+        elif macro is not None and text[: match.start()].endswith("$"):
+            found.append(f"'$${{{macro}}}': '$$' is no escape; it becomes '$' and the value of the macro")
+    return found

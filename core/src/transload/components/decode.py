@@ -1,0 +1,365 @@
+"""Turning text from a command line, or a value from JSON, into what an annotation asks for.
+
+`decode_text` reads what a person typed, `decode_value` what JSON or a program gave; a str that is given where another
+type is due is read as if it had been typed, so that both ways accept the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin
+
+from transload.components.errors import ComponentArgumentError
+from transload.errors import SpecError
+from transload.specs.checks import nearest, shorten
+from transload.specs.secrets import MASK, looks_secret
+from transload.specs.text import parse_bool, split_list, split_pairs
+
+SUPPORTED: Final = "str, int, float, bool, list, tuple, dict, Optional, Union, Literal, Enum, Path, a dataclass"
+_KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
+    ("any", (Any, object)),
+    ("none", (None, type(None))),
+    ("union", (Union, types.UnionType)),
+    ("literal", (Literal,)),
+    ("list", (list, Sequence, MutableSequence, Iterable)),
+    ("dict", (dict, Mapping, MutableMapping)),
+    ("tuple", (tuple,)),
+)
+_KEYS: Final = ("str", "int", "float", "bool", "enum", "literal", "any")
+# a text that several members of a union could hold goes to the first of these
+_RANK: Final = ("literal", "enum", "int", "float", "bool", "list", "tuple", "dict", "dataclass", "path", "any", "str")
+_CONTAINERS: Final = {"list", "tuple", "dict", "dataclass"}
+
+
+def plain_type(tp: Any) -> Any:
+    """Return the type behind a NewType, an Annotated or a ``type`` alias."""
+    while True:
+        if hasattr(tp, "__supertype__"):
+            tp = tp.__supertype__
+        elif hasattr(tp, "__metadata__"):
+            tp = tp.__origin__
+        elif type(tp).__name__ == "TypeAliasType":
+            tp = tp.__value__
+        else:
+            return tp
+
+
+def kind_of(tp: Any) -> str:
+    """Return how a type is decoded: ``int``, ``list``, ``union`` …; ``""`` if it is not supported."""
+    tp = plain_type(tp)
+    if tp in (str, int, float, bool):
+        return str(tp.__name__)
+    origin = get_origin(tp) or tp
+    for kind, known in _KINDS:
+        if origin in known:
+            return kind
+    if not isinstance(tp, type):
+        return ""
+    if issubclass(tp, Enum):
+        return "enum"
+    if issubclass(tp, os.PathLike):
+        return "path"
+    return "dataclass" if is_dataclass(tp) else ""
+
+
+def is_flag(tp: Any) -> bool:
+    """Tell whether an option of a type may stand without a value: a bool, also one that may be None."""
+    tp = plain_type(tp)
+    if kind_of(tp) != "union":
+        return tp is bool
+    members = {plain_type(item) for item in get_args(tp)}
+    return members - {None, type(None)} == {bool}
+
+
+def type_name(tp: Any) -> str:
+    """Return how a type is shown: ``int``, ``list[str]``, ``a|b`` for a Literal or an Enum."""
+    tp = plain_type(tp)
+    kind = kind_of(tp)
+    if kind == "literal":
+        return "|".join(str(item.name if isinstance(item, Enum) else item) for item in get_args(tp))
+    if kind == "enum":
+        return "|".join(tp.__members__)
+    if kind == "union":
+        return " | ".join(dict.fromkeys(type_name(item) for item in get_args(tp)))
+    if kind == "none":
+        return "None"
+    if kind in ("list", "dict", "tuple") and get_args(tp):
+        return f"{kind}[{', '.join('...' if item is ... else type_name(item) for item in get_args(tp))}]"
+    return kind if kind in ("list", "dict", "tuple", "any") else getattr(tp, "__name__", str(tp))
+
+
+def type_problem(tp: Any, seen: tuple[Any, ...] = ()) -> str | None:
+    """Return why values of a type cannot be given as arguments, or None if they can."""
+    tp = plain_type(tp)
+    kind = kind_of(tp)
+    if kind == "" or (kind in ("any", "none") and not seen):
+        return f"type {type_name(tp)!r} is not supported; use one of: {SUPPORTED}"
+    if tp in seen:
+        return None
+    parts: list[Any] = [item for item in get_args(tp) if item is not ...] if kind != "literal" else []
+    if kind == "dict" and parts and kind_of(parts[0]) not in _KEYS:
+        return f"type {type_name(tp)!r} is not supported: the keys of a dict must be str, int, float, bool or an Enum"
+    if kind == "dataclass":
+        try:
+            hints = typing.get_type_hints(tp)
+        except Exception as exc:
+            return f"the fields of dataclass {tp.__name__} cannot be read: {exc}"
+        parts = [hints[item.name] for item in fields(tp) if item.init]
+    return next((problem for part in parts if (problem := type_problem(part, (*seen, tp))) is not None), None)
+
+
+def refuse_value(path: str, value: object, allowed: str) -> NoReturn:
+    """Raise ComponentArgumentError saying where, what and what is allowed; what looks secret is masked."""
+    telling = isinstance(value, Mapping) or (isinstance(value, str) and "=" in value)
+    hidden = looks_secret(path.rpartition(" ")[2].lstrip("-")) or (telling and looks_secret(str(value)))
+    raise ComponentArgumentError(f"{path}={MASK if hidden else shorten(value)}: {allowed}")
+
+
+def decode_text(text: str, tp: Any, path: str) -> Any:
+    """Return what a typed ``text`` means for the type ``tp``; the message names ``path`` (``--num_replicas``).
+
+    Raises:
+        ComponentArgumentError: for a text that does not spell such a value.
+    """
+    return _decode(text, tp, path, True)
+
+
+def decode_value(value: Any, tp: Any, path: str) -> Any:
+    """Return what a JSON value, or one given by a program, means for the type ``tp``; the message names ``path``.
+
+    One that is of the type already is taken; a str for another type is read by `decode_text`.
+
+    Raises:
+        ComponentArgumentError: for a value of another type.
+    """
+    tp = plain_type(tp)
+    return _decode(value, tp, path, _is_text(value) and kind_of(tp) not in ("str", "union", "any"))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not isinstance(value, Enum)
+
+
+def _decode(value: Any, tp: Any, path: str, typed: bool) -> Any:
+    tp = plain_type(tp)
+    return _READERS[kind_of(tp)](value, tp, path, typed)
+
+
+def _str(value: Any, tp: Any, path: str, typed: bool) -> str:
+    if not isinstance(value, str):
+        refuse_value(path, value, "must be a str")
+    return value
+
+
+def _bool(value: Any, tp: Any, path: str, typed: bool) -> bool:
+    if typed:
+        try:
+            return parse_bool(value)
+        except SpecError:
+            refuse_value(path, value, "must be true or false (also yes/no, on/off, 1/0)")
+    if not isinstance(value, bool):
+        refuse_value(path, value, "must be true or false")
+    return value
+
+
+def _number(value: Any, tp: Any, path: str, typed: bool) -> Any:
+    allowed = "must be an int" if tp is int else "must be a number"
+    if not typed:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            refuse_value(path, value, allowed)
+        # JSON that went through other tools has 3.0 for 3
+        if tp is int and isinstance(value, float) and not value.is_integer():
+            refuse_value(path, value, allowed)
+    try:
+        return tp(value)
+    except ValueError:
+        refuse_value(path, value, allowed)
+    except OverflowError:
+        refuse_value(path, value, "must be a number that a float can hold")
+
+
+def _none(value: Any, tp: Any, path: str, typed: bool) -> None:
+    if value.strip().lower() not in ("", "none", "null") if typed else value is not None:
+        refuse_value(path, value, "must be none" if typed else "must be null")
+
+
+def _union(value: Any, tp: Any, path: str, typed: bool) -> Any:
+    members = [plain_type(item) for item in get_args(tp)]
+    optional = any(kind_of(item) == "none" for item in members)
+    members = [item for item in members if kind_of(item) != "none"]
+    members.sort(key=lambda item: _RANK.index(kind_of(item)) if kind_of(item) in _RANK else -1)
+    typed = typed or (_is_text(value) and str not in members)
+    says_none = optional and (value.strip().lower() in ("", "none", "null") if typed else value is None)
+    if says_none and (not typed or (str not in members and not value.strip())):
+        return None
+    if typed and str in members and value.lstrip()[:1] not in ("[", "{"):
+        members = [item for item in members if kind_of(item) not in _CONTAINERS]
+    elif not typed and _is_text(value):
+        # a str stays one, unless it names a choice: "5" for int | str is the str
+        members = [item for item in members if kind_of(item) in ("literal", "enum", "str")]
+    elif not typed:
+        members.sort(key=lambda item: type(value) is not item)
+    for member in members:
+        try:
+            return decode_text(value, member, path) if typed else decode_value(value, member, path)
+        except ComponentArgumentError:
+            if len(members) == 1 and not (says_none and value.strip()):
+                raise
+    if says_none and value.strip():
+        return None
+    refuse_value(path, value, f"must be {type_name(tp)}")
+
+
+def _literal(value: Any, tp: Any, path: str, typed: bool) -> Any:
+    for item in get_args(tp):
+        if value == (item.name if isinstance(item, Enum) else str(item)) if typed else _same(item, value):
+            return item
+    for item in get_args(tp) if typed else ():
+        if (isinstance(item, bool) and _spells(value, item)) or (
+            item is None and value.strip().lower() in ("", "null")
+        ):
+            return item
+    refuse_value(path, value, _one_of([str(item) for item in get_args(tp)], str(value)))
+
+
+def _spells(text: str, value: bool) -> bool:
+    try:
+        return parse_bool(text) is value
+    except SpecError:
+        return False
+
+
+def _same(one: object, other: object) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def _enum(value: Any, tp: Any, path: str, typed: bool) -> Any:
+    if isinstance(value, tp):
+        return value
+    if typed and value in tp.__members__:
+        return tp.__members__[value]
+    for item in tp:
+        if value == str(item.value) if typed else _same(item.value, value):
+            return item
+    refuse_value(path, value, _one_of(list(tp.__members__), str(value)))
+
+
+def _one_of(allowed: list[str], text: str) -> str:
+    hint = nearest(text, allowed)
+    listed = f"must be one of: {', '.join(allowed)}"
+    return f"{listed}; {hint}" if hint.startswith("did you mean") else listed
+
+
+def _spelled(text: str, opening: str) -> Any:
+    """Return the JSON value that a text spells, or None if it does not start like one or is not valid."""
+    if not text.lstrip().startswith(opening):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _parts(value: Any, path: str, typed: bool) -> tuple[Sequence[Any], bool]:
+    """Return the elements of a list, and whether they are typed."""
+    spelled = _spelled(value, "[") if typed else value
+    if spelled is None and typed:
+        return split_list(value), True
+    if not isinstance(spelled, (list, tuple)):
+        refuse_value(path, value, "must be a list")
+    return spelled, False
+
+
+def _list(value: Any, tp: Any, path: str, typed: bool) -> list[Any]:
+    parts, typed = _parts(value, path, typed)
+    decode, item = decode_text if typed else decode_value, (get_args(tp) or (str,))[0]
+    return [decode(part, item, f"{path}[{index}]") for index, part in enumerate(parts)]
+
+
+def _tuple(value: Any, tp: Any, path: str, typed: bool) -> tuple[Any, ...]:
+    parts, typed = _parts(value, path, typed)
+    decode, args = decode_text if typed else decode_value, get_args(tp) or (str, ...)
+    if args[-1] is ...:
+        args = (args[0],) * len(parts)
+    if len(parts) != len(args):
+        refuse_value(path, value, f"must have {len(args)} elements, has {len(parts)}")
+    return tuple(decode(part, item, f"{path}[{i}]") for i, (part, item) in enumerate(zip(parts, args, strict=True)))
+
+
+def _pairs(value: Any, path: str, typed: bool, allowed: str) -> tuple[Mapping[Any, Any], bool]:
+    """Return the items of a dict, and whether they are typed."""
+    spelled = _spelled(value, "{") if typed else value
+    if spelled is None and typed:
+        try:
+            return split_pairs(value), True
+        except SpecError:
+            refuse_value(path, value, "must be of the form key=value[,key=value…], or a JSON object")
+    if not isinstance(spelled, Mapping):
+        refuse_value(path, value, allowed)
+    return spelled, False
+
+
+def _dict(value: Any, tp: Any, path: str, typed: bool) -> dict[Any, Any]:
+    pairs, typed = _pairs(value, path, typed, "must be an object (a dict)")
+    decode, (key_type, value_type) = decode_text if typed else decode_value, get_args(tp) or (str, str)
+    return {
+        decode(key, key_type, f"{path} key"): decode(item, value_type, f"{path}[{key!r}]")
+        for key, item in pairs.items()
+    }
+
+
+def _dataclass(value: Any, tp: Any, path: str, typed: bool) -> Any:
+    if isinstance(value, tp):
+        return value
+    given, typed = _pairs(value, path, typed, f"must be an object with the fields of {tp.__name__}")
+    known = {item.name: item for item in fields(tp) if item.init}
+    for key in given:
+        if key not in known:
+            hint = nearest(str(key), list(known))
+            raise ComponentArgumentError(f"{path}: {tp.__name__} has no field {key!r}: {hint}")
+    for name, item in known.items():
+        if name not in given and item.default is MISSING and item.default_factory is MISSING:
+            raise ComponentArgumentError(f"{path}: the field {name!r} of {tp.__name__} is missing")
+    hints = typing.get_type_hints(tp)
+    decode = decode_text if typed else decode_value
+    values = {key: decode(item, hints[key], f"{path}.{key}") for key, item in given.items()}
+    try:
+        return tp(**values)
+    except SpecError:
+        raise
+    except Exception as exc:
+        raise ComponentArgumentError(f"{path}: {tp.__name__} refuses it: {type(exc).__name__}: {exc}") from exc
+
+
+def _path(value: Any, tp: Any, path: str, typed: bool) -> Any:
+    if typed and tp is os.PathLike:
+        import pathlib
+
+        return pathlib.Path(value)
+    if not typed and not isinstance(value, os.PathLike):
+        refuse_value(path, value, "must be a path (a str)")
+    return tp(value) if typed else value
+
+
+_READERS: Final[dict[str, Callable[[Any, Any, str, bool], Any]]] = {
+    "str": _str,
+    "any": lambda value, tp, path, typed: value,
+    "int": _number,
+    "float": _number,
+    "bool": _bool,
+    "none": _none,
+    "union": _union,
+    "literal": _literal,
+    "enum": _enum,
+    "list": _list,
+    "tuple": _tuple,
+    "dict": _dict,
+    "dataclass": _dataclass,
+    "path": _path,
+}

@@ -1,0 +1,349 @@
+"""Finding components: built-in, of a plugin, in a file, in a package; and making their neighbours importable."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import FunctionType, ModuleType, TracebackType
+from typing import Any, Final
+
+from transload.components.errors import ComponentInvalid, ComponentNotFound, NoComponent, innermost
+from transload.components.signature import Component, function_behind, read_component, returns_app, where_is
+from transload.errors import PluginError
+from transload.plugins.builtins import BUILTINS
+from transload.runtime.forks import fork_lock
+from transload.specs import AppDef
+from transload.specs.checks import nearest
+
+_NO_APPS: Final = {"None", "bool", "bytes", "dict", "float", "int", "list", "object", "set", "str", "tuple"}
+"""What a function of a script returns; no component does."""
+
+
+def get_component(name: str) -> Component:
+    """Return a component by name.
+
+    Args:
+        name: ``utils.echo`` (built in, or of a plugin), ``path/to/file.py:function``, ``path/to/file.py`` where it
+            holds exactly one component, or ``package.module:function``.
+
+    Raises:
+        ComponentNotFound: if there is no such name, file or function; the nearest name is suggested.
+        ComponentInvalid: if it cannot be imported, or is no component; the message names file and line.
+        PluginError: if the plugin that brings it cannot be loaded.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise ComponentNotFound(f"component {name!r}: must be a name, FILE.py:FUNCTION or package.module:FUNCTION")
+    if name in BUILTINS["components"]:  # nothing can hide one, and other plugins need not be loaded
+        from transload.plugins import load_attribute
+
+        return read_component(load_attribute(BUILTINS["components"][name]), name)
+    target, colon, function = name.rpartition(":")
+    if not colon:
+        target, function = name, ""
+    if is_file_reference(target):
+        return _from_file(target, function, name)
+    return _from_module(target, function, name) if colon else _from_plugin(name)
+
+
+def as_component(source: str | Component | Callable[..., AppDef]) -> Component:
+    """Return the component that ``source`` is, names, or is the function of.
+
+    Raises:
+        ComponentNotFound: for a name that does not exist.
+        ComponentInvalid: for a function that is no component.
+    """
+    if isinstance(source, Component):
+        return source
+    return get_component(source) if isinstance(source, str) else read_component(source)
+
+
+def get_components() -> dict[str, Component]:
+    """Return all components that have a name: built in and of plugins. What cannot be loaded is left out."""
+    return _load_all()[0]
+
+
+def broken_components() -> dict[str, str]:
+    """Return the named components that cannot be loaded: name → why, one line."""
+    return _load_all()[1]
+
+
+def _load_all() -> tuple[dict[str, Component], dict[str, str]]:
+    from transload.plugins import get_plugins
+
+    found: dict[str, Component] = {}
+    broken: dict[str, str] = {}
+    for name in get_plugins().names("components"):
+        try:
+            found[name] = get_component(name)
+        except (ComponentInvalid, PluginError) as exc:
+            broken[name] = str(exc)
+    return found, broken
+
+
+def _from_plugin(name: str) -> Component:
+    from transload.plugins import get_plugins
+
+    plugins = get_plugins()
+    try:
+        fn = plugins.get("components", name)
+    except KeyError:
+        text = f"no component {name!r}: {plugins.hint('components', name)}"
+        raise ComponentNotFound(f"{text} (or give FILE.py:FUNCTION, or package.module:FUNCTION)") from None
+    return _checked(fn, name)
+
+
+def is_file_reference(target: str) -> bool:
+    """Tell whether the part before the colon means a file."""
+    return target.endswith(".py") or os.sep in target or os.path.isfile(os.path.expanduser(target))
+
+
+def _from_file(target: str, function: str, name: str) -> Component:
+    path = os.path.abspath(os.path.expanduser(target))
+    if not function:
+        _refuse_script(path, target)
+    module, place = load_file(path, target)
+    with place:
+        fn = getattr(module, function, None) if function else _only_component(module, target)
+        if fn is None:
+            hint = nearest(function, sorted(public_functions(module)))
+            raise ComponentNotFound(f"{target}: has no function {function!r}: {hint}")
+        return _checked(fn, name, place)
+
+
+def _refuse_script(path: str, shown: str) -> None:
+    """Refuse a file in which no function can be a component, before it is executed: it may be a training script."""
+    import ast
+
+    try:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return  # told in the usual way
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    texts = [ast.unparse(node.returns) for node in functions if node.returns is not None]
+    kinds = {text.strip("\"'").partition("[")[0] for text in texts}
+    if not kinds - _NO_APPS:
+        raise NoComponent(_none_in(shown, [node.name for node in functions]))
+
+
+def _none_in(shown: str, functions: list[str]) -> str:
+    names = ", ".join(functions) or "none"
+    return f"{shown}: holds no component, that is a public function annotated '-> AppDef' (its functions: {names})"
+
+
+def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
+    """Execute a component file and return its module, and the place where its neighbours are.
+
+    It is executed anew at each call: it may have changed, and so may its neighbours.
+
+    Raises:
+        ComponentNotFound: if there is no such file.
+        ComponentInvalid: if it cannot be compiled, or raises; the message names file and line.
+    """
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as exc:
+        raise ComponentNotFound(f"component file {shown}: {exc.strerror or exc} ({path})") from exc
+    real = os.path.realpath(path)  # the neighbours of a link are those of its target, as for `python FILE`
+    place = ImportFolder(os.path.dirname(real))
+    module = ModuleType(_module_name(path))
+    module.__file__ = path
+    with place:
+        try:
+            code = compile(source, path, "exec", dont_inherit=True)
+            # dataclasses and annotations are looked up through sys.modules
+            sys.modules[module.__name__] = module
+            exec(code, module.__dict__)  # noqa: S102 - the file is the user's program, given by name
+        except (Exception, SystemExit) as exc:
+            folder = os.path.dirname(real) + os.sep
+            raise _failed(exc, path, lambda file: file == path or file.startswith(folder)) from exc
+    return module, place
+
+
+def _module_name(path: str) -> str:
+    import zlib
+
+    stem = os.path.basename(path).removesuffix(".py").replace(".", "_")
+    return f"{FILE_MODULE}{zlib.crc32(os.fsencode(os.path.dirname(path))):08x}_{stem}"
+
+
+def _failed(exc: BaseException, path: str, is_own: Callable[[str], bool]) -> ComponentInvalid:
+    """Return the error for a module that cannot be imported: the innermost line of the user's own code, and why."""
+    if isinstance(exc, SystemExit):
+        return ComponentInvalid(f"{path}: leaves the program (exit {exc.code!r}) when imported")
+    if isinstance(exc, SyntaxError):
+        return ComponentInvalid(f"{exc.filename or path}:{exc.lineno or 0}: syntax error: {exc.msg}")
+    message = " ".join(str(exc).split())
+    kind = type(exc).__name__
+    return ComponentInvalid(f"{innermost(exc, is_own) or path}: {kind}{': ' if message else ''}{message}")
+
+
+def public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """Return the public functions that a module defines itself, in the order of the file."""
+    return {
+        name: fn
+        for name, fn in vars(module).items()
+        if not name.startswith("_")
+        and isinstance(function_behind(fn) if callable(fn) else None, FunctionType)
+        and getattr(fn, "__module__", None) == module.__name__
+        and not isinstance(fn, type)
+    }
+
+
+def _only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
+    """Return the one component of a file that was given without a function."""
+    public = public_functions(module)
+    found = {name: fn for name, fn in public.items() if returns_app(fn)}
+    if not found:
+        raise NoComponent(_none_in(shown, list(public)))
+    if len(found) > 1:
+        names = ", ".join(f"{shown}:{name}" for name in found)
+        raise ComponentNotFound(f"{shown}: holds {len(found)} components, give one: {names}")
+    return next(iter(found.values()))
+
+
+def _from_module(target: str, function: str, name: str) -> Component:
+    # as with `python -m`, what lies in the current directory is importable, unless Python was told not to
+    place = None if sys.flags.safe_path else ImportFolder(os.getcwd(), forget=False)
+    with place or nullcontext():
+        thing: Any = _import(target, name)
+        for part in function.split("."):
+            if not hasattr(thing, part):
+                hint = nearest(part, [item for item in dir(thing) if not item.startswith("_")])
+                if not hint.startswith("did you mean"):
+                    hint = "look for a public function annotated '-> AppDef'"
+                raise ComponentNotFound(f"component {name!r}: {target} has no {function!r}: {hint}")
+            thing = getattr(thing, part)
+        return _checked(thing, name, place)
+
+
+def _import(target: str, name: str) -> ModuleType:
+    import importlib
+
+    if not all(part.isidentifier() for part in target.split(".")):
+        raise ComponentNotFound(
+            f"component {name!r}: {target!r} is not the name of a module; a file must end in .py or contain a '/'"
+        )
+    try:
+        return importlib.import_module(target)
+    except (Exception, SystemExit) as exc:
+        lacking = exc.name if isinstance(exc, ModuleNotFoundError) else None
+        if lacking and (target == lacking or target.startswith(f"{lacking}.")):
+            raise ComponentNotFound(f"component {name!r}: no module named {lacking!r}") from exc
+        raise _failed(exc, target, _is_outside) from exc
+
+
+def _is_outside(file: str) -> bool:
+    """Tell whether code is neither the import system's nor ours."""
+    return not file.startswith("<frozen") and os.sep + "importlib" + os.sep not in file and file != __file__
+
+
+def _checked(fn: Any, name: str, place: ImportFolder | None = None) -> Component:
+    if not callable(fn):
+        raise ComponentInvalid(
+            f"component {name!r}: is a {type(fn).__name__}, must be a function that returns an AppDef"
+        )
+    if not returns_app(fn):
+        raise ComponentInvalid(f"{where_is(fn)}: must be annotated to return an AppDef (-> AppDef)")
+    return read_component(fn, name, place)
+
+
+FILE_MODULE: Final = "transload_component_file_"
+"""How the names of modules start that are made from component files."""
+
+_lock = fork_lock()
+
+
+class ImportFolder:
+    """A folder that is importable inside a ``with`` block, and not after it.
+
+    Modules imported from the folder meanwhile are taken out of ``sys.modules`` at the end and put back at the next
+    entry, so that ``helper.py`` of one folder is never taken for the ``helper.py`` of another. A folder that is on
+    ``sys.path`` anyway is left as it is. Only one thread is inside any place at a time.
+
+    Args:
+        folder: the folder.
+        forget: False to leave imported modules where they are, as for a package of the current directory.
+    """
+
+    def __init__(self, folder: str, forget: bool = True) -> None:
+        self._folder = os.path.abspath(folder)
+        self._forget = forget
+        self._kept: dict[str, ModuleType] = {}
+        self._hidden: dict[str, ModuleType] = {}
+        self._depth = 0
+        self._active = False
+
+    @property
+    def own_folder(self) -> str | None:
+        """The folder of a component file; None if it is only where packages are."""
+        return self._folder if self._forget else None
+
+    def __enter__(self) -> ImportFolder:
+        _lock.acquire()
+        self._depth += 1
+        if self._depth == 1:
+            self._active = not any(os.path.abspath(item) == self._folder for item in sys.path)
+            if self._active:
+                if self._forget:
+                    self._hidden = _take_out(_foreign(self._folder))
+                    sys.modules.update(self._kept)
+                sys.path.insert(0, self._folder)
+                sys.path_importer_cache.pop(self._folder, None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._depth -= 1
+            if self._depth == 0 and self._active:
+                if self._folder in sys.path:
+                    sys.path.remove(self._folder)
+                sys.path_importer_cache.pop(self._folder, None)
+                if self._forget:
+                    self._kept = _take_out(
+                        {each for each, module in _loaded().items() if _home(module) == self._folder}
+                    )
+                    sys.modules.update(self._hidden)
+                    self._hidden = {}
+        finally:
+            _lock.release()
+
+
+def _take_out(tops: set[str]) -> dict[str, ModuleType]:
+    """Remove modules of these top-level names, submodules included, from sys.modules and return them."""
+    names = [name for name in list(sys.modules) if name.partition(".")[0] in tops]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+def _home(module: ModuleType) -> str:
+    """Return the folder that a top-level module was found in, ``""`` if there is none."""
+    file = module.__file__ if hasattr(module, "__file__") else None
+    if file:
+        folder = os.path.dirname(os.path.abspath(file))
+        return os.path.dirname(folder) if hasattr(module, "__path__") else folder
+    return next((os.path.dirname(os.path.abspath(str(path))) for path in getattr(module, "__path__", ())), "")
+
+
+def _loaded() -> dict[str, ModuleType]:
+    """Return the loaded top-level modules that may be a user's: not the standard library's, not ours."""
+    ours = sys.stdlib_module_names | {"__main__", "__mp_main__", "transload"}
+    tops = [name for name in list(sys.modules) if "." not in name and name not in ours]
+    # the component file itself stays: its classes are looked up by their module's name
+    tops = [name for name in tops if isinstance(sys.modules[name], ModuleType) and not name.startswith(FILE_MODULE)]
+    return {name: sys.modules[name] for name in tops}
+
+
+def _foreign(folder: str) -> set[str]:
+    """Return names of loaded modules that come from elsewhere and have the name of a file or package in the folder."""
+    try:
+        entries = os.listdir(folder)
+    except OSError:
+        return set()
+    names = {entry.removesuffix(".py") for entry in entries if entry.endswith(".py")}
+    names |= {entry for entry in entries if os.path.isfile(os.path.join(folder, entry, "__init__.py"))}
+    return {name for name, module in _loaded().items() if name in names and _home(module) != folder}

@@ -1,0 +1,126 @@
+"""Starts ``torchrun`` so that the error of a run is what its processes ended with, not torchrun's own traceback."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+from transload.components.programs.record import START
+
+LAUNCH: Final = """\
+def launch():
+    import json, logging, os, signal, sys, time
+
+    def quiet(record):  # a rendezvous that went away with its host: a line will do
+        record.exc_info = None
+        return True
+
+    def first_line(text):
+        return str(text).strip().partition("\\n")[0]
+
+    if sys.path[:1] == [""]:
+        del sys.path[0]
+    sys.argv[0] = "torchrun"
+    level = os.environ.get("TORCH_CPP_LOG_LEVEL")
+    if level is None and "TORCH_DISTRIBUTED_DEBUG" not in os.environ:
+        os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # of this process alone
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous.api import RendezvousError
+    from torch.distributed.run import main
+
+    if level is None:
+        os.environ.pop("TORCH_CPP_LOG_LEVEL", None)
+    logging.getLogger("torch.distributed.elastic.rendezvous.dynamic_rendezvous").addFilter(quiet)
+
+    # who was lost says why; what the others say follows from it
+    words = "Connection closed by peer", "Connection reset by peer", "DistBackendError", "DistNetworkError"
+
+    def speaks_of_peer(text):
+        return any(word in text for word in words)
+
+    def end(line, said, lost):
+        for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(each, signal.SIG_DFL)  # no longer torchrun's, which raise
+        path = os.environ.get("TRANSLOAD_ERROR_FILE")
+        try:
+            with open(path or os.devnull, "ab+") as file:
+                file.seek(0)
+                text = file.read().decode("utf-8", "replace")
+                if not text.strip() or (not lost and '"py_callstack"' in text and speaks_of_peer(text)):
+                    file.truncate(0)
+                    file.write(said or json.dumps({"message": {"message": line}}).encode())
+        except (OSError, ValueError):
+            pass
+        sys.stderr.write("dist: {}\\n".format(line))
+        sys.stderr.flush()
+        if lost:
+            time.sleep(3)
+        sys.exit(1)
+
+    try:
+        return main()
+    except SignalException as error:
+        number = int(error.sigval)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    except RendezvousError as error:
+        return end(first_line("{}: {}".format(type(error).__name__, error.__cause__ or error)), None, True)
+    except ChildFailedError as error:
+        failures = error.failures
+
+    said = {}
+    for rank, each in failures.items():
+        message = each.message.get("message") if isinstance(each.message, dict) else None
+        said[rank] = str(message or "")
+
+    def order(rank):
+        asked = failures[rank].exitcode == -signal.SIGTERM  # by torchrun, which ends the others
+        return asked, speaks_of_peer(said[rank]), failures[rank].timestamp
+
+    rank = min(failures, key=order)
+    failure, body = failures[rank], None
+    if said[rank]:
+        line = "rank {} failed: {}".format(rank, first_line(said[rank]))
+        try:
+            with open(failure.error_file, "rb") as file:
+                body = file.read()
+        except OSError:
+            pass
+    elif failure.exitcode < 0:
+        line = "rank {} killed by {}".format(rank, signal.Signals(-failure.exitcode).name)
+    else:
+        line = "rank {} ended with exit code {}".format(rank, failure.exitcode)
+    end(line, body, speaks_of_peer(said[rank]))
+
+
+launch()
+"""
+"""What the Python of ``torchrun`` is given. Standard library, torch and Python 3.8 only.
+
+A replica whose peer was lost waits for three seconds: the one that was lost ends first, and says why.
+"""
+
+_FIND: Final = r"""
+first= second=
+{ { read -r first; read -r second; } <"$(type -P torchrun)"; } 2>/dev/null
+case $first in
+'#!/bin/sh') second=${second#"'''exec' "}; second=${second%' "$0" "$@"'}; second=${second#\"}; agent=("${second%\"}");;
+*) agent=(${first#"#!"});;
+esac
+""".lstrip()
+"""Has the shell find the interpreter in the first lines of ``torchrun``; a long path stands in the second one."""
+
+RECORDED: Final = f"""\
+{_FIND}case ${{agent[*]}} in
+*python*)
+set -- --no-python ${{PYTHON_EXEC:-"${{agent[@]}}"}} -u -c {shlex.quote(START)}
+agent+=(-c {shlex.quote(LAUNCH)});;
+*) agent=(torchrun);;
+esac
+TORCHELASTIC_ERROR_FILE=/dev/null exec "${{agent[@]}}" """
+"""Begins the shell command; the arguments of ``torchrun`` follow, ``"$@"`` before the program.
+
+Each process is started by the interpreter of torchrun, as torchrun itself does, and writes the error file. torchrun's
+own copy goes nowhere: that file may be one that cannot be removed. A torchrun that is no Python program runs as it is.
+"""

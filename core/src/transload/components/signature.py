@@ -1,0 +1,258 @@
+"""The one reader of a component: its signature and docstring as data."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from transload.components.decode import type_name, type_problem
+from transload.components.errors import ComponentInvalid
+from transload.specs import AppDef
+
+if TYPE_CHECKING:
+    from transload.components.finder import ImportFolder
+
+
+ParameterKind = Literal["positional", "keyword", "varargs"]
+
+HELP: Final = "--help"
+
+
+class Parameter(NamedTuple):
+    """One parameter of a component.
+
+    Args:
+        name: as in the signature.
+        annotation: its type, resolved; of ``*args: T`` it is ``T``.
+        kind: ``positional`` (may be given by position in a call), ``keyword`` or ``varargs`` (``*args``).
+        default: its default; None for one that is required, ``()`` for ``*args``.
+        required: True if it has no default.
+        help: what the docstring says of it, ``""`` if nothing.
+    """
+
+    name: str
+    annotation: Any
+    kind: ParameterKind
+    default: Any = None
+    required: bool = False
+    help: str = ""
+
+    @property
+    def type_name(self) -> str:
+        """Return its type for display: ``int``, ``list[str]``, ``a|b`` for a choice."""
+        return type_name(self.annotation)
+
+
+class Component(NamedTuple):
+    """A component: a function that returns an ``AppDef``, and what was read from it.
+
+    Args:
+        name: what it was asked for by: ``utils.echo``, ``train.py:main``.
+        fn: the function.
+        description: its docstring without the sections about arguments and results.
+        parameters: its parameters, in the order of the signature.
+        varargs: the one that is ``*args``, if there is one.
+        fn_name: the name of the function.
+        place: where its neighbours are found, if it was given by its file.
+    """
+
+    name: str
+    fn: Callable[..., AppDef]
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    varargs: Parameter | None = None
+    fn_name: str = ""
+    place: ImportFolder | None = None
+
+    def parameter(self, name: str) -> Parameter | None:
+        """Return the parameter of that name, or None."""
+        return next((item for item in self.parameters if item.name == name), None)
+
+
+def read_component(fn: Callable[..., AppDef], name: str | None = None, place: ImportFolder | None = None) -> Component:
+    """Read the signature and docstring of a component function.
+
+    Args:
+        fn: the function.
+        name: the component's name; None: the function's.
+        place: where its neighbours are found, for one that came from a file.
+
+    Raises:
+        ComponentInvalid: for a parameter without annotation or of a type that is not supported, for ``**kwargs``,
+            and for an ``async`` function; the message names file, line and parameter.
+    """
+    if not callable(fn):
+        raise ComponentInvalid(f"component {fn!r}: must be a function that returns an AppDef")
+    target = function_behind(fn)
+    if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
+        raise ComponentInvalid(f"{where_is(fn)}: a component must be a plain function, not async")
+    try:
+        parameters = _signature(fn).parameters
+    except (ValueError, TypeError) as exc:
+        raise ComponentInvalid(f"component {fn!r}: its signature cannot be read: {exc}") from exc
+    hints = _hints(target)
+    description, helps = parse_docstring(inspect.getdoc(target) or "")
+    read = tuple(_read_parameter(fn, item, hints, helps.get(item.name, "")) for item in parameters.values())
+    rest = next((item for item in read if item.kind == "varargs"), None)
+    name = name or str(getattr(target, "__name__", fn))
+    return Component(name, fn, description, read, rest, str(getattr(fn, "__name__", name)), place)
+
+
+def spelling(parameter: Parameter) -> str:
+    """Return how a parameter is given on the command line: ``--name``, ``-j`` for one letter, ``args``."""
+    if parameter.kind == "varargs":
+        return parameter.name
+    return f"-{parameter.name}" if len(parameter.name) == 1 else f"--{parameter.name}"
+
+
+def _read_parameter(
+    fn: Callable[..., Any], parameter: inspect.Parameter, hints: dict[str, Any], help_text: str
+) -> Parameter:
+    name = parameter.name
+    if parameter.kind is parameter.VAR_KEYWORD:
+        raise ComponentInvalid(f"{where_is(fn)}: parameter '**{name}': must be spelled out; **kwargs is not supported")
+    if parameter.annotation is parameter.empty:
+        raise ComponentInvalid(f"{where_is(fn)}: parameter {name!r}: must have a type annotation")
+    annotation = hints.get(name, parameter.annotation)
+    if isinstance(annotation, Exception):
+        reason = f"{type(annotation).__name__}: {annotation}"
+        raise ComponentInvalid(
+            f"{where_is(fn)}: parameter {name!r}: annotation {parameter.annotation!r} cannot be resolved: {reason}"
+        )
+    problem = type_problem(annotation)
+    if problem is not None:
+        raise ComponentInvalid(f"{where_is(fn)}: parameter {name!r}: {problem}")
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return Parameter(name, annotation, "varargs", (), False, help_text)
+    kind: ParameterKind = "keyword" if parameter.kind is parameter.KEYWORD_ONLY else "positional"
+    required = parameter.default is parameter.empty
+    return Parameter(name, annotation, kind, None if required else parameter.default, required, help_text)
+
+
+def function_behind(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that carries annotations and docstring: behind wrappers, partials and callable objects."""
+    fn = inspect.unwrap(fn)
+    while isinstance(fn, functools.partial):
+        fn = inspect.unwrap(fn.func)
+    if not hasattr(fn, "__code__") and not isinstance(fn, type) and hasattr(type(fn).__call__, "__code__"):
+        fn = type(fn).__call__
+    return fn
+
+
+def where_is(fn: Callable[..., Any]) -> str:
+    """Return ``file:line: component 'name'`` of a function."""
+    target = function_behind(fn)
+    code = getattr(target, "__code__", None)
+    name = getattr(target, "__name__", repr(fn))
+    return f"{code.co_filename}:{code.co_firstlineno}: component {name!r}" if code else f"component {name!r}"
+
+
+def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Return the resolved annotations; one that cannot be resolved is the exception it raised."""
+    try:
+        return typing.get_type_hints(fn)
+    except Exception:
+        return {name: _resolve(fn, annotation) for name, annotation in _annotations(fn).items()}
+
+
+def _signature(fn: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature; from Python 3.14 on its annotations as text, for evaluating them may fail as a whole."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return inspect.signature(fn, annotation_format=annotationlib.Format.STRING)
+    return inspect.signature(fn)
+
+
+def _annotations(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations as they are, or as text where they cannot be evaluated."""
+    try:
+        return dict(getattr(fn, "__annotations__", None) or {})
+    except Exception:
+        if sys.version_info >= (3, 14):
+            import annotationlib
+
+            return annotationlib.get_annotations(fn, format=annotationlib.Format.STRING)
+        raise
+
+
+def _resolve(fn: Callable[..., Any], annotation: Any) -> Any:
+    probe = type("probe", (), {"__annotations__": {"it": annotation}})
+    try:
+        return typing.get_type_hints(probe, globalns=getattr(fn, "__globals__", {}), localns={})["it"]
+    except Exception as exc:
+        return exc
+
+
+def returns_app(fn: Callable[..., Any]) -> bool:
+    """Tell whether a function is annotated to return an ``AppDef`` (by text where the name is not imported)."""
+    target = function_behind(fn)
+    annotation = _annotations(target).get("return")
+    if isinstance(annotation, str):
+        resolved = _resolve(target, annotation)
+        annotation = annotation.strip("\"' ") if isinstance(resolved, Exception) else resolved
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2] == "AppDef"
+    return isinstance(annotation, type) and issubclass(annotation, AppDef)
+
+
+_ARGS: Final = {"args", "arguments", "parameters", "params", "keyword args", "keyword arguments", "other parameters"}
+_ITEM: Final = r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)\Z"
+_FIELD: Final = r":(\w+)((?:\s+[^:\s]+)*)\s*:(.*)\Z"
+_PARAM_FIELDS: Final = {"param", "parameter", "arg", "argument", "key", "keyword"}
+# these end the description, as the sections about values do; examples and notes are part of it
+_ENDING: Final = _ARGS | {"return", "returns", "yield", "yields", "raises"}
+_SECTIONS: Final = _ENDING.union(
+    ("example", "examples", "note", "notes", "attributes", "see also", "references", "todo"),
+    ("warning", "warnings", "warns", "methods"),
+)
+
+
+def parse_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Return the description and the help of each parameter in a dedented docstring, as plain text.
+
+    Google style (``Args:``) and reST fields (``:param name:``) are understood.
+    """
+    description: list[str] = []
+    helps: dict[str, list[str]] = {}
+    section = ""
+    indent = 0
+    current: list[str] | None = None
+    for line in text.splitlines():
+        heading = line.rstrip().lower()
+        if heading.endswith(":") and heading[:-1] in _SECTIONS:
+            section, indent, current = heading[:-1], 0, None
+            if section not in _ENDING:
+                description.append(line)
+            continue
+        field = re.match(_FIELD, line) if line.startswith(":") else None
+        if field is not None:
+            words = field.group(2).split()
+            section = "fields"
+            is_param = field.group(1).lower() in _PARAM_FIELDS and bool(words)
+            current = helps.setdefault(words[-1].lstrip("*"), []) if is_param else None
+            if current is not None:
+                current.append(field.group(3))
+            continue
+        if section in _ARGS and line[:1].isspace():
+            item = re.match(_ITEM, line)
+            if item is not None and (indent == 0 or len(item.group(1)) <= indent):
+                indent = len(item.group(1))
+                current = helps.setdefault(item.group(2), [])
+                current.append(item.group(3))
+            elif current is not None:
+                current.append(line)
+        elif section == "fields":
+            if current is not None:
+                current.append(line)
+        elif section not in _ENDING or (line and not line[:1].isspace()):
+            if section in _ENDING:
+                section = ""
+            description.append(line)
+    joined = {name: " ".join(" ".join(lines).split()) for name, lines in helps.items()}
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(description)).strip(), joined

@@ -1,0 +1,94 @@
+"""Whether to submit, attach, collect or go on to the next attempt: the decision, without any I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from transload.runner.clusters import Cluster
+from transload.specs import AppState, AppStatus, CfgVal, is_terminal, looks_secret
+from transload.specs.serialization import SCHEMA, reading
+
+
+class Action(str, Enum):
+    """What to do about one attempt."""
+
+    SUBMIT = "submit"  # it never existed
+    ATTACH = "attach"  # it is on its way
+    COLLECT = "collect"  # it has ended, and that is the answer
+    NEXT = "next"  # it has ended, and the host asks again: look at the next attempt
+    WAIT_END = "wait_end"  # it is being cancelled: wait for its end, then decide again
+    WAIT_KNOWN = "wait_known"  # the scheduler cannot say: wait, as long as patience lasts
+    GONE = "gone"  # it existed and does not any more: lost, unless a later attempt is there
+    LOST = "lost"  # its handle was stored and it is gone
+
+
+def decide(
+    status: AppStatus | None, next_after: frozenset[AppState], *, existed: bool = False, handle_stored: bool = False
+) -> Action:
+    """Return what to do about an attempt; ``status`` is None only if it is provably absent.
+
+    An absent one that ``existed`` was submitted once; ``handle_stored``: the host has the handle of this very attempt.
+    """
+    if status is None:
+        return Action.LOST if handle_stored else Action.GONE if existed else Action.SUBMIT
+    if status.state is AppState.UNKNOWN:
+        return Action.WAIT_KNOWN
+    if is_terminal(status.state):
+        return Action.NEXT if status.state in next_after else Action.COLLECT
+    if status.cancel_requested and AppState.CANCELLED in next_after:
+        return Action.WAIT_END
+    return Action.ATTACH
+
+
+def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action:
+    """Return what to do about what an earlier generation left: nothing, once it has ended."""
+    if status is None or is_terminal(status.state):
+        return Action.NEXT
+    return Action.WAIT_KNOWN if status.state is AppState.UNKNOWN else Action.WAIT_END
+
+
+class AttachStore(Protocol):
+    """Where a host keeps one small JSON object for one unit of work. A host that has no such place gives None."""
+
+    def get(self) -> dict[str, Any] | None:
+        """Return what was last put, or None."""
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep ``record``: when this returns, it survives the death of the process."""
+
+
+@dataclass(slots=True)
+class AttachRecord:
+    """What a host stores about its unit of work. Written before the submit (without handle), and after it (with)."""
+
+    generation: str  # see `Identity`
+    attempt: int  # the latest
+    app_id: str  # its intended id
+    scheduler: str  # where it is submitted
+    handle: str | None = None  # once it is submitted
+    cfg: dict[str, CfgVal] = field(default_factory=dict)  # run options without secrets
+    lost: bool = False  # it was found to be lost, and the host was told
+    cluster: Cluster | None = None  # which one the scheduler is
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values; options whose name looks secret are left out."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values["cluster"] = None if self.cluster is None else self.cluster.to_dict()
+        values["cfg"] = {key: value for key, value in self.cfg.items() if not looks_secret(key)}
+        return {"schema": SCHEMA, **values}
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> AttachRecord:
+        """Read what `to_dict` returned; unknown fields are ignored.
+
+        Raises:
+            SpecError: if it is not such a record, or of a newer schema.
+        """
+        with reading("stored record", data) as values:
+            known = {name: values[name] for name in AttachRecord.__dataclass_fields__ if name in values}
+            cluster = known.pop("cluster", None)
+            record = AttachRecord(**known, cluster=Cluster.from_dict(cluster) if cluster else None)
+            record.attempt = int(record.attempt)
+            return record

@@ -1,0 +1,148 @@
+"""The settings that every host offers for running an app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from transload.errors import AppExists, ConfigError, PluginError, SpecError, SubmitError
+from transload.pipelines.errors import AppCancelled, Detached, ended_state
+from transload.schedulers.patience import DEFAULT_PATIENCE, check_seconds
+from transload.specs import AppState, is_started
+
+OnKill = Literal["cancel", "detach"]
+"""What happens to the app when somebody asks for the end of the host's unit of work."""
+
+RetriesBy = Literal["nested", "host", "scheduler"]
+"""Who spends the retries of an app that a host runs: the scheduler, the host, or one inside the other."""
+
+
+@dataclass(kw_only=True)
+class ExecutionOptions:
+    """How a host runs an app. Adapters pass on what their users gave, under these names.
+
+    Args:
+        patience: seconds of unbroken UNKNOWN before it becomes the host's failure.
+        poll_interval: longest pause in seconds between questions to a scheduler that does not push changes.
+        logging_interval: longest pause in seconds between two looks at the logs.
+        schedule_timeout: seconds in SUBMITTED before the app is cancelled; None: no limit.
+        startup_timeout: seconds in PENDING before it first runs; None: no limit.
+        deadline: absolute end for the whole, seconds since the epoch; None: no end.
+        on_kill: ``cancel``: the app ends with the unit if somebody asked for that; ``detach``: it goes on in any case.
+        retries_by: ``nested``: the scheduler spends ``max_retries`` inside one attempt, and each retry of the host is a
+            new attempt; ``host``: the app is submitted with ``max_retries=0``; ``scheduler``: the host's failure is
+            final.
+        max_log_rate: lines a second, or a text such as ``5 MB/s``; what is over it is dropped, counted, and said in a
+            line of its own; None: no limit.
+        tail_lines: how many last log lines go into the message of a failure.
+        durable: False: no store, no attaching; every run submits an app of a fresh id.
+        answer_lost: the host knows that the loss of an earlier attempt was reported already (hosts without a store).
+        next_after: ended states that are answered by a new attempt when the host runs the unit again. A host whose
+            restart is no retry (a pod that is started again) takes out what must stay final there.
+
+    Raises:
+        ConfigError: for a value that is not allowed.
+    """
+
+    patience: float = DEFAULT_PATIENCE
+    poll_interval: float = 5.0
+    logging_interval: float = 2.0
+    schedule_timeout: float | None = None
+    startup_timeout: float | None = None
+    deadline: float | None = None
+    on_kill: OnKill = "cancel"
+    retries_by: RetriesBy = "nested"
+    max_log_rate: int | str | None = None
+    tail_lines: int = 20
+    durable: bool = True
+    answer_lost: bool = False
+    next_after: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("on_kill", get_args(OnKill)), ("retries_by", get_args(RetriesBy))):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: must be {' or '.join(map(repr, allowed))}")
+        check_seconds("patience", self.patience, zero=True)
+        for name in ("poll_interval", "logging_interval"):
+            check_seconds(name, getattr(self, name))
+        for name in ("schedule_timeout", "startup_timeout", "deadline"):
+            if getattr(self, name) is not None:
+                check_seconds(name, getattr(self, name))
+        for name in ("durable", "answer_lost"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: must be True or False")
+        if isinstance(self.tail_lines, bool) or not isinstance(self.tail_lines, int) or self.tail_lines < 0:
+            raise ConfigError(f"tail_lines={self.tail_lines!r}: must be an int, 0 or more")
+        if self.max_log_rate is not None:
+            from transload.pipelines.logs import parse_rate
+
+            parse_rate(self.max_log_rate)
+
+    def host_may_retry(self, error: BaseException) -> bool:
+        """Tell whether the host may answer this failure with a retry.
+
+        A wrong spec, setting or plugin and a cancelled app never are. An unknown state always is, and so is an end of
+        the host that nobody asked for: the retry attaches.
+        """
+        if isinstance(error, Detached):
+            return not error.asked
+        if isinstance(error, (SpecError, ConfigError, PluginError, AppExists, AppCancelled)):
+            return False
+        if isinstance(error, SubmitError):
+            return error.transient
+        return self.retries_by != "scheduler" or ended_state(error) is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as JSON values."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        # JSON has no infinity
+        values = {name: None if value == float("inf") else value for name, value in values.items()}
+        values["next_after"] = sorted(state.name for state in self.next_after)
+        return values
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> ExecutionOptions:
+        """Read what `to_dict` returned; options that a later version added are ignored.
+
+        Raises:
+            ConfigError: for a value that is not allowed.
+            KeyError: for an unknown name of a state.
+        """
+        known = {key: value for key, value in values.items() if key in ExecutionOptions.__dataclass_fields__}
+        for name in ("patience", "poll_interval", "logging_interval"):
+            if name in known and known[name] is None:
+                known[name] = float("inf")
+        known["next_after"] = frozenset(AppState[name] for name in values.get("next_after", ()))
+        return ExecutionOptions(**known)
+
+
+def note_state(counts: MutableMapping[str, float], state: AppState, now: float) -> None:
+    """Note when an app was first seen in a state that has a limit, or to run: what `next_limit` counts from.
+
+    The counts travel between processes as JSON, so moments are seconds since the epoch.
+    """
+    if is_started(state):
+        counts.setdefault("ran", now)
+    elif state in (AppState.UNSUBMITTED, AppState.SUBMITTED):
+        counts.setdefault("submitted", now)
+    elif state is AppState.PENDING:
+        counts.setdefault("pending", now)
+
+
+def next_limit(options: ExecutionOptions, counts: Mapping[str, float]) -> tuple[float, str]:
+    """Return when the next limit passes, and what to say then; infinity if none is running."""
+    ends = [(float("inf"), "")]
+    if options.deadline is not None:
+        ends.append((options.deadline, "the host's time limit has passed"))
+    startup, schedule = options.startup_timeout, options.schedule_timeout
+    if "ran" in counts:  # a pre-emption is no start-up
+        pass
+    elif "pending" in counts:
+        if startup is not None:
+            text = f"it did not start running within startup_timeout={startup} s of being PENDING"
+            ends.append((counts["pending"] + startup, text))
+    elif "submitted" in counts and schedule is not None:
+        text = f"it did not leave SUBMITTED within schedule_timeout={schedule} s"
+        ends.append((counts["submitted"] + schedule, text))
+    return min(ends)

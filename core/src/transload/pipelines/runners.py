@@ -1,0 +1,71 @@
+"""What all units of work of a host share in a process: the runner, and a look at what it would submit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from transload.runtime.forks import fork_lock
+
+if TYPE_CHECKING:
+    from transload.pipelines.options import ExecutionOptions
+    from transload.runner import Cluster, Launch, Runner
+
+_runners: dict[tuple[object, ...], Runner] = {}
+_runners_lock = fork_lock()
+
+
+def host_runner(
+    host: str,
+    *,
+    inherit_env: bool = False,
+    clusters: Iterable[Cluster] = (),
+    secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
+    **scheduler_params: Any,
+) -> Runner:
+    """Return the runner that all units of work of a host share in this process; do not close it.
+
+    Args:
+        host: name of the host: the session name in the handles.
+        inherit_env: give jobs the whole environment of the host's worker; default: only an allow-list of it.
+        clusters: clusters that the host defines (a connection, a block), beside those of the settings.
+        secret_sources: kind → what finds a value, for secrets that the host keeps; the same in every call of a host.
+        scheduler_params: keyword arguments for the scheduler factories.
+    """
+    from transload.runner import Runner
+
+    key = (os.getpid(), host, inherit_env, repr(sorted(scheduler_params.items())), os.environ.get("TRANSLOAD_HOME"))
+    with _runners_lock:
+        runner = _runners.get(key)
+        if runner is None:
+            runner = _runners[key] = Runner(
+                host, scheduler_params=scheduler_params, inherit_env=inherit_env, secret_sources=secret_sources
+            )
+    return runner.with_clusters(*clusters)
+
+
+def dry_run(
+    host: str,
+    launch: Launch,
+    options: ExecutionOptions | None = None,
+    *,
+    known: Mapping[str, Any] | None = None,
+    inherit_env: bool = False,
+    runner: Runner | None = None,
+) -> str:
+    """Return what a host would submit, as text for a person; nothing outside of this process is touched.
+
+    Arguments as in `host_runner` and `Execution`; ``runner``: another one than the host's own.
+
+    Raises:
+        SpecError: if the app is wrong, or the scheduler cannot express it.
+        ConfigError: for an unknown scheduler or option.
+    """
+    from transload.pipelines.execution import Execution
+    from transload.pipelines.identity import Identity
+
+    identity = Identity(host, "dry-run", (launch.name,))
+    runner = runner or host_runner(host, inherit_env=inherit_env)
+    return Execution(runner, launch, identity, options, known=known).dry_run()

@@ -1,0 +1,347 @@
+"""The plugin manager: finds plugins, sets broken ones aside, and hands out what they registered.
+
+The core's own names are there without any plugin, and pluggy is loaded with the first one only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from transload.errors import PluginError, TransloadError
+from transload.plugins.builtins import BUILTINS
+from transload.plugins.entry_points import third_party_installed
+from transload.plugins.events import AppEvent
+from transload.runtime.forks import fork_lock
+from transload.specs import AppDef
+from transload.specs.checks import nearest
+from transload.specs.records import record
+from transload.specs.sizes import ResourceFactory, builtin_named_resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pluggy
+
+    from transload.specs import CfgVal
+
+    hookimpl = pluggy.HookimplMarker("transload")
+    """Marks a function as the implementation of the hook of its name."""
+
+__all__ = [
+    "GROUP",
+    "PluginInfo",
+    "Plugins",
+    "get_plugins",
+    "hookimpl",
+    "load_attribute",
+    "third_party_installed",
+]
+
+GROUP: Final = "transload"
+"""The entry-point group that plugins are found in."""
+
+DISABLE: Final = "TRANSLOAD_DISABLE_PLUGINS"
+"""Environment variable: comma-separated names of plugins (entry points) that are not loaded; ``*`` for all."""
+
+CORE: Final = "transload"
+"""The name under which `Plugins.infos` lists what the core itself brings."""
+
+_KINDS: Final = ("schedulers", "trackers", "components", "named_resources", "adapters", "suggesters", "cli_commands")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "hookimpl":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import pluggy
+
+    return pluggy.HookimplMarker("transload")
+
+
+@record
+class PluginInfo:
+    """A plugin as `Plugins.infos` lists it.
+
+    Args:
+        name: name of its entry point.
+        value: what the entry point names.
+        dist: the distribution that brought it, ``""`` for the core.
+        version: version of that distribution.
+        status: ``loaded``, ``disabled`` or ``broken``.
+        error: the traceback of a broken one.
+        provides: kind → names that it registered.
+    """
+
+    name: str
+    value: str
+    dist: str = ""
+    version: str = ""
+    status: str = "loaded"
+    error: str = ""
+    provides: dict[str, list[str]] = field(default_factory=dict)
+
+
+class _Entry(NamedTuple):
+    thing: Any
+    plugin: str
+    dist: str
+
+
+def load_attribute(reference: str) -> Any:
+    """Import ``"package.module:attribute"`` and return the attribute (dots allowed).
+
+    Raises:
+        ValueError: if it is not of that form.
+        ImportError: if the module cannot be imported.
+        AttributeError: if it has no such attribute.
+    """
+    module, colon, attribute = reference.partition(":")
+    if not colon or not module or not attribute:
+        raise ValueError(f"{reference!r}: must be of the form package.module:attribute")
+    thing: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        thing = getattr(thing, part)
+    return thing
+
+
+class Plugins:
+    """All plugins of this process, and what the core brings.
+
+    Args:
+        entry_points: the ``(name, value, distribution, version)`` of plugins to load; None: those installed.
+        disabled: names that are not loaded; None: from ``TRANSLOAD_DISABLE_PLUGINS``.
+    """
+
+    def __init__(
+        self, entry_points: list[tuple[str, str, str, str]] | None = None, disabled: set[str] | None = None
+    ) -> None:
+        self._pluggy: pluggy.PluginManager | None = None
+        self._lock = fork_lock()
+        self._infos: dict[str, PluginInfo] = {CORE: PluginInfo(CORE, "built in")}
+        self._registries: dict[str, dict[str, _Entry]] = {}
+        if disabled is None:
+            disabled = {name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()}
+        for name, value, dist, version in _installed() if entry_points is None else entry_points:
+            shown = f"{name} ({dist})" if name in self._infos else name
+            info = self._infos[shown] = PluginInfo(shown, value, dist, version)
+            if name in disabled or "*" in disabled:
+                info.status = "disabled"
+                continue
+            try:
+                self._add(load_attribute(value) if ":" in value else importlib.import_module(value), shown)
+            except (Exception, SystemExit):
+                info.status, info.error = "broken", _trace()
+
+    def _add(self, plugin: object, name: str) -> None:
+        """Register a plugin with pluggy; one that it refuses is not registered afterwards."""
+        import pluggy
+
+        if self._pluggy is None:
+            from transload.plugins import hookspecs
+
+            self._pluggy = pluggy.PluginManager("transload")
+            self._pluggy.add_hookspecs(hookspecs)
+        try:
+            self._pluggy.register(plugin, name=name)
+            self._pluggy.check_pending()
+        except pluggy.PluginValidationError as exc:
+            if self._pluggy.has_plugin(name):
+                self._pluggy.unregister(name=name)
+            dist = self._infos[name].dist
+            raise PluginError(
+                f"plugin {name!r}: {exc} (transload.plugins.hookspecs has the hooks)", name, dist
+            ) from exc
+
+    def register(self, plugin: object, name: str, dist: str = "") -> None:
+        """Add a plugin object to this process (for programs and tests).
+
+        Raises:
+            PluginError: if the name is taken, or the plugin implements a hook that does not exist.
+        """
+        with self._lock:
+            if name in self._infos:
+                raise PluginError(f"plugin {name!r} is registered already", name, dist)
+            self._infos[name] = PluginInfo(name, repr(plugin), dist)
+            try:
+                self._add(plugin, name)
+            except PluginError:
+                del self._infos[name]
+                raise
+            self._registries.clear()
+
+    def unregister(self, name: str) -> None:
+        """Take a plugin out of this process again; nothing happens if it is not there."""
+        with self._lock:
+            if self._infos.pop(name, None) is not None and self._pluggy is not None and self._pluggy.has_plugin(name):
+                self._pluggy.unregister(name=name)
+            self._registries.clear()
+
+    def infos(self) -> list[PluginInfo]:
+        """Return the core and all plugins, loaded, disabled and broken, with what they registered."""
+        for kind in _KINDS:
+            self.registry(kind)
+        return list(self._infos.values())
+
+    def registry(self, kind: str) -> dict[str, _Entry]:
+        """Return what the core brings and what was registered through the hook ``transload_<kind>``, by name."""
+        with self._lock:
+            found = self._registries.get(kind)
+            if found is None:
+                found = self._registries[kind] = self._collect(kind)
+            return found
+
+    def _collect(self, kind: str) -> dict[str, _Entry]:
+        own: Mapping[str, Any] = builtin_named_resources() if kind == "named_resources" else BUILTINS.get(kind, {})
+        found = {name: _Entry(thing, CORE, "") for name, thing in own.items()}
+        if kind in BUILTINS:
+            self._infos[CORE].provides[kind] = sorted(found)
+        for impl in self._impls(f"transload_{kind}"):
+            info = self._infos[impl.plugin_name]
+            mine: dict[str, _Entry] = {}
+            try:
+                impl.function(_registrar(kind, info, found, mine))
+            except Exception:
+                info.status, info.error = "broken", _trace()
+                continue
+            found.update(mine)
+            if mine:
+                info.provides[kind] = sorted(mine)
+        return found
+
+    def _impls(self, hook: str) -> list[pluggy.HookImpl]:
+        """Return the implementations of a hook in registration order, which pluggy's ``trylast`` does not keep."""
+        if self._pluggy is None:
+            return []
+        order = list(self._infos)
+        caller: pluggy.HookCaller = getattr(self._pluggy.hook, hook)
+        return sorted(caller.get_hookimpls(), key=lambda impl: order.index(impl.plugin_name))
+
+    def names(self, kind: str) -> list[str]:
+        """Return the registered names of a kind (``schedulers``, ``trackers`` …), sorted."""
+        return sorted(self.registry(kind))
+
+    def get(self, kind: str, name: str) -> Any:
+        """Return what is registered under ``name``; a string is imported now.
+
+        Raises:
+            KeyError: if no such name is registered.
+            PluginError: if it cannot be imported.
+        """
+        thing, plugin, dist = self.registry(kind)[name]
+        if not isinstance(thing, str):
+            return thing
+        try:
+            return load_attribute(thing)
+        except Exception as exc:
+            what = f"{kind.rstrip('s').replace('_', ' ')} {name!r} of plugin {plugin!r}"
+            raise PluginError(f"{what} cannot be loaded: {type(exc).__name__}: {exc}", plugin, dist) from exc
+
+    def hint(self, kind: str, name: str) -> str:
+        """Return what to say when ``name`` is not registered: the nearest name, and broken plugins if there are any."""
+        hint = nearest(name, self.names(kind))
+        broken = [info.name for info in self._infos.values() if info.status == "broken"]
+        return f"{hint} (broken plugins, see `transload info`: {', '.join(broken)})" if broken else hint
+
+    def named_resources(self) -> dict[str, ResourceFactory]:
+        """Return the factories of all named resources, built-in and registered."""
+        return {name: self.get("named_resources", name) for name in self.registry("named_resources")}
+
+    def before_submit(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDef:
+        """Return ``app`` as the house policies leave it (see `hookspecs.transload_before_submit`).
+
+        Raises:
+            TransloadError: as a policy raised it.
+            PluginError: if a policy failed, or did not return an AppDef.
+        """
+        for impl in self._impls("transload_before_submit"):
+            values = {"app": app, "scheduler": scheduler, "cfg": cfg}
+            try:
+                changed = impl.function(*(values[name] for name in impl.argnames))
+            except TransloadError:
+                raise
+            except Exception as exc:
+                message = f"plugin {impl.plugin_name!r} failed in transload_before_submit: {type(exc).__name__}: {exc}"
+                raise PluginError(message, impl.plugin_name, self._infos[impl.plugin_name].dist) from exc
+            if not isinstance(changed, AppDef | None):
+                message = f"plugin {impl.plugin_name!r}: transload_before_submit returned {type(changed).__name__}"
+                raise PluginError(f"{message}, not an AppDef or None", impl.plugin_name)
+            app = changed or app
+        return app
+
+    def app_link(self, handle: str) -> str | None:
+        """Return a page about an app, if a plugin offers one; an error is logged."""
+        if self._pluggy is None:
+            return None
+        try:
+            link: str | None = self._pluggy.hook.transload_app_link(handle=handle)
+        except Exception:
+            _log().exception("transload_app_link failed for %s", handle)
+            return None
+        return link
+
+    def emit(self, event: AppEvent) -> None:
+        """Tell every plugin of an event; errors are logged."""
+        for impl in self._impls("transload_app_event"):
+            try:
+                impl.function(*(event for _ in impl.argnames))
+            except Exception:
+                _log().exception("plugin %r failed in transload_app_event (%s)", impl.plugin_name, event.id)
+
+
+def _registrar(
+    kind: str, info: PluginInfo, taken: dict[str, _Entry], mine: dict[str, _Entry]
+) -> Callable[[str, Callable[..., Any] | str], None]:
+    def register(name: str, thing: Callable[..., Any] | str) -> None:
+        if not isinstance(name, str) or not name or any(c.isspace() for c in name):
+            raise PluginError(f"{kind}: {name!r}: a name must be a str without spaces", info.name, info.dist)
+        if not callable(thing) and not (isinstance(thing, str) and ":" in thing):
+            message = f"{kind}: {name!r}: must be callable or 'package.module:attribute', not {thing!r}"
+            raise PluginError(message, info.name, info.dist)
+        owner = {**taken, **mine}.get(name)
+        if owner is not None:
+            raise PluginError(f"{kind}: {name!r} is registered already by {owner.plugin!r}", info.name, info.dist)
+        mine[name] = _Entry(thing, info.name, info.dist)
+
+    return register
+
+
+def _trace() -> str:
+    import traceback
+
+    return traceback.format_exc()
+
+
+def _log() -> Any:
+    import logging
+
+    return logging.getLogger("transload.plugins")
+
+
+def _installed() -> list[tuple[str, str, str, str]]:
+    """Return the installed entry points of our group; all metadata are read only where one may be."""
+    if not third_party_installed():
+        return []
+    from importlib.metadata import distributions
+
+    found: dict[str, tuple[str, str, str, str]] = {}
+    for dist in distributions():
+        for entry in dist.entry_points:
+            if entry.group == GROUP:
+                found.setdefault(entry.name, (entry.name, entry.value, dist.name, dist.version))
+    return [found[name] for name in sorted(found)]
+
+
+_plugins: Plugins | None = None
+_plugins_lock = fork_lock()
+
+
+def get_plugins() -> Plugins:
+    """Return the plugins of this process, loading them at the first call."""
+    global _plugins
+    with _plugins_lock:
+        if _plugins is None:
+            _plugins = Plugins()
+        return _plugins

@@ -1,0 +1,525 @@
+"""The runner."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from transload.errors import AppNotFound
+from transload.runner.schedulers import Schedulers
+from transload.runtime.forks import fork_lock
+from transload.specs import (
+    AppDef,
+    AppDryRunInfo,
+    AppHandle,
+    AppStatus,
+    CfgVal,
+    Workspace,
+    make_app_handle,
+    parse_app_handle,
+    runopts,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from transload.components import Overrides
+    from transload.runner.clusters import Cluster
+    from transload.runner.config import Settings
+    from transload.runner.launch import Launch
+    from transload.runner.results import AppResults
+    from transload.schedulers.api import AppDescription, ListAppResponse, SchedulerBase, SchedulerFactory, Stream
+
+
+class Runner:
+    """Submits apps to schedulers, and tells what became of them.
+
+    An app belongs to its scheduler, not to the runner that submitted it: any runner of the same user can attach to it
+    by its handle. A runner may be used from several threads. It installs no signal handler and leaves no thread behind.
+
+    Args:
+        name: name of the session; part of the handles that it makes.
+        scheduler_factories: name → factory; default: all schedulers that are built in or installed as plugins.
+        component_defaults: component → argument → default, in the form of the command line.
+        scheduler_params: keyword arguments; each factory gets those that it declares. One that none declares is
+            refused.
+        inherit_env: jobs get the whole environment of this process; False: only an allow-list of it.
+        settings: the settings in force; default: read from files and the environment when first needed.
+        clusters: clusters that this runner knows beside those of the settings, which go first.
+        secret_sources: kind → what finds a value, for sources of secrets beside ``env`` and ``file``.
+    """
+
+    def __init__(
+        self,
+        name: str = "transload",
+        scheduler_factories: Mapping[str, SchedulerFactory] | None = None,
+        component_defaults: Mapping[str, Mapping[str, str]] | None = None,
+        scheduler_params: Mapping[str, object] | None = None,
+        *,
+        inherit_env: bool = True,
+        settings: Settings | None = None,
+        clusters: Iterable[Cluster] = (),
+        secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
+    ) -> None:
+        self._name = name
+        self._component_defaults = component_defaults or {}
+        self._inherit_env = inherit_env
+        self._loaded_settings = settings
+        self._environ: Mapping[str, str] = os.environ
+        self._secret_sources = secret_sources
+        params, known = scheduler_params or {}, (clusters, secret_sources)
+        self._schedulers = Schedulers(name, scheduler_factories, params, lambda: self.settings, *known)
+        self._lock = fork_lock()
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Runner(name={self._name!r}, schedulers={self.scheduler_backends()})"
+
+    def close(self) -> None:
+        """Free what the runner holds; running apps go on. May be called more than once."""
+        self._schedulers.close()
+
+    def with_environ(self, environ: Mapping[str, str]) -> Runner:
+        """Return this runner with another environment for the secrets of what it submits (source ``env:NAME``).
+
+        Both share schedulers and settings, and are closed together. What jobs inherit is not changed.
+
+        Args:
+            environ: read at each submit in place of ``os.environ``; it goes nowhere else.
+        """
+        settings = self.settings  # read once for both
+        other = copy.copy(self)
+        other._environ, other._loaded_settings = environ, settings
+        return other
+
+    def with_clusters(
+        self, *clusters: Cluster, secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({})
+    ) -> Runner:
+        """Return this runner with more clusters; one takes the place of another of its name, but not of the settings'.
+
+        Both share schedulers and settings, and are closed together. What knows them all already is returned itself,
+        unless it is given sources that find the values of their secrets.
+        """
+        if not secret_sources and all(self._schedulers.knows(cluster) for cluster in clusters):
+            return self
+        other = copy.copy(self)
+        other._schedulers = self._schedulers.with_clusters(clusters, secret_sources)
+        return other
+
+    def name(self) -> str:
+        """Return the name of the session."""
+        return self._name
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        with self._lock:
+            if self._loaded_settings is None:
+                from transload.runner.config import load_settings
+
+                self._loaded_settings = load_settings()
+            return self._loaded_settings
+
+    # -- schedulers
+
+    def scheduler_backends(self) -> list[str]:
+        """Return the names of the schedulers that can be used, clusters that the settings name included."""
+        return self._schedulers.names()
+
+    def cluster(self, name: str) -> Cluster:
+        """Return what says which cluster a scheduler is: to be kept with handles, and given to `with_clusters`.
+
+        Raises:
+            ConfigError: if there is no scheduler of that name, or its settings are wrong.
+        """
+        return self._schedulers.cluster(name)
+
+    def configured_options(self, scheduler: str) -> dict[str, CfgVal]:
+        """Return the run options that files and the environment set for a scheduler.
+
+        Raises:
+            ConfigError: for an option that the scheduler does not have, saying where it was set.
+        """
+        connection = [name for name, _ in self.scheduler(scheduler).connection_opts()]
+        return self.settings.cfg(scheduler, self.scheduler_run_opts(scheduler), self.scheduler_backends(), connection)
+
+    def scheduler(self, name: str | None = None) -> SchedulerBase:
+        """Return the scheduler of that name, made once per runner.
+
+        Args:
+            name: default: the configured one, else ``local``.
+
+        Raises:
+            UnknownSchedulerException: if there is none; the nearest name is suggested.
+            PluginError: if its plugin is broken.
+        """
+        return self._schedulers.get(name or self.settings.scheduler)
+
+    def scheduler_run_opts(self, scheduler: str | None = None) -> runopts:
+        """Return the options that a scheduler takes, those that the runner understands for every scheduler included."""
+        opts = runopts()
+        opts.update(self.scheduler(scheduler).run_opts())
+        opts.add("tracker_base", str, "where the app reports results: a folder or fsspec URL; may hold ${app_id}")
+        opts.add("pass_env", list[str], "variables of the submitter to pass on, by patterns: HF_*")
+        return opts
+
+    def variables_not_passed(self, info: AppDryRunInfo[Any]) -> list[str]:
+        """Return the variables that programs usually want, are set here, and would not reach a job.
+
+        Args:
+            info: what `dryrun` returned.
+
+        Returns:
+            Their names, such as ``HF_TOKEN``, sorted. ``pass_env`` passes those that it names.
+        """
+        from transload.runner.packaging import not_passed
+
+        inherited = self._inherit_env and self.scheduler(info._scheduler).capabilities.inherits_env
+        return not_passed(info._converted, os.environ, inherited)
+
+    def qualified_id(self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None) -> str:
+        """Return the full id that `run` submits an app under: some schedulers add a namespace or a cluster.
+
+        Raises:
+            ConfigError: for an unknown scheduler or a wrong option.
+        """
+        from transload.runner.submit import resolve_options
+
+        name = scheduler or self.settings.scheduler
+        return self.scheduler(name).qualified_id(app_id, resolve_options(self, name, cfg)[0])
+
+    # -- submitting
+
+    def dryrun(
+        self,
+        app: AppDef | Launch | str | Callable[..., AppDef],
+        scheduler: str | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        parent_run_id: str | None = None,
+        *,
+        app_id: str | None = None,
+        tracker_base: str | None = None,
+        overrides: Overrides | None = None,
+    ) -> AppDryRunInfo[Any]:
+        """Return the request that `run` would submit; nothing outside of this process is touched.
+
+        Args:
+            app: the job: an app, its JSON, a component (its name or function), or a `Launch`.
+            scheduler: where to run it; default: the configured one, else ``local``.
+            cfg: run options of the scheduler.
+            workspace: a local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that has none.
+            parent_run_id: run that this one derives from; default: the job that this process is part of, else
+                ``TRANSLOAD_PARENT_RUN_ID``.
+            app_id: the caller's own id; default: a fresh one.
+            tracker_base: where the app reports results; default: from ``cfg``, else a folder of the app's own. It is
+                also given to a component that declares an argument of that name.
+            overrides: what is set in the app over what it says.
+
+        Raises:
+            SpecError: if the app or id is not valid, there is no such component or its arguments are wrong, or the
+                scheduler cannot express it.
+            ConfigError: for an unknown scheduler or option, or a tracker that is wrongly configured.
+        """
+        from transload.runner.launch import Launch
+        from transload.runner.submit import build
+
+        where = {"scheduler": scheduler, "cfg": cfg, "workspace": workspace, "parent_run_id": parent_run_id}
+        given = {name: value for name, value in (*where.items(), ("tracker_base", tracker_base)) if value is not None}
+        launch = Launch.of(app, **given)
+        return build(self, launch, app_id, change=None if overrides is None else overrides.apply)
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
+        """Submit what `dryrun` returned, its request changed by the caller or not.
+
+        Returns:
+            The handle of the app. With a caller-given id, an app of that id and digest is adopted: nothing is started.
+
+        Raises:
+            AppExists: if the id is taken by another app.
+            SubmitError: if the scheduler did not take it; nothing runs.
+            SpecError: if a secret cannot be resolved.
+            SchedulerUnavailable: if the scheduler cannot be reached.
+        """
+        from transload.runner.submit import submit
+
+        return submit(self, dryrun_info)
+
+    def run(
+        self,
+        app: AppDef | Launch | str | Callable[..., AppDef],
+        scheduler: str | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        parent_run_id: str | None = None,
+        *,
+        app_id: str | None = None,
+        tracker_base: str | None = None,
+    ) -> AppHandle:
+        """Submit an app; return its handle at once. Arguments and errors as in `dryrun` and `schedule`."""
+        info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id, app_id=app_id, tracker_base=tracker_base)
+        return self.schedule(info)
+
+    def dryrun_component(
+        self,
+        component: str | Callable[..., AppDef],
+        component_args: Sequence[str] | Mapping[str, Any] = (),
+        scheduler: str | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        parent_run_id: str | None = None,
+        *,
+        app_id: str | None = None,
+        tracker_base: str | None = None,
+        overrides: Overrides | None = None,
+    ) -> AppDryRunInfo[Any]:
+        """Return the request that `run_component` would submit.
+
+        The component is a name (``utils.echo``, ``file.py:function``, ``package.module:function``) or a function, its
+        arguments are as on the command line, or name → value; all else as in `dryrun`.
+        """
+        from transload.runner.launch import Launch
+
+        launch = Launch(component=component, args=component_args)
+        where = (scheduler, cfg, workspace, parent_run_id)
+        return self.dryrun(launch, *where, app_id=app_id, tracker_base=tracker_base, overrides=overrides)
+
+    def run_component(
+        self,
+        component: str | Callable[..., AppDef],
+        component_args: Sequence[str] | Mapping[str, Any] = (),
+        scheduler: str | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        parent_run_id: str | None = None,
+        *,
+        app_id: str | None = None,
+        tracker_base: str | None = None,
+    ) -> AppHandle:
+        """Build an app from a component and submit it. Arguments and errors as in `dryrun_component` and `schedule`."""
+        where = (scheduler, cfg, workspace, parent_run_id)
+        info = self.dryrun_component(component, component_args, *where, app_id=app_id, tracker_base=tracker_base)
+        return self.schedule(info)
+
+    # -- what became of it
+
+    def description(self, app_handle: AppHandle) -> AppDescription | None:
+        """Return all that the scheduler knows of an app; None if there is no such app.
+
+        Raises:
+            MalformedAppHandleException: if it is not a handle.
+            SchedulerUnavailable: if the scheduler cannot be reached.
+        """
+        backend, app_id = self._locate(app_handle)
+        return backend.describe(app_id)
+
+    def attach(self, app_handle: AppHandle) -> AppStatus:
+        """Return the status of an app that must be there.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SchedulerUnavailable: if the scheduler cannot be reached.
+        """
+        return self._found(app_handle)[1].status
+
+    def status(self, app_handle: AppHandle) -> AppStatus | None:
+        """Return the status of an app; None if there is no such app; UNKNOWN if the scheduler cannot say."""
+        return self.status_many([app_handle])[app_handle]
+
+    def status_many(self, app_handles: Sequence[AppHandle]) -> dict[AppHandle, AppStatus | None]:
+        """Return `status` of many apps, with one query per scheduler."""
+        return self._schedulers.statuses(app_handles)
+
+    def wait(
+        self,
+        app_handle: AppHandle,
+        wait_interval: float | None = None,
+        *,
+        timeout: float | None = None,
+        patience: float = 300.0,
+        on_change: Callable[[AppStatus], None] | None = None,
+    ) -> AppStatus | None:
+        """Block until the app has ended.
+
+        Args:
+            app_handle: the app.
+            wait_interval: ignored; waiting is driven by changes. Kept for those who come from TorchX.
+            timeout: seconds to wait at most; None: no limit.
+            patience: seconds for which its state may be UNKNOWN without a break.
+            on_change: called in this thread with the first status, then at each new state, restart or wish to cancel.
+
+        Returns:
+            The final status, or None if there is no such app.
+
+        Raises:
+            TransloadTimeout: when the time ran out (also a TimeoutError); the app goes on.
+            StateUnknown: when patience ran out (also a SchedulerUnavailable); the app is not touched.
+        """
+        from transload.schedulers.follower import wait
+
+        backend, _ = self._locate(app_handle)
+        return wait(backend, app_handle, timeout=timeout, patience=patience, on_change=on_change)
+
+    async def wait_async(
+        self, app_handle: AppHandle, *, timeout: float | None = None, patience: float = 300.0
+    ) -> AppStatus | None:
+        """Do what `wait` does, without blocking the event loop."""
+        from transload.schedulers.follower import wait_async
+
+        backend, _ = self._locate(app_handle)
+        return await wait_async(backend, app_handle, timeout=timeout, patience=patience)
+
+    def cancel(self, app_handle: AppHandle) -> None:
+        """Ask for the end of an app; return at once. Nothing happens if it has ended already.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SchedulerUnavailable: if the scheduler cannot be reached.
+        """
+        backend, app_id = self._locate(app_handle)
+        if not backend.cancel(app_id):
+            raise AppNotFound(app_handle)
+
+    def stop(self, app_handle: AppHandle) -> None:
+        """Do what `cancel` does. The older name, kept for those who come from TorchX."""
+        self.cancel(app_handle)
+
+    def delete(self, app_handle: AppHandle) -> None:
+        """Forget an app, ending it first. Nothing happens if it is gone already.
+
+        Raises:
+            UnsupportedFeature: if its scheduler cannot delete apps.
+        """
+        from transload.runner.function_keys import forget_key
+
+        backend, app_id = self._locate(app_handle)
+        backend.delete(app_id)
+        forget_key(app_handle)
+
+    def describe(self, app_handle: AppHandle) -> AppDef | None:
+        """Return the app as it was submitted, secret-looking values masked; None if it is not known."""
+        found = self.description(app_handle)
+        return None if found is None else copy.deepcopy(found.app)
+
+    def list(self, scheduler: str | None = None) -> list[ListAppResponse]:
+        """Return the apps that a scheduler knows, newest first, each with its handle."""
+        name = scheduler or self.settings.scheduler
+        apps = self.scheduler(name).list()
+        for app in apps:
+            app.app_handle = app.app_handle or make_app_handle(name, self._name, app.app_id)
+        return apps
+
+    def log_lines(
+        self,
+        app_handle: AppHandle,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[str]:
+        """Return an iterator over the log lines of replica ``k`` of a role, newline included.
+
+        Args:
+            app_handle: the app.
+            role_name: the role.
+            k: number of the replica within the role.
+            regex: only lines in which it is found.
+            since: only lines written at or after this time (naive: local time).
+            until: only lines written before this time.
+            should_tail: follow until the replica has ended.
+            streams: which output; None: combined.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a bad regex.
+            UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times of lines.
+        """
+        backend, app_id = self._locate(app_handle)
+        from transload.runner.logs import log_lines
+        from transload.schedulers.api import Stream
+
+        return log_lines(
+            backend,
+            app_id,
+            role_name,
+            k,
+            stream=Stream(streams or Stream.COMBINED),
+            regex=regex,
+            since=None if since is None else since.timestamp(),
+            until=None if until is None else until.timestamp(),
+            follow=should_tail,
+        )
+
+    def results(self, app_handle: AppHandle, *, shared: bool = False) -> AppResults:
+        """Return what an app reported so far: results, and what the configured trackers know of the run.
+
+        Args:
+            app_handle: the app.
+            shared: also what was written into the tracker base that was given for it by programs that do not say of
+                which run they are. Apps that share a base then share those results.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            TrackingError: if the results, or what a tracker knows, cannot be read; the message says where they are.
+        """
+        from transload.runner.results import collect_results
+
+        return collect_results(app_handle, *self._found(app_handle), self.settings.trackers(), shared=shared)
+
+    def steps(self, app_handle: AppHandle) -> dict[str, dict[str, dict[float, float]]]:
+        """Return the curves that an app reported step by step so far: key → name → step → value.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            TrackingError: if they cannot be read.
+        """
+        from transload.runner.results import collect_steps
+
+        return collect_steps(*self._found(app_handle))
+
+    def fetch(
+        self, app_handle: AppHandle, pattern: str = "*", folder: str = ".", *, replace: bool = True
+    ) -> Sequence[str]:
+        """Copy files that an app has made (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new paths.
+
+        Only regular files are copied, and no link is followed out of the app's folder: what is left out is logged as a
+        warning.
+
+        Args:
+            app_handle: the app.
+            pattern: which of them, with ``*`` (which matches ``/``, too), ``?`` and ``[a-z]``.
+            folder: where to; made if it is not there.
+            replace: whether files of the same names are replaced.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: if a file is there already that must not be replaced; nothing has been copied.
+            TrackingError: if they cannot be read.
+        """
+        from transload.runner.results import fetch_outputs
+
+        return fetch_outputs(*self._found(app_handle), pattern, folder, replace=replace)
+
+    # -- inside
+
+    def _locate(self, app_handle: AppHandle) -> tuple[SchedulerBase, str]:
+        parsed = parse_app_handle(app_handle)
+        return self.scheduler(parsed.scheduler_backend), parsed.app_id
+
+    def _found(self, app_handle: AppHandle) -> tuple[SchedulerBase, AppDescription]:
+        backend, app_id = self._locate(app_handle)
+        description = backend.describe(app_id)
+        if description is None:
+            raise AppNotFound(app_handle)
+        return backend, description

@@ -1,0 +1,140 @@
+"""What a Python function that ran as an app has returned or raised: read, found to be genuine, unpickled."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import pickle
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from transload.components.programs.call_main import KEY, PROGRAM, RESULT, signature
+from transload.errors import AppFailed, ConfigError, SpecError
+from transload.runner.function_keys import find_key, key_path
+from transload.runner.results import own_store
+from transload.runtime.tracking import TrackingError
+from transload.runtime.untrusted import RefusedFile
+from transload.specs import AppStatus, Role, parse_app_handle
+
+if TYPE_CHECKING:
+    from transload.runner.api import Runner
+
+LARGEST_RESULT: Final = 1 << 30
+"""Bytes of a function's result that are read at most."""
+
+
+class Reply(NamedTuple):
+    """What the program that ran a function wrote at its end.
+
+    Args:
+        head: its JSON part.
+        body: the pickled value; empty unless it is signed by the job itself.
+    """
+
+    head: dict[str, Any]
+    body: bytes
+
+
+def read_reply(runner: Runner, handle: str, *, safe: bool) -> Reply | None:
+    """Return what the last attempt of a function wrote; None if it wrote nothing.
+
+    Raises:
+        SpecError: if the app is no function.
+        ConfigError: if its key is not here, and ``safe`` is not given.
+        TrackingError: if what is there was not written by this job.
+    """
+    backend, description = runner._found(handle)
+    role = description.app.roles[0] if description.app is not None else None
+    if role is not None:
+        _check_is_function(role, handle)
+    key = find_key(handle)
+    has_key = role is None or KEY in role.secrets
+    if key is None and has_key and not safe:
+        raise ConfigError(
+            f"{handle}: the key of this function's result is not here ({key_path(handle)}): only who "
+            "submitted it can unpickle the result; result(safe=True) reads one that is JSON, whoever wrote it"
+        )
+    store = own_store(backend, description)
+    try:
+        data = None if store is None else store.read(RESULT, LARGEST_RESULT)
+    except (FileNotFoundError, IsADirectoryError, KeyError):
+        data = None
+    except RefusedFile as exc:
+        raise TrackingError(f"{handle}: its result cannot be read: {exc}") from exc
+    if data is None:
+        return None
+    replicas = [each for part in description.status.roles for each in part.replicas]
+    attempt = replicas[0].latest_attempt if replicas else 0
+    return _checked(handle, data, key, attempt)
+
+
+def _check_is_function(role: Role, handle: str) -> None:
+    if role.args[-1:] == ["call.py"]:
+        raise SpecError(
+            f"{handle}: an earlier version of transload submitted it, so its result is not signed: submit it again"
+        )
+    if PROGRAM not in role.args:
+        raise SpecError(f"{handle}: is no function that transload.submit has submitted: use results()")
+
+
+def _checked(handle: str, data: bytes, key: str | None, attempt: int) -> Reply | None:
+    """Return what a result file holds; None if an earlier attempt wrote it.
+
+    Raises:
+        TrackingError: if it is not signed with the key, where there is one, or was signed for another app.
+    """
+    signed, _, said = data.partition(b"\n")
+    if key is not None and not hmac.compare_digest(signed, signature(key, said).encode()):
+        raise TrackingError(
+            f"{handle}: its result ({RESULT}) is not signed with the key of this job: somebody else wrote it. "
+            "It was not read"
+        )
+    line, _, body = said.partition(b"\n")
+    head = _head(line)
+    if head is None or head.get("app") != parse_app_handle(handle).app_id:
+        raise TrackingError(f"{handle}: its result ({RESULT}) is not one that a job of this app wrote")
+    if head.get("attempt") != attempt:
+        return None
+    return Reply(head, body if key is not None else b"")
+
+
+def _head(line: bytes) -> dict[str, Any] | None:
+    try:
+        head = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return head if isinstance(head, dict) else None
+
+
+def value_of(reply: Reply, handle: str, status: AppStatus, *, safe: bool) -> Any:
+    """Return what a function returned, or raise what it raised; errors as in `transload.App.result`."""
+    head = reply.head
+    if "refused" in head:
+        raise SpecError(f"{handle}: {head['refused']}")
+    if "raised" in head:
+        error: BaseException = AppFailed(status, str(head["raised"]))
+        if reply.body and not safe:
+            with contextlib.suppress(SpecError):  # its text says what it was
+                unpickled = _unpickled(reply, handle)
+                error = unpickled if isinstance(unpickled, BaseException) else error
+        error.add_note(f"raised in {handle}:\n{head['raised']}")
+        raise error
+    if "json" in head:
+        return head["json"]
+    if safe or not reply.body:
+        raise SpecError(f"{handle}: the function returned what is not JSON: with safe=True only JSON is read")
+    return _unpickled(reply, handle)
+
+
+def _unpickled(reply: Reply, handle: str) -> Any:
+    """Return what is in the body of a reply.
+
+    Raises:
+        SpecError: if that cannot be read in this process.
+    """
+    try:
+        return pickle.loads(reply.body)  # noqa: S301 - signed by the job itself
+    except Exception as exc:
+        what = "raised" if "raised" in reply.head else "returned"
+        why = f"{type(exc).__name__}: {exc}"
+        raise SpecError(f"{handle}: what the function {what} cannot be read here: {why}") from exc

@@ -1,0 +1,213 @@
+"""Python functions as apps: `transload.submit`, `transload.map`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from transload.components.programs.call_main import KEY, MODULES, PLACE, PROGRAM
+from transload.errors import AppNotFound, SpecError, TransloadError
+from transload.runner import Launch
+from transload.runner.job import App, default_runner, overrides_of
+from transload.specs import (
+    AppDef,
+    CfgVal,
+    Resource,
+    Role,
+    Workspace,
+    make_app_handle,
+    named_resources,
+)
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
+    from transload.runner.function_call import Call
+
+T = TypeVar("T")
+
+
+class FunctionApp(App, Generic[T]):
+    """A function that was submitted: an `App` whose `result` has a type."""
+
+    def result(self, timeout: float | None = None, *, safe: bool = False) -> T:
+        """Do what `App.result` does."""
+        return cast("T", super().result(timeout, safe=safe))
+
+
+def submit(
+    fn: Callable[..., T],
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    scheduler: str | None = None,
+    resource: Resource | str | None = None,
+    cfg: Mapping[str, CfgVal] | None = None,
+    workspace: str | Workspace | None = None,
+    pass_env: Iterable[str] = (),
+    tracker_base: str | None = None,
+    runner: Runner | None = None,
+    safe: bool = False,
+    **overrides: Any,
+) -> FunctionApp[T]:
+    """Submit a Python function; return at once. It needs the package cloudpickle here, and nothing where it runs.
+
+    Its own module travels with it, and so do the other modules that it and its arguments come from, with all that
+    these import, unless they are installed, or are found where it runs: on this machine's disk, or in a folder of
+    ``workspace``. Data files, and what a function of the main program imports only as it runs, travel by ``workspace``.
+
+    What it returns is signed with a random key that only this job and this user have, and is unpickled only if the
+    signature is right. The key lies in the state folder until the job is deleted; the job gets it as a secret.
+
+    Args:
+        fn: the function.
+        args: its arguments.
+        kwargs: its arguments by name.
+        scheduler: where to run it; default: the configured one, else ``local``.
+        resource: what it needs, or the name of a resource.
+        cfg: run options of the scheduler.
+        workspace: local folders that travel with it.
+        pass_env: patterns (``HF_*``) of variables that are passed on.
+        tracker_base: where its result goes; default: where the scheduler keeps results.
+        runner: submits; default: the one that this process shares.
+        safe: no key is made, nothing is unpickled: what the function returns must be JSON (lists, dicts with texts as
+            names, texts, numbers, bools, None), and what it raises comes back as text. For schedulers that cannot
+            give a job a secret. Who can write to the folder of results can change the result.
+        overrides: ``name, env, image, retries, retry_delay, time_limit, cpu, gpu, mem``, as `run` takes them.
+
+    Raises:
+        SpecError: if the function or an argument cannot be pickled, or another argument is not valid.
+        ConfigError: for an unknown scheduler or option, or if cloudpickle is not installed.
+        SubmitError: if it was not taken; nothing runs.
+    """
+    runner = runner or default_runner()
+    name = scheduler or runner.settings.scheduler
+    shares = runner.scheduler(name).capabilities.shares_disk
+    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace or Workspace()
+    roots = [os.path.expanduser(path) for path, target in given.projects.items() if not target]
+    made, package, title = _pickled((fn, args, dict(kwargs or {})), fn, roots, shares)
+    folder = tempfile.mkdtemp(prefix="transload-call-")
+    try:
+        _write_call(folder, made, shares)
+        travels = Workspace({folder: PLACE, package: f"{PLACE}/library/cloudpickle", **given.projects})
+        program = sys.executable if shares else "python3"
+        role = Role("main", "", entrypoint=program, args=["-u", PROGRAM], workspace=travels)
+        if resource is not None:
+            role.resource = named_resources[resource] if isinstance(resource, str) else resource
+        launch = Launch.of(AppDef(title, [role]), scheduler=name, cfg=cfg or {}, pass_env=[*pass_env])
+        where = {"tracker_base": tracker_base, "overrides": overrides_of(overrides)}
+        how = _submit_plain if safe else _submit_with_key
+        handle = how(runner, launch, role, where)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return FunctionApp(handle, runner)
+
+
+def _submit_plain(runner: Runner, launch: Launch, role: Role, where: Mapping[str, Any]) -> str:
+    return runner.schedule(runner.dryrun(launch, **where))
+
+
+def _submit_with_key(runner: Runner, launch: Launch, role: Role, where: Mapping[str, Any]) -> str:
+    """Submit a function whose job gets a new key as a secret, which is kept here before."""
+    from transload.runner.function_keys import forget_key, keep_key, new_key
+
+    key = new_key()
+    role.secrets[KEY] = f"env:{KEY}"
+    runner = runner.with_environ({**runner._environ, KEY: key})
+    info = runner.dryrun(launch, **where)
+    handle = make_app_handle(str(launch.scheduler), runner.name(), info._app_id)
+    keep_key(handle, key)
+    try:
+        return runner.schedule(info)
+    except BaseException as exc:
+        forget_key(handle)
+        if isinstance(exc, TransloadError) and "secret" in str(exc).lower():
+            exc.add_note("with safe=True a function needs no secret: what it returns must be JSON then")
+        raise
+
+
+def _write_call(folder: str, made: Call, shares: bool) -> None:
+    """Write what the job runs: the pickled call, what it needs to know of this process, modules, and the program."""
+    with open(f"{folder}/call.pkl", "wb") as file:
+        file.write(made.body)
+    for path, source in made.modules.items():
+        target = os.path.join(folder, MODULES, path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copyfile(source, target)
+    places = [os.path.abspath(each) for each in sys.path] if shares else []
+    call = {"python": sys.version_info[:2], "cwd": os.getcwd() if shares else None, "path": places}
+    with open(f"{folder}/call.json", "w", encoding="utf-8") as file:
+        json.dump(call, file)
+    package = os.path.dirname(os.path.dirname(__file__))
+    program = os.path.join(package, "components", "programs", "call_main.py")
+    shutil.copy(program, f"{folder}/{os.path.basename(PROGRAM)}")
+
+
+def map(  # noqa: A001
+    fn: Callable[..., T], items: Iterable[Any], *, parallelism: int = 8, **options: Any
+) -> Iterator[T]:
+    """Call a function for each item, each call an app; return the results in order, as they come.
+
+    When a call fails, or nobody wants the rest, the apps that still run are cancelled.
+
+    Args:
+        fn: the function; it gets the item.
+        items: the items.
+        parallelism: how many apps at a time.
+        options: see `submit`.
+
+    Raises:
+        SpecError: if ``parallelism`` is not 1 or more.
+    """
+    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+        raise SpecError(f"parallelism={parallelism!r}: must be 1 or more")
+    return _results(fn, list(items), parallelism, options)
+
+
+def _results(fn: Callable[..., T], items: list[Any], parallelism: int, options: Mapping[str, Any]) -> Iterator[T]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    running: set[FunctionApp[T]] = set()
+    over = threading.Event()
+
+    def call(item: Any) -> T:
+        app = submit(fn, item, **options)
+        running.add(app)
+        if over.is_set():
+            app.cancel()
+        result = app.result()
+        running.discard(app)
+        return result
+
+    pool = ThreadPoolExecutor(parallelism, thread_name_prefix="transload-map")
+    try:
+        yield from pool.map(call, items)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        over.set()
+        for app in list(running):
+            with contextlib.suppress(AppNotFound):
+                app.cancel()
+        pool.shutdown()
+
+
+def _pickled(
+    call: Any, fn: Callable[..., Any], folders: Iterable[str] = (), shares: bool = False
+) -> tuple[Call, str, str]:
+    """Return a pickled call, the folder of the package that reads it, and a name for it; see `pickle_call`."""
+    from transload.errors import ConfigError
+
+    try:
+        import cloudpickle  # noqa: F401 - may be missing
+
+        from transload.runner.function_call import PACKAGE, name_of, pickle_call
+    except ImportError as exc:
+        raise ConfigError("functions travel by cloudpickle, which is not installed: pip install cloudpickle") from exc
+    if not callable(fn):
+        raise SpecError(f"{fn!r}: must be a function")
+    return pickle_call(call, fn, folders=folders, shares=shares), PACKAGE, name_of(fn)

@@ -1,0 +1,173 @@
+"""What the runner adds to an app before it is converted: who it is, where it reports."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from transload.errors import ConfigError, SpecError
+from transload.specs import AppDef, CfgVal, Role, Workspace, macros, masked_url, nearest, resolve_secret
+from transload.specs.macro_values import replace_macros
+
+if TYPE_CHECKING:
+    from transload.runner.config import Settings
+    from transload.schedulers.api import SchedulerBase
+
+ENV_JOB_ID = "TRANSLOAD_JOB_ID"
+ENV_PARENT_RUN_ID = "TRANSLOAD_PARENT_RUN_ID"
+ENV_OUTPUT_DIR = "TRANSLOAD_OUTPUT_DIR"
+ENV_ROLES = "TRANSLOAD_ROLES"
+ENV_TRACKER_BASE = "TRANSLOAD_TRACKER_BASE"
+_UNSAFE = r"[^a-z0-9]+"
+_GIVEN = r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z"
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: people read ids aloud
+
+
+def unique_app_id(name: str) -> str:
+    """Return a fresh id such as ``trainer-k3w9x2m4pd``: at most 40 lower-case letters, digits and dashes."""
+    readable = re.sub(_UNSAFE, "-", name.lower()).strip("-")[:29].rstrip("-") or "app"
+    if not readable[0].isalpha():
+        readable = f"a-{readable}"[:29]
+    suffix = "".join(_ALPHABET[byte & 31] for byte in os.urandom(10))
+    return f"{readable}-{suffix}"
+
+
+def check_app_id(app_id: str) -> str:
+    """Return ``app_id`` if it may be used as one.
+
+    Raises:
+        SpecError: if it is not 1 to 200 letters, digits, ``_ . : @ -``, starting with a letter, digit or ``_``.
+    """
+    if not isinstance(app_id, str) or not re.match(_GIVEN, app_id):
+        raise SpecError(
+            f"app_id={app_id!r}: must be 1 to 200 letters, digits, '_', '.', ':', '@' or '-', "
+            "starting with a letter, a digit or '_'"
+        )
+    return app_id
+
+
+def with_workspace(app: AppDef, workspace: str | Workspace | None) -> AppDef:
+    """Return ``app`` with ``workspace`` for every role that has none of its own."""
+    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+    if not given:
+        return app
+    app = copy.deepcopy(app)
+    for role in app.roles:
+        role.workspace = role.workspace or given
+    return app
+
+
+def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> AppDef:
+    """Return a copy of ``app`` with ``environment`` added to every role, ``${app_id}`` and ``${output_dir}`` replaced.
+
+    The other macros are left for the scheduler.
+
+    Raises:
+        SpecError: for ``${output_dir}`` where the app has no such folder.
+    """
+    outputs = environment.get(ENV_OUTPUT_DIR)
+    values = {"app_id": app_id} | ({} if outputs is None else {"output_dir": outputs})
+    changed = copy.copy(app)
+    changed.roles = []
+    for role in app.roles:
+        if outputs is None and any(macros.output_dir in text for text in (*role.args, *role.env.values())):
+            raise SpecError(f"role {role.name!r}: {macros.output_dir}: there is no such folder here: give tracker_base")
+        role = replace_macros(role, values)
+        # what the runner says of the run wins over what a role may have inherited from another run
+        role.env.update(environment)
+        changed.roles.append(role)
+    return changed
+
+
+def tracker_base_of(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], given: str | None) -> str | None:
+    """Return the base of an app's results: the given one (``${app_id}`` replaced), else the scheduler's; None: none.
+
+    A relative path is taken from the working directory: the job may run in another one, and so may who reads.
+
+    Raises:
+        ConfigError: for a URL that no storage can be opened with, or none that the job shares with its readers.
+    """
+    if not given:
+        return backend.results_folder(app_id, cfg)
+    base = given.replace(macros.app_id, app_id)
+    if "://" not in base and "::" not in base and not base.startswith("~"):
+        return base if os.path.isabs(base) else os.path.abspath(base)
+    _check_protocol(base)
+    return base
+
+
+def surrounding_run() -> str | None:
+    """Return the run that what is submitted here derives from, if that is known."""
+    # inside a job, what that one derives from is in ENV_PARENT_RUN_ID: the job itself is nearer
+    return os.environ.get(ENV_JOB_ID) or os.environ.get(ENV_PARENT_RUN_ID) or None
+
+
+def own_folder(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], base: str | None) -> str | None:
+    """Return where an app reports: the scheduler's folder as it is, below any other base a folder of the app's own."""
+    if base is None or base == backend.results_folder(app_id, cfg):
+        return base
+    from transload.runtime.tracking import app_folder
+
+    return app_folder(base, app_id)
+
+
+def _check_protocol(base: str) -> None:
+    from transload.runtime.tracking.names import local_path
+
+    if local_path(base) is not None:
+        return
+    from fsspec import available_protocols
+
+    known, shown = available_protocols(), f"tracker_base={masked_url(base)!r}"
+    for name in base.partition("://")[0].split("::"):
+        if name not in known:
+            raise ConfigError(f"{shown}: protocol {name!r}: {nearest(name, known)}")
+        if name == "memory":
+            raise ConfigError(
+                f"{shown}: is the memory of one process, and the job is another; give a folder or a store"
+            )
+
+
+def run_environment(
+    handle: str, roles: Sequence[Role], tracker_base: str | None, parent_run_id: str | None, settings: Settings
+) -> dict[str, str]:
+    """Return the variables that tell a job which run it is and where it reports.
+
+    Raises:
+        ConfigError: for a tracker that is not there or cannot be built from its configuration.
+    """
+    environment = {ENV_JOB_ID: handle, ENV_ROLES: ",".join(role.name for role in roles)}
+    if parent_run_id:
+        environment[ENV_PARENT_RUN_ID] = parent_run_id
+    if tracker_base:
+        from transload.runtime.tracking import output_folder
+
+        environment |= {ENV_TRACKER_BASE: tracker_base, ENV_OUTPUT_DIR: output_folder(tracker_base)}
+    trackers = settings.trackers()
+    if trackers:
+        from transload.tracker import check_trackers, injected_environment
+
+        check_trackers(trackers)
+        environment.update(injected_environment(trackers))
+    return environment
+
+
+def resolve_secrets(
+    app: AppDef, backend: SchedulerBase, environ: Mapping[str, str], kinds: Mapping[str, Callable[[str], str]]
+) -> dict[str, dict[str, str]]:
+    """Return role → variable → value of all secrets; sources of the scheduler's own kind are left to it.
+
+    Raises:
+        SpecError: if one is missing.
+    """
+    resolved: dict[str, dict[str, str]] = {}
+    for index, role in enumerate(app.roles):
+        for name, source in role.secrets.items():
+            if source.partition(":")[0] in backend.secret_kinds:
+                continue
+            path = f"roles[{index}].secrets[{name!r}]"
+            resolved.setdefault(role.name, {})[name] = resolve_secret(source, path, environ, kinds)
+    return resolved

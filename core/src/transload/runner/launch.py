@@ -1,0 +1,281 @@
+"""What to launch: an app, a component or a command, and where it goes."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
+from typing import Any
+
+from transload.components import (
+    Component,
+    ComponentArgumentError,
+    ComponentHelpRequested,
+    Parameter,
+    arguments_of,
+    as_component,
+    build,
+    command_app,
+    decode_text,
+    decode_value,
+    is_file_reference,
+    materialize,
+)
+from transload.errors import SpecError
+from transload.runner.config import Defaults
+from transload.specs import AppDef, CfgVal, Workspace
+from transload.specs.records import record
+from transload.specs.serialization import SCHEMA, reading
+
+
+@record(kw_only=True)
+class Launch:
+    """An app to be built when it is submitted, and where it goes.
+
+    Exactly one of ``app``, ``component`` and ``command`` is given. Since the app is built when a host runs it, an
+    upstream's output can set anything in it: image, replicas, resources.
+
+    Args:
+        app: an AppDef, its JSON (text or values), or a callable that returns one and takes nothing.
+        component: name (``utils.echo``, ``file.py:function``, ``package.module:function``) or function.
+        args: arguments of the component: name → value, or as on the command line. A text given for an argument of
+            another type is decoded as on the command line.
+        command: a program and its arguments, to be run as they are.
+        command_name: name of the app that a command becomes; None: that of its script or program.
+        scheduler: where to run it; None: the configured one, else ``local``.
+        cfg: run options of the scheduler.
+        workspace: local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that has none.
+        parent_run_id: run that this one derives from.
+        tracker_base: where the app reports results; None: from ``cfg``, else a folder of the app's own.
+        folder: what relative paths (component file, workspace, ``file:`` secrets) are relative to, and where the app
+            works: the folder of the file that defines the host's unit; None: the working directory.
+        pass_env: patterns (``HF_*``) of variables that are passed on.
+
+    Raises:
+        SpecError: if not exactly one of the three is given, or arguments without a component.
+    """
+
+    app: AppDef | str | Mapping[str, Any] | Callable[[], AppDef] | None = None
+    component: str | Component | Callable[..., AppDef] | None = None
+    args: Mapping[str, Any] | Sequence[str] = field(default_factory=dict)
+    command: Sequence[str] | None = None
+    scheduler: str | None = None
+    cfg: Mapping[str, CfgVal] = field(default_factory=dict)
+    workspace: str | Workspace | None = None
+    parent_run_id: str | None = None
+    tracker_base: str | None = None
+    folder: str | None = None
+    pass_env: Sequence[str] = field(default_factory=list)
+    command_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if [self.app, self.component, self.command].count(None) != 2:
+            raise SpecError("launch: exactly one of app, component and command must be given")
+        if self.component is None and self.args:
+            raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
+
+    @staticmethod
+    def of(source: object, **more: Any) -> Launch:
+        """Return a launch of whatever a user may hand to ``convert``.
+
+        Args:
+            source: a Launch, an AppDef, its JSON, or a component (name or function).
+            more: the other arguments of a Launch; for a given Launch, what to replace in it.
+
+        Raises:
+            SpecError: if it is none of these.
+        """
+        if isinstance(source, Launch):
+            return replace(source, **more) if more else source
+        if isinstance(source, (AppDef, Mapping)):
+            return Launch(app=source, **more)
+        if isinstance(source, str):
+            is_json = source.lstrip().startswith("{")
+            return Launch(app=source, **more) if is_json else Launch(component=source, **more)
+        if callable(source):
+            return Launch(component=source, **more)
+        raise SpecError(f"{source!r}: must be an AppDef, its JSON, or a component (a name or a function)")
+
+    @property
+    def name(self) -> str:
+        """A name for people: of the app or the component."""
+        if isinstance(self.app, AppDef):
+            return self.app.name
+        if self.command is not None:
+            return command_app(self.command, self.command_name).name
+        thing = self.component if self.component is not None else self.app
+        if isinstance(thing, str):
+            return "app" if thing.lstrip().startswith("{") else thing
+        if isinstance(thing, Mapping):
+            return str(thing.get("name", "app"))
+        return str(getattr(thing, "__name__", "app"))
+
+    def found(self) -> Component:
+        """Return the component.
+
+        Raises:
+            SpecError: if there is no such component.
+        """
+        assert self.component is not None
+        if self.folder is None or not isinstance(self.component, str):
+            return as_component(self.component)
+        file = self.component.rpartition(":")[0] or self.component
+        return as_component(os.path.join(self.folder, self.component) if is_file_reference(file) else self.component)
+
+    def declares(self, argument: str) -> bool:
+        """Tell whether the component has an argument of that name.
+
+        Raises:
+            SpecError: if there is no such component.
+        """
+        return self.component is not None and any(item.name == argument for item in self.found().parameters)
+
+    def arguments(
+        self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return what the component will be called with, by name. Arguments and errors as in `build`."""
+        found, still_open = self.found(), self._open(known, defaults)
+        if isinstance(self.args, Mapping):
+            own = {item.name: item.default for item in found.parameters if not item.required}
+            return {**own, **still_open, **self.args}
+        return arguments_of(found, self.args, still_open)
+
+    def left_open(
+        self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return what the component gets, by name, where nothing more is given. Arguments as in `build`.
+
+        ``*args`` are left out, and what is missing or wrong, which `build` refuses.
+        """
+        if self.component is None:
+            return {}
+        found = self.found()
+        still_open = self._open(known, defaults)
+        if not isinstance(self.args, Mapping):
+            with suppress(ComponentArgumentError, ComponentHelpRequested):
+                named = {item.name for item in found.parameters if item.kind != "varargs"}
+                given = arguments_of(found, self.args, still_open)
+                return {name: value for name, value in given.items() if name in named}
+            return {}
+        values = {}
+        for item in found.parameters:
+            if item.kind != "varargs" and (item.name in {*self.args, *still_open} or not item.required):
+                with suppress(ComponentArgumentError):
+                    values[item.name] = self._value(item, still_open)
+        return values
+
+    def _value(self, item: Parameter, still_open: Mapping[str, Any]) -> Any:
+        """Return what one argument of the component is, as `build` reads it."""
+        if item.name in self.args and isinstance(self.args, Mapping):
+            return decode_value(self.args[item.name], item.annotation, item.name)
+        if item.name not in still_open:
+            return item.default
+        value = still_open[item.name]
+        decode = decode_text if isinstance(value, str) else decode_value
+        return decode(value, item.annotation, item.name)
+
+    def build(self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> AppDef:
+        """Return the app, validated.
+
+        Args:
+            known: what the host knows (``tracker_base``, ``trial_idx`` …): given to the component where it declares an
+                argument of that name that ``args`` leaves open.
+            defaults: component argument → text, for what is still open.
+
+        Raises:
+            SpecError: if the app is not valid, there is no such component, or its arguments are wrong.
+        """
+        if self.component is None:
+            app = self._app()
+        elif isinstance(self.args, Mapping):
+            app = build(self.found(), self.args, defaults=self._open(known, defaults))
+        else:
+            app = materialize(self.found(), self.args, self._open(known, defaults))
+        if not isinstance(app, AppDef):
+            raise SpecError(f"{self.name}: must return an AppDef, not {type(app).__name__}")
+        app.check_runnable()
+        return app
+
+    def _app(self) -> Any:
+        if self.command is not None:
+            return command_app(self.command, self.command_name)
+        if isinstance(self.app, AppDef):
+            return self.app
+        if isinstance(self.app, str):
+            return AppDef.from_json(self.app)
+        if isinstance(self.app, Mapping):
+            return AppDef.from_dict(self.app)
+        if not callable(self.app):
+            raise SpecError(f"app={self.app!r}: must be an AppDef, its JSON, or a callable that returns one")
+        return self.app()
+
+    def _check_args(self) -> None:
+        # not when made: until the run it may hold a host's stand-in for what is known then
+        if isinstance(self.args, str | bytes) or not isinstance(self.args, Mapping | Sequence):
+            raise SpecError(
+                f"launch: args={self.args!r}: must be name → value, or a list of texts as on the command line"
+            )
+
+    def _open(self, known: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Return the values of arguments that the user leaves open: what the host knows goes before the settings."""
+        self._check_args()
+        declared = {item.name for item in self.found().parameters}
+        found = Defaults(defaults or {})
+        found.update({name: value for name, value in (known or {}).items() if name in declared})
+        found.sources = getattr(defaults, "sources", {})
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the launch as JSON values, functions by their import path.
+
+        Raises:
+            SpecError: for a function that cannot be imported again (a lambda, a closure), or args of a wrong type.
+        """
+        self._check_args()
+        app = self.app
+        if callable(app) and not isinstance(app, (AppDef, str, Mapping)):
+            app = self._app()
+        if isinstance(app, AppDef):
+            app = app.to_json()
+        component = self.component.fn if isinstance(self.component, Component) else self.component
+        if callable(component):
+            component = _path(component)
+        workspace = self.workspace
+        if isinstance(workspace, Workspace):
+            workspace = ",".join(f"{path}={target}" for path, target in workspace.projects.items())
+        values = {**vars(self), "app": app, "component": component, "workspace": workspace}
+        return {"schema": SCHEMA, **{name: _plain(value) for name, value in values.items()}}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Launch:
+        """Read what `to_dict` returned.
+
+        Raises:
+            SpecError: if it is not such a value, or of a newer schema.
+        """
+        with reading("launch", data) as values:
+            return Launch(**values)
+
+
+def caller_folder(*ours: str) -> str | None:
+    """Return the folder of the file that calls these packages or ``transload``; None: it is no file (a prompt)."""
+    frame = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in ("transload", *ours):
+        frame = frame.f_back
+    file = None if frame is None else frame.f_globals.get("__file__")
+    return None if file is None else os.path.dirname(os.path.abspath(file))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def _path(function: Callable[..., Any]) -> str:
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if not module or not name or "<" in name or module == "__main__":
+        raise SpecError(f"component {name or function!r}: must be a function of a module, to be found again elsewhere")
+    return f"{module}:{name}"

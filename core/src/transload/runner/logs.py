@@ -1,0 +1,402 @@
+"""The lines of a log: page by page, filtered, the last ones, both streams merged."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from heapq import merge
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError, UnsupportedFeature
+from transload.runner.redraws import drawn
+from transload.schedulers.api import LogPage, LogQuery, Stream
+from transload.schedulers.follower import read_logs
+from transload.schedulers.patience import longer
+
+if TYPE_CHECKING:
+    from transload.schedulers.api import SchedulerBase
+    from transload.specs import AppStatus
+
+PAGE: Final = 1 << 18
+"""Bytes that are read at once."""
+
+PAGES_PER_TURN: Final = 16
+"""How many pages of one log are read before the others get their turn."""
+
+
+class LogReader:
+    """One stream of one replica, read page by page.
+
+    Args:
+        scheduler: the scheduler of the job.
+        app_id: the job.
+        query: which log is read, from where, and what of it; its ``max_bytes`` are not used.
+
+    Attributes:
+        complete: the replica has ended and everything was read. Set it to have reading stop.
+        moved: the last page was not empty.
+
+    Raises:
+        UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times.
+    """
+
+    def __init__(self, scheduler: SchedulerBase, app_id: str, query: LogQuery) -> None:
+        self.scheduler = scheduler
+        self.app_id = app_id
+        self.role = query.role
+        self.replica = query.replica
+        self.stream = stream = query.stream
+        self.cursor = query.cursor
+        self.complete = False
+        self.moved = False
+        self._query = query
+        offered = scheduler.capabilities.streams
+        self._merged = stream is Stream.COMBINED and stream not in offered
+        if stream not in offered and not (self._merged and len(offered) == 2):
+            names = ", ".join(sorted(each.value for each in offered))
+            message = f"stream {stream.value}: scheduler {scheduler.name!r} does not tell it apart (it has: {names})"
+            raise UnsupportedFeature(message, "stream")
+        streams = _BOTH if self._merged else (stream,)
+        # bytes still to be read of those that were there when reading began; None: not known
+        self._left: dict[Stream, int | None] = dict.fromkeys(streams)
+        by_time = query.since is not None or query.until is not None
+        if by_time and not scheduler.capabilities.since_until:
+            raise UnsupportedFeature(f"since, until: scheduler {scheduler.name!r} keeps no times of lines", "since")
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all was read that was there when reading began, as far as the scheduler can tell."""
+        return all(left is not None and left <= 0 for left in self._left.values())
+
+    def read(self, max_bytes: int = PAGE) -> LogPage:
+        """Return the next page, at once; the cursor moves behind it.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica.
+            SchedulerUnavailable: if the scheduler cannot be asked.
+        """
+        if self._merged:
+            page = self._read_both(max_bytes)
+        else:
+            page = self._page(self.stream, self.cursor, max_bytes)
+            self._count(self.stream, page, page.lines, page.lines)
+        self.moved = bool(page.lines) or (page.cursor != self.cursor and self.cursor is not None)
+        self.cursor, self.complete = page.cursor, page.complete
+        return page
+
+    def pages(self, most: int | None = None) -> Iterator[LogPage]:
+        """Return the pages that are there now, at most so many; errors as in `read`.
+
+        Without a limit: up to where the log ended when its reading began. A program that writes as fast as it is read
+        would not have it end otherwise.
+        """
+        for _ in count() if most is None else range(most):
+            if self.complete:
+                break
+            yield self.read()
+            if not self.moved or (most is None and self.caught_up):
+                break
+
+    def _page(self, stream: Stream, cursor: str | None, max_bytes: int) -> LogPage:
+        query = replace(self._query, stream=stream, cursor=cursor, max_bytes=max_bytes)
+        return self.scheduler.log_read(self.app_id, query)
+
+    def _count(self, stream: Stream, page: LogPage, new: Sequence[str], taken: Sequence[str]) -> None:
+        """Count what was taken of a page.
+
+        Args:
+            stream: the stream of the page.
+            page: the page.
+            new: those of its lines that had not been taken before.
+            taken: those of these that were taken now, from the first one on.
+        """
+        left = self._left[stream]
+        if page.left == 0 and len(taken) == len(new):
+            self._left[stream] = 0
+            return
+        if left is None:
+            if page.left is None:
+                return
+            left = page.left + _size(new)
+        self._left[stream] = left - _size(taken)
+
+    def _read_both(self, max_bytes: int) -> LogPage:
+        """Return a page of both streams in the order of their stamps; the cursor holds both and what was taken."""
+        try:
+            (out, taken), (err, also) = json.loads(self.cursor) if self.cursor else [[None, 0], [None, 0]]
+        except (ValueError, TypeError) as exc:
+            raise SpecError(f"cursor={self.cursor!r}: must be a cursor from an earlier page") from exc
+        places: list[Any] = [[out, taken], [err, also]]
+        pages = [self._page(each, at[0], max_bytes) for each, at in zip(_BOTH, places, strict=True)]
+        if not (any(place[1] for place in places) or all(page.lines for page in pages)):  # nothing to be put in order
+            one, other = pages if pages[0].lines else pages[::-1]
+            for each, page in zip(_BOTH, pages, strict=True):
+                self._count(each, page, page.lines, page.lines)
+            return LogPage(
+                one.lines,
+                cursor=json.dumps([[page.cursor, 0] for page in pages]),
+                complete=one.complete and other.complete,
+                dropped=one.dropped + other.dropped,
+                stamps=one.stamps,
+                unfinished=pages[1].unfinished or pages[0].unfinished,
+            )
+        timed = [list(zip(times(page), page.lines, strict=True)) for page in pages]
+        # of a full page more may follow: what the other one wrote later waits for it
+        full = [each[-1][0] for page, each in zip(pages, timed, strict=True) if _is_full(page, max_bytes)]
+        found: list[tuple[float, str, int]] = []
+        rows = [[(t, line, n) for t, line in each[places[n][1] :]] for n, each in enumerate(timed)]
+        for row in merge(*rows, key=lambda row: row[0]):
+            if full and row[0] > min(full):
+                break
+            found.append(row)
+        for n, page in enumerate(pages):
+            now = [line for _, line, number in found if number == n]
+            self._count(_BOTH[n], page, page.lines[places[n][1] :], now)
+            taken = places[n][1] + len(now)
+            places[n] = [page.cursor, 0] if taken == len(page.lines) else [places[n][0], taken]
+        whole = all(place[1] == 0 for place in places)
+        return LogPage(
+            [line for _, line, _ in found],
+            json.dumps(places),
+            whole and all(page.complete for page in pages),
+            sum(page.dropped for page in pages) if whole else 0,
+            [(index, row[0]) for index, row in enumerate(found)],
+            pages[1].unfinished or pages[0].unfinished,
+        )
+
+
+_BOTH: Final = (Stream.STDOUT, Stream.STDERR)
+
+
+def _is_full(page: LogPage, max_bytes: int) -> bool:
+    """Tell whether more may be there behind the lines of a page."""
+    if page.left is None:
+        return sum(map(len, page.lines)) >= max_bytes
+    return bool(page.lines) and page.left > 0
+
+
+def _size(lines: Sequence[str]) -> int:
+    """Return how many bytes lines have in a log, never too many: what replaces bytes that are no text is longer."""
+    text = "".join(lines)
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-8", "surrogateescape")) - 2 * text.count("\ufffd")
+
+
+def times(page: LogPage, before: float = 0.0) -> list[float]:
+    """Return the time of each line of a page; ``before`` for those before the first stamp."""
+    found: list[float] = []
+    moment = before
+    for index, stamp in [*page.stamps, (len(page.lines), 0.0)]:
+        found.extend([moment] * (index - len(found)))
+        moment = stamp
+    return found
+
+
+class LineFilter:
+    """Chooses lines of one log: those in which a pattern is found, and which were written within a span of time.
+
+    Args:
+        regex: the pattern; None: any line.
+        since: seconds since the epoch; lines before it are left out.
+        until: seconds since the epoch; lines from it on are left out.
+
+    Raises:
+        SpecError: for a bad pattern.
+    """
+
+    def __init__(self, regex: str | None = None, since: float | None = None, until: float | None = None) -> None:
+        try:
+            self._found = None if regex is None else re.compile(regex).search
+        except re.error as exc:
+            raise SpecError(f"regex={regex!r}: not a regular expression: {exc}") from exc
+        self._since = float("-inf") if since is None else since
+        self._until = float("inf") if until is None else until
+        self._timed = since is not None or until is not None
+        self._moment = 0.0
+
+    def take(self, page: LogPage) -> list[str]:
+        """Return the wanted lines of the next page, and in one more what was dropped before it."""
+        lines = page.lines
+        said = [f"[{page.dropped} bytes were dropped here: the log has a limit of size]\n"] if page.dropped else []
+        if self._timed and lines:
+            moments = times(page, self._moment)
+            self._moment = moments[-1]
+            lines = [line for line, at in zip(lines, moments, strict=True) if self._since <= at < self._until]
+        return said + self.choose(lines)
+
+    def choose(self, lines: Iterable[str]) -> list[str]:
+        """Return those lines in which the pattern is found."""
+        return [line for line in lines if self._found is None or self._found(line)]
+
+
+def last_lines(
+    scheduler: SchedulerBase,
+    app_id: str,
+    role: str,
+    replica: int,
+    stream: Stream,
+    number: int,
+    *,
+    since: float | None = None,
+) -> Sequence[str]:
+    """Return the last lines of one stream of a replica, as a terminal would show them, in constant memory.
+
+    ``since``: only lines written from then on, seconds since the epoch; not looked at where the scheduler keeps no
+    times of lines.
+
+    Raises:
+        AppNotFound: if there is no such app.
+        SpecError: for an unknown role or replica.
+        SchedulerUnavailable: if the scheduler cannot be asked.
+    """
+    since = since if scheduler.capabilities.since_until else None
+    chosen = LineFilter(since=since)
+    kept: deque[str] = deque(maxlen=number)
+    query = LogQuery(role, replica, stream, since=since, last=number)
+    for page in LogReader(scheduler, app_id, query).pages():
+        lines = page.lines if since is None else chosen.take(page)
+        kept.extend(map(drawn, lines))
+    return list(kept)
+
+
+def last_words(
+    scheduler: SchedulerBase, app_id: str, role: str, replica: int, number: int, status: AppStatus | None = None
+) -> Sequence[str]:
+    """Return the last lines of a replica, of all it wrote; none if they cannot be read.
+
+    With a ``status`` of the app: only what its latest attempt wrote.
+    """
+    since = None if status is None else status.started_again(role, replica)
+    try:
+        return last_lines(scheduler, app_id, role, replica, Stream.COMBINED, number, since=since)
+    except TransloadError:
+        return []
+
+
+# -- several logs
+
+
+def read_now(readers: Iterable[LogReader], sink: Callable[[LogReader, LogPage], object]) -> bool:
+    """Hand on what is there now of several logs of an app; tell whether there was anything.
+
+    A scheduler that cannot be asked gives nothing now. The logs of an app that is gone are complete. What the sink
+    raises is the caller's.
+    """
+    found = False
+    for reader in readers:
+        try:
+            for page in reader.pages(PAGES_PER_TURN):
+                sink(reader, page)
+                found |= reader.moved
+        except SchedulerUnavailable:
+            break  # it is read when the scheduler answers again
+        except AppNotFound:
+            reader.complete = True
+    return found
+
+
+def drain(read: Callable[[], bool], complete: Callable[[], bool], silence: float = 5.0) -> None:
+    """Read the rest of the logs of an app that has ended; a log that stays silent for so many seconds is given up."""
+    pause, heard = 0.005, time.monotonic()
+    while not complete():
+        if read():
+            pause, heard = 0.005, time.monotonic()
+        elif complete() or time.monotonic() - heard >= silence:
+            break
+        else:
+            time.sleep(pause)
+            pause = longer(pause, 0.05)
+
+
+def follow_logs(
+    readers: Sequence[LogReader], *, follow: bool = True, until: float | None = None, patience: float = 60.0
+) -> Iterator[tuple[LogReader, LogPage]]:
+    """Return the pages of several logs of one app as they come, in order within each.
+
+    Args:
+        readers: the logs.
+        follow: go on until all replicas have ended; False: up to where each ended when its reading began.
+        until: following ends then, seconds since the epoch.
+        patience: seconds for which a scheduler that cannot be asked is asked again, when following.
+
+    Raises:
+        SchedulerUnavailable: if the scheduler cannot be asked.
+    """
+    look, moved, failed_at, growing = threading.Event(), False, None, None
+
+    def tell() -> bool:
+        look.set()
+        return moved
+
+    try:
+        while True:
+            look.clear()
+            moved = False
+            try:
+                for reader in readers:
+                    if reader.caught_up and not follow:
+                        continue
+                    for page in reader.pages(PAGES_PER_TURN if follow else None):
+                        moved |= reader.moved
+                        yield reader, page
+                failed_at = None
+            except AppNotFound:
+                return  # deleted meanwhile
+            except SchedulerUnavailable:
+                failed_at = failed_at or time.monotonic()
+                if not follow or time.monotonic() - failed_at > patience:
+                    raise
+            if not follow or all(each.complete for each in readers):
+                return
+            if moved:
+                continue
+            if until is not None and time.time() >= until:
+                return
+            if growing is None:  # first listen, then read once more: nothing falls in between
+                growing = read_logs(readers[0].scheduler, readers[0].app_id, tell)
+            else:
+                look.wait(None if until is None else min(max(0.0, until - time.time()), threading.TIMEOUT_MAX))
+    finally:
+        if growing is not None:
+            growing.close()
+
+
+def log_lines(
+    scheduler: SchedulerBase,
+    app_id: str,
+    role: str,
+    replica: int,
+    *,
+    stream: Stream = Stream.COMBINED,
+    regex: str | None = None,
+    since: float | None = None,
+    until: float | None = None,
+    follow: bool = False,
+    patience: float = 60.0,
+) -> Iterator[str]:
+    """Return an iterator over the lines of one log; arguments and errors are checked at the call.
+
+    Arguments as in `LogReader`, `LineFilter` and `follow_logs`.
+
+    Raises:
+        AppNotFound: if there is no such app.
+        SpecError: for an unknown role or replica, or a bad pattern.
+        UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times.
+    """
+    chosen = LineFilter(regex, since, until)
+    reader = LogReader(scheduler, app_id, LogQuery(role, replica, stream, since=since, until=until))
+    first = reader.read()
+
+    def lines() -> Iterator[str]:
+        for _, page in chain([(reader, first)], follow_logs([reader], follow=follow, until=until, patience=patience)):
+            yield from chosen.take(page)
+
+    return lines()

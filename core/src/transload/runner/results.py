@@ -1,0 +1,380 @@
+"""What an app reported: results, metadata and artifacts, as one value."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import TransloadError
+from transload.runtime.untrusted import RefusedFile
+from transload.specs import AppState, SpecError, make_app_handle, masked_url, parse_app_handle
+from transload.specs.records import record
+from transload.specs.serialization import SCHEMA, load, reading, to_value
+
+if TYPE_CHECKING:
+    from transload.runtime.tracking import Store
+    from transload.runtime.tracking.format import Body
+    from transload.schedulers.api import AppDescription, SchedulerBase
+    from transload.specs import AppStatus
+
+MAX_OUTPUTS: Final = 1000
+"""So many of the files that an app makes are named among its artifacts."""
+
+_CLOCK_S: Final = 0.02  # a file's time may be so much behind the clock
+_NAMED: Final = 10  # files that were not read, in messages
+_SHOWN: Final = 20  # keys, in messages
+
+ResultValue = int | float | str
+
+
+class NoSuchResult(TransloadError, LookupError):
+    """A result was asked for that the app did not report, or reported under several keys."""
+
+
+@record
+class AppResults:
+    """What an app reported.
+
+    Args:
+        handle: the app.
+        state: its state when the results were read. Success is decided by it, never by results being there.
+        results: key → name → value, as written through the public result format.
+        metadata: what the configured trackers know of the run.
+        artifacts: name → ``{"path": …, "metadata": …}``: files in the app's output folder, and what the configured
+            trackers know.
+        looked_in: where results were looked for; if there are none, this says where they should have been.
+        first: the key that replica 0 of the first role reports under unless told otherwise.
+        collisions: key → replicas (``role/number``) that wrote it, where there were several: the last one's results
+            are there.
+        refused: files that were not read, by their names below the app's folder, each with the reason: a job may have
+            left anything there. What could be read is in the other fields.
+    """
+
+    handle: str
+    state: AppState
+    results: dict[str, dict[str, ResultValue]] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    looked_in: list[str] = field(default_factory=list)
+    first: str = "0"
+    collisions: dict[str, list[str]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def value(self, name: str, key: str | int | None = None) -> ResultValue:
+        """Return the result of that name.
+
+        Args:
+            name: name of the result, for example ``accuracy``.
+            key: the key that it was reported under; may be left out if ``final``, replica 0 of the first role or only
+                one key has the name.
+
+        Raises:
+            NoSuchResult: if no key has it, or several; the message says which, and where was looked.
+        """
+        return self.results[self.key_of(name, key)][name]
+
+    def key_of(self, name: str, key: str | int | None = None) -> str:
+        """Return the key whose result of that name `value` returns; arguments and errors are the same."""
+        keys = self.results if key is None else [str(key)]
+        found = [each for each in keys if name in self.results.get(each, {})]
+        for each in ("final", self.first):
+            if each in found:
+                return each
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise NoSuchResult(f"result {name!r} was reported under {len(found)} keys ({', '.join(found)}): give one")
+        under = f" under key {str(key)!r}" if key is not None else ""
+        raise NoSuchResult(f"no result {name!r}{under}: {self.explain()}")
+
+    def explain(self) -> str:
+        """Return one line: what was reported, or where a report was looked for."""
+        where = ", ".join(self.looked_in) or "nowhere: no tracker base is visible inside the job, give tracker_base"
+        left_out = "".join(f"; not read: {line}" for line in self.refusals())
+        if not self.results:
+            return f"{self.handle} ({self.state}) reported nothing; looked in {where}{left_out}"
+        shown = "; ".join(f"{key}: {', '.join(values) or 'nothing'}" for key, values in list(self.results.items())[:10])
+        return f"{self.handle} reported {shown} (in {where}){left_out}"
+
+    def refusals(self) -> list[str]:
+        """Return a line for each file that was not read, ``name: reason``; of many, the first ones and their number."""
+        lines = [f"{name}: {reason}" for name, reason in list(self.refused.items())[:_NAMED]]
+        more = len(self.refused) - len(lines)
+        return [*lines, f"and {more:,} more files"] if more else lines
+
+    def lines(self, emphasise: Callable[[str], str] = str) -> list[str]:
+        """Return a line for each key that has results, for a person; of many, the first ones and their number.
+
+        Args:
+            emphasise: makes of a key what is shown, in bold for example.
+        """
+        lines = []
+        for key, values in list(self.results.items())[:_SHOWN]:
+            shown = "  ".join(f"{_on_one_line(name)}={_on_one_line(value)}" for name, value in values.items())
+            lines.append(f"result {emphasise(_on_one_line(key))}: {shown}")
+        more = len(self.results) - len(lines)
+        return [*lines, f"and {more} more: `transload results {self.handle}`"] if more else lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the results as JSON values, with a ``schema`` number; ``refused`` only if there is something."""
+        values = {"schema": SCHEMA, **to_value(self)}
+        if not self.refused:
+            del values["refused"]
+        return values
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the results as JSON text (NaN and Infinity as Python's json writes them)."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False, default=str)
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> AppResults:
+        """Build results from what `to_dict` returned; unknown fields are ignored.
+
+        Raises:
+            SpecError: if it is not such a value, or of a newer schema.
+        """
+        with reading("AppResults", data) as values:
+            known = {name: values[name] for name in AppResults.__dataclass_fields__ if name in values}
+            return AppResults(**{**known, "state": AppState.__members__.get(values["state"], AppState.UNKNOWN)})
+
+    @staticmethod
+    def from_json(text: str | bytes) -> AppResults:
+        """Read what `to_json` wrote.
+
+        Raises:
+            SpecError: if it is not JSON, or not the form of results.
+        """
+        return AppResults.from_dict(load(text, "AppResults"))
+
+
+def _on_one_line(value: object) -> str:
+    """Return a result for a person: floats to six digits, a text on one line."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(value))
+
+
+def collect_results(
+    app_handle: str,
+    backend: SchedulerBase,
+    description: AppDescription,
+    trackers: Mapping[str, str | None],
+    *,
+    shared: bool = False,
+) -> AppResults:
+    """Return what an app reported, from its tracker base and from the given trackers (name → configuration).
+
+    ``shared``: also what is in the tracker base that was given for it and says of no run that it is its own.
+
+    Raises:
+        TrackingError: if one of them cannot be read; the message names it.
+        ConfigError: if a tracker cannot be made of its configuration.
+    """
+    from transload.runtime.tracking.format import told_as_tracking_error
+
+    # the job knows itself by the session that submitted it, whatever the handle that is asked with
+    parsed = parse_app_handle(app_handle)
+    run_id = make_app_handle(parsed.scheduler_backend, description.session or parsed.session_name, parsed.app_id)
+    results = AppResults(app_handle, description.status.state)
+    roles = description.app.roles if description.app is not None else ()
+    results.first = f"{roles[0].name}/0" if len(roles) > 1 else "0"
+    own = backend.results_store(parsed.app_id)
+    found = _read_base(results, own, description.tracker_base, run_id, shared=shared)
+    old = _older_than_attempts(own_store(backend, description), backend, description.status)
+    _add_results(results, {key: body for key, body in found.items() if body.writer or key not in old}, description)
+    _add_outputs(results, backend, description)
+    if not trackers:
+        return results
+    from transload.tracker import build_trackers
+
+    for name, tracker in zip(trackers, build_trackers(trackers), strict=True):
+        results.looked_in.append(f"tracker {name}")
+        with told_as_tracking_error(f"tracker {name!r}:"):
+            results.metadata.update(tracker.metadata(run_id))
+            artifacts = list(tracker.artifacts(run_id).values())
+        for artifact in artifacts:
+            results.artifacts[artifact.name] = {"path": artifact.path, "metadata": dict(artifact.metadata or {})}
+    return results
+
+
+def _read_base(
+    results: AppResults, own: Store | None, folder: str | None, run_id: str, *, shared: bool
+) -> dict[str, Body]:
+    """Return what lies in an app's own folder, and what of the base that was given for it is the app's, by key."""
+    from transload.runtime.tracking import given_base, open_store, read_bodies
+    from transload.runtime.tracking.format import told_as_tracking_error
+
+    found, wanted = {}, (run_id, None) if shared else (run_id,)
+    given = given_base(folder) if folder and own is None else None
+    for place in filter(None, (given, folder if own is None else own.base)):  # what is in its own folder wins
+        results.looked_in.insert(0, masked_url(place))
+        with told_as_tracking_error(f"tracker base {masked_url(place)}:"):
+            bodies = read_bodies(own or open_store(place), results.refused)
+        found.update({key: body for key, body in bodies.items() if place != given or body.run in wanted})
+    return found
+
+
+def _older_than_attempts(store: Store | None, backend: SchedulerBase, status: AppStatus) -> set[str]:
+    """Return the keys in an app's own folder that were written before the latest attempt of any of its replicas.
+
+    Files that do not say who wrote them are an attempt's by their time. That is known where jobs and this process
+    share a clock.
+    """
+    from transload.runtime.tracking.names import decode_name
+    from transload.runtime.tracking.stores import LocalStore
+
+    replicas = [each for role in status.roles for each in role.replicas]
+    starts = [each.start_time for each in replicas if each.restarts and each.start_time is not None]
+    is_known = replicas and len(starts) == len(replicas) and backend.capabilities.reachable_from == "host"
+    if not is_known or not isinstance(store, LocalStore):
+        return set()
+    first = min(starts) - _CLOCK_S
+    try:
+        entries = store.entries(stamps=True)
+    except OSError:
+        return set()
+    times = {name: stamp[2] / 1e9 for name, _, stamp in entries if isinstance(stamp, tuple)}
+    return {decode_name(name, ".json") or "" for name, written in times.items() if written < first}
+
+
+def _add_results(results: AppResults, found: Mapping[str, Body], description: AppDescription) -> None:
+    """Add the results that the last attempt of each replica wrote, and those of which nobody says who wrote them."""
+    from transload.runtime.tracking.names import natural
+
+    roles = description.status.roles
+    again = [(role.role, each) for role in roles for each in role.replicas if each.restarts]
+    latest = {(role, each.id): each.latest_attempt for role, each in again}
+    for key in sorted(found, key=natural):
+        body = found[key]
+        writer = body.writer or {}
+        attempt = writer.get("attempt")
+        replica = writer.get("replica")  # what a job wrote may be anything
+        known = latest.get((str(writer.get("role")), replica)) if isinstance(replica, int) else None
+        if known is not None and isinstance(attempt, int) and attempt < known:
+            continue
+        results.results[key] = body.results
+        if body.replaced:
+            results.collisions[key] = [*body.replaced, f"{writer.get('role')}/{writer.get('replica')}"]
+
+
+def collect_steps(backend: SchedulerBase, description: AppDescription) -> dict[str, dict[str, dict[float, float]]]:
+    """Return key → name → step → value of what an app reported step by step; errors as in `Runner.steps`."""
+    from transload.runtime.tracking import read_curves
+    from transload.runtime.tracking.format import told_as_tracking_error
+
+    store = own_store(backend, description)
+    refused: dict[str, str] = {}
+    with told_as_tracking_error("steps"):
+        curves = {} if store is None else read_curves(store, refused=refused)
+    for name, reason in refused.items():
+        _warn(f"{store.where(name) if store else name}: {reason}")
+    return curves
+
+
+def fetch_outputs(
+    backend: SchedulerBase,
+    description: AppDescription,
+    pattern: str,
+    folder: str,
+    *,
+    replace: bool = True,
+    refuse: Callable[[str], object] | None = None,
+) -> list[str]:
+    """Copy files that an app has made; arguments and errors as in `Runner.fetch`.
+
+    ``refuse`` gets a line for each file that is left out; default: the log.
+    """
+    from fnmatch import fnmatchcase
+
+    from transload.cli.progress import progress
+    from transload.runtime.tracking.format import told_as_tracking_error
+    from transload.runtime.tracking.names import OUTPUTS
+
+    store = own_store(backend, description)
+    if store is None:
+        return []
+    refuse = refuse or _warn
+    copied = []
+    with told_as_tracking_error("outputs"), progress(f"copying files of {description.app_id}") as step:
+        paths, refused = store.walk(OUTPUTS)
+        targets = {}
+        for path in paths:
+            name = path.partition("/")[2]
+            if not fnmatchcase(name, pattern):
+                continue
+            if stays_below(name):
+                targets[path] = os.path.join(folder, name)
+            else:
+                refused[path] = "a name that leads out of its folder"
+        there = [] if replace else [target for target in targets.values() if os.path.lexists(target)]
+        if there:
+            more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+            raise SpecError(f"{there[0]}{more}: there already; --force replaces files, -o FOLDER copies elsewhere")
+        for path, target in targets.items():
+            try:
+                _copy(store, path, target, step)
+            except RefusedFile as exc:
+                refused[path] = exc.reason
+            else:
+                copied.append(target)
+    for path, reason in refused.items():
+        refuse(f"{path}: {reason}")
+    return copied
+
+
+def stays_below(name: str) -> bool:
+    """Tell whether a relative path stays below the folder that it is joined to."""
+    return not {"", ".", ".."} & set(name.split("/"))
+
+
+def _copy(store: Store, path: str, target: str, step: Callable[[int], object]) -> None:
+    """Copy a file; the target has its name once it is whole."""
+    from transload.runtime.tracking.stores import aside_name
+
+    parent = os.path.dirname(target) or "."
+    os.makedirs(parent, exist_ok=True)
+    aside = os.path.join(parent, aside_name())
+    try:
+        store.fetch(path, aside, step)
+        os.replace(aside, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise
+
+
+def _warn(line: str) -> None:
+    logging.getLogger("transload.runner").warning("not read: %s", line)
+
+
+def own_store(backend: SchedulerBase, description: AppDescription) -> Store | None:
+    """Return the store of an app's own folder; None if it has none."""
+    from transload.runtime.tracking import open_store
+
+    own = backend.results_store(description.app_id)
+    return own or (open_store(description.tracker_base) if description.tracker_base else None)
+
+
+def _add_outputs(results: AppResults, backend: SchedulerBase, description: AppDescription) -> None:
+    """Add the files that an app has made as artifacts, by their names below its output folder."""
+    from transload.runtime.tracking import TrackingError
+    from transload.runtime.tracking.format import told_as_tracking_error
+    from transload.runtime.tracking.names import OUTPUTS
+
+    store = own_store(backend, description)
+    if store is None:
+        return
+    try:
+        with told_as_tracking_error("outputs"):
+            paths, refused = store.walk(OUTPUTS)
+    except TrackingError as exc:  # of results nothing is wrong
+        results.artifacts[f"({OUTPUTS})"] = {"path": "", "metadata": {"problem": str(exc)}}
+        return
+    for path in paths[:MAX_OUTPUTS]:
+        results.artifacts[path.partition("/")[2]] = {"path": store.where(path), "metadata": {}}
+    results.refused.update(refused)

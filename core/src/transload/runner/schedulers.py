@@ -1,0 +1,246 @@
+"""The schedulers of a runner, each made once, when it is first asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
+
+from transload.errors import ConfigError, PluginError, SchedulerUnavailable, TransloadError
+from transload.runner.clusters import Cluster
+from transload.runtime.forks import fork_lock
+from transload.specs import (
+    AppState,
+    AppStatus,
+    CfgVal,
+    SpecError,
+    UnknownSchedulerException,
+    nearest,
+    parse_app_handle,
+    resolve_secret,
+)
+
+if TYPE_CHECKING:
+    from transload.runner.config import Settings
+    from transload.schedulers.api import SchedulerBase, SchedulerFactory
+
+
+def declared(factory: SchedulerFactory) -> list[str]:
+    """Return the parameters that a factory declares after the session; ``**params`` declares none."""
+    from inspect import Parameter, signature
+
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [each.name for each in list(signature(factory).parameters.values())[1:] if each.kind in named]
+
+
+class Schedulers:
+    """Schedulers by name: those of plugins, and clusters with a name of their own.
+
+    Args:
+        session: name of the session, given to each factory.
+        factories: name → factory; None: all that are built in or installed as plugins.
+        params: keyword arguments; each factory gets those that it declares, a named cluster none.
+        settings: the settings in force; what they say of a cluster goes before ``clusters``.
+        clusters: those that the caller names.
+        sources: kind of a source → what finds the value, for secrets of clusters beside ``env`` and ``file``.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        factories: Mapping[str, SchedulerFactory] | None,
+        params: Mapping[str, object],
+        settings: Callable[[], Settings],
+        clusters: Iterable[Cluster] = (),
+        sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
+    ) -> None:
+        self._session = session
+        self._factories = factories
+        self._params = dict(params)
+        self._settings = settings
+        self._sources = sources
+        self._made: dict[tuple[object, ...], SchedulerBase] = {}
+        self._keys: dict[str, tuple[object, ...]] = {}
+        self._lock = fork_lock()
+        self._clusters: dict[str, Cluster] = {}
+        self._found: dict[str, tuple[str, Cluster | None]] = {}
+        self._name_them(clusters)
+        self._check_params()
+
+    def with_clusters(self, clusters: Iterable[Cluster], sources: Mapping[str, Callable[[str], str]]) -> Schedulers:
+        """Return these with other clusters beside them, and sources of their secrets, and all are closed together.
+
+        Equal clusters whose secrets have equal values are the same scheduler; the values are asked for once.
+        """
+        other = copy.copy(self)
+        other._clusters, other._found, other._keys = dict(self._clusters), {}, {}
+        other._sources = {**self._sources, **sources}
+        other._name_them(clusters)
+        return other
+
+    def _name_them(self, clusters: Iterable[Cluster]) -> None:
+        for cluster in clusters:
+            alike = [each for each in self._clusters if each.replace("-", "_") == cluster.name.replace("-", "_")]
+            if any(each != cluster.name for each in alike):
+                raise ConfigError(f"clusters {alike[0]!r} and {cluster.name!r} differ only in '-' and '_'")
+            self._clusters[cluster.name] = cluster
+
+    def kinds(self) -> list[str]:
+        """Return the names of the schedulers that are built in or installed."""
+        if self._factories is not None:
+            return list(self._factories)
+        from transload.plugins import get_plugins
+
+        return get_plugins().names("schedulers")
+
+    def names(self) -> list[str]:
+        """Return the names that can be asked for."""
+        return list(dict.fromkeys([*self.kinds(), *self._settings().clusters(), *self._clusters]))
+
+    def cluster(self, name: str) -> Cluster:
+        """Return which cluster a name means: as its table says, else as it was given, else the scheduler of that name.
+
+        Raises:
+            ConfigError: if it has the name of an installed scheduler of another kind, or its settings are wrong.
+            UnknownSchedulerException: if there is none; the nearest name is suggested.
+        """
+        kind, cluster = self._find(name)
+        return cluster or Cluster(kind)
+
+    def knows(self, cluster: Cluster) -> bool:
+        """Tell whether the name of a cluster means that very cluster here."""
+        with contextlib.suppress(TransloadError):
+            return self.cluster(cluster.name) == cluster
+        return False
+
+    def get(self, name: str) -> SchedulerBase:
+        """Return the scheduler of that name; errors as in `cluster`, and PluginError if its plugin is broken."""
+        return self._make(*self._find(name))
+
+    def statuses(self, handles: Sequence[str]) -> dict[str, AppStatus | None]:
+        """Return the status of each app, with one query per scheduler; UNKNOWN where that one cannot be reached."""
+        grouped: dict[str, dict[str, str]] = {}
+        for handle in handles:
+            parsed = parse_app_handle(handle)
+            grouped.setdefault(parsed.scheduler_backend, {})[handle] = parsed.app_id
+        found: dict[str, AppStatus | None] = {}
+        for name, ids in grouped.items():
+            try:
+                described = self.get(name).describe_many(list(ids.values()))
+            except SchedulerUnavailable as exc:
+                found.update({handle: AppStatus(AppState.UNKNOWN, msg=str(exc)) for handle in ids})
+                continue
+            for handle, app_id in ids.items():
+                description = described.get(app_id)
+                found[handle] = None if description is None else description.status
+        return {handle: found[handle] for handle in handles}
+
+    def _find(self, name: str) -> tuple[str, Cluster | None]:
+        """Return the kind of a scheduler, and which cluster it is, if anybody says so."""
+        found = self._found.get(name)
+        if found is None:
+            found = self._found[name] = self._which(name)
+        return found
+
+    def _which(self, name: str) -> tuple[str, Cluster | None]:
+        given, kind = self._clusters.get(name), self._settings().clusters().get(name)
+        kind = kind or (given.kind if given is not None else name)
+        kinds = self.kinds()
+        if kind != name and name in kinds:
+            taken = f"{name!r} is the name of an installed scheduler"
+            raise ConfigError(f"cluster {name!r}: kind={kind!r}: {taken}: choose another name")
+        if kind not in kinds:
+            raise UnknownSchedulerException(kind, self.names() if kind == name else kinds)
+        table = self._settings().cluster(name, kind, self._make(kind, None).connection_opts())
+        if table is not None and given is not None and table != given:
+            _warn_once(name)
+        cluster = table or given
+        return kind, None if cluster is None or cluster == Cluster(kind) else cluster
+
+    def _make(self, kind: str, cluster: Cluster | None) -> SchedulerBase:
+        name = kind if cluster is None else cluster.to_json()
+        key = self._keys.get(name)
+        if key is None:
+            # without the lock: where secrets come from may need a thread that waits for the lock, such as an event loop
+            key = self._keys.setdefault(name, (name, *(() if cluster is None else self._secrets_of(cluster))))
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._make_new(kind, cluster, dict(key[1:]))  # type: ignore[arg-type]
+            return self._made[key]
+
+    def _make_new(self, kind: str, cluster: Cluster | None, secrets: Mapping[str, CfgVal]) -> SchedulerBase:
+        factory = self._factory(kind)
+        given: dict[str, object] = {}
+        if cluster is not None and cluster.name != kind:
+            if "name" not in declared(factory):
+                raise ConfigError(f"cluster {cluster.name!r}: a scheduler of kind {kind!r} has no other name")
+            given["name"] = cluster.name
+        elif self._params:
+            given = {key: self._params[key] for key in declared(factory) if key in self._params}
+        made = factory(self._session, **given)
+        if cluster is not None and (cluster.connection or secrets):
+            try:
+                connection = {**cluster.connection, **secrets}
+                made.connect(made.connection_opts()._resolve(connection, "connection setting"))
+            except ConfigError as exc:
+                raise ConfigError(f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}") from exc
+        return made
+
+    def _secrets_of(self, cluster: Cluster) -> list[tuple[str, str]]:
+        """Return the values of a cluster's secrets."""
+        try:
+            return [
+                (key, resolve_secret(source, f"secrets[{key!r}]", kinds=self._sources))
+                for key, source in sorted(cluster.secrets.items())
+            ]
+        except (SpecError, ConfigError) as exc:
+            raise ConfigError(f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}") from exc
+
+    def _check_params(self) -> None:
+        """Refuse parameters that no scheduler takes.
+
+        Raises:
+            ConfigError: naming the parameter, and the nearest one that some scheduler takes.
+        """
+        if not self._params:
+            return
+        known: set[str] = set()
+        for name in self.kinds():
+            with contextlib.suppress(PluginError):  # told when that scheduler is asked for
+                known.update(declared(self._factory(name)))
+        for param in self._params:
+            if param not in known or param == "name":
+                raise ConfigError(f"{param}: no scheduler here takes this parameter: {nearest(param, sorted(known))}")
+
+    def close(self) -> None:
+        """Close all that were made; running apps go on."""
+        with self._lock:
+            schedulers = list(self._made.values())
+            self._made.clear()
+        following = sys.modules.get("transload.schedulers.follower")  # without it nobody has followed an app
+        for scheduler in schedulers:
+            if following is not None:
+                following.let_go(scheduler)
+            scheduler.close()
+
+    def _factory(self, kind: str) -> SchedulerFactory:
+        if self._factories is not None:
+            return self._factories[kind]
+        from transload.plugins import get_plugins
+
+        return cast("SchedulerFactory", get_plugins().get("schedulers", kind))
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(name: str) -> None:
+    if name not in _warned:
+        _warned.add(name)
+        import logging
+
+        words = "cluster %r: the table [schedulers.%s] of the settings is used, not what the host says of it"
+        logging.getLogger("transload.runner").warning(words, name, name)

@@ -1,0 +1,249 @@
+"""The body of a result file, ``{"schema": 1, "key": …, "results": {…}, …}``, and who writes it.
+
+Values are checked both ways.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from transload.errors import TransloadError
+from transload.runtime.untrusted import RefusedFile
+
+SCHEMA = 1
+"""The number that this version writes, and the newest that it reads."""
+
+MAX_TEXT = 1024
+"""Longest key, result name or text value, in bytes of UTF-8; most decimal digits of a whole number."""
+
+Results = dict[str, "int | float | str"]
+
+_MOST_NAMES = 100  # of replicas whose results were replaced
+_MAX_BITS = 3402  # 2**3402 is the first power of two with more than 1024 digits
+_HINTS = {"NoneType": "leave the name out", "bytes": "decode it to str"}
+
+
+class TrackingError(TransloadError, ValueError):
+    """A key, name or value cannot be stored, or what is stored cannot be read by this version.
+
+    The message names the place (``result 'loss'``, a path), the value, and what is allowed.
+    """
+
+
+@contextmanager
+def told_as_tracking_error(what: str) -> Iterator[None]:
+    """Raise whatever a storage or a tracker raises that reads ``what`` as one `TrackingError`; passwords are masked."""
+    try:
+        yield
+    except TransloadError:
+        raise
+    except RefusedFile as error:
+        raise TrackingError(f"{what} {error}") from error
+    except Exception as error:
+        from transload.specs import masked_url
+
+        text = f"{what} cannot be read: {type(error).__name__}: {error}"
+        raise TrackingError(masked_url(text)) from error
+
+
+class Body(NamedTuple):
+    """What the file of a key holds.
+
+    Args:
+        key: the key; None: the file's name tells it.
+        results: name → value.
+        run: handle of the app that wrote it; None: nobody says.
+        writer: its ``role``, ``replica`` and ``attempt``.
+        replaced: other replicas of that app, ``role/replica``, whose results of this key were replaced.
+    """
+
+    key: str | None
+    results: Results
+    run: str | None = None
+    writer: Mapping[str, Any] | None = None
+    replaced: tuple[str, ...] = ()
+
+
+class Writer(NamedTuple):
+    """The replica that this process belongs to.
+
+    Args:
+        key: its key: its number, with several roles ``role/number``.
+        name: ``role/number``.
+        alone: no other replica belongs to the app.
+        fields: what a file says of who wrote it.
+    """
+
+    key: str
+    name: str
+    alone: bool
+    fields: dict[str, Any]
+
+    @classmethod
+    def from_env(cls) -> Writer | None:
+        """Return the writer that this process is; None outside of a job."""
+        env = os.environ
+        run = env.get("TRANSLOAD_JOB_ID")
+        if not run:
+            return None
+        numbers = (env.get(f"TRANSLOAD_{name}", "") for name in ("REPLICA_ID", "RETRY"))
+        replica, attempt = (int(text) if text.isdigit() else 0 for text in numbers)
+        role, many = env.get("TRANSLOAD_ROLE", ""), "," in env.get("TRANSLOAD_ROLES", "")
+        name, alone = f"{role}/{replica}", env.get("TRANSLOAD_NUM_REPLICAS") == "1" and not many
+        fields = {"run": run, "writer": {"role": role, "replica": replica, "attempt": attempt}}
+        return cls(name if many else str(replica), name, alone, fields)
+
+
+def check_key(key: object) -> str:
+    """Return ``key`` as text: an int ``k`` is the same key as ``str(k)``.
+
+    Raises:
+        TrackingError: it is a bool or of another type, empty, too long, or not valid in UTF-8.
+    """
+    if isinstance(key, bool) or not isinstance(key, int | str):
+        raise TrackingError(f"key={key!r}: {type(key).__name__}; a key is an int or a str")
+    if isinstance(key, int):
+        text = str(_check_int("key", key))
+    else:
+        text = str.__str__(key)
+    if not text:
+        raise TrackingError("key='': empty; a key has at least one character")
+    _check_text("key", text)
+    return text
+
+
+def check_results(results: Mapping[str, object]) -> Results:
+    """Return ``results`` as plain ints, floats and strs.
+
+    Raises:
+        TrackingError: a name or value is not allowed; the message names it.
+    """
+    checked: Results = {}
+    for name, value in results.items():
+        if type(name) is not str:
+            if not isinstance(name, str):
+                raise TrackingError(f"result name {name!r}: {type(name).__name__}; names are str")
+            name = str.__str__(name)
+        _check_text("result name", name)
+        checked[name] = value if type(value) is float else check_value(name, value)
+    return checked
+
+
+def check_value(name: str, value: object) -> int | float | str:
+    """Return a value as a plain int, float or str: a bool as 0 or 1, a scalar of numpy or torch by its ``item()``.
+
+    Raises:
+        TrackingError: it is not allowed.
+    """
+    what = f"result {name!r}"
+    if isinstance(value, str):
+        text = str.__str__(value)
+        _check_text(what, text)
+        return text
+    if isinstance(value, int):
+        return _check_int(what, value)
+    if isinstance(value, float):
+        return float(value)
+    item = getattr(value, "item", None)
+    if callable(item):
+        try:
+            plain = item()
+        except Exception as exc:  # of more than one element, or on a device that has gone
+            raise TrackingError(f"{what}={_short(value)}: {exc}") from exc
+        if isinstance(plain, int | float | str):
+            return check_value(name, plain)
+    kind = type(value).__name__
+    hint = _HINTS.get(kind) or "store one name per number"
+    raise TrackingError(f"{what}={_short(value)}: {kind}; a value is an int, a float or a str ({hint})")
+
+
+def _check_int(what: str, value: int) -> int:
+    if value.bit_length() >= _MAX_BITS:
+        raise TrackingError(f"{what}: a whole number of {value.bit_length()} bits; at most {MAX_TEXT} decimal digits")
+    return int(value)
+
+
+def _check_text(what: str, text: str) -> None:
+    # one character is at most four bytes, so most texts need no encoding to be measured
+    if len(text) * 4 <= MAX_TEXT and text.isascii():
+        return
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as exc:
+        raise TrackingError(f"{what}={_short(text)}: holds a lone surrogate, which UTF-8 cannot") from exc
+    if size > MAX_TEXT:
+        raise TrackingError(f"{what}={_short(text)}: {size} bytes in UTF-8; at most {MAX_TEXT}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def dump(key: str, results: Results, more: Mapping[str, object] | None = None) -> bytes:
+    """Return the body of a file; NaN and the infinities are written as Python's json does."""
+    return json.dumps({"schema": SCHEMA, "key": key, "results": results, **(more or {})}).encode()
+
+
+def load(data: bytes, where: str) -> Body | None:
+    """Read the body of a file.
+
+    Args:
+        data: what the file holds.
+        where: its path, for messages.
+
+    Returns:
+        None if the file is not one of ours, or not whole.
+
+    Raises:
+        TrackingError: it is of a newer schema, or a key, name or value in it is not allowed.
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if type(body) is not dict:
+        return None
+    schema = body.get("schema")
+    if type(schema) is not int or schema < 1:
+        return None
+    if schema > SCHEMA:
+        shown = _short(schema)
+        raise TrackingError(f"{where}: schema {shown}; this version reads up to {SCHEMA}: use a newer transload")
+    key, results = body.get("key"), body.get("results")
+    if type(key) is int:
+        key = str(key)
+    if type(results) is not dict or not (key is None or type(key) is str):
+        return None
+    try:
+        if key:
+            _check_text("key", key)
+        results = check_results(results)
+    except TrackingError as exc:
+        raise TrackingError(f"{where}: {exc}") from exc
+    run, replaced = body.get("run"), body.get("replaced")
+    return Body(
+        key,
+        results,
+        run if type(run) is str and len(run) <= MAX_TEXT else None,
+        _writer(body.get("writer")),
+        tuple(map(_name, replaced[:_MOST_NAMES])) if type(replaced) is list else (),
+    )
+
+
+def _writer(found: object) -> dict[str, Any] | None:
+    """Return what a file says of who wrote it, as far as it can be true."""
+    if type(found) is not dict:
+        return None
+    role, replica, attempt = (found.get(name) for name in ("role", "replica", "attempt"))
+    if type(role) is not str or type(replica) is not int or type(attempt) is not int:
+        return None
+    return {"role": _name(role), "replica": replica, "attempt": attempt}
+
+
+def _name(found: object) -> str:
+    return str(found)[:MAX_TEXT] if isinstance(found, str | int) else "?"

@@ -1,0 +1,195 @@
+"""The store on an fsspec file system; imported only for bases that are not local."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import fsspec
+from fsspec.callbacks import Callback
+from fsspec.core import url_to_fs
+
+from transload.runtime.tracking.format import TrackingError
+from transload.runtime.tracking.stores import LARGEST, Entry, LocalStore, Store, aside_name
+from transload.runtime.untrusted import MOST_FILES, RefusedFile
+
+_OBJECT_STORES: Final = frozenset(
+    {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "hf", "memory"}
+)
+"""One PUT replaces an object at once, and there are no folders to make."""
+
+_RENAMES_OVER: Final = frozenset({"sftp", "ssh"})
+"""A move replaces the target atomically (posix-rename): write aside, then move."""
+
+_AT_ONCE: Final = 256 << 20
+"""Bytes that are asked for together at most."""
+
+_ETAGS: Final = ("ETag", "etag", "md5Hash")
+
+
+class FsspecStore(Store):
+    """Files below a path of an fsspec file system.
+
+    Object stores get one PUT for each write, SFTP a file written aside and moved. On any other storage a write is as
+    atomic as the storage's own.
+    """
+
+    def __init__(self, fs: fsspec.AbstractFileSystem, path: str) -> None:
+        self._fs, self._pid = fs, os.getpid()
+        self._mine = threading.local()
+        self._mine.fs, self._mine.pid = fs, self._pid
+        protocols = _protocols(fs)
+        self._objects = bool(protocols & _OBJECT_STORES)
+        self._renames = bool(protocols & _RENAMES_OVER)
+        self._root = path.rstrip("/") + "/"
+        self._listed: dict[str, tuple[str, int]] = {}  # kind and size, as the latest listing has them
+        self.base = str(fs.unstrip_protocol(path))
+
+    @classmethod
+    def from_url(cls, url: str, storage_options: Mapping[str, object] | None) -> FsspecStore:
+        """Open the file system that a URL names."""
+        try:
+            fs, path = url_to_fs(url, **(storage_options or {}))
+        except (ValueError, ImportError, TypeError) as exc:
+            raise TrackingError(f"{url}: {exc}") from exc
+        return cls(fs, path)
+
+    @property
+    def fs(self) -> fsspec.AbstractFileSystem:
+        """The file system, opened anew where a connection must not be shared.
+
+        That is in a forked child, and, unless the file system is an asynchronous one, in every thread: just as fsspec
+        itself tells its instances apart.
+        """
+        mine, pid = self._mine, os.getpid()
+        if getattr(mine, "pid", None) != pid:
+            shared = self._fs.async_impl and self._pid == pid
+            mine.fs = self._fs if shared else type(self._fs)(*self._fs.storage_args, **self._fs.storage_options)
+            mine.pid = pid
+        fs: fsspec.AbstractFileSystem = mine.fs
+        return fs
+
+    def read(self, path: str, limit: int = LARGEST) -> bytes:
+        """Return the content of a file, as `Store.read` does."""
+        full = self._root + path
+        known = self._listed.get(full)
+        if known is None and self._renames:  # a server would wait for a FIFO's writer
+            known = _kind_and_size(self.fs.info(full))
+        if known is not None:
+            self._refuse(path, *known, limit)
+        try:
+            data = self.fs.cat_file(full, start=0, end=limit + 1)
+        except (FileNotFoundError, IsADirectoryError):
+            raise
+        except Exception:  # some storages refuse a range of what is empty
+            if self.fs.info(full).get("size") != 0:
+                raise
+            return b""
+        self._refuse(path, "file", len(data), limit)
+        return data if isinstance(data, bytes) else bytes(data)
+
+    def _refuse(self, path: str, kind: str, size: int, limit: int) -> None:
+        if kind not in ("file", "directory"):
+            raise RefusedFile(self.where(path), f"a {kind}; only regular files are used here")
+        if size > limit:
+            raise RefusedFile(self.where(path), f"{size:,} bytes; at most {limit:,} are read")
+
+    def read_many(
+        self, paths: Iterable[str], limit: int = LARGEST, refused: dict[str, str] | None = None
+    ) -> dict[str, bytes]:
+        """Read many files at once, as `Store.read_many` does."""
+        wanted = {self._root + path: path for path in paths}
+        sizes = [self._listed.get(full, ("file", limit + 1)) for full in wanted]
+        together = all(kind == "file" and size <= limit for kind, size in sizes)
+        together = together and sum(size for _, size in sizes) <= _AT_ONCE
+        if not together or not self._fs.async_impl or len(wanted) < 2 or glob.has_magic(self._root):
+            return super().read_many(wanted.values(), limit, refused)
+        found = {}
+        for full, data in self.fs.cat(list(wanted), on_error="return").items():
+            if isinstance(data, Exception):
+                if not isinstance(data, FileNotFoundError):
+                    raise data
+            else:
+                found[wanted[full]] = bytes(data)
+        return found
+
+    def fetch(self, path: str, target: str, step: Callable[[int], object]) -> None:
+        """Copy a file to this machine, as `Store.fetch` does."""
+        told = Callback()
+        told.relative_update = step
+        self.fs.get_file(self._root + path, target, callback=told)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace a file, as `Store.write` does."""
+        target = self._root + path
+        if self._objects:
+            self.fs.pipe_file(target, data)
+        elif self._renames:
+            self._write_aside(target, data)
+        else:
+            self._in_folder(target, data)
+
+    def _write_aside(self, target: str, data: bytes) -> None:
+        aside = target[: target.rindex("/") + 1] + aside_name()
+        self._in_folder(aside, data)
+        try:
+            self.fs.mv(aside, target)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.fs.rm_file(aside)
+            raise
+
+    def _in_folder(self, target: str, data: bytes) -> None:
+        try:
+            self.fs.pipe_file(target, data)
+        except FileNotFoundError:
+            folder = target[: target.rindex("/")]
+            try:
+                self.fs.makedirs(folder, exist_ok=True)
+            except OSError:  # somebody else is making it: some storages do not forgive that
+                self.fs.makedirs(folder, exist_ok=True)
+            self.fs.pipe_file(target, data)
+
+    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+        """List a folder, as `Store.entries` does."""
+        path = (self._root + folder).rstrip("/") or "/"
+        self.fs.invalidate_cache(path)  # a listing kept from before would hide what others wrote
+        try:
+            listing: list[dict[str, Any]] = self.fs.ls(path, detail=True)
+        except FileNotFoundError:
+            return []
+        found: list[Entry] = []
+        if len(self._listed) > MOST_FILES:
+            self._listed.clear()
+        for entry in listing:
+            full = str(entry["name"]).rstrip("/")
+            name = full.rpartition("/")[2]
+            if name and not name.startswith(".") and full.strip("/") != path.strip("/"):
+                self._listed[full] = _kind_and_size(entry)
+                # neither size nor a coarse modification time tells two writes apart: without an etag there is no stamp
+                tag = next((entry[each] for each in _ETAGS if entry.get(each)), None)
+                stamp = None if tag is None else (entry.get("size"), str(tag))
+                found.append((name, entry["type"] == "directory", stamp))
+        return found
+
+
+def _kind_and_size(entry: Mapping[str, Any]) -> tuple[str, int]:
+    return str(entry.get("type") or "file"), int(entry.get("size") or 0)
+
+
+def _protocols(fs: fsspec.AbstractFileSystem) -> set[str]:
+    return {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+
+
+def store_of(fs: fsspec.AbstractFileSystem, path: str) -> Store:
+    """Return the store of a path on a file system object; a local one takes the fast way."""
+    stripped = str(fs._strip_protocol(path))
+    while "dir" in _protocols(fs):  # a folder of another file system, shown as a file system
+        stripped, fs = str(fs._join(stripped)), fs.fs
+    if _protocols(fs) & {"file", "local"}:
+        return LocalStore(stripped)
+    return FsspecStore(fs, stripped)

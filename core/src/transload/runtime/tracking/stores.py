@@ -1,0 +1,469 @@
+"""Where files of results and runs lie: a folder of this machine, without fsspec, or any storage that fsspec knows.
+
+Every ``write`` replaces the whole file at once: a reader sees the old content or the new, never a part. What a
+killed writer leaves behind has a name that starts with a dot and ends in ``.tmp``; no reader looks at those.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from transload.runtime import untrusted
+from transload.runtime.tracking.format import TrackingError
+from transload.runtime.tracking.names import encode_name
+from transload.runtime.untrusted import RefusedFile
+
+Entry = tuple[str, bool, object]
+"""Name, whether it is a folder, and a stamp that changes with the content (None: cannot be told)."""
+
+NOWHERE = "nowhere:"
+"""The base of what is outside of any job: a plain `Store`."""
+
+ONE_FILE = "onefile:"
+"""Before the path of a file that holds all results of a replica, a line for each key."""
+
+LARGEST = 16 << 20
+"""Bytes of a file of results that are read at most."""
+
+LARGEST_LOG = 64 << 20
+"""Bytes of a file of lines (steps, records of a run) that are read at most."""
+
+_MOST_BYTES = 512 << 20  # of all files that are read at once
+_ONE_FILE_LIMIT = 4095  # bytes that come back at most
+_AT_REST = 2.5
+_LOCK_S = 5.0  # the longest that a lock is waited for
+_LOOK_S = 0.002
+
+
+def aside_name() -> str:
+    """Return a name for a file that is being written, unique across processes, hosts and forks."""
+    return f".{os.urandom(9).hex()}.tmp"
+
+
+class Store:
+    """Files below one base, by relative paths of safe names joined by ``/``. This one holds none and keeps none.
+
+    What lies there may be a job's work, so nothing is read that is no regular file, or larger than expected: that
+    raises `transload.runtime.untrusted.RefusedFile`.
+    """
+
+    base = NOWHERE
+    """The base as messages show it."""
+
+    def read(self, path: str, limit: int = LARGEST) -> bytes:
+        """Return a file's content.
+
+        Args:
+            path: its path.
+            limit: bytes that it may have at most.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            RefusedFile: it is larger, or no regular file.
+        """
+        raise FileNotFoundError(self.where(path))
+
+    def read_tail(self, path: str, size: int) -> bytes:
+        """Return about the last ``size`` bytes of a file, or all of it where that costs no more.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        return self.read(path)
+
+    def read_many(
+        self, paths: Iterable[str], limit: int = LARGEST, refused: dict[str, str] | None = None
+    ) -> dict[str, bytes]:
+        """Return the content of those files that exist.
+
+        Args:
+            paths: their paths.
+            limit: bytes that each may have at most.
+            refused: gets the reason for each file that is not read; None: the first such file raises `RefusedFile`.
+        """
+        return self.collect(((path, partial(self.read, path, limit)) for path in paths), refused)
+
+    def collect(
+        self, reads: Iterable[tuple[str, Callable[[], bytes]]], refused: dict[str, str] | None
+    ) -> dict[str, bytes]:
+        """Return what reading several files gives, for `read_many`; the files that do not exist are left out.
+
+        Args:
+            reads: path and what reads that file, one after the other.
+            refused: as in `read_many`.
+        """
+        found: dict[str, bytes] = {}
+        left = _MOST_BYTES
+        for path, read in reads:
+            try:
+                if left <= 0:
+                    raise RefusedFile(self.where(path), f"the files before it have more than {_MOST_BYTES:,} bytes")
+                data = read()
+            except (FileNotFoundError, IsADirectoryError):
+                continue
+            except RefusedFile as exc:
+                if refused is None:
+                    raise
+                refused[path] = exc.reason
+                continue
+            left -= len(data)
+            found[path] = data
+        return found
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """Yield the content of a file of any size, piece by piece; errors as in `read`."""
+        yield self.read(path)
+
+    def fetch(self, path: str, target: str, step: Callable[[int], object]) -> None:
+        """Copy a file, of any size, to a path of this machine; ``step`` gets the bytes of each piece."""
+        with open(target, "wb") as file:
+            for piece in self.pieces(path):
+                file.write(piece)
+                step(len(piece))
+
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace a file, atomically; missing folders are made."""
+
+    def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
+        """Replace a file by what ``change`` makes of its content, which is empty if there is none.
+
+        Where the storage is a folder, no other process that updates the file does so in between.
+
+        Args:
+            path: its path.
+            change: content → new content; may be called again.
+            limit: bytes that it may have at most; of a larger file nothing is taken over.
+        """
+        try:
+            before = self.read(path, limit)
+        except (FileNotFoundError, IsADirectoryError, RefusedFile):
+            before = b""
+        self.write(path, change(before))
+
+    def extend(self, path: str, data: bytes) -> None:
+        """Add whole lines to the end of a file, which is made if it is not there; see `update`."""
+        self.update(path, lambda before: whole_lines(before) + data, LARGEST_LOG)
+
+    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+        """List a folder, in no order; a missing folder is empty."""
+        return []
+
+    def folders(self, folder: str) -> list[str]:
+        """List the names of the folders in a folder, in no order."""
+        return [name for name, is_dir, _ in self.entries(folder) if is_dir]
+
+    def walk(self, folder: str) -> tuple[list[str], dict[str, str]]:
+        """List the files below a folder; those whose names begin with a dot are left out.
+
+        Returns:
+            Their paths, sorted; and what was refused, path → reason.
+        """
+        files: list[str] = []
+        refused: dict[str, str] = {}
+        waiting = [(folder, 0)]
+        left = untrusted.MOST_FILES
+        while waiting:
+            inner, depth = waiting.pop()
+            if depth > untrusted.MOST_FOLDERS:
+                refused[inner] = f"more than {untrusted.MOST_FOLDERS} folders deep"
+                continue
+            for name, is_folder, _ in self.entries(inner):
+                left -= 1
+                if left < 0:
+                    refused[inner] = f"more than {untrusted.MOST_FILES:,} files; the rest is not looked at"
+                    return sorted(files), refused
+                path = f"{inner}/{name}"
+                if name in ("", ".."):
+                    refused[path] = "a name that no file can have"
+                elif is_folder:
+                    waiting.append((path, depth + 1))
+                elif not name.startswith("."):
+                    files.append(path)
+        return sorted(files), refused
+
+    def listing_stamp(self, folder: str) -> object:
+        """Return what changes when a name in a folder is added or removed, or None if that cannot be told."""
+        return None
+
+    def where(self, path: str) -> str:
+        """Return the full path or URL of a file, for messages."""
+        return f"{self.base.rstrip('/')}/{path}" if path else self.base
+
+
+class LocalStore(Store):
+    """A folder of this machine, or one that is mounted here; made at the first write."""
+
+    def __init__(self, base: str) -> None:
+        if "\0" in base:
+            raise TrackingError(f"{base!r}: holds a NUL character, which no path can")
+        self.base = os.path.abspath(os.path.expanduser(base))
+        self._root = self.base.rstrip("/") + "/"
+
+    def read(self, path: str, limit: int = LARGEST) -> bytes:
+        """Return the content of a file, as `Store.read` does."""
+        return untrusted.read_file(self._root, path, limit)
+
+    def read_tail(self, path: str, size: int) -> bytes:
+        """Return the end of a file, as `Store.read_tail` does."""
+        return untrusted.read_end(self._root, path, size)
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """Yield a file piece by piece, as `Store.pieces` does."""
+        return untrusted.pieces(self._root, path)
+
+    def walk(self, folder: str) -> tuple[list[str], dict[str, str]]:
+        """List the files below a folder, as `Store.walk` does."""
+        try:
+            return untrusted.walk(self._root, folder)
+        except OSError as exc:
+            return [], {folder: untrusted.reason_of(exc)}
+
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace a file, as `Store.write` does."""
+        target = self._root + path
+        aside = target[: target.rindex("/") + 1] + aside_name()
+        self._create(aside, data)
+        try:
+            os.rename(aside, target)
+        except BaseException:
+            _remove(aside)
+            raise
+
+    def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
+        """Replace a file by what is made of its content, as `Store.update` does."""
+
+        def replace(fd: int) -> None:
+            size = os.fstat(fd).st_size
+            self.write(path, change(os.pread(fd, size, 0) if size <= limit else b""))
+
+        self._with_lock(path, replace, lambda: change(b""))
+
+    def extend(self, path: str, data: bytes) -> None:
+        """Add lines to the end of a file, as `Store.extend` does."""
+
+        def add(fd: int) -> None:
+            size = os.fstat(fd).st_size
+            torn = size and os.pread(fd, 1, size - 1) != b"\n"  # by a writer that was killed
+            os.lseek(fd, 0, os.SEEK_END)
+            _write_all(fd, b"\n" + data if torn else data)
+
+        self._with_lock(path, add, lambda: data)
+
+    def _with_lock(self, path: str, do: Callable[[int], None], new: Callable[[], bytes]) -> None:
+        """Call ``do`` with a file that no other process holds; one that is not there is made, of ``new()``."""
+        until = time.monotonic() + _LOCK_S
+        while True:
+            try:
+                fd = untrusted.open_file(self._root, path, os.O_RDWR)
+            except FileNotFoundError:
+                if self._make(path, new()):
+                    return
+                continue  # somebody else was first
+            except RefusedFile:  # a job's own doing: its results go on in a new file
+                self.write(path, new())
+                return
+            try:
+                _lock(fd, until)
+                # who had it before may have put another file in its place
+                if self._is_there(path, fd) or time.monotonic() >= until:
+                    do(fd)
+                    return
+            finally:
+                os.close(fd)
+
+    def _is_there(self, path: str, fd: int) -> bool:
+        mine = os.fstat(fd)
+        try:
+            there = os.lstat(self._root + path)
+        except FileNotFoundError:
+            return False
+        return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+    def _make(self, path: str, data: bytes) -> bool:
+        """Make a file, whole; False if there is one."""
+        target = self._root + path
+        aside = target[: target.rindex("/") + 1] + aside_name()
+        self._create(aside, data)
+        try:
+            os.link(aside, target)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links
+            os.rename(aside, target)
+        finally:
+            _remove(aside)
+        return True
+
+    def append(self, path: str, data: bytes) -> None:
+        """Add to the end of an existing file.
+
+        Raises:
+            OSError: the file is gone, or the data could not be written whole (its part must be expected).
+        """
+        fd = untrusted.open_file(self._root, path, os.O_WRONLY | os.O_APPEND)
+        try:
+            _write_all(fd, data)
+        finally:
+            os.close(fd)
+
+    def write_in_new_folder(self, folder: str, name: str, data: bytes) -> None:
+        """Write ``folder/name``; if the folder is new it appears together with its first file, never empty."""
+        target = self._root + folder
+        if os.path.isdir(target):
+            return self.write(f"{folder}/{name}", data)
+        aside = target[: target.rindex("/") + 1] + aside_name()
+        self._create(f"{aside}/{name}", data)
+        try:
+            os.rename(aside, target)
+        except OSError:  # somebody else was first: their folder takes our file
+            os.rename(f"{aside}/{name}", f"{target}/{name}")
+            os.rmdir(aside)
+        return None
+
+    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+        """List a folder, as `Store.entries` does."""
+        try:
+            with os.scandir(self._root + folder) as listing:
+                return [
+                    (entry.name, entry.is_dir(follow_symlinks=False), _stamp(entry) if stamps else None)
+                    for entry in listing
+                    if entry.name[0] != "."
+                ]
+        except FileNotFoundError:
+            return []
+
+    def listing_stamp(self, folder: str) -> object:
+        """Return what changes with the names in a folder, as `Store.listing_stamp` does."""
+        try:
+            stat = os.stat(self._root + folder)
+        except FileNotFoundError:
+            return None
+        # times have a resolution: a folder that changed just now may change again and look the same
+        if abs(time.time() - stat.st_mtime) < _AT_REST:
+            return None
+        return stat.st_ino, stat.st_mtime_ns, stat.st_nlink, stat.st_size
+
+    def _create(self, path: str, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            fd = os.open(path, flags, 0o666)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            fd = os.open(path, flags, 0o666)
+        try:
+            _write_all(fd, data)
+        except BaseException:
+            _remove(path)
+            raise
+        finally:
+            os.close(fd)
+
+
+class OneFileStore(Store):
+    """The result files of a replica as lines of one file, which is written in place; other lines of it are kept."""
+
+    def __init__(self, base: str) -> None:
+        self.base, self._path = base, base.removeprefix(ONE_FILE)
+
+    def read(self, path: str, limit: int = LARGEST) -> bytes:
+        """Return the content of a file, as `Store.read` does."""
+        for name, line in reversed(list(self._lines(self._text()))):
+            if name == path:
+                return line
+        raise FileNotFoundError(self.where(path))
+
+    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+        """List a folder, as `Store.entries` does."""
+        return [(name, False, None) for name in {name for name, _ in self._lines(self._text())} if name]
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put a line in place of the one of the same key.
+
+        Raises:
+            TrackingError: the file would be too large; it stays as it was.
+        """
+        self.update(path, lambda _: data)
+
+    def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
+        """Put what ``change`` makes of the line of a key in its place; errors as in `write`."""
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _lock(fd, time.monotonic() + _LOCK_S)
+            lines = list(self._lines(os.pread(fd, 1 << 20, 0)))
+            mine = [line for name, line in lines if name == path]
+            text = b"".join(line + b"\n" for name, line in lines if name != path)
+            text += change(mine[-1] if mine else b"") + b"\n"
+            if len(text) > _ONE_FILE_LIMIT:
+                raise TrackingError(
+                    f"{self._path}: {len(text):,} bytes of results; at most {_ONE_FILE_LIMIT:,} come back from a job "
+                    "without storage: give tracker_base, or the cluster a helper_image"
+                )
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, text, 0)
+        finally:
+            os.close(fd)
+
+    def _text(self) -> bytes:
+        try:
+            with open(self._path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
+    @staticmethod
+    def _lines(text: bytes) -> Iterator[tuple[str, bytes]]:
+        """Yield each line with the name of the result file that it is the body of, ``""`` for other lines."""
+        import json
+
+        for line in text.splitlines():
+            try:
+                key = json.loads(line)["key"]
+            except (ValueError, KeyError, TypeError):
+                key = None
+            yield (encode_name(str(key), ".json") if key else ""), line
+
+
+def whole_lines(text: bytes) -> bytes:
+    """Return a text with an end of line at its end, unless it is empty."""
+    return text if not text or text.endswith(b"\n") else text + b"\n"
+
+
+def _lock(fd: int, until: float) -> None:
+    """Lock a file against other processes that do; without a lock after a time, or where there are none."""
+    import fcntl
+
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:  # whoever has it was stopped: a report must not hang
+                return
+            time.sleep(_LOOK_S)
+        except OSError:
+            return
+        else:
+            return
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # litter does no harm, and must not hide why the write failed
+
+
+def _stamp(entry: os.DirEntry[str]) -> object:
+    try:
+        stat = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    written = os.write(fd, data)
+    while written < len(data):
+        written += os.write(fd, data[written:])

@@ -1,0 +1,378 @@
+"""The one engine that follows apps: all waiting of the runner, the command line and the hosts goes through here.
+
+There are threads only while somebody subscribes, and for a moment after: for each scheduler one for states and one for
+logs. So a slow scheduler delays nobody but its own apps.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import SchedulerUnavailable, TransloadTimeout
+from transload.runtime.forks import fork_lock
+from transload.schedulers.api import tend
+from transload.schedulers.patience import DEFAULT_PATIENCE, check_seconds, longer, patience_left
+from transload.schedulers.subscription import Observation, Subscription, ended
+from transload.specs import AppState, AppStatus, parse_app_handle
+
+if TYPE_CHECKING:
+    from transload.schedulers.api import Change, SchedulerBase, Watch
+
+POLL_INTERVAL: Final = 5.0
+"""Seconds between two questions, at most, where the scheduler cannot push."""
+
+SHARE: Final = 20.0
+"""A pause is at least this many times as long as the query before it: five per cent of the time at most."""
+
+RECHECK: Final = 60.0
+"""Seconds after which all apps of a scheduler that pushes are asked for, in case it missed one."""
+
+FIRST_PAUSE: Final = 0.05
+"""Seconds before the second question to a scheduler that cannot push."""
+
+LINGER: Final = 0.1
+"""Seconds for which a thread waits for the next subscriber: a host's apps follow each other within milliseconds."""
+
+_NEVER: Final = float("inf")
+_GOODBYE: Final = 0.2
+_FIRST_LOOK: Final = 0.005
+_LOG_RECHECK: Final = 10.0
+_EMPTY_WAITS: Final = 100
+
+_followers: dict[tuple[int, int, bool], Follower] = {}
+_lock = fork_lock()
+
+
+def watch(
+    scheduler: SchedulerBase,
+    handle: str,
+    callback: Callable[[Observation], object] | None = None,
+    *,
+    patience: float = DEFAULT_PATIENCE,
+    unknown_for: float = 0.0,
+    poll_interval: float = POLL_INTERVAL,
+) -> Subscription:
+    """Watch an app: report the first observation, and each change until it has ended.
+
+    Args:
+        scheduler: where the app is.
+        handle: the app.
+        callback: gets the observations, in a thread of the scheduler; it must return soon, for instance a queue's
+            ``put``; returning False ends the subscription. None: `Subscription.next` returns them.
+        patience: seconds of unbroken UNKNOWN before the final, exhausted observation.
+        unknown_for: seconds of UNKNOWN that somebody waited through before.
+        poll_interval: longest pause in seconds between two questions, where the scheduler cannot push.
+
+    Raises:
+        MalformedAppHandleException: if it is not a handle.
+        ConfigError: for another patience than a number of 0 or more.
+    """
+    check_seconds("patience", patience, zero=True)
+    app_id = parse_app_handle(handle).app_id
+    return _subscribe(scheduler, False, app_id, handle, callback, poll_interval, patience, unknown_for)
+
+
+def read_logs(scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *, longest: float = 0.5) -> Subscription:
+    """Call ``read`` whenever the logs of an app may have grown, in a thread of the scheduler.
+
+    It hands on what is there, and tells whether there was anything; ``longest``: seconds between two calls, at most,
+    where the scheduler does not tell of growth.
+    """
+    return _subscribe(scheduler, True, app_id, f"the logs of {app_id}", read, longest)
+
+
+def _subscribe(
+    scheduler: SchedulerBase,
+    logs: bool,
+    app_id: str,
+    handle: str,
+    callback: Callable[..., object] | None,
+    longest: float,
+    *counts: Any,
+) -> Subscription:
+    key = (os.getpid(), id(scheduler), logs)  # a follower keeps its scheduler: while it is here, no other has that id
+    with _lock:
+        follower = _followers.get(key)
+        if follower is None:
+            follower = Follower(scheduler, logs, lambda: _followers.pop(key))
+            follower.thread.start()  # if that fails there is none; it waits for the lock
+            _followers[key] = follower
+        subscription = Subscription(app_id, handle, callback, longest, follower.wake, *counts)
+        follower.subscriptions.append(subscription)
+    follower.wake()
+    return subscription
+
+
+@atexit.register
+def let_go(scheduler: SchedulerBase | None = None) -> None:
+    """End the threads that only wait for the next subscriber: of a scheduler that is to be closed, or all."""
+    with _lock:
+        mine = [each for key, each in _followers.items() if key[0] == os.getpid()]
+    for each in mine:
+        if scheduler in (None, each.scheduler):
+            each.linger = 0.0
+            each.wake()
+            if all(one.closed for one in each.subscriptions) and each.thread is not threading.current_thread():
+                each.thread.join(_GOODBYE)  # one that is asking a scheduler that hangs is not waited for long
+
+
+def watched() -> int:
+    """Return how many apps are being watched in this process."""
+    with _lock:
+        mine = [each for key, each in _followers.items() if key[0] == os.getpid() and not key[2]]
+        return sum(len({each.app_id for each in follower.subscriptions}) for follower in mine)
+
+
+# -- waiting
+
+
+def wait(
+    scheduler: SchedulerBase,
+    handle: str,
+    *,
+    timeout: float | None = None,
+    on_change: Callable[[AppStatus], object] | None = None,
+    patience: float = DEFAULT_PATIENCE,
+) -> AppStatus | None:
+    """Block until the app has ended, ``timeout`` seconds at most (None: no limit); None if there is no such app.
+
+    ``on_change`` is called with each status that is seen, in this thread.
+
+    Raises:
+        StateUnknown: if patience is exhausted.
+        TransloadTimeout: if ``timeout`` seconds passed; the app goes on.
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+    with watch(scheduler, handle, patience=patience) as news:
+        while True:
+            seen = news.next(_left(end))
+            if seen is not None and _settled(seen, on_change):
+                return seen.status
+            _check_time(handle, end)
+
+
+async def wait_async(
+    scheduler: SchedulerBase,
+    handle: str,
+    *,
+    timeout: float | None = None,
+    on_change: Callable[[AppStatus], object] | None = None,
+    patience: float = DEFAULT_PATIENCE,
+) -> AppStatus | None:
+    """Do what `wait` does, without blocking the event loop."""
+    end = None if timeout is None else time.monotonic() + timeout
+    with watch(scheduler, handle, patience=patience) as news:
+        while True:
+            seen = await news.next_async(_left(end))
+            if seen is not None and _settled(seen, on_change):
+                return seen.status
+            _check_time(handle, end)
+
+
+def _left(end: float | None) -> float | None:
+    """Return the seconds until a point in time, 0 or more; None if there is none."""
+    return None if end is None else max(0.0, end - time.monotonic())
+
+
+def _settled(seen: Observation, on_change: Callable[[AppStatus], object] | None) -> bool:
+    if seen.status is not None and not seen.exhausted and on_change is not None:
+        on_change(seen.status)
+    return ended(seen)
+
+
+def _check_time(handle: str, end: float | None) -> None:
+    if _left(end) == 0.0:
+        raise TransloadTimeout(f"{handle} has not ended in the time allowed; it goes on")
+
+
+# -- the thread
+
+
+class Follower:
+    """Follows the states, or the logs, of apps of one scheduler, in one thread; it ends soon after nobody subscribes.
+
+    Then ``ended`` is called, under the lock of all followers.
+    """
+
+    def __init__(self, scheduler: SchedulerBase, logs: bool, ended: Callable[[], object]) -> None:
+        self.scheduler = scheduler
+        self.subscriptions: list[Subscription] = []
+        self.linger = LINGER
+        self.thread = threading.Thread(
+            target=self._run, daemon=True, name="transload-logs" if logs else "transload-states"
+        )
+        self._logs = logs
+        self._ended = ended
+        self._woken = threading.Event()
+        self._next = _NEVER if logs else 0.0  # when to look at everything
+        self._pause = FIRST_PAUSE
+        self._seen: dict[str, tuple[object, ...]] = {}
+        self._watch: Watch | None = None
+        self._watch_again = 0.0
+        self._empty = 0
+        self._members: list[str] = []
+
+    def wake(self) -> None:
+        """Make the thread look at its subscriptions."""
+        self._woken.set()
+        watch = self._watch
+        if watch is not None:
+            watch.wake()
+
+    def _run(self) -> None:
+        end = _NEVER
+        while True:
+            self._woken.clear()
+            with _lock:
+                self.subscriptions = mine = [each for each in self.subscriptions if not each.closed]
+                end = _NEVER if mine else min(end, time.monotonic() + self.linger)
+                if time.monotonic() >= end:
+                    self._ended()
+                    break
+            if not mine:
+                self._wait(max(0.0, end - time.monotonic()))
+                continue
+            members = list(dict.fromkeys(each.app_id for each in mine))
+            self._update_watch(members)
+            changes = self._wait(max(0.0, min(self._next, *(each.due for each in mine)) - time.monotonic()))
+            self._look(mine, changes)
+        self._close_watch()
+
+    def _look(self, mine: list[Subscription], changes: set[Change]) -> None:
+        """Look at what is due or has changed."""
+        now, changed = time.monotonic(), {change.app_id for change in changes}
+        due = []
+        for each in mine:
+            if each.app_id in changed:
+                each.due = min(each.due, each.rest)
+            if now >= each.due or now >= self._next:
+                due.append(each)
+        if due and self._logs:
+            self._next = _NEVER
+            for each in due:
+                self._read(each)
+        elif due:
+            self._ask({each.app_id for each in due}, mine)
+
+    # -- states
+
+    def _ask(self, apps: set[str], mine: list[Subscription]) -> None:
+        """Ask for apps, at once, and tell all who subscribed to them."""
+        began = time.monotonic()
+        found = self._describe(apps)
+        took = time.monotonic() - began
+        news = False
+        for each in mine:
+            if each.app_id in found:
+                status = found[each.app_id]
+                key: tuple[object, ...] = ("gone",)  # what makes it news: in a queue, also another reason to wait
+                if status is not None:
+                    key = (status.state, status.num_restarts, status.cancel_requested, status.why_waiting())
+                before = self._seen.get(each.app_id)
+                if key != before:
+                    news, self._seen[each.app_id] = True, key
+                    if status is not None and (before is None or before[:2] != key[:2]):
+                        emit(each.handle, status)
+                each.offer(status, key)
+                each.due = time.monotonic() + max(0.0, patience_left(each.patience, each.unknown_since))
+        members = {each.app_id for each in mine if not each.closed}
+        self._seen = {app_id: key for app_id, key in self._seen.items() if app_id in members}
+        self._pause = FIRST_PAUSE if news else longer(self._pause, min(each.longest for each in mine))
+        told = self._watch is not None and not any(key[0] is AppState.UNKNOWN for key in self._seen.values())
+        self._next = time.monotonic() + max(RECHECK if told else self._pause, SHARE * took)
+
+    def _describe(self, apps: set[str]) -> dict[str, AppStatus | None]:
+        try:
+            found = self.scheduler.describe_many(list(apps))
+            for description in found.values():
+                tend(self.scheduler, description)
+        except Exception as exc:
+            message = str(exc)
+            if not isinstance(exc, SchedulerUnavailable):
+                _logger().exception("scheduler %s failed to answer", self.scheduler.name)
+                message = f"{type(exc).__name__}: {exc}"
+            return {app_id: AppStatus(AppState.UNKNOWN, msg=message) for app_id in apps}
+        statuses = {app_id: None if each is None else each.status for app_id, each in found.items()}
+        # not answered is not absent
+        silent = AppStatus(AppState.UNKNOWN, msg="the scheduler did not answer for this app")
+        return {app_id: statuses.get(app_id, silent) for app_id in apps}
+
+    # -- logs
+
+    def _read(self, each: Subscription) -> None:
+        """Let a subscriber read, and note when it is to read again."""
+        began = time.monotonic()
+        found = bool(each.call())
+        now = time.monotonic()
+        # many replicas that write all the time: read at most half of the time
+        each.rest = now + (now - began if now - began > _FIRST_LOOK else 0.0)
+        each.pause = _FIRST_LOOK if found else longer(each.pause or _FIRST_LOOK, each.longest)
+        each.due = max(each.rest, now + (_LOG_RECHECK if self._watch is not None and not found else each.pause))
+
+    # -- the scheduler's watch
+
+    def _update_watch(self, members: list[str]) -> None:
+        try:
+            if self._watch is None and time.monotonic() >= self._watch_again:
+                self._watch_again = _NEVER
+                self._watch = self.scheduler.watch(logs=True) if self._logs else self.scheduler.watch()
+                self._members = []
+            if self._watch is not None and members != self._members:
+                self._watch.update(members)
+                self._members = members
+        except Exception as exc:
+            self._drop_watch(f"{type(exc).__name__}: {exc}")
+
+    def _wait(self, seconds: float) -> set[Change]:
+        if self._watch is None:
+            self._woken.wait(min(seconds, RECHECK))
+            return set()
+        if self._woken.is_set():
+            seconds = 0.0
+        began = time.monotonic()
+        try:
+            changes = self._watch.wait(min(seconds, RECHECK))
+        except Exception as exc:
+            self._drop_watch(f"{type(exc).__name__}: {exc}")
+            return set()
+        in_vain = not changes and not self._woken.is_set() and time.monotonic() - began < seconds / 2
+        self._empty = self._empty + 1 if in_vain else 0
+        if self._empty > _EMPTY_WAITS:
+            self._drop_watch("it returns at once, with nothing")
+        return changes
+
+    def _drop_watch(self, why: str) -> None:
+        """Stop using the scheduler's broken watch for a while, and ask for all apps instead."""
+        _logger().warning("watch of scheduler %s broke (%s)", self.scheduler.name, why)
+        broken, self._watch = self._watch, None
+        self._watch_again, self._next, self._empty = time.monotonic() + RECHECK, 0.0, 0
+        with contextlib.suppress(Exception):
+            if broken is not None:
+                broken.close()
+
+    def _close_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            try:
+                watch.close()
+            except Exception:
+                _logger().exception("watch of scheduler %s could not be closed", self.scheduler.name)
+
+
+def emit(handle: str, status: AppStatus) -> None:
+    """Tell plugins of a new state of an app."""
+    from transload.plugins import AppEvent, get_plugins
+
+    get_plugins().emit(AppEvent(handle, status.state, status.num_restarts, status, time.time()))
+
+
+def _logger() -> Any:
+    import logging
+
+    return logging.getLogger("transload.schedulers")

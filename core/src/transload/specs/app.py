@@ -1,0 +1,393 @@
+"""AppDef and Role: the job, as plain data that is validated."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import field, replace
+from enum import Enum
+
+from transload.specs.checks import (
+    as_list,
+    check_dict,
+    check_int,
+    check_json_dict,
+    check_name,
+    check_number,
+    check_role_name,
+    check_str,
+    refuse,
+)
+from transload.specs.records import record
+from transload.specs.resources import BindMount, DeviceMount, JobMount, Mount, Resource, VolumeMount, null_resource
+from transload.specs.secrets import check_source, looks_secret, masked_args, masked_env, masked_values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Final
+
+    from transload.specs.dryrun import AppDryRunInfo
+else:
+    Any = object  # for those who resolve the annotations of a record
+
+MISSING: Final = "<MISSING>"
+"""Stands for an entrypoint or image that is not given."""
+
+NONE: Final = "<NONE>"
+"""Stands for an optional text that is not set."""
+
+ALL: Final = "all"
+"""Stands for every scheduler; kept for those who come from TorchX."""
+
+
+MOST_REPLICAS: Final = 100_000
+"""So many replicas may an app have."""
+
+LARGEST_ARGS: Final = 32 << 20
+"""So many characters may the arguments of a role have, all together."""
+
+_MOST_RETRIES: Final = (1 << 31) - 1  # as engines count them
+
+RETRY_DELAY: Final = 1.0
+"""Seconds before the first retry, unless a role says otherwise."""
+
+
+class RetryPolicy(str, Enum):
+    """What is started again when a replica fails (bad exit, lost host, pre-emption).
+
+    - ``REPLICA``: that replica alone; the others stay.
+    - ``ROLE``: all replicas of its role.
+    - ``APPLICATION``: the whole app.
+    - ``HOT_SPARE``: kept for those who come from TorchX; a scheduler that has no spares refuses it.
+    """
+
+    REPLICA = "REPLICA"
+    ROLE = "ROLE"
+    APPLICATION = "APPLICATION"
+    HOT_SPARE = "HOT_SPARE"
+
+
+@record
+class Workspace:
+    """Local folders that are copied to where the job runs.
+
+    Args:
+        projects: local folder → folder inside the job's workspace (``""``: its root).
+
+    Raises:
+        SpecError: for a target that leaves the workspace.
+    """
+
+    projects: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.check("Workspace")
+
+    def check(self, path: str) -> None:
+        """Refuse wrong values; ``path`` starts the message."""
+        check_dict(self.projects, f"{path}.projects")
+        for source, target in self.projects.items():
+            check_str(source, f"{path}.projects key", empty=False)
+            check_str(target, f"{path}.projects[{source!r}]")
+            if target.startswith("/") or ".." in target.split("/"):
+                refuse(f"{path}.projects[{source!r}]", target, "must be a relative folder without '..'")
+
+    def __bool__(self) -> bool:
+        return bool(self.projects)
+
+    @staticmethod
+    def from_str(workspace: str | None) -> Workspace:
+        """Read ``"PATH"`` or ``"PATH=TARGET,PATH=TARGET"``; None or ``""`` is the empty workspace."""
+        projects: dict[str, str] = {}
+        for part in (workspace or "").replace(";", ",").split(","):
+            if part.strip():
+                source, _, target = part.strip().partition("=")
+                projects[_path_of(source)] = target
+        return Workspace(projects)
+
+    def __str__(self) -> str:
+        return ",".join(f"{source}={target}" if target else source for source, target in self.projects.items())
+
+
+def _path_of(source: str) -> str:
+    """Return the path that a local folder's path or ``file://`` URL means."""
+    if not source.startswith("file://"):
+        return source
+    from urllib.parse import unquote  # seldom needed
+
+    return unquote(source.removeprefix("file://"))
+
+
+@record
+class Role:
+    """A group of equal replicas within an `AppDef`.
+
+    Args:
+        name: unique in the app; letters, digits, ``_``, ``.``, ``-``.
+        image: what the replicas run in, as the scheduler understands it: a container image, a folder.
+        min_replicas: how many must end well for the role to succeed; None: all.
+        entrypoint: the program to run.
+        args: its arguments; may hold `macros`.
+        env: its environment variables; values may hold `macros`.
+        num_replicas: how many replicas, 1 or more.
+        max_retries: how often a failure is answered by starting again, 0 or more.
+        retry_policy: what is started again.
+        resource: what each replica needs.
+        port_map: name of a port → number, of the ports that each replica listens on. Where replicas have a network of
+            their own (containers, pods) these are published or declared; where they use their host's (a process, a
+            task of Slurm) there is nothing to map.
+        metadata: anything for one scheduler, by convention under ``scheduler.key``; may hold `macros`.
+        mounts: what is mounted into each replica.
+        workspace: local folders that travel with the role.
+        secrets: environment variable → source (``env:NAME``, ``file:PATH`` or a scheduler's own), resolved at submit.
+        retry_delay: seconds before the first retry, doubled for each further failure in a row up to five minutes (or
+            to itself, if it is more); an attempt that ran for ten minutes ends the row.
+
+    Raises:
+        SpecError: for a wrong value, with its path and what is allowed.
+    """
+
+    name: str
+    image: str
+    min_replicas: int | None = None
+    entrypoint: str = MISSING
+    args: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    num_replicas: int = 1
+    max_retries: int = 0
+    retry_policy: RetryPolicy = RetryPolicy.APPLICATION
+    resource: Resource = field(default_factory=null_resource)
+    port_map: dict[str, int] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    mounts: list[Mount] = field(default_factory=list)
+    workspace: Workspace | None = None
+    secrets: dict[str, str] = field(default_factory=dict)
+    retry_delay: float = field(default=RETRY_DELAY, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.check("Role")
+
+    def check(self, path: str) -> None:
+        """Refuse wrong values; ``path`` starts the message. Tuples given for lists become lists."""
+        check_role_name(self.name, f"{path}.name")
+        check_str(self.image, f"{path}.image")
+        check_str(self.entrypoint, f"{path}.entrypoint", empty=False)
+        check_int(self.num_replicas, f"{path}.num_replicas", 1, MOST_REPLICAS)
+        if self.min_replicas is not None:
+            check_int(self.min_replicas, f"{path}.min_replicas", 0, self.num_replicas)
+        check_int(self.max_retries, f"{path}.max_retries", 0, _MOST_RETRIES)
+        check_number(self.retry_delay, f"{path}.retry_delay", low=0)
+        self._check_texts(path)
+        self._check_parts(path)
+
+    def _check_texts(self, path: str) -> None:
+        self.args = as_list(self.args, f"{path}.args")
+        for index, arg in enumerate(self.args):
+            check_str(arg, f"{path}.args[{index}]")
+        size = sum(map(len, self.args))
+        if size > LARGEST_ARGS:
+            refuse(f"{path}.args", "…", f"have {size:,} characters; at most {LARGEST_ARGS:,}: keep data in files")
+        check_dict(self.env, f"{path}.env")
+        check_dict(self.secrets, f"{path}.secrets")
+        for name, value in self.env.items():
+            _check_env_name(name, f"{path}.env")
+            if looks_secret(name) and (not isinstance(value, str) or "\x00" in value):
+                refuse(f"{path}.env[{name!r}]", "…", "must be a str without NUL (its value is not shown)")
+            check_str(value, f"{path}.env[{name!r}]")
+        for name, source in self.secrets.items():
+            _check_env_name(name, f"{path}.secrets")
+            check_source(source, f"{path}.secrets[{name!r}]")
+            if name in self.env:
+                refuse(f"{path}.secrets", name, "is also in env: give it once")
+
+    def _check_parts(self, path: str) -> None:
+        try:
+            self.retry_policy = RetryPolicy(self.retry_policy)
+        except ValueError:
+            refuse(f"{path}.retry_policy", self.retry_policy, f"must be one of {[item.value for item in RetryPolicy]}")
+        if not isinstance(self.resource, Resource):
+            refuse(f"{path}.resource", self.resource, "must be a Resource")
+        self.resource.check(f"{path}.resource")
+        check_dict(self.port_map, f"{path}.port_map")
+        for name, port in self.port_map.items():
+            check_int(port, f"{path}.port_map[{name!r}]", 0, 65535)
+        check_json_dict(self.metadata, f"{path}.metadata")
+        self.mounts = as_list(self.mounts, f"{path}.mounts")
+        for index, mount in enumerate(self.mounts):
+            if not isinstance(mount, (BindMount, VolumeMount, DeviceMount, JobMount)):
+                refuse(f"{path}.mounts[{index}]", mount, "must be a BindMount, VolumeMount, DeviceMount or JobMount")
+            mount.check(f"{path}.mounts[{index}]")
+        if self.workspace is not None:
+            if not isinstance(self.workspace, Workspace):
+                refuse(f"{path}.workspace", self.workspace, "must be a Workspace or None")
+            self.workspace.check(f"{path}.workspace")
+
+    def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
+        """Return the request to go on with; a hook for subclasses, kept for those who come from TorchX."""
+        return dryrun_info
+
+
+def _check_env_name(name: str, path: str) -> None:
+    if not name or "=" in name or "\x00" in name:
+        refuse(f"{path} name", name, "must not be empty or contain '=' or NUL")
+
+
+@record
+class AppDef:
+    """A job: one or more roles that run together.
+
+    Args:
+        name: what people call it.
+        roles: its roles, names unique.
+        metadata: anything about the app as a whole.
+        timeout: seconds that the whole app may take, retries included; None: no limit.
+        arguments: what the component was called with, name → JSON value, secret-looking ones masked: kept for those
+            who compare runs, no part of the `digest`.
+
+    Raises:
+        SpecError: for a wrong value, with its path and what is allowed.
+    """
+
+    name: str
+    roles: list[Role] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
+    timeout: float | None = field(default=None, kw_only=True)
+    arguments: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Refuse wrong values. Called when constructed, and again wherever the app is used.
+
+        Raises:
+            SpecError: with the path, the value and what is allowed.
+        """
+        check_name(self.name, "name")
+        self.roles = as_list(self.roles, "roles")
+        seen: dict[str, int] = {}
+        for index, role in enumerate(self.roles):
+            if not isinstance(role, Role):
+                refuse(f"roles[{index}]", role, "must be a Role")
+            role.check(f"roles[{index}]")
+            if role.name in seen:
+                refuse(f"roles[{index}].name", role.name, f"is taken by roles[{seen[role.name]}]; names must differ")
+            seen[role.name] = index
+        total = sum(role.num_replicas for role in self.roles)
+        if total > MOST_REPLICAS:
+            refuse("roles", "…", f"have {total:,} replicas together; at most {MOST_REPLICAS:,}")
+        check_json_dict(self.metadata, "metadata")
+        check_json_dict(self.arguments, "arguments")
+        if self.timeout is not None:
+            check_number(self.timeout, "timeout", above=0)
+
+    def check_runnable(self) -> None:
+        """Refuse what `check` lets pass because it may still be filled in: no roles, no entrypoint.
+
+        Raises:
+            SpecError: with the path and what is missing.
+        """
+        self.check()
+        if not self.roles:
+            refuse("roles", self.roles, "must hold at least one Role")
+        for index, role in enumerate(self.roles):
+            if role.entrypoint == MISSING:
+                refuse(f"roles[{index}].entrypoint", role.entrypoint, "must be given")
+
+    def masked(self) -> AppDef:
+        """Return a copy fit for display: what looks secret in variables, arguments and metadata is masked."""
+        shown = copy.copy(self)
+        shown.metadata = masked_values(self.metadata)
+        shown.arguments = masked_values(self.arguments)
+        shown.roles = [copy.copy(role) for role in self.roles]
+        for role in shown.roles:
+            role.env = masked_env(role.env)
+            role.args = masked_args(role.args)
+            role.metadata = masked_values(role.metadata)
+        return shown
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the app as JSON values, with a ``schema`` number; secrets stay references. SpecError: it is wrong."""
+        from transload.specs.serialization import SCHEMA, to_value
+
+        self.check()
+        return {"schema": SCHEMA, **to_value(self)}
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return `to_dict` as JSON text; errors as there."""
+        from transload.specs.serialization import dump
+
+        return dump(self.to_dict(), indent)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> AppDef:
+        """Read what `to_json` wrote, in this version or an older one.
+
+        Raises:
+            SpecError: for text that is not JSON, an unknown field or a newer schema.
+        """
+        from transload.specs.serialization import load
+
+        return AppDef.from_dict(load(text, "AppDef"))
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> AppDef:
+        """Read what `to_dict` returned. Errors as in `from_json`."""
+        from transload.specs.serialization import build, check_schema
+
+        data = check_schema(values, "AppDef")
+        roles = data.get("roles", [])
+        if isinstance(roles, list):
+            data["roles"] = [_role(role, f"roles[{index}]") for index, role in enumerate(roles)]
+        return build(AppDef, data, "AppDef")
+
+    def serialize(self) -> dict[str, Any]:
+        """Return `to_dict`: under this name, orchestrators that hand values from task to task look for it."""
+        return self.to_dict()
+
+    @staticmethod
+    def deserialize(data: Mapping[str, Any], version: int = 0) -> AppDef:
+        """Read what `serialize` returned; errors as in `from_json`.
+
+        Args:
+            data: the values, which say themselves of which schema they are.
+            version: not used.
+        """
+        return AppDef.from_dict(data)
+
+    def digest(self) -> str:
+        """Return ``sha256:…`` of the app: equal on every machine for equal apps, whatever the order of dict keys.
+
+        Raises:
+            SpecError: if the app is not valid.
+        """
+        from transload.specs.serialization import canonical, sha256
+
+        return f"sha256:{sha256(canonical(replace(self, arguments={})).encode())}"
+
+
+def _role(data: Any, path: str) -> Role:
+    from transload.specs.serialization import build
+
+    if not isinstance(data, dict):
+        refuse(path, data, "must be a JSON object")
+    data = dict(data)
+    for name, kind in (("resource", Resource), ("workspace", Workspace)):
+        if isinstance(data.get(name), dict):
+            data[name] = build(kind, data[name], f"{path}.{name}")
+    if isinstance(data.get("mounts"), list):
+        data["mounts"] = [_mount(mount, f"{path}.mounts[{index}]") for index, mount in enumerate(data["mounts"])]
+    return build(Role, data, path)
+
+
+def _mount(data: Any, path: str) -> Mount:
+    from transload.specs.serialization import build
+
+    if not isinstance(data, dict):
+        refuse(path, data, "must be a JSON object")
+    data = dict(data)
+    kind = data.pop("type", None)
+    kinds: dict[Any, type[Mount]] = {cls.JSON_TYPE: cls for cls in (BindMount, VolumeMount, DeviceMount, JobMount)}
+    if not isinstance(kind, str) or kind not in kinds:
+        refuse(f"{path}.type", kind, "must be one of bind, volume, device, job")
+    return build(kinds[kind], data, path)

@@ -1,0 +1,128 @@
+"""Reading values that users typed (booleans, sizes, ``key=value`` lists), and writing quantities for them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from transload.errors import SpecError
+
+if TYPE_CHECKING:
+    from transload.specs.status import Usage
+
+_TRUE = {"true", "t", "yes", "y", "on", "1"}
+_FALSE = {"false", "f", "no", "n", "off", "0"}
+_SIZE = r"(?i)(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B?)\Z"
+SIZE_UNITS = "KMGTP"
+_KEY = r"[^\s=,;-][^\s=,;]*"  # what begins with a dash is an option within a value
+_VALUE = r"""(?:"([^"]*)"|'([^']*)'|(.*?))"""
+_PAIR = rf"(?s)\s*({_KEY})\s*=\s*{_VALUE}\s*(?=\Z|[,;]\s*(?:\Z|{_KEY}\s*=))"
+
+_JSON_PAIR = rf"\s*({_KEY})\s*=\s*[\[{{]"
+
+
+def parse_bool(text: str, path: str = "value") -> bool:
+    """Return the bool that ``text`` spells: true/false, yes/no, on/off, t/f, y/n, 1/0, in any case.
+
+    Raises:
+        SpecError: for any other text.
+    """
+    word = text.strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise SpecError(f"{path}={text!r}: must be true or false (also yes/no, on/off, 1/0)")
+
+
+def split_pairs(text: str) -> dict[str, str]:
+    """Split ``A=1,B=x,y;C='a,D=b'`` into pairs; a delimiter that no ``key=`` follows belongs to the value.
+
+    A list or an object in JSON is one value, whatever stands in it.
+
+    Raises:
+        SpecError: for a text of another form.
+    """
+    pairs: dict[str, str] = {}
+    position = 0
+    while text[position:].strip(" ,;"):
+        spelled = _json_pair(text, position)
+        if spelled is not None:
+            key, value, position = spelled
+            pairs[key] = value
+            continue
+        match = re.compile(_PAIR).match(text, position)
+        if match is None:
+            raise SpecError(f"{text!r}: must be of the form key=value[,key=value…]")
+        pairs[match.group(1)] = next((item for item in match.groups()[1:] if item is not None), "")
+        position = match.end() + 1
+    return pairs
+
+
+def _json_pair(text: str, position: int) -> tuple[str, str, int] | None:
+    """Return a pair whose value is JSON, and where the next one begins; None if there is none here."""
+    match = re.compile(_JSON_PAIR).match(text, position)
+    if match is None:
+        return None
+    begin = match.end() - 1
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, begin)
+    except (ValueError, RecursionError):
+        return None
+    rest = re.compile(r"\s*(?:[,;]|\Z)").match(text, end)
+    return None if rest is None else (match.group(1), text[begin:end], rest.end())
+
+
+def split_list(text: str) -> list[str]:
+    """Split a ``,`` or ``;`` delimited list; empty elements are dropped."""
+    return [part.strip() for part in text.replace(";", ",").split(",") if part.strip()]
+
+
+def parse_size(text: str, what: str = "size") -> int:
+    """Return bytes from ``512B``, ``10M`` or ``1.5GiB`` (units are powers of 1024); only 0 needs no unit.
+
+    Raises:
+        SpecError: for any other text.
+    """
+    match = re.match(_SIZE, text.strip())
+    if match is None:
+        raise SpecError(f"{what}={text!r}: must be a size such as 500M or 10G")
+    unit = match.group(2).upper()
+    if not unit and not match.group(3) and float(match.group(1)):
+        raise SpecError(f"{what}={text!r}: must have a unit, such as {match.group(1)}M or {match.group(1)}G")
+    number = float(match.group(1)) * 1024 ** (SIZE_UNITS.index(unit) + 1 if unit else 0)
+    if number >= 1 << 63:
+        raise SpecError(f"{what}={text[:40]!r}: too large; at most 8 EiB")
+    return int(number)
+
+
+def duration_text(seconds: float) -> str:
+    """Return ``40 ms``, ``2.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 10 min`` or ``3 d 4 h``."""
+    if seconds < 1:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def usage_texts(usage: Usage | None) -> tuple[str, str]:
+    """Return peak memory and CPU time as texts; ``""`` for what is not known."""
+    peak, seconds = (None, None) if usage is None else (usage.peak_memory, usage.cpu_seconds)
+    return "" if peak is None else size_text(peak), "" if seconds is None else duration_text(seconds)
+
+
+def size_text(size: float) -> str:
+    """Return ``512 B``, ``1.5 KiB`` …"""
+    for unit in ("B", *(f"{letter}iB" for letter in SIZE_UNITS)):
+        if size < 1024 or unit == "PiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,0 +1,169 @@
+"""Scenarios: the host's process dies, at every point; there is one job all the same."""
+
+from __future__ import annotations
+
+from transload.specs import AppState
+from transload_testing.adapter_stage import AdapterSuite, Stage, held
+
+
+class CrashScenarios(AdapterSuite):
+    """Crashes of the host, failed submits, and what a run after them does."""
+
+    def test_crash_between_submit_and_store(self, stage: Stage) -> None:
+        """The process dies after the app was taken and before it learnt so: the next run finds the app."""
+        stage.start(held(crash="after", results={"0": {"x": 1}}))
+        stage.dead()
+        assert len(stage.started) == 1
+        stage.driver.restart()
+        stage.watched(stage.started[0])
+        stage.control.open("go")
+        seen = stage.ended()
+        self.is_state(seen, AppState.SUCCEEDED)
+        assert seen.results is not None
+        assert seen.results["results"] == {"0": {"x": 1}}
+        assert len(stage.started) == 1
+
+    def test_crash_before_submit(self, stage: Stage) -> None:
+        """The process dies before the app was taken: the next run submits it."""
+        stage.start({"crash": "before"})
+        stage.dead()
+        assert stage.started == []
+        stage.driver.restart()
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        assert len(stage.started) == 1
+
+    def test_crash_while_polling(self, stage: Stage) -> None:
+        """The process dies while it waits: the next run attaches, and delivers the results."""
+        stage.start(held(results={"0": {"x": 1}}))
+        app_id = stage.running()
+        stage.driver.crash()
+        stage.driver.restart()
+        stage.watched(app_id)
+        stage.control.open("go")
+        seen = stage.ended()
+        self.is_state(seen, AppState.SUCCEEDED)
+        assert seen.results is not None
+        assert seen.results["results"] == {"0": {"x": 1}}
+        assert stage.started == [app_id]
+
+    def test_three_crashes_one_job(self, stage: Stage) -> None:
+        """However often the process dies, there is one job."""
+        stage.start(held())
+        app_id = stage.running()
+        for _ in range(3):
+            stage.driver.crash()
+            stage.driver.restart()
+            stage.watched(app_id)
+        stage.control.open("go")
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        assert stage.started == [app_id]
+
+    def test_app_succeeds_while_the_host_is_down(self, stage: Stage) -> None:
+        """What ended well meanwhile is collected, not run again."""
+        stage.start(held(results={"0": {"x": 1}}))
+        app_id = stage.running()
+        stage.driver.crash()
+        stage.control.open("go")
+        stage.driver.restart()
+        seen = stage.ended()
+        self.is_state(seen, AppState.SUCCEEDED)
+        assert seen.results is not None
+        assert seen.results["results"] == {"0": {"x": 1}}
+        assert stage.started == [app_id]
+
+    def test_app_fails_while_the_host_is_down(self, stage: Stage) -> None:
+        """What failed meanwhile is answered by a new attempt, under an id of its own."""
+        stage.start(held("FAILED"))
+        app_id = stage.running()
+        stage.driver.crash()
+        stage.control.open("go")
+        stage.driver.restart()
+        self.is_state(stage.ended(), AppState.FAILED)
+        assert len(stage.started) == 2
+        assert stage.started[0] == app_id != stage.started[1]
+
+    def test_retry_is_a_new_attempt(self, stage: Stage) -> None:
+        """The host's retry of a failed app starts a new one."""
+        stage.start({"steps": ["FAILED"]})
+        self.is_state(stage.ended(), AppState.FAILED)
+        stage.driver.restart()
+        self.is_state(stage.ended(), AppState.FAILED)
+        assert len(set(stage.started)) == 2
+
+    def test_crash_in_a_later_attempt(self, stage: Stage) -> None:
+        """After a failed attempt and a crash in the second one, the second one is found."""
+        stage.start({"steps": [{"state": "RUNNING", "until": "first"}, {"state": "FAILED"}]})
+        first = stage.running()
+        stage.control.open("first", first)
+        stage.ended()
+        stage.driver.restart()
+        second = stage.until(lambda: len(stage.started) == 2 and stage.started[1], "a second attempt")
+        stage.watched(second)
+        stage.driver.crash()
+        stage.driver.restart()
+        stage.watched(second)
+        stage.watched(second)  # the first question is answered now: it was running
+        stage.control.open("first", second)
+        self.is_state(stage.ended(), AppState.FAILED)
+        assert len(stage.started) == 2
+
+    def test_run_again_after_success_collects(self, stage: Stage) -> None:
+        """The same unit of work, run again by the host itself, collects what is there."""
+        stage.start({"results": {"0": {"x": 1}}})
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        stage.driver.restart()
+        seen = stage.ended()
+        self.is_state(seen, AppState.SUCCEEDED)
+        assert seen.results is not None
+        assert seen.results["results"] == {"0": {"x": 1}}
+        assert len(stage.started) == 1
+
+    def test_restart_while_being_cancelled(self, stage: Stage) -> None:
+        """A new attempt starts only once the one being cancelled has ended."""
+        ending = [{"state": "RUNNING", "until": "ended"}, "CANCELLED"]
+        stage.start(held(on_cancel=ending))
+        first = stage.running()
+        stage.driver.crash()
+        stage.control.folder.mark("cancel", first)
+        stage.driver.restart()
+        stage.watched(first)
+        stage.watched(first)
+        assert stage.started == [first]
+        stage.control.open("ended")
+        stage.control.open("go")
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        assert len(stage.started) == 2
+
+    def test_logs_resume_without_repeats(self, stage: Stage) -> None:
+        """Lines that were in the host's log before a crash are not there again after it, and none is missing."""
+        lines = tuple(f"line {n}." for n in range(20))
+        stage.start(held({"state": "RUNNING", "lines": ["line 20."], "seconds": 0.1}, "SUCCEEDED", lines=lines))
+        app_id = stage.running()
+        stage.until(lambda: sum("line" in line for line in stage.driver.observe().logs) == 20, "20 lines")
+        stage.read_on(app_id)  # the host has gone on since: how far it came is noted
+        stage.driver.crash()
+        stage.driver.restart()
+        stage.watched(app_id)
+        stage.control.open("go")
+        seen = stage.ended()
+        found = [line[line.index("line ") :] for line in seen.logs if "line " in line]
+        assert found == [*lines, "line 20."]
+
+    def test_transient_submit_error(self, stage: Stage) -> None:
+        """A submit that may work later is the host's failure, to be retried; nothing was started."""
+        stage.start({"submit_error": "transient"})
+        seen = stage.ended()
+        self.is_failure(seen, self.submit_failed_state)
+        assert seen.retryable is True
+        assert stage.started == []
+        stage.driver.restart()
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        assert len(stage.started) == 1
+
+    def test_permanent_submit_error(self, stage: Stage) -> None:
+        """A submit that cannot work is the host's failure, not to be retried."""
+        stage.start({"submit_error": "permanent"})
+        seen = stage.ended()
+        self.is_failure(seen, self.submit_failed_state)
+        assert seen.retryable is False
+        assert stage.started == []

@@ -1,0 +1,76 @@
+"""Scenarios: who is who, and when running again means a new job."""
+
+from __future__ import annotations
+
+import re
+
+from transload.specs import AppState
+from transload_testing.adapter_driver import HostJob
+from transload_testing.adapter_stage import AdapterSuite, Stage, held
+from transload_testing.scripted import scripted_app
+
+_APP_ID = re.compile(r"[a-z][a-z0-9-]{0,39}\Z")
+
+
+class IdentityScenarios(AdapterSuite):
+    """Names, namespaces, generations."""
+
+    def _runs(self, stage: Stage, *jobs: HostJob) -> list[str]:
+        for job in jobs:
+            stage.start({}, job)
+            self.is_state(stage.ended(), AppState.SUCCEEDED)
+        return stage.started
+
+    def test_running_again_on_purpose_runs_again(self, stage: Stage) -> None:
+        """A new generation is a new job, also after success."""
+        assert len(set(self._runs(stage, HostJob(), HostJob(generation="1"), HostJob(generation="2")))) == 3
+
+    def test_equal_identities_in_two_namespaces_stay_apart(self, stage: Stage) -> None:
+        """The same unit of work in two runs or installations is two jobs."""
+        assert len(set(self._runs(stage, HostJob(namespace="one"), HostJob(namespace="two")))) == 2
+
+    def test_two_units_of_one_run_stay_apart(self, stage: Stage) -> None:
+        """Two units of work of one run are two jobs."""
+        assert len(set(self._runs(stage, HostJob(name="one"), HostJob(name="two")))) == 2
+
+    def test_names_that_look_alike_stay_apart(self, stage: Stage) -> None:
+        """Names that differ only in what an id cannot hold are two jobs."""
+        assert len(set(self._runs(stage, HostJob(name="a-b"), HostJob(name="a b"), HostJob(name="A_B")))) == 3
+
+    def test_unicode_and_long_names(self, stage: Stage) -> None:
+        """Any name gives a valid id, and no two the same."""
+        names = ["日本語", "ü" * 300, "x" * 250, "x" * 251]
+        found = self._runs(stage, *(HostJob(name=name, namespace="räum/✓") for name in names))
+        assert len(set(found)) == len(names)
+        for app_id in found:
+            assert _APP_ID.match(app_id), app_id
+
+    def test_new_generation_waits_for_the_old_app(self, stage: Stage) -> None:
+        """Run again on purpose while an app whose host died still runs: that is cancelled, and ends first."""
+        stage.start(held(on_cancel=[{"state": "RUNNING", "until": "ended"}, "CANCELLED"]))
+        first = stage.running()
+        stage.driver.crash()
+        stage.start({}, HostJob(generation="1"))
+        stage.until(lambda: stage.control.calls("cancel", first), "the old app is cancelled")
+        stage.watched(first)
+        stage.watched(first)
+        assert stage.started == [first]
+        stage.control.open("ended")
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        assert len(stage.started) == 2
+
+    def test_two_hosts_at_once_share_one_job(self, stage: Stage) -> None:
+        """An old process that was believed dead and the new one come to the same app."""
+        stage.start(held())
+        app_id = stage.running()
+        twin = stage.another_driver()
+        try:
+            twin.start(scripted_app("app", held()).to_json(), stage.job)
+            stage.watched(app_id)
+            stage.control.open("go")
+            self.is_state(stage.ended(), AppState.SUCCEEDED)
+            stage.until(lambda: twin.observe().state is not None, "the twin ends as well")
+            self.is_state(twin.observe(), AppState.SUCCEEDED)
+        finally:
+            twin.close()
+        assert stage.started == [app_id]

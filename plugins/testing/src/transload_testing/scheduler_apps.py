@@ -1,0 +1,360 @@
+"""What becomes of apps: states, exit codes, retries, limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.components.builtin import utils
+from transload.errors import SpecError, SubmitError, UnsupportedFeature
+from transload.runner import last_words
+from transload.specs import AppState, Resource, RetryPolicy, macros, parse_app_handle
+from transload_testing.scheduler_stage import Program, SchedulerStage, SchedulerSuite, needs_programs
+
+
+class AppTests(SchedulerSuite):
+    """Ends, roles and replicas, cancel, retries, timeouts."""
+
+    def test_success(self, stage: SchedulerStage) -> None:
+        """An app whose program ends well has SUCCEEDED, its replica with exit code 0 and times."""
+        before = time.time()
+        status = stage.ended(stage.submit(stage.app(Program(seconds=0.05))))
+        assert status.state is AppState.SUCCEEDED, status
+        (replica,) = stage.replicas(status)
+        assert (replica.role, replica.id, replica.exit_code) == ("main", 0, 0)
+        assert replica.state is AppState.SUCCEEDED
+        assert replica.start_time is not None
+        assert replica.end_time is not None
+        assert before - 60 < replica.start_time <= replica.end_time < time.time() + 60
+        assert not status.cancel_requested
+
+    def test_exit_code(self, stage: SchedulerStage) -> None:
+        """The exit code of a failed replica is kept."""
+        status = stage.ended(stage.submit(stage.app(Program(exit_code=7))))
+        assert status.state is AppState.FAILED
+        assert [replica.exit_code for replica in stage.replicas(status)] == [7]
+
+    def test_death_by_signal(self, stage: SchedulerStage) -> None:
+        """A replica that a signal ended has the signal's negative number."""
+        status = stage.ended(stage.submit(stage.app(Program(exit_code=-9))))
+        assert status.state is AppState.FAILED
+        assert [replica.exit_code for replica in stage.replicas(status)] == [-9]
+
+    def test_roles_and_replicas(self, stage: SchedulerStage) -> None:
+        """Every replica of every role has a status, in order."""
+        if not (stage.scheduler.capabilities.roles and stage.scheduler.capabilities.replicas):
+            pytest.skip("one role or one replica only")
+        app = stage.app({"one": Program(out=("a",)), "two": Program(out=("b",))}, replicas=3)
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.SUCCEEDED, status
+        assert [role.role for role in status.roles] == ["one", "two"]
+        assert [[replica.id for replica in role.replicas] for role in status.roles] == [[0, 1, 2]] * 2
+
+    def test_one_replica_fails_all_end(self, stage: SchedulerStage) -> None:
+        """Where replicas are a gang, the final failure of one ends the others."""
+        capabilities = stage.scheduler.capabilities
+        if not (capabilities.gangs and capabilities.roles):
+            pytest.skip("no gangs of several roles")
+        app = stage.app({"bad": Program(seconds=0.2, exit_code=4), "good": Program(hold=True)})
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.FAILED
+        states = {replica.role: replica for replica in stage.replicas(status)}
+        assert states["bad"].exit_code == 4
+        assert states["good"].state is not AppState.RUNNING
+
+    def test_min_replicas(self, stage: SchedulerStage) -> None:
+        """An app goes on, and succeeds, while enough replicas of a role end well."""
+        capabilities = stage.scheduler.capabilities
+        if not (capabilities.min_replicas and capabilities.replicas and self.runs_programs):
+            pytest.skip("min_replicas is not offered")
+        app = stage.app(Program(only=(0,), exit_code=5), replicas=3, min_replicas=2)
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.SUCCEEDED, status
+
+    @needs_programs
+    def test_macros(self, stage: SchedulerStage) -> None:
+        """The macros that are the scheduler's are replaced in arguments; any other ``$`` is the program's."""
+        command = f'x=kept; echo "{macros.replica_id} $x ${{x}}"; printenv {macros.rank0_env} > /dev/null && echo rank0'
+        replicas = 2 if stage.scheduler.capabilities.replicas else 1
+        app_id = stage.submit(stage.app(Program(command=command), replicas=replicas))
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        for k in range(replicas):
+            assert stage.everything(app_id, k=k) == [f"{k} kept kept\n", "rank0\n"]
+
+    def test_cancel(self, stage: SchedulerStage) -> None:
+        """A cancel returns at once; the app ends as CANCELLED, and says that it was asked to."""
+        app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
+        stage.running(app_id, said="up")
+        assert stage.scheduler.cancel(app_id) is True
+        status = stage.ended(app_id)
+        assert status.state is AppState.CANCELLED, status
+        assert status.cancel_requested
+        stage.scheduler.cancel(app_id)
+        assert stage.status(app_id).state is AppState.CANCELLED
+
+    def test_cancel_before_it_runs(self, stage: SchedulerStage) -> None:
+        """A cancel right after the submit ends the app, whatever it was doing."""
+        app_id = stage.submit(stage.app(Program(hold=True)))
+        stage.scheduler.cancel(app_id)
+        assert stage.ended(app_id).state is AppState.CANCELLED
+
+    def test_cancel_after_the_end(self, stage: SchedulerStage) -> None:
+        """A cancel that comes too late changes nothing."""
+        app_id = stage.submit(stage.app(Program()))
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        stage.scheduler.cancel(app_id)
+        assert stage.status(app_id).state is AppState.SUCCEEDED
+
+    @pytest.mark.parametrize("policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION])
+    def test_retries(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
+        """A failure is answered by a new start, as often as ``max_retries`` says."""
+        if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
+            pytest.skip(f"retry policy {policy.value} is not offered")
+        app = stage.app(Program(failures=2), max_retries=2, retry_policy=policy, **self._soon(stage))
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.SUCCEEDED, status
+        assert max([status.num_restarts, *(replica.restarts for replica in stage.replicas(status))]) == 2
+
+    @staticmethod
+    def _soon(stage: SchedulerStage) -> dict[str, Any]:
+        return {"retry_delay": 0.0} if stage.scheduler.capabilities.retry_delay else {}
+
+    @needs_programs
+    def test_retry_delay(self, stage: SchedulerStage) -> None:
+        """What a role says of the time before a retry is kept to, or refused by name."""
+        capabilities = stage.scheduler.capabilities
+        if RetryPolicy.REPLICA not in capabilities.retries:
+            pytest.skip("no retries")
+        app = stage.app(Program(failures=1), max_retries=1, retry_policy=RetryPolicy.REPLICA, retry_delay=3.0)
+        if not capabilities.retry_delay:
+            with pytest.raises(UnsupportedFeature, match="retry_delay"):
+                stage.scheduler.convert(app, stage.cfg())
+            return
+        (replica,) = stage.replicas(stage.ended(stage.submit(app)))
+        assert replica.state is AppState.SUCCEEDED
+        if replica.earlier:  # where it is kept
+            assert replica.start_time is not None
+            assert replica.earlier[0].end_time is not None
+            assert replica.start_time - replica.earlier[0].end_time > 2.9
+
+    @pytest.mark.parametrize("policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION])
+    def test_retries_used_up(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
+        """One failure more than ``max_retries`` allows is final."""
+        if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
+            pytest.skip(f"retry policy {policy.value} is not offered")
+        app = stage.app(Program(failures=2), max_retries=1, retry_policy=policy, **self._soon(stage))
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.FAILED, status
+        assert [replica.exit_code for replica in stage.replicas(status)] == [9]
+
+    def test_timeout(self, stage: SchedulerStage) -> None:
+        """An app that takes longer than its timeout fails, and is ended."""
+        if not stage.scheduler.capabilities.timeout or not self.runs_programs:
+            pytest.skip("no limit of time can be set")
+        status = stage.ended(stage.submit(stage.app(Program(hold=True), timeout=0.5)))
+        assert status.state is AppState.FAILED, status
+        assert status.msg
+
+    @needs_programs
+    def test_program_that_does_not_exist(self, stage: SchedulerStage) -> None:
+        """An entrypoint that cannot be started is refused, or fails the app; no other role is left running."""
+        roles = {"main": Program()}
+        if stage.scheduler.capabilities.roles:
+            roles["other"] = Program(hold=True)
+        app = stage.app(roles, entrypoint="/no/such/program")
+        try:
+            app_id = stage.submit(app)
+        except (SpecError, SubmitError):
+            assert stage.scheduler.list() == []
+            return
+        status = stage.ended(app_id)
+        assert status.state is AppState.FAILED, status
+        assert all(replica.state is not AppState.RUNNING for replica in stage.replicas(status))
+
+    @needs_programs
+    def test_environment(self, stage: SchedulerStage) -> None:
+        """``Role.env`` reaches the job byte for byte; the submitter's own environment only if it is told to."""
+        os.environ["SUITE_OUTSIDE"] = "outside"
+        try:
+            command = 'printf "%s|%s\\n" "$SUITE_INSIDE" "${SUITE_OUTSIDE-none}"'
+            app = stage.app(Program(command=command), env={"SUITE_INSIDE": "ä $x `y` '\""})
+            bare = stage.submit(app, inherit_env=False)
+            assert stage.ended(bare).state is AppState.SUCCEEDED
+            assert stage.everything(bare) == ["ä $x `y` '\"|none\n"]
+            if self.inherits_environment:
+                full = stage.submit(app, inherit_env=True)
+                assert stage.ended(full).state is AppState.SUCCEEDED
+                assert stage.everything(full) == ["ä $x `y` '\"|outside\n"]
+        finally:
+            del os.environ["SUITE_OUTSIDE"]
+
+    @needs_programs
+    def test_secrets_reach_the_job_and_nothing_else(self, stage: SchedulerStage) -> None:
+        """A resolved secret is in the job's environment, and in nothing that is shown or kept."""
+        app = stage.app(
+            Program(command='test "${PASSWORD#hunter2-}" = value && echo same'), secrets={"PASSWORD": "env:X"}
+        )
+        app_id = stage.submit(app, secrets={"main": {"PASSWORD": "hunter2-value"}})
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        assert stage.everything(app_id) == ["same\n"]
+        found = stage.scheduler.describe(app_id)
+        assert "hunter2-value" not in repr(found)
+        for path in (path for folder in self.state_folders(stage.folder) for path in folder.rglob("*")):
+            assert not path.is_file() or b"hunter2-value" not in path.read_bytes(), path
+
+    @needs_programs
+    def test_variables_are_passed_by_pattern(self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch) -> None:
+        """``pass_env`` brings variables of the submitter to the job, a secret one too, which is shown nowhere."""
+        monkeypatch.setenv("SUITE_PLAIN", "plain value")
+        monkeypatch.setenv("SUITE_TOKEN", "hunter3-value")
+        app = stage.app(Program(command='echo "$SUITE_PLAIN ${SUITE_TOKEN#hunter3-}"'))
+        runner = stage.runner()
+        cfg = {**self.cfg, "pass_env": ["SUITE_*"]}
+        handle = runner.run(app, stage.scheduler.name, cfg, app_id=f"suite-{uuid.uuid4().hex[:12]}")
+        app_id = parse_app_handle(handle).app_id
+        stage.submitted.append(app_id)
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        assert stage.everything(app_id) == ["plain value value\n"]
+        assert "hunter3-value" not in repr(stage.scheduler.describe(app_id))
+
+    @needs_programs
+    def test_results_folder_is_visible_in_the_job(self, stage: SchedulerStage) -> None:
+        """What a job writes where its results belong can be read where it was submitted."""
+        app_id = "suite-results"
+        base = stage.scheduler.results_folder(app_id, stage.cfg())
+        body = '{"schema": 1, "key": "0", "results": {"x": 1}}'
+        command = f"mkdir -p '{base}' && printf %s '{body}' > '{base}/0.json'"
+        if base is None:  # then each replica has one file
+            command = f"printf %s '{body}' > \"$TRANSLOAD_RESULT_FILE\""
+        app_id = stage.submit(stage.app(Program(command=command)), app_id, tracker_base=base)
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        store = stage.scheduler.results_store(app_id)
+        if base is None and store is None:
+            pytest.skip("this scheduler has no place for results")
+        from transload.runtime.tracking import open_store
+
+        found_body = (open_store(str(base)) if store is None else store).read("0.json")
+        assert json.loads(found_body)["results"] == {"x": 1}
+        found = stage.scheduler.describe(app_id)
+        assert found is not None
+        assert found.tracker_base == base
+
+    @needs_programs
+    def test_what_a_program_says_of_its_failure(self, stage: SchedulerStage) -> None:
+        """What a replica writes to its error file is why the app failed; torchrun's it may make anew, as that does."""
+        said = """'{"message": {"message": "ValueError: no such thing"}}'"""
+        torch = 'echo x > "$TORCHELASTIC_ERROR_FILE" && rm "$TORCHELASTIC_ERROR_FILE"'
+        command = f'test -s "$TRANSLOAD_ERROR_FILE" || {{ {torch} && echo {said} > "$TRANSLOAD_ERROR_FILE"; }}; exit 3'
+        app_id = stage.submit(stage.app(Program(command=command)))
+        status = stage.ended(app_id)
+        assert status.state is AppState.FAILED
+        assert "exit code 3" in status.msg and "ValueError: no such thing" in status.msg
+        found = status.roles[0].replicas[0].structured_error_msg
+        assert json.loads(found) == {"message": {"message": "ValueError: no such thing"}}
+        assert json.loads(status.structured_error_msg) == json.loads(found)
+
+    @needs_programs
+    def test_exception_of_a_program(self, stage: SchedulerStage) -> None:
+        """The exception that a Python program ends with is why the app failed, though nobody wrote it to a file."""
+        text = 'Traceback (most recent call last):\\n  File "x.py", line 3, in main\\n    f()\\nKeyError: 7\\n'
+        app_id = stage.submit(stage.app(Program(command=f"printf '{text}' >&2; exit 1")))
+        status = stage.ended(app_id)
+        assert "exit code 1" in status.msg
+        assert "KeyError: 7" in status.msg
+        found = json.loads(status.roles[0].replicas[0].structured_error_msg)["message"]
+        assert found["message"] == "KeyError: 7"
+        assert 'File "x.py", line 3' in found["extraInfo"]["py_callstack"]
+
+    @needs_programs
+    def test_a_python_program_tells_what_it_died_of(self, stage: SchedulerStage) -> None:
+        """What ``utils.python`` starts writes its exception itself, with nothing installed, and whatever it prints."""
+        (role,) = utils.python(c="raise ValueError('no such thing')").roles
+        python = "exec $(command -v python3 || echo true)"  # an image may have none
+        app_id = stage.submit(stage.app(Program(command=f"{python} {shlex.join(role.args)} 2>/dev/null")))
+        status = stage.ended(app_id)
+        if status.state is AppState.SUCCEEDED:
+            pytest.skip("there is no python3 where its programs run")
+        assert "ValueError: no such thing" in status.msg
+        found = json.loads(status.structured_error_msg)["message"]
+        assert found["message"] == "ValueError: no such thing"
+        assert 'File "<string>", line 1, in <module>' in found["extraInfo"]["py_callstack"]
+
+    @needs_programs
+    def test_reason_of_the_last_attempt(self, stage: SchedulerStage) -> None:
+        """An attempt that ends without a word is not explained by the exception of the one before, nor by its lines."""
+        if RetryPolicy.REPLICA not in stage.scheduler.capabilities.retries:
+            pytest.skip("no retries")
+        raising = "exec python3 -c 'raise ValueError(\"no such thing\")'"
+        command = f'command -v python3 || exit 0; test "$TRANSLOAD_RETRY" != 0 || {raising}; echo again; exit 1'
+        fields = {"max_retries": 1, "retry_policy": RetryPolicy.REPLICA, **self._soon(stage)}
+        status = stage.ended(app_id := stage.submit(stage.app(Program(command=command), **fields)))
+        if status.state is AppState.SUCCEEDED:
+            pytest.skip("there is no python3 where its programs run")
+        assert stage.replicas(status)[0].latest_attempt == 1
+        assert "no such thing" not in status.msg + status.structured_error_msg
+        if stage.scheduler.capabilities.since_until:
+            words = list(last_words(stage.scheduler, app_id, "main", 0, 20, status))
+            assert words[-1:] == ["again\n"]
+            assert "no such thing" not in "".join(words)
+
+    @needs_programs
+    def test_usage(self, stage: SchedulerStage) -> None:
+        """What a replica used is told, its earlier attempts included, or nothing is: a nought would be a lie."""
+        retried = RetryPolicy.REPLICA in stage.scheduler.capabilities.retries
+        used = "dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 2"
+        command = f'test "$TRANSLOAD_RETRY" != 0 || {{ {used}; exit {int(retried)}; }}'
+        fields = {"max_retries": 1, "retry_policy": RetryPolicy.REPLICA, **self._soon(stage)} if retried else {}
+        app_id = stage.submit(stage.app(Program(command=command), **fields))
+        status = stage.ended(app_id)
+        assert status.state is AppState.SUCCEEDED, status
+        usage = status.roles[0].replicas[0].usage
+        if usage is None:
+            pytest.skip("this scheduler does not tell what was used")
+        assert usage.peak_memory is not None
+        assert 60 << 20 < usage.peak_memory < 4 << 30
+        assert usage.cpu_seconds is not None
+        assert 0.01 < usage.cpu_seconds < 60
+        assert status.usage() == usage
+
+    @needs_programs
+    def test_out_of_memory_is_named(self, stage: SchedulerStage) -> None:
+        """A program that takes far more memory than its role asked for is ended for that, and so it is told."""
+        program = Program(command="exec dd if=/dev/zero of=/dev/null bs=400M count=40")
+        status = stage.ended(stage.submit(stage.app(program, resource=Resource(cpu=1, gpu=0, memMB=64))))
+        if status.state is AppState.SUCCEEDED:
+            pytest.skip("this scheduler sets no limit of memory")
+        assert status.state is AppState.FAILED and "memory" in status.msg
+
+    @needs_programs
+    def test_each_apps_results_are_its_own(self, stage: SchedulerStage) -> None:
+        """Apps that share a tracker base do not see each other's results, steps and files; replicas overwrite none."""
+        body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'
+        command = (
+            'mkdir -p "$TRANSLOAD_OUTPUT_DIR" && cd "$TRANSLOAD_TRACKER_BASE" && test $TRANSLOAD_ROLES = main && '
+            f'echo $X > "$TRANSLOAD_OUTPUT_DIR/{macros.replica_id}.txt" && '
+            f"printf '{body}' {macros.replica_id} $X > {macros.replica_id}.json && "
+            'echo "{\\"schema\\": 1, \\"step\\": 3, \\"results\\": {\\"x\\": $X}}" >> '
+            f"{macros.replica_id}.steps.jsonl"
+        )
+        runner, base, handles = stage.runner(), str(stage.folder / "shared"), []
+        replicas = 2 if stage.scheduler.capabilities.replicas else 1
+        for x in ("1", "2"):
+            app = stage.app(Program(command=command), replicas, env={"X": x})
+            handles.append(runner.run(app, stage.scheduler.name, self.cfg, tracker_base=base))
+            stage.submitted.append(parse_app_handle(handles[-1]).app_id)
+        for number, handle in enumerate(handles, 1):
+            assert stage.ended(parse_app_handle(handle).app_id).state is AppState.SUCCEEDED
+            results = runner.results(handle)
+            assert results.results == {str(k): {"x": number} for k in range(replicas)}
+            assert results.key_of("x") == "0"
+            assert sorted(results.artifacts) == [f"{k}.txt" for k in range(replicas)]
+            copies = runner.fetch(handle, "0.*", str(stage.folder / f"copies-{number}"))
+            assert [Path(each).read_text() for each in copies] == [f"{number}\n"]
+            assert runner.steps(handle) == {str(k): {"x": {3: number}} for k in range(replicas)}

@@ -1,0 +1,94 @@
+"""What a scheduler cannot express it refuses, by name, before anything happens."""
+
+from __future__ import annotations
+
+import pytest
+
+from transload.errors import ConfigError, UnsupportedFeature
+from transload.specs import BindMount, DeviceMount, MountType, RetryPolicy, VolumeMount
+from transload_testing.scheduler_stage import Program, SchedulerStage, SchedulerSuite
+
+_MOUNTS = {
+    MountType.BIND: BindMount("/tmp", "/mnt"),  # noqa: S108 - never mounted
+    MountType.VOLUME: VolumeMount("suite", "/mnt"),
+    MountType.DEVICE: DeviceMount("/dev/null", "/dev/suite"),
+}
+
+
+class RefusalTests(SchedulerSuite):
+    """Dry-runs, options, fields."""
+
+    def test_convert_is_pure(self, stage: SchedulerStage) -> None:
+        """Converting starts nothing, changes nothing, and gives the same each time."""
+        app = stage.app(Program(out=("a",)))
+        before = app.to_json()
+        texts = [stage.scheduler.format_request(stage.scheduler.convert(app, stage.cfg())) for _ in range(2)]
+        assert app.to_json() == before
+        assert texts[0] == texts[1]
+        assert texts[0].strip()
+        assert stage.scheduler.list() == []
+
+    def test_dry_run_masks_secrets(self, stage: SchedulerStage) -> None:
+        """The text of a request has no value of a variable whose name looks secret."""
+        app = stage.app(Program(), env={"API_TOKEN": "hunter2-value", "PLAIN": "shown"})
+        text = stage.scheduler.format_request(stage.scheduler.convert(app, stage.cfg()))
+        assert "hunter2-value" not in text
+        assert "shown" in text
+
+    def test_options_describe_themselves(self, stage: SchedulerStage) -> None:
+        """Every option and connection setting has a help text, and none is both; a misspelt one is refused."""
+        options, settings = dict(stage.scheduler.run_opts()), dict(stage.scheduler.connection_opts())
+        for name, option in {**options, **settings}.items():
+            assert option.help, name
+        assert not options.keys() & settings.keys()
+        assert "\n" not in stage.scheduler.location()
+        with pytest.raises(ConfigError, match="no_such_option"):
+            stage.scheduler.run_opts().resolve({**self.cfg, "no_such_option": 1})
+
+    @pytest.mark.parametrize("kind", list(MountType))
+    def test_mounts(self, stage: SchedulerStage, kind: MountType) -> None:
+        """A kind of mount that is not offered is refused by its path."""
+        app = stage.app(Program(), mounts=[_MOUNTS[kind]])
+        self._offered_or_refused(stage, app, kind in stage.scheduler.capabilities.mounts, "roles[0].mounts[0]")
+
+    def test_ports(self, stage: SchedulerStage) -> None:
+        """Ports are offered, or refused by their path."""
+        app = stage.app(Program(), port_map={"web": 8080})
+        self._offered_or_refused(stage, app, stage.scheduler.capabilities.ports, "roles[0].port_map")
+
+    def test_replicas(self, stage: SchedulerStage) -> None:
+        """Several replicas are offered, or refused by their path."""
+        app = stage.app(Program(), replicas=2)
+        self._offered_or_refused(stage, app, stage.scheduler.capabilities.replicas, "roles[0].num_replicas")
+
+    def test_roles(self, stage: SchedulerStage) -> None:
+        """Several roles are offered, or refused by their path."""
+        app = stage.app({"one": Program(), "two": Program()})
+        self._offered_or_refused(stage, app, stage.scheduler.capabilities.roles, "roles")
+
+    def test_min_replicas_is_offered_or_refused(self, stage: SchedulerStage) -> None:
+        """``min_replicas`` is offered, or refused by its path."""
+        if not stage.scheduler.capabilities.replicas:
+            pytest.skip("one replica only")
+        app = stage.app(Program(), replicas=2, min_replicas=1)
+        self._offered_or_refused(stage, app, stage.scheduler.capabilities.min_replicas, "roles[0].min_replicas")
+
+    def test_timeout_is_offered_or_refused(self, stage: SchedulerStage) -> None:
+        """``AppDef.timeout`` is offered, or refused by its path."""
+        app = stage.app(Program(), timeout=100.0)
+        self._offered_or_refused(stage, app, stage.scheduler.capabilities.timeout, "timeout")
+
+    @pytest.mark.parametrize("policy", list(RetryPolicy))
+    def test_retry_policies(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
+        """A retry policy is offered, or refused by its path, when there are retries."""
+        app = stage.app(Program(), max_retries=1, retry_policy=policy)
+        self._offered_or_refused(stage, app, policy in stage.scheduler.capabilities.retries, "roles[0].retry_policy")
+
+    def _offered_or_refused(self, stage: SchedulerStage, app: object, offered: bool, path: str) -> None:
+        if offered:
+            stage.scheduler.convert(app, stage.cfg())  # type: ignore[arg-type]
+            return
+        with pytest.raises(UnsupportedFeature) as caught:
+            stage.scheduler.convert(app, stage.cfg())  # type: ignore[arg-type]
+        assert caught.value.field == path
+        assert path in str(caught.value)

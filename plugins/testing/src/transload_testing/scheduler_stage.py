@@ -1,0 +1,329 @@
+"""What the tests of the scheduler suite share: programs, apps made of them, and waiting with a deadline."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import pytest
+
+from transload.runner import LogReader, Runner, Settings, log_lines
+from transload.schedulers.api import LogPage, LogQuery, SchedulerBase, Stream, Submission, tend
+from transload.schedulers.follower import let_go
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, ReplicaStatus, Role, macros
+
+T = TypeVar("T")
+
+
+Damage = Literal["empty", "truncated", "no JSON", "deep JSON", "other JSON", "folder", "FIFO"]
+"""What may become of the record of an app."""
+
+
+def damaged_text(text: str, damage: Damage) -> str | None:
+    """Return a damaged text; None for what can only become of a file."""
+    damaged: dict[str, str] = {
+        "empty": "",
+        "truncated": text[: len(text) // 2],
+        "no JSON": "hello",
+        "deep JSON": "[" * 100_000,
+        "other JSON": '{"schema": 1, "app": 5, "roles": [1], "created": "yesterday"}',
+    }
+    return damaged.get(damage)
+
+
+def damage_file(path: Path, damage: Damage) -> None:
+    """Damage a file."""
+    text = damaged_text(path.read_text(), damage)
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    elif damage == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What each replica of a role does, in this order.
+
+    Args:
+        out: lines for stdout.
+        err: lines for stderr.
+        hold: then goes on until it is ended from outside.
+        seconds: then takes that long.
+        exit_code: then ends so; −N: by signal N.
+        failures: that many starts fail (exit code 9) before one does all of the above.
+        ragged: the last line of stdout has no newline.
+        command: a line of shell in place of all of the above; tests that need it want a scheduler that runs programs.
+        only: the replicas that do this; the others end well at once. None: all.
+    """
+
+    out: tuple[str, ...] = ()
+    err: tuple[str, ...] = ()
+    hold: bool = False
+    seconds: float = 0.0
+    exit_code: int = 0
+    failures: int = 0
+    ragged: bool = False
+    command: str | None = None
+    only: tuple[int, ...] | None = None
+
+    def shell(self, folder: Path) -> str:
+        """Return the program as a line of shell.
+
+        Args:
+            folder: where starts may be counted; visible to the replicas.
+        """
+        if self.command is not None:
+            return self.command
+        parts = []
+        if self.only is not None:
+            parts.append(f"case {macros.replica_id} in {'|'.join(map(str, self.only))}) ;; *) exit 0 ;; esac")
+        if self.failures:
+            count = folder / f"starts-{uuid.uuid4().hex}-{macros.replica_id}"
+            parts.append(f"echo x >> {count}; if [ $(wc -l < {count}) -le {self.failures} ]; then exit 9; fi")
+        for number, line in enumerate(self.out):
+            end = "" if self.ragged and number == len(self.out) - 1 else r"\n"
+            parts.append(f"printf '%s{end}' '{line}'")
+        parts += [f"printf '%s\\n' '{line}' >&2" for line in self.err]
+        if self.hold:
+            parts.append("sleep 300 & wait $!")
+        if self.seconds:
+            parts.append(f"sleep {self.seconds}")
+        parts.append(f"kill -{-self.exit_code} $$" if self.exit_code < 0 else f"exit {self.exit_code}")
+        return "; ".join(parts)
+
+
+@dataclass
+class SchedulerStage:
+    """A scheduler, and apps on it that are ended when the test is over.
+
+    Args:
+        suite: the suite, for what it knows of the scheduler.
+        scheduler: the scheduler.
+        folder: a folder of the test's own.
+    """
+
+    suite: SchedulerSuite
+    scheduler: SchedulerBase
+    folder: Path
+    submitted: list[str] = field(default_factory=list)
+
+    def app(self, programs: Mapping[str, Program] | Program, replicas: int = 1, **fields: Any) -> AppDef:
+        """Return an app; ``fields`` are the first role's, save ``timeout``, which is the app's."""
+        if isinstance(programs, Program):
+            programs = {"main": programs}
+        return self.suite.make_app(programs, replicas, self.folder, fields)
+
+    def submission(self, app: AppDef, *, given: bool = True, **more: Any) -> Submission:
+        """Return what goes with a submit."""
+        values: dict[str, Any] = {"session": "suite", "cfg": self.cfg(), "id_given": given, **more}
+        return Submission(app, app.digest(), **values)
+
+    def cfg(self, **more: CfgVal) -> dict[str, CfgVal]:
+        """Return the resolved run options."""
+        return self.scheduler.run_opts().resolve({**self.suite.cfg, **more})
+
+    def runner(self) -> Runner:
+        """Return a runner that has this scheduler alone."""
+        return Runner("suite", {self.scheduler.name: lambda session, **_: self.scheduler}, settings=Settings({}, {}))
+
+    def submit(self, app: AppDef, app_id: str | None = None, **more: Any) -> str:
+        """Submit an app; return its id."""
+        app_id = app_id or f"suite-{uuid.uuid4().hex[:12]}"
+        self.start(app, app_id, **more)
+        return app_id
+
+    def start(self, app: AppDef, app_id: str, **more: Any) -> bool:
+        """Submit an app under an id; return what the scheduler returned."""
+        self.submitted.append(app_id)
+        prepared = self.scheduler.prepare(app, self.cfg())
+        request = self.scheduler.convert(prepared, self.cfg())
+        return self.scheduler.submit(request, app_id, self.submission(app, **more))
+
+    def status(self, app_id: str) -> AppStatus:
+        """Return the status of an app that must be there; what is due for it is done, as by any owner that waits."""
+        found = self.scheduler.describe(app_id)
+        tend(self.scheduler, found)
+        assert found is not None, f"{app_id} is not there"
+        return found.status
+
+    def until(self, condition: Callable[[], T | Literal[False] | None], what: str) -> T:
+        """Return the first truthy value of a condition, or fail."""
+        __tracebackhide__ = True
+        end = time.monotonic() + self.suite.timeout
+        pause = 0.005
+        while True:
+            value = condition()
+            if value:
+                return value
+            if time.monotonic() > end:
+                pytest.fail(f"{what}: not within {self.suite.timeout} s; last value: {value!r}")
+            time.sleep(pause)
+            pause = min(pause * 1.4, self.suite.longest_pause)
+
+    def ended(self, app_id: str) -> AppStatus:
+        """Wait for the end of an app; return its final status, in which every replica has an end."""
+        __tracebackhide__ = True
+        status = self.until(lambda: (status := self.status(app_id)).is_terminal() and status, f"{app_id} ends")
+        endless = [replica for role in status.roles for replica in role.replicas if replica.end_time is None]
+        assert not endless, f"{app_id} has ended, but its duration counts up for ever: {endless}"
+        return status
+
+    def running(self, app_id: str, *, said: str | None = None) -> AppStatus:
+        """Wait until an app runs, and has written a line to the stdout of its first replica if one is named."""
+        status = self.until(
+            lambda: (status := self.status(app_id)).state is AppState.RUNNING and status, f"{app_id} runs"
+        )
+        if said is not None:
+            role = status.roles[0].role
+            self.until(lambda: any(said in line for line in self.lines(app_id, role)), f"{app_id} says {said}")
+        return status
+
+    def replicas(self, status: AppStatus) -> list[ReplicaStatus]:
+        """Return the statuses of all replicas."""
+        return [replica for role in status.roles for replica in role.replicas]
+
+    @property
+    def stream(self) -> Stream:
+        """The output to which programs write: stdout, where it is told apart."""
+        streams = self.scheduler.capabilities.streams
+        return Stream.STDOUT if Stream.STDOUT in streams else Stream.COMBINED
+
+    def lines(self, app_id: str, role: str = "main", k: int = 0, **options: Any) -> list[str]:
+        """Return the lines that are there now; ``options`` are those of `transload.runner.log_lines`."""
+        return list(log_lines(self.scheduler, app_id, role, k, **{"stream": self.stream, **options}))
+
+    def pages(
+        self, app_id: str, cursor: str | None, max_bytes: int, stream: Stream | None = None, limit: int = 10_000
+    ) -> Iterator[LogPage]:
+        """Yield the pages of the first replica's log, up to the complete one."""
+        for _ in range(limit):
+            page = self.scheduler.log_read(app_id, LogQuery("main", 0, stream or self.stream, cursor, max_bytes))
+            yield page
+            cursor = page.cursor
+            if page.complete:
+                return
+
+    def everything(self, app_id: str, stream: Stream | None = None, *, role: str = "main", k: int = 0) -> list[str]:
+        """Wait until a log is complete; return its lines."""
+        lines: list[str] = []
+        reader = LogReader(self.scheduler, app_id, LogQuery(role, k, stream or self.stream))
+
+        def complete() -> bool:
+            lines.extend(reader.read().lines)
+            return reader.complete
+
+        self.until(complete, f"the log of {app_id} {role}/{k} is complete")
+        return lines
+
+
+class SchedulerSuite:
+    """Settings and fixtures of `transload_testing.SchedulerConformance`.
+
+    Attributes:
+        image: image of the roles.
+        cfg: run options for every submit.
+        runs_programs: False for a scheduler that runs nothing; tests that need a shell are then left out.
+        inherits_environment: jobs can get the environment of the submitting process.
+        timeout: seconds for each wait.
+        longest_pause: seconds between two questions while waiting.
+        cannot: name of the test → why this scheduler cannot have it. Submitting once is not to be had for less.
+    """
+
+    image: ClassVar[str] = ""
+    cfg: ClassVar[Mapping[str, CfgVal]] = {}
+    runs_programs: ClassVar[bool] = True
+    inherits_environment: ClassVar[bool] = True
+    timeout: ClassVar[float] = 30.0
+    longest_pause: ClassVar[float] = 0.05
+    cannot: ClassVar[Mapping[str, str]] = {}
+
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
+        """Return a scheduler; to be overridden. Two made of one folder are as two processes of one user would have.
+
+        Args:
+            folder: a folder of the test's own.
+        """
+        raise NotImplementedError("a SchedulerConformance says how to make its scheduler: override make_scheduler")
+
+    def state_folders(self, folder: Path) -> list[Path]:
+        """Return where the scheduler keeps state that the test may read: no secret may be found there.
+
+        Args:
+            folder: the test's own folder.
+        """
+        return [folder]
+
+    def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
+        """Damage what is kept of an app, as a crash or a full disk would; False if that cannot be done to it.
+
+        Args:
+            folder: the test's own folder.
+            app_id: the app, which has ended or runs.
+            damage: what becomes of its record; `damage_file` does it to a file, `damaged_text` to a text.
+        """
+        return False
+
+    def make_app(
+        self, programs: Mapping[str, Program], replicas: int, folder: Path, fields: Mapping[str, Any]
+    ) -> AppDef:
+        """Return an app that runs programs, by default through ``sh -c``.
+
+        Args:
+            programs: name of role → what its replicas do.
+            replicas: how many of each role.
+            folder: visible to the replicas.
+            fields: more fields of the first role, and the app's ``timeout``.
+        """
+        extra = dict(fields)
+        timeout = extra.pop("timeout", None)
+        roles = [
+            Role(name, self.image, entrypoint="sh", args=["-c", program.shell(folder)], num_replicas=replicas)
+            for name, program in programs.items()
+        ]
+        for name, value in extra.items():
+            setattr(roles[0], name, value)
+        return AppDef("suite", roles, timeout=timeout)
+
+    @pytest.fixture
+    def stage(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SchedulerStage]:
+        """A scheduler of its own for each test; one that it cannot have is skipped with its reason."""
+        reason = self.cannot.get(request.function.__name__)
+        if reason is not None:
+            pytest.skip(f"this scheduler cannot have it: {reason}")
+        if not self.runs_programs and getattr(request.function, "needs_programs", False):
+            pytest.skip("this scheduler runs no programs")
+        scheduler = self.make_scheduler(tmp_path)
+        stage = SchedulerStage(self, scheduler, tmp_path)
+        try:
+            yield stage
+        finally:
+            for app_id in stage.submitted:
+                if scheduler.capabilities.delete:
+                    scheduler.delete(app_id)
+                else:
+                    scheduler.cancel(app_id)
+            let_go(scheduler)  # first, as a runner does
+            scheduler.close()
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def needs_programs(function: F) -> F:
+    """Mark a test that wants a scheduler which runs programs."""
+    function.needs_programs = True  # type: ignore[attr-defined]
+    return function
+
+
+def submits_once(function: F) -> F:
+    """Mark a test that no scheduler may leave out: one id is one app."""
+    function.submits_once = True  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,174 @@
+"""Python functions as apps: `transload.submit`, `transload.map`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transload
+from transload.components.programs import call_main
+from transload.errors import AppFailed, ConfigError, SpecError
+from transload.runner import functions as _functions
+
+pytest.importorskip("cloudpickle")
+pytestmark = pytest.mark.usefixtures("plain_folder", "transload_home")
+
+
+def add(a: int, b: int = 1) -> int:
+    """Add, and say so."""
+    print("adding", a, b)
+    return a + b
+
+
+def fail(text: str) -> None:
+    """Raise."""
+    raise KeyError(text)
+
+
+def test_a_function_returns_its_value(tmp_path: Path) -> None:
+    """A function of a module that is not installed, and a closure, with arguments; the working directory is ours."""
+    app = transload.submit(add, 2, kwargs={"b": 5}, name="adder")
+    assert app.result(timeout=60) == 7 and list(app.logs()) == ["adding 2 5\n"]
+    assert app.handle.startswith("local://transload/adder-")
+    closed_over = {"x": [1, 2]}
+    assert transload.submit(lambda: (closed_over, os.getcwd())).result(timeout=60) == ({"x": [1, 2]}, os.getcwd())
+    assert transload.submit(add, 1, tracker_base=str(tmp_path / "base")).result(timeout=60) == 2
+
+
+def test_a_function_raises_its_exception() -> None:
+    """What it raised, with the place in a note; what cannot be sent back is told as text."""
+    app = transload.submit(fail, "what")
+    with pytest.raises(KeyError, match="what") as caught:
+        app.result(timeout=60)
+    (note,) = caught.value.__notes__
+    assert app.handle in note and "in fail" in note
+
+    class Odd(Exception):
+        def __reduce__(self) -> Any:
+            raise TypeError("no")
+
+    def odd() -> None:
+        raise Odd("strange")
+
+    with pytest.raises(AppFailed, match="strange"):
+        transload.submit(odd).result(timeout=60)
+    with pytest.raises(SpecError, match="returned cannot be pickled"):
+        transload.submit(lambda: threading.Lock()).result(timeout=60)
+
+
+def test_a_function_that_is_killed() -> None:
+    """There is no result: the failure says how it ended."""
+    with pytest.raises(AppFailed, match="SIGKILL|signal 9"):
+        transload.submit(lambda: os.kill(os.getpid(), 9)).result(timeout=60)
+
+
+def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, and nothing is started."""
+    with pytest.raises(SpecError, match="add: cannot be pickled: TypeError"):
+        transload.submit(add, threading.Lock())  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="3: must be a function"):
+        transload.submit(3)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="parallelism=0: must be 1 or more"):
+        transload.map(add, [1], parallelism=0)
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(ConfigError, match="pip install cloudpickle"):
+        transload.submit(add, 1)
+    assert _functions.default_runner().list("local") == []
+
+
+def test_another_version_of_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pickled code of one version does not run in another: told by name, not by a crash."""
+    with monkeypatch.context() as patched:
+        patched.setattr(_functions.sys, "version_info", (3, 8, 0))  # type: ignore[attr-defined]
+        app = transload.submit(add, 1)
+    here = "{}.{}".format(*sys.version_info[:2])
+    with pytest.raises(SpecError, match=rf"sent from Python 3\.8, and runs in Python {here}: they must be the same"):
+        app.result(timeout=60)
+
+
+def test_results_of_a_job_without_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go into the one file that is there; one that is too large is refused with the way out."""
+    monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
+    monkeypatch.setenv("TRANSLOAD_RESULT_FILE", str(tmp_path / "one"))
+
+    def told() -> bytes:
+        line = json.loads((tmp_path / "one").read_text().splitlines()[-1])
+        assert line["file"] == call_main.RESULT
+        return base64.b64decode(line["base64"])
+
+    assert call_main.write({}, b"small", key="00", failed=False) == 0
+    assert told().endswith(b"\nsmall")
+    assert call_main.write({}, b"x" * 5000, key="00", failed=False) == 1
+    assert b"give tracker_base" in told()
+
+
+def test_map_keeps_the_order_and_ends_what_is_left() -> None:
+    """Results in the order of the items, so many at a time; after a failure nothing runs on."""
+    assert list(transload.map(add, range(5), parallelism=2)) == [1, 2, 3, 4, 5]
+
+    def wait_or_fail(n: int) -> int:
+        import time
+
+        if n == 0:
+            raise ValueError("first")
+        time.sleep(60)
+        return n
+
+    with pytest.raises(ValueError, match="first"):
+        list(transload.map(wait_or_fail, range(3), parallelism=3))
+    for row in _functions.default_runner().list("local"):
+        assert transload.attach(row.app_handle).wait(timeout=60).is_terminal()
+
+
+def test_map_ends_what_was_being_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call whose app comes to be while the others are being cancelled is cancelled, too."""
+    submit, cancelled, late = _functions.submit, threading.Event(), []
+
+    def slow(fn: Any, item: int, **options: Any) -> Any:
+        if item:
+            assert cancelled.wait(30)
+        app = submit(fn, item, **options)
+        late.extend([app] * item)
+        return app
+
+    def cancel(app: Any) -> None:
+        transload.App.cancel(app)
+        cancelled.set()
+
+    def wait_or_fail(n: int) -> None:
+        import time
+
+        if n == 0:
+            raise ValueError("first")
+        time.sleep(60)
+
+    monkeypatch.setattr(_functions, "submit", slow)
+    monkeypatch.setattr(_functions.FunctionApp, "cancel", cancel)
+    with pytest.raises(ValueError, match="first"):
+        list(transload.map(wait_or_fail, range(2)))
+    assert [app.status().state.name for app in late] == ["CANCELLED"]
+
+
+def test_functions_are_pickled_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the module of a function travels is said to cloudpickle for the whole process: threads take turns."""
+    import cloudpickle
+
+    dump = cloudpickle.Pickler.dump
+
+    def slow(self: Any, call: Any) -> Any:
+        threading.Event().wait(0.02)
+        return dump(self, call)
+
+    monkeypatch.setattr(cloudpickle.Pickler, "dump", slow)
+    with ThreadPoolExecutor(8) as pool:
+        bodies = {made.body for made, *_ in pool.map(lambda _: _functions._pickled((add, (), {}), add), range(16))}
+    assert len(bodies) == 1 and b"adding" in bodies.pop()
+    assert cloudpickle.list_registry_pickle_by_value() == set()
