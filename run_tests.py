@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Install what the tests need, and run them.
 
-Usage: python3 run_tests.py [arguments of nox, such as -s core, -s slow, -l, -R; after -- those of pytest]
+Usage: python3 run_tests.py [arguments of nox, such as -s core, -s slow, -l, -R; after -- those of
+pytest]
        python3 run_tests.py --left-out
 
-Without arguments the sessions run two at a time, since many wait more than they compute; what one wrote is shown when
-it has ended, and a table closes the run.
+Without arguments the sessions run two at a time, since many wait more than they compute; what one
+wrote is shown when it has ended, and a table closes the run.
 
-Nothing is installed outside .nox-bootstrap and .nox, unless the variable TRANSLOAD_REQUIRE names engines (sshd, slurm,
-docker; commas between them): those are installed with the system's package manager, and fail the run if still missing.
-Without it, an engine that is not here is listed at the end as "not run", with the reason. With --left-out, just that is
-run which the last run left out for want of an engine that is here now.
+Nothing is installed outside .nox-bootstrap and .nox, unless the variable TRANSLOAD_REQUIRE names
+engines (sshd, slurm, docker; commas between them): those are installed with the system's package
+manager, and fail the run if still missing. Without it, an engine that is not here is listed at the
+end as "not run", with the reason. With --left-out, just that is run which the last run left out for
+want of an engine that is here now.
 """
 
 import json
@@ -27,16 +29,37 @@ from quickstart import ROOT, environment
 
 ENGINES = [sys.executable, str(ROOT / "tests" / "engines.py")]
 LEFT_OUT = ROOT / ".nox" / "left-out"
-"""What each session left out for want of which engines: the suites write it, see tests/conftest.py."""
+"""What each session left out for want of which engines: the suites write it, see
+tests/conftest.py."""
 LANES = 2
-USED = ("airflow", "prefect", "core", "real_kubernetes", "slurm", "docker", "ax", "kfp", "kubernetes")
-"""What the session `everywhere` begins after: their environments and the cluster are its own, too."""
-ORDER = (*USED, "everywhere", "mlflow", "docs", "report", "bare")  # the longest, so that the lanes end together
+USED = (
+    "airflow",
+    "prefect",
+    "core",
+    "real_kubernetes",
+    "slurm",
+    "docker",
+    "ax",
+    "kfp",
+    "kubernetes",
+)
+"""What the session `everywhere` begins after: their environments and the cluster are its own,
+too."""
+ORDER = (
+    *USED,
+    "everywhere",
+    "mlflow",
+    "docs",
+    "report",
+    "bare",
+)  # the longest, so that the lanes end together
 
 
 def main(argv: list[str]) -> int:
     """Run nox in an environment of its own; return its exit code."""
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or every process of every test compiles everything anew
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # or every process of every test compiles everything anew
     failed = subprocess.run([*ENGINES, "install"], check=False).returncode
     if failed:
         return failed
@@ -44,7 +67,11 @@ def main(argv: list[str]) -> int:
         code = left_out()
     else:
         shutil.rmtree(LEFT_OUT, ignore_errors=True)
-        code = subprocess.run([nox(), *argv], cwd=ROOT, check=False).returncode if argv else all_sessions()
+        code = (
+            subprocess.run([nox(), *argv], cwd=ROOT, check=False).returncode
+            if argv
+            else all_sessions()
+        )
     sys.stdout.flush()
     subprocess.run([*ENGINES, "report"], check=False)
     return code
@@ -58,12 +85,16 @@ def nox() -> str:
 def all_sessions() -> int:
     """Run the sessions that nox runs by default; return the exit code of all together."""
     program = nox()
-    listed = subprocess.run([program, "--list", "--json"], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    listed = subprocess.run(
+        [program, "--list", "--json"], cwd=ROOT, check=True, stdout=subprocess.PIPE
+    ).stdout
     return in_lanes(program, {str(each["session"]): [] for each in json.loads(listed)})
 
 
 def left_out() -> int:
-    """Run what the last run left out for want of an engine that is here now; return the exit code."""
+    """Run what the last run left out for want of an engine that is here now; return the exit
+    code.
+    """
     missing = runpy.run_path(ENGINES[1])["missing"]
     sessions = {}
     for file in sorted(LEFT_OUT.glob("*.json")):
@@ -78,7 +109,9 @@ def left_out() -> int:
 
 
 def _arguments(file: Path, ready: list[str]) -> list[str]:
-    """Return the arguments with which the session of this file runs these tests, or rows of the table."""
+    """Return the arguments with which the session of this file runs these tests, or rows of the
+    table.
+    """
     if file.stem == "everywhere":
         return ["--engines=" + ",".join(ready)]
     names = file.with_suffix(".tests")
@@ -87,7 +120,9 @@ def _arguments(file: Path, ready: list[str]) -> list[str]:
 
 
 def in_lanes(program: str, sessions: dict[str, list[str]]) -> int:
-    """Run sessions, each with its arguments, the longest first, as many at a time as there are lanes."""
+    """Run sessions, each with its arguments, the longest first, as many at a time as there are
+    lanes.
+    """
     names = sorted(sessions, key=lambda name: (*ORDER, name).index(name))
     begin, rows, twice, code = time.monotonic(), [], [], 0
     lanes, running = ThreadPoolExecutor(LANES), {}
@@ -113,7 +148,9 @@ def in_lanes(program: str, sessions: dict[str, list[str]]) -> int:
 
 def _session(program: str, name: str, arguments: list[str]) -> tuple[int, float, str]:
     """Run one session; return its exit code, how many seconds it took, what it wrote."""
-    print(f"{name} ...\n", end="", flush=True)  # in one piece: another session begins in the same moment
+    print(
+        f"{name} ...\n", end="", flush=True
+    )  # in one piece: another session begins in the same moment
     begin = time.monotonic()
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     command = [program, "-s", name, *(["--", *arguments] if arguments else [])]

@@ -1,9 +1,11 @@
 """What a TransloadOperator costs, against BashOperator doing the same command in the same Airflow.
 
-Run it in an environment with transload-airflow and Airflow (``nox -s airflow`` makes one): it starts an Airflow of its
-own (SQLite, LocalExecutor, loopback), takes some minutes, and prints one JSON object.
+Run it in an environment with transload-airflow and Airflow (``nox -s airflow`` makes one): it
+starts an Airflow of its own (SQLite, LocalExecutor, loopback), takes some minutes, and prints one
+JSON object.
 
-- overhead: seconds from the start of a task instance to its end, medians of interleaved runs of ``true``;
+- overhead: seconds from the start of a task instance to its end, medians of interleaved runs of
+  ``true``;
 - triggerer: CPU of the triggerer with 100 deferred apps, over the same triggerer idle;
 - parse: seconds to read a DAG file of 100 operators, against one of 100 BashOperators.
 """
@@ -98,7 +100,11 @@ def main() -> None:
     finally:
         server.stop()
         shutil.rmtree(home, ignore_errors=True)
-    report(rows, peer="`BashOperator` in the same Airflow; for the triggerer, a tenth of a core", runs=RUNS)
+    report(
+        rows,
+        peer="`BashOperator` in the same Airflow; for the triggerer, a tenth of a core",
+        runs=RUNS,
+    )
 
 
 def parse_time() -> dict[str, Any]:
@@ -107,7 +113,10 @@ def parse_time() -> dict[str, Any]:
     for _ in range(RUNS):
         for name, parts in PARSES.items():
             done = subprocess.run(
-                [sys.executable, "-c", PARSED.format(**parts)], capture_output=True, text=True, check=True
+                [sys.executable, "-c", PARSED.format(**parts)],
+                capture_output=True,
+                text=True,
+                check=True,
             )
             values[name].append(float(done.stdout.split()[-1]))
     ours, bash = (statistics.median(values[name]) for name in ("transload", "bash"))
@@ -116,7 +125,15 @@ def parse_time() -> dict[str, Any]:
 
 def overheads(server: AirflowServer) -> list[dict[str, Any]]:
     """Return seconds of a task, from its start to its end."""
-    names = ("bash", "sync", "bash_second", "sync_second", "deferrable_second", "bash_long", "deferrable_long")
+    names = (
+        "bash",
+        "sync",
+        "bash_second",
+        "sync_second",
+        "deferrable_second",
+        "bash_long",
+        "deferrable_long",
+    )
     values: dict[str, list[float]] = {name: [] for name in names}
     for number in range(RUNS + 1):
         for name in names:
@@ -127,9 +144,27 @@ def overheads(server: AirflowServer) -> list[dict[str, Any]]:
     middle = {name: round(statistics.median(found), 3) for name, found in values.items()}
     return [
         figure("task of `true`, waiting in place", "s", middle["sync"], middle["bash"], target=2.0),
-        figure("task of `sleep 1`, waiting in place", "s", middle["sync_second"], middle["bash_second"], target=1.5),
-        figure("task of `sleep 1`, deferrable", "s", middle["deferrable_second"], middle["bash_second"], target=1.5),
-        figure("task of `sleep 12`, deferred", "s", middle["deferrable_long"], middle["bash_long"], target=1.5),
+        figure(
+            "task of `sleep 1`, waiting in place",
+            "s",
+            middle["sync_second"],
+            middle["bash_second"],
+            target=1.5,
+        ),
+        figure(
+            "task of `sleep 1`, deferrable",
+            "s",
+            middle["deferrable_second"],
+            middle["bash_second"],
+            target=1.5,
+        ),
+        figure(
+            "task of `sleep 12`, deferred",
+            "s",
+            middle["deferrable_long"],
+            middle["bash_long"],
+            target=1.5,
+        ),
     ]
 
 

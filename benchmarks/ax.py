@@ -1,4 +1,6 @@
-"""What a trial costs over pure Ax with a bare subprocess, in the same run: ``ax.py [--trials 30]``; Sobol, JSON."""
+"""What a trial costs over pure Ax with a bare subprocess, in the same run: ``ax.py [--trials 30]``;
+Sobol, JSON.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,21 @@ class BareRunner(Runner):
     def run(self, trial: Any) -> dict[str, Any]:
         """Start it."""
         values = trial.arm.parameters
-        command = [sys.executable, "-m", "transload.components.programs.booth_main", "--x1", str(values["x1"]), "--x2"]
-        command += [str(values["x2"]), "--trial_idx", str(trial.index), "--tracker_base", self.folder]
+        command = [
+            sys.executable,
+            "-m",
+            "transload.components.programs.booth_main",
+            "--x1",
+            str(values["x1"]),
+            "--x2",
+        ]
+        command += [
+            str(values["x2"]),
+            "--trial_idx",
+            str(trial.index),
+            "--tracker_base",
+            self.folder,
+        ]
         self.processes[trial.index] = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         return {}
 
@@ -55,7 +70,13 @@ class BareRunner(Runner):
         found: dict[TrialStatus, set[int]] = {}
         for trial in trials:
             code = self.processes[trial.index].poll()
-            status = TrialStatus.RUNNING if code is None else TrialStatus.FAILED if code else TrialStatus.COMPLETED
+            status = (
+                TrialStatus.RUNNING
+                if code is None
+                else TrialStatus.FAILED
+                if code
+                else TrialStatus.COMPLETED
+            )
             found.setdefault(status, set()).add(trial.index)
         return found
 
@@ -68,7 +89,12 @@ class BareMetric(Metric):
         import json
 
         text = Path(trial.experiment.runner.folder, f"{trial.index}.json").read_text()
-        row = {"arm_name": trial.arm.name, "trial_index": trial.index, "metric_name": self.name, "sem": 0.0}
+        row = {
+            "arm_name": trial.arm.name,
+            "trial_index": trial.index,
+            "metric_name": self.name,
+            "sem": 0.0,
+        }
         row |= {"metric_signature": self.signature, "mean": json.loads(text)["results"][self.name]}
         return Ok(Data(df=pd.DataFrame.from_records([row])))
 
@@ -80,10 +106,17 @@ def bare(trials: int, parallel: int) -> float:
         aim = optimization([Objective(metric.name)], (), {metric.name: metric})
         runner = BareRunner(folder)
         experiment = Experiment(
-            search_space(SPACE), name="bare", metrics=[metric], optimization_config=aim, runner=runner
+            search_space(SPACE),
+            name="bare",
+            metrics=[metric],
+            optimization_config=aim,
+            runner=runner,
         )
         options = OrchestratorOptions(
-            max_pending_trials=parallel, init_seconds_between_polls=0, min_seconds_before_poll=0, logging_level=40
+            max_pending_trials=parallel,
+            init_seconds_between_polls=0,
+            min_seconds_before_poll=0,
+            logging_level=40,
         )
         began = time.perf_counter()
         Orchestrator(experiment, strategy("random_search", 1), options).run_n_trials(trials)
@@ -96,7 +129,9 @@ def ours(trials: int, parallel: int) -> float:
         experiment = make_experiment("utils.booth", SPACE, "booth_eval", folder)
         began = time.perf_counter()
         plan = strategy("random_search", 1)
-        run_experiment(experiment, trials, parallel, generation_strategy=plan, snapshot=f"{folder}/kept.json")
+        run_experiment(
+            experiment, trials, parallel, generation_strategy=plan, snapshot=f"{folder}/kept.json"
+        )
         return (time.perf_counter() - began) / trials
 
 
@@ -124,7 +159,9 @@ def measure(trials: int, rounds: int) -> list[dict[str, Any]]:
             lambda parallel=parallel: ours(trials, parallel),
             lambda parallel=parallel: bare(trials, parallel),
         )
-        rows.append(figure(f"one trial, {parallel} at once", "s", mine, peer, target=1.2, trials=trials))
+        rows.append(
+            figure(f"one trial, {parallel} at once", "s", mine, peer, target=1.2, trials=trials)
+        )
     return rows
 
 

@@ -1,8 +1,10 @@
-"""Classes of ours that take part in one run: those of which some process executes a method, all processes together.
+"""Classes of ours that take part in one run: those of which some process executes a method, all
+processes together.
 
 Records are left out that only check or complete themselves when they are made (`__post_init__`).
 
-What a newcomer must know to follow `transload run`, and an adapter's run, from the call to the process and back. Prints
+What a newcomer must know to follow `transload run`, and an adapter's run, from the call to the
+process and back. Prints
 JSON: for each run the number and the names, by module.
 """
 
@@ -75,7 +77,13 @@ threading.setprofile(install({out!r}))
 {script}
 """
         env = {**os.environ, "TRANSLOAD_HOME": f"{folder}/home", "PYTHONWARNINGS": "ignore"}
-        subprocess.run([sys.executable, "-c", start], env=env, check=True, stdout=subprocess.DEVNULL, timeout=120)
+        subprocess.run(
+            [sys.executable, "-c", start],
+            env=env,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=120,
+        )
         found: dict[str, set[str]] = {}
         for line in Path(out).read_text().splitlines():
             file, _, name = line.rpartition(":")

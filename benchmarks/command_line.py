@@ -1,4 +1,5 @@
-"""Running a job by the command line: CPU with the supervisor counted in, and wall time, against TorchX 0.7.0.
+"""Running a job by the command line: CPU with the supervisor counted in, and wall time, against
+TorchX 0.7.0.
 
 A command and a Python function are set against what they should cost no more than.
 """
@@ -23,10 +24,24 @@ def main() -> None:
         echo = [script("transload"), "run", "utils.echo", "--msg", "hi"]
         peer_echo = [script("torchx"), "run", "-s", "local_cwd", "utils.echo", "--msg", "hi"]
         nap = [script("transload"), "run", "utils.binary", "--entrypoint", "sleep", "--", "0.2"]
-        peer_nap = [script("torchx"), "run", "-s", "local_cwd", "utils.binary", "--entrypoint", "sleep", "--", "0.2"]
+        peer_nap = [
+            script("torchx"),
+            "run",
+            "-s",
+            "local_cwd",
+            "utils.binary",
+            "--entrypoint",
+            "sleep",
+            "--",
+            "0.2",
+        ]
         bare = [sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '0.2'])"]
-        cpu, peer_cpu = interleaved(RUNS, lambda: process_cost(echo, env)[1], lambda: process_cost(peer_echo, env)[1])
-        wall, peer_wall = interleaved(RUNS, lambda: process_cost(echo, env)[0], lambda: process_cost(peer_echo, env)[0])
+        cpu, peer_cpu = interleaved(
+            RUNS, lambda: process_cost(echo, env)[1], lambda: process_cost(peer_echo, env)[1]
+        )
+        wall, peer_wall = interleaved(
+            RUNS, lambda: process_cost(echo, env)[0], lambda: process_cost(peer_echo, env)[0]
+        )
         late, peer_late, floor = interleaved(
             RUNS,
             lambda: process_cost(nap, env)[0],
@@ -35,17 +50,32 @@ def main() -> None:
         )
         true = [script("transload"), "run", "--", "true"]
         call = [sys.executable, "-c", "import transload; transload.submit(abs, -1).result()"]
-        plain, component = interleaved(RUNS, lambda: process_cost(true, env)[1], lambda: process_cost(echo, env)[1])
-        function, command = interleaved(RUNS, lambda: process_cost(call, env)[0], lambda: process_cost(true, env)[0])
+        plain, component = interleaved(
+            RUNS, lambda: process_cost(true, env)[1], lambda: process_cost(echo, env)[1]
+        )
+        function, command = interleaved(
+            RUNS, lambda: process_cost(call, env)[0], lambda: process_cost(true, env)[0]
+        )
     report(
         [
             figure("run utils.echo, CPU, supervisor counted in", "s", cpu, peer_cpu, target=0.5),
             figure("run utils.echo, wall", "s", wall, peer_wall, target=0.5),
             figure(
-                "a 0.2 s job by the command line, wall", "s", late, peer_late, target=0.5, bare_python_subprocess=floor
+                "a 0.2 s job by the command line, wall",
+                "s",
+                late,
+                peer_late,
+                target=0.5,
+                bare_python_subprocess=floor,
             ),
             figure("run -- true, CPU, against run utils.echo", "s", plain, component, target=1.0),
-            figure("a function submitted and back, wall, against run -- true", "s", function, command, target=2.0),
+            figure(
+                "a function submitted and back, wall, against run -- true",
+                "s",
+                function,
+                command,
+                target=2.0,
+            ),
         ]
     )
 

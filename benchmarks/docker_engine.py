@@ -1,6 +1,8 @@
-"""Containers through transload against the bare ``docker run``, on a private engine that this script starts.
+"""Containers through transload against the bare ``docker run``, on a private engine that this
+script starts.
 
-Root only; wants dockerd, iptables and a static busybox, as the tests do. Usage: python benchmarks/docker_engine.py
+Root only; wants dockerd, iptables and a static busybox, as the tests do. Usage: python
+benchmarks/docker_engine.py
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Bench:
 
     def submit(self, *command: str, replicas: int = 1) -> str:
         """Start an app; return its handle."""
-        role = self.specs.Role("r", self.image, entrypoint=command[0], args=list(command[1:]), num_replicas=replicas)
+        role = self.specs.Role(
+            "r", self.image, entrypoint=command[0], args=list(command[1:]), num_replicas=replicas
+        )
         return self.runner.run(self.specs.AppDef("bench", [role]), "docker")
 
     def ours(self, *command: str, replicas: int = 1, started_only: bool = False) -> float:
@@ -62,7 +66,9 @@ class Bench:
         return seconds
 
     def bare(self, *command: str, replicas: int = 1, started_only: bool = False) -> float:
-        """Return the seconds of ``docker run`` (several at once on a network made for them; -d: until it runs)."""
+        """Return the seconds of ``docker run`` (several at once on a network made for them; -d:
+        until it runs).
+        """
         start = time.perf_counter()
         network = []
         if replicas > 1:
@@ -74,18 +80,23 @@ class Bench:
         runs = [subprocess.Popen(line, stdout=subprocess.DEVNULL) for _ in range(replicas)]
         assert all(run.wait() == 0 for run in runs)
         seconds = time.perf_counter() - start
-        left = subprocess.run(["docker", "ps", "-aq"], capture_output=True, text=True, check=True).stdout.split()
+        left = subprocess.run(
+            ["docker", "ps", "-aq"], capture_output=True, text=True, check=True
+        ).stdout.split()
         docker("rm", "-f", *left)
         if network:
             docker("network", "rm", "bench")
         return seconds
 
     def cost_of_watching(self, apps: int) -> tuple[dict[str, float], dict[str, float], float]:
-        """Return queries and CPU seconds a minute while apps are watched that do not change: ours, the peer's.
+        """Return queries and CPU seconds a minute while apps are watched that do not change: ours,
+        the peer's.
 
-        The third is the CPU seconds of looking at all of them once, as a poller does once a minute besides.
+        The third is the CPU seconds of looking at all of them once, as a poller does once a minute
+        besides.
 
-        The peer asks for each container once a second with the official client, as one does who has no watch.
+        The peer asks for each container once a second with the official client, as one does who has
+        no watch.
         """
         handles = [self.submit("sleep", "3000") for _ in range(apps)]
         scheduler: Any = self.runner.scheduler("docker")
@@ -181,8 +192,18 @@ def main() -> None:
             ours, peer, once = watching[max(WATCHED)]
             ours["cpu_s_per_minute"] += once
             for what, unit in (("queries", "1/min"), ("cpu_s", "s/min")):
-                name = f"watching {max(WATCHED)} apps, {what.replace('_s', '').replace('cpu', 'CPU')}"
-                rows.append(figure(name, unit, ours[f"{what}_per_minute"], peer[f"{what}_per_minute"], target=0.1))
+                name = (
+                    f"watching {max(WATCHED)} apps, {what.replace('_s', '').replace('cpu', 'CPU')}"
+                )
+                rows.append(
+                    figure(
+                        name,
+                        unit,
+                        ours[f"{what}_per_minute"],
+                        peer[f"{what}_per_minute"],
+                        target=0.1,
+                    )
+                )
             report(
                 rows,
                 peer="`docker run`; for watching, each container inspected once a second",

@@ -1,4 +1,6 @@
-"""Import time and start of the command line, CPU of the whole process, against TorchX 0.7.0 in the same run."""
+"""Import time and start of the command line, CPU of the whole process, against TorchX 0.7.0 in the
+same run.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,21 @@ def main() -> None:
         # with the names that a program uses: ours are imported when they are asked for
         ours, peer = interleaved(
             RUNS,
-            lambda module=module, names=names: cpu(python, "-c", f"from transload.{module} import {names}"),
-            lambda module=module, names=names: cpu(python, "-c", f"from torchx.{module} import {names}"),
+            lambda module=module, names=names: cpu(
+                python, "-c", f"from transload.{module} import {names}"
+            ),
+            lambda module=module, names=names: cpu(
+                python, "-c", f"from torchx.{module} import {names}"
+            ),
         )
-        rows.append(figure(f"import {module}, CPU", "s", ours, peer, target=0.4 if module == "specs" else 0.5))
-    ours, peer = interleaved(RUNS, lambda: cpu(script("transload"), "--help"), lambda: cpu(script("torchx"), "--help"))
+        rows.append(
+            figure(
+                f"import {module}, CPU", "s", ours, peer, target=0.4 if module == "specs" else 0.5
+            )
+        )
+    ours, peer = interleaved(
+        RUNS, lambda: cpu(script("transload"), "--help"), lambda: cpu(script("torchx"), "--help")
+    )
     rows.append(figure("--help, CPU", "s", ours, peer, target=0.4))
     report(rows)
 

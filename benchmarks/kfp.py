@@ -1,8 +1,10 @@
-"""What converting costs over writing the component by hand, and what a converted one costs when it runs.
+"""What converting costs over writing the component by hand, and what a converted one costs when it
+runs.
 
-Conversion and compilation, of 1 app and of 200, against ``dsl.container_component`` on the same command; then a task by
-KFP's local runner: the app's own command, the same with results collected, and the hand-written one, in turn. The
-runs need an engine that the tests can start (root, docker); without one they are left out.
+Conversion and compilation, of 1 app and of 200, against ``dsl.container_component`` on the same
+command; then a task by KFP's local runner: the app's own command, the same with results collected,
+and the hand-written one, in turn. The runs need an engine that the tests can start (root, docker);
+without one they are left out.
 
 Needs an environment with transload-kfp and docker's client.
 """
@@ -24,7 +26,11 @@ from pathlib import Path
 from typing import Any
 
 # this file has the name of the package that it measures
-sys.path[:] = [folder for folder in sys.path if Path(folder or ".").resolve() != Path(__file__).resolve().parent]
+sys.path[:] = [
+    folder
+    for folder in sys.path
+    if Path(folder or ".").resolve() != Path(__file__).resolve().parent
+]
 from kfp import compiler, dsl, local  # noqa: E402
 
 sys.path.append(str(Path(__file__).resolve().parent))
@@ -40,7 +46,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def app(number: int, image: str = "img:1") -> AppDef:
     """Return an app of two arguments."""
-    return AppDef(f"app{number}", [Role("main", image, entrypoint="echo", args=["--name", f"value {number}"])])
+    return AppDef(
+        f"app{number}", [Role("main", image, entrypoint="echo", args=["--name", f"value {number}"])]
+    )
 
 
 def by_hand(number: int, image: str = "img:1") -> Any:
@@ -84,9 +92,14 @@ def run(component: Any) -> float:
 
 def engine() -> Any:
     """Return an engine of the tests, or None."""
-    if os.geteuid() != 0 or shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
+    if (
+        os.geteuid() != 0
+        or shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None
+    ):
         return None
-    spec = importlib.util.spec_from_file_location("private_engine", ROOT / "tests" / "private_engine.py")
+    spec = importlib.util.spec_from_file_location(
+        "private_engine", ROOT / "tests" / "private_engine.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

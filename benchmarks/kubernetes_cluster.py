@@ -1,7 +1,9 @@
-"""What it costs to watch 200 jobs on Kubernetes: requests and CPU of this side, against the tests' fake API server.
+"""What it costs to watch 200 jobs on Kubernetes: requests and CPU of this side, against the tests'
+fake API server.
 
-The peer is what one would write without a watch: reading each Job once a second with the official client. No cluster is
-involved, so only the client's cost is measured; ours asks everything anew once in each 10 s, six times as often as a
+The peer is what one would write without a watch: reading each Job once a second with the official
+client. No cluster is involved, so only the client's cost is measured; ours asks everything anew
+once in each 10 s, six times as often as a
 poller does. Usage: python benchmarks/kubernetes_cluster.py
 """
 
@@ -23,7 +25,9 @@ IDLE_S = 10.0
 
 
 def prepared(server: Any) -> tuple[Any, list[str]]:
-    """Return a scheduler and the ids of jobs that wait in a queue: nothing runs, so nothing else costs CPU."""
+    """Return a scheduler and the ids of jobs that wait in a queue: nothing runs, so nothing else
+    costs CPU.
+    """
     from transload.schedulers.api import Submission
     from transload.specs import AppDef, Role
     from transload_kubernetes.scheduler import create_scheduler
@@ -34,12 +38,16 @@ def prepared(server: Any) -> tuple[Any, list[str]]:
     app = AppDef("bench", [Role("r", "a:1", entrypoint="true")])
     ids = [f"bench-{number}" for number in range(JOBS)]
     for app_id in ids:
-        scheduler.submit(scheduler.convert(app, cfg), app_id, Submission(app, app.digest(), "bench", cfg))
+        scheduler.submit(
+            scheduler.convert(app, cfg), app_id, Submission(app, app.digest(), "bench", cfg)
+        )
     return scheduler, ids
 
 
 def measured(server: Any, work: Any) -> dict[str, float]:
-    """Return requests per minute and CPU seconds per minute of this thread while ``work`` runs for a while."""
+    """Return requests per minute and CPU seconds per minute of this thread while ``work`` runs for
+    a while.
+    """
     requests, cpu, start = len(server.cluster.requests), time.thread_time(), time.monotonic()
     work(start + IDLE_S)
     scale = 60.0 / (time.monotonic() - start)
@@ -80,7 +88,9 @@ def main() -> None:
         requests, cpu = len(server.cluster.requests), time.thread_time()
         scheduler.describe_many(ids)  # what a poller does once a minute, in case a push was lost
         mine["requests_per_minute"] += len(server.cluster.requests) - requests
-        mine["cpu_seconds_per_minute"] = round(mine["cpu_seconds_per_minute"] + time.thread_time() - cpu, 3)
+        mine["cpu_seconds_per_minute"] = round(
+            mine["cpu_seconds_per_minute"] + time.thread_time() - cpu, 3
+        )
         watch.close()
         scheduler.close()
         server.close()

@@ -1,7 +1,9 @@
 """What apps cost a real Kubernetes cluster: requests, and CPU and memory of this side; prints JSON.
 
-Requests are counted where they leave: each is one answer of the API server, or one connection that stays open. A
-namespace is made and removed. Usage: KUBECONFIG=... python benchmarks/kubernetes_real.py [IMAGE], which the nodes have
+Requests are counted where they leave: each is one answer of the API server, or one connection that
+stays open. A
+namespace is made and removed. Usage: KUBECONFIG=... python benchmarks/kubernetes_real.py [IMAGE],
+which the nodes have
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ APPS, REPLICAS, IDLE_S = 500, 64, 30.0
 NAMESPACE = f"transload-cost-{uuid.uuid4().hex[:6]}"
 IMAGE = sys.argv[1] if len(sys.argv) > 1 else "transload-test:1"
 CFG = {"namespace": NAMESPACE, "image_pull_policy": "IfNotPresent", "grace_period": 1}
-LIMITS = {"submit one role": 5, "submit three roles as a JobSet": 5, f"watch {APPS} apps": 8, "look again": 0}
+LIMITS = {
+    "submit one role": 5,
+    "submit three roles as a JobSet": 5,
+    f"watch {APPS} apps": 8,
+    "look again": 0,
+}
 
 sent: list[tuple[str, str]] = []
 rows: list[dict[str, Any]] = []
@@ -52,7 +59,9 @@ def resident_mb() -> float:
 
 @contextmanager
 def measured(what: str) -> Iterator[None]:
-    """Add a row: requests, seconds, CPU seconds and growth of memory (MB) of what is done within."""
+    """Add a row: requests, seconds, CPU seconds and growth of memory (MB) of what is done
+    within.
+    """
     before, cpu, wall = len(sent), time.process_time(), time.monotonic()
     memory = resident_mb()
     yield
@@ -68,9 +77,16 @@ def measured(what: str) -> Iterator[None]:
 def submit(scheduler: Any, name: str, roles: dict[str, int], command: str, **more: Any) -> str:
     """Submit an app of a shell command; return its id."""
     cfg = scheduler.run_opts().resolve({**CFG, **more})
-    made = [Role(each, IMAGE, entrypoint="sh", args=["-c", command], num_replicas=k) for each, k in roles.items()]
+    made = [
+        Role(each, IMAGE, entrypoint="sh", args=["-c", command], num_replicas=k)
+        for each, k in roles.items()
+    ]
     app = AppDef(name, made)
-    scheduler.submit(scheduler.convert(app, cfg), f"{NAMESPACE}:{name}", Submission(app, app.digest(), "cost", cfg))
+    scheduler.submit(
+        scheduler.convert(app, cfg),
+        f"{NAMESPACE}:{name}",
+        Submission(app, app.digest(), "cost", cfg),
+    )
     return f"{NAMESPACE}:{name}"
 
 
@@ -87,7 +103,10 @@ def submits(scheduler: Any) -> None:
 def watches(scheduler: Any) -> None:
     """Measure many apps that wait in a queue: no pod runs, so that the cluster does not count."""
     with measured(f"submit {APPS} apps"):
-        ids = [submit(scheduler, f"w{number}", {"main": 1}, "true", queue="cost") for number in range(APPS)]
+        ids = [
+            submit(scheduler, f"w{number}", {"main": 1}, "true", queue="cost")
+            for number in range(APPS)
+        ]
     watch = scheduler.watch()
     with measured(f"watch {APPS} apps"):
         watch.update(ids)
@@ -115,13 +134,17 @@ def follows(scheduler: Any) -> None:
         while quiet < 2:  # a round without a request: each has its stream
             before = len(sent)
             for k in range(REPLICAS):
-                cursors[k] = scheduler.log_read(app_id, LogQuery("main", k, Stream.COMBINED, cursors.get(k))).cursor
+                cursors[k] = scheduler.log_read(
+                    app_id, LogQuery("main", k, Stream.COMBINED, cursors.get(k))
+                ).cursor
             quiet = quiet + 1 if len(sent) == before else 0
     rows[-1]["threads"] = threading.active_count()
     with measured("look again"):
         for _ in range(20):
             for k in range(REPLICAS):
-                cursors[k] = scheduler.log_read(app_id, LogQuery("main", k, Stream.COMBINED, cursors[k])).cursor
+                cursors[k] = scheduler.log_read(
+                    app_id, LogQuery("main", k, Stream.COMBINED, cursors[k])
+                ).cursor
     assert next(iter(log_lines(scheduler, app_id, "main", 0))) == "up\n"
 
 
@@ -144,7 +167,12 @@ def main() -> None:
         cluster._json("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
         cluster.close()
     over = [row["what"] for row in rows if row["requests"] > row.get("at_most", row["requests"])]
-    print(json.dumps({"date": time.strftime("%Y-%m-%d"), "load": round(load, 1), "rows": rows, "over": over}, indent=1))
+    print(
+        json.dumps(
+            {"date": time.strftime("%Y-%m-%d"), "load": round(load, 1), "rows": rows, "over": over},
+            indent=1,
+        )
+    )
     sys.exit(1 if over else 0)
 
 

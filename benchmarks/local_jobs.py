@@ -1,4 +1,6 @@
-"""The local scheduler from a program: latency, throughput, many apps, many replicas, against TorchX 0.7.0."""
+"""The local scheduler from a program: latency, throughput, many apps, many replicas, against TorchX
+0.7.0.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ class Peer:
         from torchx import specs
         from torchx.runner import get_runner
 
-        self.specs, self.runner, self.cfg = specs, get_runner("bench"), {"log_dir": f"{folder}/logs"}
+        self.specs, self.runner, self.cfg = (
+            specs,
+            get_runner("bench"),
+            {"log_dir": f"{folder}/logs"},
+        )
 
     def wait(self, handle: str) -> str:
         """Block until the app ended; return its state's name."""
@@ -48,7 +54,14 @@ def run(side: Ours | Peer, entrypoint: str, *args: str, replicas: int = 1) -> st
     """Submit an app on the local scheduler; return its handle."""
     specs = side.specs
     resource = specs.Resource(cpu=1, gpu=0, memMB=64)
-    role = specs.Role("r", "/tmp", entrypoint=entrypoint, args=list(args), num_replicas=replicas, resource=resource)
+    role = specs.Role(
+        "r",
+        "/tmp",
+        entrypoint=entrypoint,
+        args=list(args),
+        num_replicas=replicas,
+        resource=resource,
+    )
     return side.runner.run(specs.AppDef("bench", [role]), "local_cwd", side.cfg)
 
 
@@ -70,7 +83,9 @@ def one_by_one(side: Ours | Peer, count: int) -> float:
 
 
 def at_once(side: Ours | Peer, count: int) -> tuple[float, int, int]:
-    """Run ``count`` apps of ``sleep 1`` at once; return seconds, and the most threads and descriptors seen."""
+    """Run ``count`` apps of ``sleep 1`` at once; return seconds, and the most threads and
+    descriptors seen.
+    """
     start = time.perf_counter()
     handles = [run(side, "sleep", "1") for _ in range(count)]
     threads, descriptors = own_threads_and_descriptors()
@@ -89,7 +104,9 @@ def many_replicas(side: Ours | Peer, count: int) -> tuple[float, int, int]:
 
 
 def lateness(side: Ours | Peer, folder: str, *, default: bool = False) -> float:
-    """Return the seconds between the end of a job and the return of ``wait`` (with its default arguments if asked)."""
+    """Return the seconds between the end of a job and the return of ``wait`` (with its default
+    arguments if asked).
+    """
     path = f"{folder}/end-{time.perf_counter_ns()}"
     handle = run(side, "sh", "-c", f"sleep 0.3; date +%s.%N > {path}")
     if default:
@@ -102,7 +119,9 @@ def lateness(side: Ours | Peer, folder: str, *, default: bool = False) -> float:
 
 
 def keeper_memory(side: Ours) -> float:
-    """Return the proportional memory (PSS), in MiB, of the largest process that keeps one running app."""
+    """Return the proportional memory (PSS), in MiB, of the largest process that keeps one running
+    app.
+    """
     handle = run(side, "sleep", "30")
     home = os.environ["TRANSLOAD_HOME"].encode()
     largest = 0.0
@@ -151,8 +170,17 @@ def main() -> None:
             target=0.33,
             bare_subprocess=bare,
         ),
-        figure("default wait() after the job ended, late", "s", late, peer_late, target=0.5, absolute_target_s=0.02),
-        figure("200 small apps one after the other", "1/s", rate, peer_rate, target=4, better="higher"),
+        figure(
+            "default wait() after the job ended, late",
+            "s",
+            late,
+            peer_late,
+            target=0.5,
+            absolute_target_s=0.02,
+        ),
+        figure(
+            "200 small apps one after the other", "1/s", rate, peer_rate, target=4, better="higher"
+        ),
         figure(
             "100 concurrent apps of sleep 1, all seen ended",
             "s",

@@ -1,4 +1,6 @@
-"""Forwarding the log of a local app to a sink; against plain iteration over the same file, in the same run."""
+"""Forwarding the log of a local app to a sink; against plain iteration over the same file, in the
+same run.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ WRITER = "import sys\nline = 'x' * 99 + '\\n'\nfor _ in range(int(sys.argv[1]) *
 
 def forward(handle: str) -> tuple[float, float]:
     """Forward all of an app's log in a process of its own; return its seconds and its MiB."""
-    found = subprocess.run([sys.executable, __file__, "--child", handle], check=True, stdout=subprocess.PIPE)
+    found = subprocess.run(
+        [sys.executable, __file__, "--child", handle], check=True, stdout=subprocess.PIPE
+    )
     values = json.loads(found.stdout)
     return values["seconds"], values["mib"]
 
@@ -99,7 +103,9 @@ def main() -> None:
             for handle in handles.values():
                 runner.delete(handle)
     rate, peer = options.megabytes / mine, options.megabytes / theirs
-    row = figure("log forwarding, lines of 100 bytes", "MB/s", rate, peer, target=0.25, better="higher")
+    row = figure(
+        "log forwarding, lines of 100 bytes", "MB/s", rate, peer, target=0.25, better="higher"
+    )
     limits = {"at_least_50_mb_per_s": rate >= 50, "memory_growth_below_10_mib": growth < 10}
     report([row], peer="plain iteration over the file, a call for each line", mib=max(memories),
            mib_growth_at_ten_times_the_log=growth, limits=limits)  # fmt: skip

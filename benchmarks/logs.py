@@ -1,4 +1,6 @@
-"""Reading logs: tail latency, a log of a million lines, memory while tailing a large log; against TorchX 0.7.0."""
+"""Reading logs: tail latency, a log of a million lines, memory while tailing a large log; against
+TorchX 0.7.0.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ WRITER = "import sys\nline = 'x' * 60\nfor k in range(int(sys.argv[1])):\n    pr
 
 
 def latencies(side: Ours | Peer) -> list[float]:
-    """Return, for each line of a slow writer, the seconds between its print and its arrival in a follower."""
+    """Return, for each line of a slow writer, the seconds between its print and its arrival in a
+    follower.
+    """
     handle = run(side, sys.executable, "-c", TICKER)
     found = []
     for line in side.runner.log_lines(handle, "r", 0, should_tail=True, streams=stdout(side)):
@@ -66,9 +70,8 @@ def plain_iteration(folder: str, count: int) -> float:
 
 def memory_growth(side: Ours, megabytes: int) -> float:
     """Return by how many MiB this process grew at most while it tailed a log of that size."""
-    program = (
-        f"import sys\nblock = ('y' * 99 + '\\n') * 10000\nfor _ in range({megabytes}):\n    sys.stdout.write(block)\n"
-    )
+    block = "import sys\nblock = ('y' * 99 + '\\n') * 10000\n"
+    program = f"{block}for _ in range({megabytes}):\n    sys.stdout.write(block)\n"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     handle = run(side, sys.executable, "-c", program)
     seen = 0
@@ -81,8 +84,12 @@ def memory_growth(side: Ours, megabytes: int) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lines", type=int, default=1_000_000, help="lines of the log that is read")
-    parser.add_argument("--megabytes", type=int, default=1000, help="size of the log that is tailed")
+    parser.add_argument(
+        "--lines", type=int, default=1_000_000, help="lines of the log that is read"
+    )
+    parser.add_argument(
+        "--megabytes", type=int, default=1000, help="size of the log that is tailed"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -105,7 +112,14 @@ def main() -> None:
                 target=5 / 53,
                 absolute_target_s=0.005,
             ),
-            figure("log tail latency, p95", "s", p95[0], p95[1], target=20 / 101, absolute_target_s=0.02),
+            figure(
+                "log tail latency, p95",
+                "s",
+                p95[0],
+                p95[1],
+                target=20 / 101,
+                absolute_target_s=0.02,
+            ),
             figure(
                 f"log of {options.lines} lines, read",
                 "lines/s",

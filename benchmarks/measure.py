@@ -17,16 +17,21 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 LOAD = os.getloadavg()[0]
-"""How many processes wanted to run when the script began, the mean of a minute: figures of a busy machine are noise."""
+"""How many processes wanted to run when the script began, the mean of a minute: figures of a busy
+machine are noise."""
 
 
 def adopt_orphans() -> None:
-    """Become the reaper of detached descendants, so that the CPU of supervisors that daemonise is counted too."""
+    """Become the reaper of detached descendants, so that the CPU of supervisors that daemonise is
+    counted too.
+    """
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def process_cost(argv: Sequence[str], env: dict[str, str] | None = None) -> tuple[float, float]:
-    """Run a command; return its wall seconds and the CPU seconds of it and everything that it started."""
+    """Run a command; return its wall seconds and the CPU seconds of it and everything that it
+    started.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -44,7 +49,8 @@ def process_cost(argv: Sequence[str], env: dict[str, str] | None = None) -> tupl
 
 
 def interleaved(runs: int, *measures: Callable[[], float]) -> list[float]:
-    """Call each measure once in each of so many runs, in another order each time; return the median of each.
+    """Call each measure once in each of so many runs, in another order each time; return the median
+    of each.
 
     So what one leaves to be done in the background is not always borne by the same other one.
     """
@@ -57,12 +63,27 @@ def interleaved(runs: int, *measures: Callable[[], float]) -> list[float]:
 
 
 def figure(
-    name: str, unit: str, ours: float, peer: float, *, target: float, better: str = "lower", **more: object
+    name: str,
+    unit: str,
+    ours: float,
+    peer: float,
+    *,
+    target: float,
+    better: str = "lower",
+    **more: object,
 ) -> dict:
-    """Return one row: our median, the peer's, the ratio ours/peer, and whether it meets the target ratio."""
+    """Return one row: our median, the peer's, the ratio ours/peer, and whether it meets the target
+    ratio.
+    """
     ratio = ours / peer if peer else float("inf")
     met = ratio <= target if better == "lower" else ratio >= target
-    row = {"figure": name, "unit": unit, "transload": ours, "peer": peer, "ratio": float(f"{ratio:.3g}")}
+    row = {
+        "figure": name,
+        "unit": unit,
+        "transload": ours,
+        "peer": peer,
+        "ratio": float(f"{ratio:.3g}"),
+    }
     return {**row, "target": target, "better": better, "met": met, **more}
 
 
@@ -74,7 +95,11 @@ def report(rows: list[dict], *, peer: str = "TorchX 0.7.0", **more: object) -> N
         peer: what ``peer`` of the rows is.
         more: what cannot be compared.
     """
-    machine = {"python": platform.python_version(), "cores": os.cpu_count(), "system": platform.system()}
+    machine = {
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+    }
     machine |= {"date": time.strftime("%Y-%m-%d"), "load": round(LOAD, 1)}
     json.dump({"machine": machine, "peer": peer, "rows": rows, **more}, sys.stdout, indent=2)
     print()

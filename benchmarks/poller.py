@@ -1,4 +1,6 @@
-"""The shared poller watching 1,000 apps that do not change; against a thread for each app, in the same run."""
+"""The shared poller watching 1,000 apps that do not change; against a thread for each app, in the
+same run.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def submit(count: int) -> list[str]:
 def cost(side: str, seconds: float) -> dict[str, float]:
     """Watch all apps in a process of its own; return its cost while nothing changes."""
     found = subprocess.run(
-        [sys.executable, __file__, "--child", side, "--seconds", str(seconds)], check=True, stdout=subprocess.PIPE
+        [sys.executable, __file__, "--child", side, "--seconds", str(seconds)],
+        check=True,
+        stdout=subprocess.PIPE,
     )
     return json.loads(found.stdout)
 
@@ -61,7 +65,10 @@ def child(side: str, seconds: float) -> None:
     time.sleep(seconds)
     share = (time.process_time() - before) / (time.perf_counter() - began)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    json.dump({"cpu": share, "mib": memory, "threads": threading.active_count(), "first": first}, sys.stdout)
+    json.dump(
+        {"cpu": share, "mib": memory, "threads": threading.active_count(), "first": first},
+        sys.stdout,
+    )
 
 
 def ask_for_ever(runner: object, handle: str, seen: threading.Semaphore) -> None:
@@ -89,9 +96,15 @@ def main() -> None:
         ours, peer = cost("poller", options.seconds), cost("threads", options.seconds)
     percent, peer_percent = 100 * ours["cpu"], 100 * peer["cpu"]
     row = figure(
-        f"CPU while {options.apps} watched apps do not change", "% of a core", percent, peer_percent, target=0.5
+        f"CPU while {options.apps} watched apps do not change",
+        "% of a core",
+        percent,
+        peer_percent,
+        target=0.5,
     )
-    memory = figure(f"memory watching {options.apps} apps", "MiB", ours["mib"], peer["mib"], target=1.0)
+    memory = figure(
+        f"memory watching {options.apps} apps", "MiB", ours["mib"], peer["mib"], target=1.0
+    )
     limits = {"cpu_below_5_percent": percent < 5, "memory_below_100_mib": ours["mib"] < 100}
     report([row, memory], peer="a thread for each app, same interval", threads=[ours["threads"], peer["threads"]],
            seconds_to_first_sight=[ours["first"], peer["first"]], limits=limits)  # fmt: skip

@@ -1,9 +1,11 @@
-"""What an app costs in a Prefect flow, over a plain task that runs the command, and over prefect-shell; many at once.
+"""What an app costs in a Prefect flow, over a plain task that runs the command, and over
+prefect-shell; many at once.
 
-What the adapter adds is the ratio to a plain task that runs the same app through `Runner`: the rest is the app's own
-cost, a supervisor that outlives the flow.
+What the adapter adds is the ratio to a plain task that runs the same app through `Runner`: the rest
+is the app's own cost, a supervisor that outlives the flow.
 
-Needs an environment with transload-prefect and prefect-shell. It starts a server, unless ``PREFECT_API_URL`` names one.
+Needs an environment with transload-prefect and prefect-shell. It starts a server, unless
+``PREFECT_API_URL`` names one.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ def _resident() -> float:
 
 
 def many(runner: object, each: object, *arguments: object) -> tuple[float, int, float]:
-    """Run a hundred at once; return seconds, most threads more than before, MiB more than before."""
+    """Run a hundred at once; return seconds, most threads more than before, MiB more than
+    before.
+    """
     peak = [0]
     stop = threading.Event()
 
@@ -122,7 +126,10 @@ def server() -> contextlib.AbstractContextManager[None]:
 
 def main() -> None:
     """Measure, and print JSON."""
-    with tempfile.TemporaryDirectory(prefix="tl-bench-", ignore_cleanup_errors=True) as home, server():
+    with (
+        tempfile.TemporaryDirectory(prefix="tl-bench-", ignore_cleanup_errors=True) as home,
+        server(),
+    ):
         os.environ["TRANSLOAD_HOME"] = home
         rows = measured()
     report(rows, peer="a plain task that starts the command, or what the figure names")
@@ -137,13 +144,37 @@ def measured() -> list[dict]:
     thread_each = many(ThreadPoolTaskRunner(), sleeper, *sleeps)
     one_loop = many(AppTaskRunner(), held, *sleeps)
     return [
-        figure("`true` as an app, against a plain task", "s", app_seconds, plain_seconds, target=4.0),
-        figure("the same without artifacts and events", "s", bare_seconds, plain_seconds, target=3.0),
-        figure("`true` as an app, against prefect-shell", "s", app_seconds, shell_seconds, target=1.35),
-        figure("`true` as an app, against `Runner` in a plain task", "s", app_seconds, runner_seconds, target=1.5),
+        figure(
+            "`true` as an app, against a plain task", "s", app_seconds, plain_seconds, target=4.0
+        ),
+        figure(
+            "the same without artifacts and events", "s", bare_seconds, plain_seconds, target=3.0
+        ),
+        figure(
+            "`true` as an app, against prefect-shell", "s", app_seconds, shell_seconds, target=1.35
+        ),
+        figure(
+            "`true` as an app, against `Runner` in a plain task",
+            "s",
+            app_seconds,
+            runner_seconds,
+            target=1.5,
+        ),
         figure(f"{MANY} at once of `sleep 1`", "s", one_loop[0], thread_each[0], target=2.0),
-        figure(f"{MANY} at once, threads more than before", "threads", one_loop[1], thread_each[1], target=0.2),
-        figure(f"{MANY} at once, memory more than before", "MiB", one_loop[2], thread_each[2], target=1.0),
+        figure(
+            f"{MANY} at once, threads more than before",
+            "threads",
+            one_loop[1],
+            thread_each[1],
+            target=0.2,
+        ),
+        figure(
+            f"{MANY} at once, memory more than before",
+            "MiB",
+            one_loop[2],
+            thread_each[2],
+            target=1.0,
+        ),
     ]
 
 

@@ -1,11 +1,13 @@
-"""Run benchmarks; keep what they print in docs/benchmarks.json; write docs/benchmarks.md and its pictures from it.
+"""Run benchmarks; keep what they print in docs/benchmarks.json; write docs/benchmarks.md and its
+pictures from it.
 
 Usage: python benchmarks/run_all.py [NAME ...] [--python HOST=PYTHON ...]
 
-NAME is a script or a group (``core``, ``hosts``); default: all; ``none`` only writes page and pictures anew. A script
-that is not run, or that fails, keeps its last figures. This Python needs matplotlib, and torchx==0.7.0 for the core.
-Hosts cannot share an environment: ``--python airflow=PATH`` says which Python has that one, with its plugin.
-`nox -s benchmarks` makes all of these environments, and is the one command.
+NAME is a script or a group (``core``, ``hosts``); default: all; ``none`` only writes page and
+pictures anew. A script that is not run, or that fails, keeps its last figures. This Python needs
+matplotlib, and torchx==0.7.0 for the core.
+Hosts cannot share an environment: ``--python airflow=PATH`` says which Python has that one, with
+its plugin. `nox -s benchmarks` makes all of these environments, and is the one command.
 """
 
 from __future__ import annotations
@@ -89,17 +91,32 @@ def figures(found: dict[str, Any], group: str) -> list[tuple[str, dict[str, Any]
 
 
 def tables(found: dict[str, Any]) -> str:
-    """Return the rows that help to choose as a table, then a picture of all figures for each group."""
-    lines = ["| where | what | transload | the other way | ratio | when; load |", "|---|---|---|---|---|---|"]
+    """Return the rows that help to choose as a table, then a picture of all figures for each
+    group.
+    """
+    lines = [
+        "| where | what | transload | the other way | ratio | when; load |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, figure in CHOSEN.items():
         data = found[name]
         row = next(each for each in data["rows"] if each["figure"] == figure)
         values = [f"{number(row[key])} {row['unit']}" for key in ("transload", "peer")]
         when = f"{data['machine'].get('date', 'not noted')}; {data['machine'].get('load', 'not noted')}"
-        cells = [SCRIPTS[name].title, figure, values[0], f"{values[1]}: {data['peer']}", number(row["ratio"]), when]
+        cells = [
+            SCRIPTS[name].title,
+            figure,
+            values[0],
+            f"{values[1]}: {data['peer']}",
+            number(row["ratio"]),
+            when,
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     words = "What transload needs of what the other way needs, for each figure, with its target"
-    pictures = [f"### {title}\n\n![{words}](images/benchmarks-{group}.svg)" for group, title in GROUPS.items()]
+    pictures = [
+        f"### {title}\n\n![{words}](images/benchmarks-{group}.svg)"
+        for group, title in GROUPS.items()
+    ]
     return "\n\n".join(["\n".join(lines), "## All figures", *pictures])
 
 
@@ -115,7 +132,9 @@ def page(found: dict[str, Any], text: str) -> str:
 
 
 def missing(script: Script) -> tuple[str | None, bool]:
-    """Return why a script cannot run here, or None, and whether that is a failure: ``TRANSLOAD_REQUIRE`` names it."""
+    """Return why a script cannot run here, or None, and whether that is a failure:
+    ``TRANSLOAD_REQUIRE`` names it.
+    """
     spec = importlib.util.spec_from_file_location("engines", HERE.parent / "tests" / "engines.py")
     assert spec is not None and spec.loader is not None
     engines = importlib.util.module_from_spec(spec)
@@ -131,7 +150,11 @@ def run(name: str, python: str) -> dict[str, Any] | None:
     command = [python, str(HERE / f"{name}.py")]
     try:
         done = subprocess.run(
-            command, env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, check=True, timeout=LIMIT_S
+            command,
+            env={**os.environ, "PATH": path},
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=LIMIT_S,
         )
         found: dict[str, Any] = json.loads(done.stdout)
     except (subprocess.SubprocessError, ValueError) as error:
@@ -142,13 +165,17 @@ def run(name: str, python: str) -> dict[str, Any] | None:
 
 def main(arguments: list[str]) -> int:
     """Run the scripts, keep what they print, write the page; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--python", action="append", default=[], metavar="HOST=PYTHON")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in (*SCRIPTS, *GROUPS, "none")]
     if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join([*SCRIPTS, *GROUPS, 'none'])}")
+        parser.error(
+            f"unknown: {', '.join(unknown)}; known: {', '.join([*SCRIPTS, *GROUPS, 'none'])}"
+        )
     pythons = {"core": sys.executable, **dict(each.split("=", 1) for each in options.python)}
     wanted = options.names or list(GROUPS)
     chosen = [name for name, script in SCRIPTS.items() if name in wanted or script.group in wanted]

@@ -1,12 +1,15 @@
-"""Scale, on paper: 100,000 apps watched by 1,000 clients of one cluster; simulated, with the poller's own constants.
+"""Scale, on paper: 100,000 apps watched by 1,000 clients of one cluster; simulated, with the
+poller's own constants.
 
-What is simulated is the controller of the cluster, which answers one question at a time, and who asks it: one poller
-for each app, batched watchers that ask for all apps of a client at once (first pause, growth, share and interval are
-those of ``transload.pipelines``), and watchers that are told of changes and ask only now and then. What a question
-costs the controller is given by ``--query`` and ``--job``: the defaults are CPU times of slurmctld 22.05, with 200 and
-with 1,000 jobs. What listing a tracker costs is measured here on a local folder.
+What is simulated is the controller of the cluster, which answers one question at a time, and who
+asks it: one poller for each app, batched watchers that ask for all apps of a client at once (first
+pause, growth, share and interval are those of ``transload.pipelines``), and watchers that are told
+of changes and ask only now and then. What a question costs the controller is given by ``--query``
+and ``--job``: the defaults are CPU times of slurmctld 22.05, with 200 and with 1,000 jobs. What
+listing a tracker costs is measured here on a local folder.
 
-Usage: python benchmarks/scale.py [--clients 1000] [--apps 100000] [--seconds 600] [--plot benchmarks/scale.svg]
+Usage: python benchmarks/scale.py [--clients 1000] [--apps 100000] [--seconds 600] [--plot
+benchmarks/scale.svg]
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ class World:
     users: int = 100
 
     def cost(self, count: int) -> float:
-        """Return the seconds that a question takes the controller, if it looks at ``count`` apps to answer."""
+        """Return the seconds that a question takes the controller, if it looks at ``count`` apps to
+        answer.
+        """
         return self.query_ms / 1e3 + count * self.job_us / 1e6
 
 
@@ -86,10 +91,13 @@ class Asker:
         world: the world.
         count: how many apps it asks for at once.
         batched: it keeps the rules of transload's poller, else it asks every `INTERVAL` seconds.
-        pushed: the scheduler tells it of changes; it asks for what changed, and for all now and then.
+        pushed: the scheduler tells it of changes; it asks for what changed, and for all now and
+            then.
     """
 
-    def __init__(self, world: World, count: int, batched: bool, pushed: bool, rng: random.Random) -> None:
+    def __init__(
+        self, world: World, count: int, batched: bool, pushed: bool, rng: random.Random
+    ) -> None:
         self.count, self.batched, self.pushed = count, batched, pushed
         self.rate = count * world.changes_per_hour / 3600.0
         self.rng = rng
@@ -123,14 +131,22 @@ class Asker:
 
 
 def simulate(
-    world: World, way: str, looks_at: int, *, batched: bool = True, pushed: bool = False, seed: int = 1
+    world: World,
+    way: str,
+    looks_at: int,
+    *,
+    batched: bool = True,
+    pushed: bool = False,
+    seed: int = 1,
 ) -> Load:
-    """Return what one way of watching does to the controller: questions wait in one line, first come, first served.
+    """Return what one way of watching does to the controller: questions wait in one line, first
+    come, first served.
 
     Args:
         world: the world.
         way: its name.
-        looks_at: how many apps the controller looks at to answer a question about all apps of a client.
+        looks_at: how many apps the controller looks at to answer a question about all apps of a
+            client.
         batched: see `Asker`.
         pushed: see `Asker`.
         seed: of all that is random.
@@ -183,7 +199,9 @@ def ways(world: World) -> Iterator[Load]:
 
 
 def listing(sizes: tuple[int, ...] = SIZES) -> dict[int, dict[str, float]]:
-    """Return what listing costs a tracker with so many runs on a local folder, in seconds: first, and again."""
+    """Return what listing costs a tracker with so many runs on a local folder, in seconds: first,
+    and again.
+    """
     from transload.tracker import FsspecTracker
 
     found = {}
@@ -197,7 +215,9 @@ def listing(sizes: tuple[int, ...] = SIZES) -> dict[int, dict[str, float]]:
             found[size] = {
                 "all runs": _seconds(lambda folder=folder: FsspecTracker(None, folder).run_ids()),
                 "runs of one parent": _seconds(
-                    lambda folder=folder: FsspecTracker(None, folder).run_ids(parent_run_id="local://s/parent")
+                    lambda folder=folder: FsspecTracker(None, folder).run_ids(
+                        parent_run_id="local://s/parent"
+                    )
                 ),
             }
     return found
@@ -212,8 +232,12 @@ def _seconds(call: object) -> float:
     return min(times)
 
 
-def plot(worlds: list[tuple[World, list[Load]]], listed: dict[int, dict[str, float]], path: str) -> None:
-    """Draw how late changes are seen and how busy the controller is as apps grow, and what listing costs."""
+def plot(
+    worlds: list[tuple[World, list[Load]]], listed: dict[int, dict[str, float]], path: str
+) -> None:
+    """Draw how late changes are seen and how busy the controller is as apps grow, and what listing
+    costs.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -226,12 +250,24 @@ def plot(worlds: list[tuple[World, list[Load]]], listed: dict[int, dict[str, flo
     for k, (name, colour) in enumerate(
         zip(names, ("#b44d12", "#8a5a9e", "#0967d2", "#5b8def", "#12876f"), strict=True)
     ):
-        axes[0].loglog(apps, [loads[k].seen_after_s for _, loads in worlds], "-o", color=colour, label=name)
-        axes[1].semilogx(apps, [100 * loads[k].busy for _, loads in worlds], "-o", color=colour, label=name)
+        axes[0].loglog(
+            apps, [loads[k].seen_after_s for _, loads in worlds], "-o", color=colour, label=name
+        )
+        axes[1].semilogx(
+            apps, [100 * loads[k].busy for _, loads in worlds], "-o", color=colour, label=name
+        )
     for name, colour in (("all runs", "#0967d2"), ("runs of one parent", "#12876f")):
-        axes[2].loglog(list(listed), [cost[name] for cost in listed.values()], "-o", color=colour, label=name)
-    titles = ("seconds until a change is seen, median", "% of the controller's core", "seconds to list a tracker")
-    for axis, title, across in zip(axes, titles, ("apps", "apps", "runs in the tracker"), strict=True):
+        axes[2].loglog(
+            list(listed), [cost[name] for cost in listed.values()], "-o", color=colour, label=name
+        )
+    titles = (
+        "seconds until a change is seen, median",
+        "% of the controller's core",
+        "seconds to list a tracker",
+    )
+    for axis, title, across in zip(
+        axes, titles, ("apps", "apps", "runs in the tracker"), strict=True
+    ):
         axis.set_title(title, fontsize=11)
         axis.set_xlabel(across)
         axis.grid(True, alpha=0.3)
@@ -242,7 +278,9 @@ def plot(worlds: list[tuple[World, list[Load]]], listed: dict[int, dict[str, flo
 
 
 def client_cost(world: World) -> dict[str, float]:
-    """Return what watching costs each client, by the measured figures of ``benchmarks/poller.py``."""
+    """Return what watching costs each client, by the measured figures of
+    ``benchmarks/poller.py``.
+    """
     rows = json.loads((DOCS / "benchmarks.json").read_text())["poller"]["rows"]
     by_name = {row["figure"]: row for row in rows}
     cpu = by_name["CPU while 1000 watched apps do not change"]["transload"] / 1000
@@ -256,9 +294,15 @@ def main() -> None:
     parser.add_argument("--apps", type=int, default=default.apps)
     parser.add_argument("--clients", type=int, default=default.clients)
     parser.add_argument("--seconds", type=float, default=default.seconds)
-    parser.add_argument("--query", type=float, default=default.query_ms, help="CPU ms of a question")
-    parser.add_argument("--job", type=float, default=default.job_us, help="CPU us for each app that it looks at")
-    parser.add_argument("--changes", type=float, default=default.changes_per_hour, help="of an app, in an hour")
+    parser.add_argument(
+        "--query", type=float, default=default.query_ms, help="CPU ms of a question"
+    )
+    parser.add_argument(
+        "--job", type=float, default=default.job_us, help="CPU us for each app that it looks at"
+    )
+    parser.add_argument(
+        "--changes", type=float, default=default.changes_per_hour, help="of an app, in an hour"
+    )
     parser.add_argument("--users", type=int, default=default.users, help="to whom the apps belong")
     parser.add_argument("--plot", metavar="FILE")
     options = parser.parse_args()
@@ -266,13 +310,25 @@ def main() -> None:
     worlds = []
     for apps in sizes if options.plot else [options.apps]:
         clients = max(1, options.clients * apps // options.apps)
-        world = World(apps, clients, options.seconds, options.query, options.job, options.changes, options.users)
+        world = World(
+            apps,
+            clients,
+            options.seconds,
+            options.query,
+            options.job,
+            options.changes,
+            options.users,
+        )
         worlds.append((world, list(ways(world))))
     listed = listing()
     if options.plot:
         plot(worlds, listed, options.plot)
     world, loads = worlds[-1]
-    found = {"world": asdict(world), "loads": [asdict(load) for load in loads], "client": client_cost(world)}
+    found = {
+        "world": asdict(world),
+        "loads": [asdict(load) for load in loads],
+        "client": client_cost(world),
+    }
     json.dump({**found, "listing_s": listed}, sys.stdout, indent=2)
     print()
 

@@ -1,4 +1,5 @@
-"""Apps through transload against bare ``sbatch`` and ``squeue``, on a cluster of three nodes that this script starts.
+"""Apps through transload against bare ``sbatch`` and ``squeue``, on a cluster of three nodes that
+this script starts.
 
 Root only; wants slurmctld, slurmd and munge, as the tests do. Usage: python benchmarks/slurm.py
 """
@@ -50,7 +51,9 @@ class Bench:
 
     def submit(self, command: str, replicas: int = 1, **cfg: Any) -> str:
         """Start an app; return its handle."""
-        role = self.specs.Role("r", "/tmp", entrypoint="sh", args=["-c", command], num_replicas=replicas)
+        role = self.specs.Role(
+            "r", "/tmp", entrypoint="sh", args=["-c", command], num_replicas=replicas
+        )
         return self.runner.run(self.specs.AppDef("bench", [role]), "slurm", cfg)
 
     def ours(self, replicas: int = 1, state: str = "SUCCEEDED") -> float:
@@ -69,12 +72,20 @@ class Bench:
         return seconds
 
     def bare(self, replicas: int = 1, state: str = "COMPLETED") -> float:
-        """Return the same of a script of one line: ``srun`` where there are several tasks, polled each 20 ms."""
+        """Return the same of a script of one line: ``srun`` where there are several tasks, polled
+        each 20 ms.
+        """
         command = "true" if state == "COMPLETED" else "sleep 60"
         line = f"srun -n {replicas} {command}" if replicas > 1 else command
         _out_of_step()
         start = time.perf_counter()
-        given = ["sbatch", "--parsable", f"--ntasks={replicas}", f"--output={self.folder}/bare.log", f"--wrap={line}"]
+        given = [
+            "sbatch",
+            "--parsable",
+            f"--ntasks={replicas}",
+            f"--output={self.folder}/bare.log",
+            f"--wrap={line}",
+        ]
         job = subprocess.run(given, check=True, capture_output=True, text=True).stdout.strip()
         while True:
             asked = ["squeue", "-h", "-t", "all", "-o", "%T", "-j", job]
@@ -87,20 +98,29 @@ class Bench:
         return seconds
 
     def watching(self) -> dict[str, float]:
-        """Return what it costs to watch many jobs that wait in the queue: queries and CPU seconds in a minute."""
+        """Return what it costs to watch many jobs that wait in the queue: queries and CPU seconds
+        in a minute.
+        """
         handles = [self.submit("true", begin="now+1hour") for _ in range(WATCHED)]
         scheduler: Any = self.runner.scheduler("slurm")
         watch = scheduler.watch()
         watch.update([handle.rpartition("/")[2] for handle in handles])
         scheduler.apps.jobs.queries = 0
-        before = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        before = [
+            resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        ]
         end = time.monotonic() + WATCH_S
         while (left := end - time.monotonic()) > 0:
             changed = watch.wait(left)
             if changed:
                 scheduler.describe_many(changed)
-        after = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        cpu = sum(b.ru_utime + b.ru_stime - a.ru_utime - a.ru_stime for a, b in zip(before, after, strict=True))
+        after = [
+            resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        ]
+        cpu = sum(
+            b.ru_utime + b.ru_stime - a.ru_utime - a.ru_stime
+            for a, b in zip(before, after, strict=True)
+        )
         watch.close()
         minutes = WATCH_S / 60
         return {
@@ -125,13 +145,24 @@ def main() -> None:
             bench = Bench(folder)
             rows = []
             name = "submit → RUNNING seen"
-            ours, bare = interleaved(RUNS, lambda: bench.ours(state="RUNNING"), lambda: bench.bare(state="RUNNING"))
+            ours, bare = interleaved(
+                RUNS, lambda: bench.ours(state="RUNNING"), lambda: bench.bare(state="RUNNING")
+            )
             rows.append(figure(name, "s", ours, bare, target=1.5, peer_is="sbatch + squeue"))
             ours, bare = interleaved(RUNS, bench.ours, bench.bare)
             rows.append(
-                figure("submit → SUCCEEDED seen, `true`", "s", ours, bare, target=1.5, peer_is="sbatch + squeue")
+                figure(
+                    "submit → SUCCEEDED seen, `true`",
+                    "s",
+                    ours,
+                    bare,
+                    target=1.5,
+                    peer_is="sbatch + squeue",
+                )
             )
-            ours, bare = interleaved(RUNS, lambda: bench.ours(REPLICAS), lambda: bench.bare(REPLICAS))
+            ours, bare = interleaved(
+                RUNS, lambda: bench.ours(REPLICAS), lambda: bench.bare(REPLICAS)
+            )
             name = f"submit → SUCCEEDED seen, {REPLICAS} replicas"
             rows.append(figure(name, "s", ours, bare, target=1.5, peer_is="sbatch + srun + squeue"))
             peer = "`sbatch` and `squeue`; for several replicas, `srun` too"

@@ -1,4 +1,6 @@
-"""Results and tracking on a local folder, against TorchX 0.7.0 and a bare write: ``tracker.py [--plot FILE]``."""
+"""Results and tracking on a local folder, against TorchX 0.7.0 and a bare write: ``tracker.py
+[--plot FILE]``.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +60,14 @@ def results(folder: str) -> list[dict]:
         lambda: seconds(lambda: peer.put("k", **RESULTS), CALLS),
     )
     gets = interleaved(
-        ROUNDS, lambda: seconds(lambda: ours.get("k"), CALLS), lambda: seconds(lambda: peer.get("k"), CALLS)
+        ROUNDS,
+        lambda: seconds(lambda: ours.get("k"), CALLS),
+        lambda: seconds(lambda: peer.get("k"), CALLS),
     )
     os.environ.update(
-        TRANSLOAD_TRACKER_BASE=f"{folder}/job", TRANSLOAD_JOB_ID="local://s/a", TRANSLOAD_NUM_REPLICAS="1"
+        TRANSLOAD_TRACKER_BASE=f"{folder}/job",
+        TRANSLOAD_JOB_ID="local://s/a",
+        TRANSLOAD_NUM_REPLICAS="1",
     )
     steps = itertools.count()
     line = interleaved(
@@ -73,14 +79,20 @@ def results(folder: str) -> list[dict]:
     mine, floor, theirs = (1 / value for value in puts)
     against = "ResultTracker.put, against a bare atomic write and rename"
     return [
-        figure(against, "calls/s", mine, floor, target=0.7, better="higher", torchx_not_atomic=theirs),
+        figure(
+            against, "calls/s", mine, floor, target=0.7, better="higher", torchx_not_atomic=theirs
+        ),
         figure("report(), against the same", "s", line[0], line[1], target=1.3, with_step=line[2]),
-        figure("ResultTracker.get", "calls/s", 1 / gets[0], 1 / gets[1], target=1.0, better="higher"),
+        figure(
+            "ResultTracker.get", "calls/s", 1 / gets[0], 1 / gets[1], target=1.0, better="higher"
+        ),
     ]
 
 
 def trackers(folder: str, size: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Return what listing and reading cost with ``size`` runs, or ``size`` writes to one run: ours, the peer's."""
+    """Return what listing and reading cost with ``size`` runs, or ``size`` writes to one run: ours,
+    the peer's.
+    """
     import fsspec
     from torchx.tracker.backend.fsspec import FsspecTracker as Peer
 
@@ -88,7 +100,10 @@ def trackers(folder: str, size: int) -> tuple[dict[str, float], dict[str, float]
 
     costs = []
     os.mkdir(f"{folder}/peer-{size}")
-    for tracker in (Ours(None, f"{folder}/ours-{size}"), Peer(fsspec.filesystem("file"), f"{folder}/peer-{size}")):
+    for tracker in (
+        Ours(None, f"{folder}/ours-{size}"),
+        Peer(fsspec.filesystem("file"), f"{folder}/peer-{size}"),
+    ):
         write = seconds(lambda tracker=tracker: fill(tracker, size))
         costs.append({"write": write / size / 3, "tracker": tracker})
     rounds = ROUNDS if size < 10_000 else 3
@@ -103,7 +118,9 @@ def trackers(folder: str, size: int) -> tuple[dict[str, float], dict[str, float]
     ours, peer = (cost.pop("tracker") for cost in costs)
     for name, call in calls.items():
         costs[0][name], costs[1][name] = interleaved(
-            rounds, lambda call=call: seconds(lambda: call(ours)), lambda call=call: seconds(lambda: call(peer))
+            rounds,
+            lambda call=call: seconds(lambda: call(ours)),
+            lambda call=call: seconds(lambda: call(peer)),
         )
     return costs[0], costs[1]
 
@@ -140,7 +157,12 @@ def plot(growth: dict[int, tuple[dict[str, float], dict[str, float]]], path: str
             for side, (who, style) in enumerate((("transload", "-o"), ("TorchX 0.7.0", "--s"))):
                 values = [growth[size][side][name] * 1000 for size in growth]
                 axis.loglog(
-                    list(growth), values, style, color=colour, alpha=1 if side == 0 else 0.5, label=f"{who}: {name}"
+                    list(growth),
+                    values,
+                    style,
+                    color=colour,
+                    alpha=1 if side == 0 else 0.5,
+                    label=f"{who}: {name}",
                 )
         axis.set_xlabel(title)
         axis.grid(True, which="major", alpha=0.3)
@@ -155,7 +177,9 @@ def main() -> None:
     """Measure, print, and perhaps draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plot", metavar="FILE", help="draw cost against size (needs matplotlib)")
-    parser.add_argument("--largest", type=int, default=SIZES[-1], help="largest number of runs and of writes")
+    parser.add_argument(
+        "--largest", type=int, default=SIZES[-1], help="largest number of runs and of writes"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = results(folder)
@@ -163,11 +187,17 @@ def main() -> None:
     if 1000 in growth:
         ours, peer = growth[1000]
         for name in ("run_ids", "run_ids, again", "metadata, a name each", "metadata, one name"):
-            rows.append(figure(f"FsspecTracker.{name}, at 1000", "s", ours[name], peer[name], target=0.1))
-        rows.append(figure("FsspecTracker.add_metadata", "s", ours["write"], peer["write"], target=1.0))
+            rows.append(
+                figure(f"FsspecTracker.{name}, at 1000", "s", ours[name], peer[name], target=0.1)
+            )
+        rows.append(
+            figure("FsspecTracker.add_metadata", "s", ours["write"], peer["write"], target=1.0)
+        )
     if arguments.plot:
         plot(growth, arguments.plot)
-    grown = {str(size): {"transload": ours, "torchx": peer} for size, (ours, peer) in growth.items()}
+    grown = {
+        str(size): {"transload": ours, "torchx": peer} for size, (ours, peer) in growth.items()
+    }
     report(rows, peer="TorchX 0.7.0; of `put`, a bare write and rename", growth=grown)
 
 

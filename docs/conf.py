@@ -1,7 +1,9 @@
-"""Settings of the documentation site: `nox -s docs` builds it, with every warning an error and no network.
+"""Settings of the documentation site: `nox -s docs` builds it, with every warning an error and no
+network.
 
-The pages are plain Markdown that reads well in a repository viewer too; what only the site needs is done here. The
-source folder is the root of the repository, so that relative links to READMEs and examples hold in both.
+The pages are plain Markdown that reads well in a repository viewer too; what only the site needs is
+done here. The source folder is the root of the repository, so that relative links to READMEs and
+examples hold in both.
 """
 
 from __future__ import annotations
@@ -41,17 +43,37 @@ include_patterns = [
     "benchmarks/*.md",
     "CODE_OF_CONDUCT.md",
 ]
-exclude_patterns = [".*", "docs/_build", "core/src", "tests", "benchmarks/*.py", "plugins/*/src", "**/.*"]
+exclude_patterns = [
+    ".*",
+    "docs/_build",
+    "core/src",
+    "tests",
+    "benchmarks/*.py",
+    "plugins/*/src",
+    "**/.*",
+]
 
 html_theme = "furo"
 templates_path = ["_templates"]
-_SIDEBAR = ("brand", "search", "scroll-start", "navigation", "versions", "scroll-end", "variant-selector")
+_SIDEBAR = (
+    "brand",
+    "search",
+    "scroll-start",
+    "navigation",
+    "versions",
+    "scroll-end",
+    "variant-selector",
+)
 html_sidebars = {"**": [f"sidebar/{name}.html" for name in _SIDEBAR]}
 html_copy_source = False
 html_show_sourcelink = False
 
 myst_heading_anchors = 4
-suppress_warnings = ["myst.header", "misc.highlighting_failure", "ref.python"]  # ref.python: a name in two modules
+suppress_warnings = [
+    "myst.header",
+    "misc.highlighting_failure",
+    "ref.python",
+]  # ref.python: a name in two modules
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -63,7 +85,8 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 default_role = "py:obj"
-# Names in prose may be anything; types of other projects would need their inventories, and so the network.
+# Names in prose may be anything; types of other projects would need their inventories, and so the
+# network.
 nitpick_ignore_regex = [(r"py:obj", r".*"), (r"py:.*", r"(?!transload).*")]
 
 _menus: dict[int, str] = {}
@@ -76,7 +99,11 @@ def _complete(app: Any, docname: str, source: list[str]) -> None:
 
     def readme(found: re.Match[str]) -> str:
         folder = (here / found[2]).resolve()
-        return f"{found[1]}{found[2]}/README.md{found[3]}" if (folder / "README.md").exists() else found[0]
+        return (
+            f"{found[1]}{found[2]}/README.md{found[3]}"
+            if (folder / "README.md").exists()
+            else found[0]
+        )
 
     source[0] = _FOLDER_LINK.sub(readme, source[0])
     if docname == root_doc:
@@ -89,9 +116,15 @@ def _public(app: Any, env: Any, node: Any, contnode: Any) -> Any:
     name = target.rpartition(".")[2]
     if node.get("refdomain") != "py" or (target != name and not target.startswith("transload")):
         return None
-    found = [full for full in domain.objects if full.startswith("transload") and full.endswith(f".{name}")]
+    found = [
+        full
+        for full in domain.objects
+        if full.startswith("transload") and full.endswith(f".{name}")
+    ]
     if not found:
-        return contnode if make_pages.exists(target) else None  # there, but not public: shown without a link
+        return (
+            contnode if make_pages.exists(target) else None
+        )  # there, but not public: shown without a link
     full = min(found, key=len)
     return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", full, node, contnode)
 
@@ -100,7 +133,11 @@ def _tables(app: Any, what: str, name: str, thing: Any, options: Any, lines: lis
     """Turn the Markdown tables of a docstring into tables of the site."""
     made: list[str] = []
     for line in lines:
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.lstrip().startswith("| ") else []
+        cells = (
+            [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if line.lstrip().startswith("| ")
+            else []
+        )
         if line.startswith("|---"):
             continue
         if cells and not (made and made[-1].startswith("   ")):
@@ -112,7 +149,9 @@ def _tables(app: Any, what: str, name: str, thing: Any, options: Any, lines: lis
 
 
 def _one_menu(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Draw the menu of pages of source once for each depth: none of them is in it, so it is the same on all."""
+    """Draw the menu of pages of source once for each depth: none of them is in it, so it is the
+    same on all.
+    """
     if page.startswith("_modules/"):
         draw, depth = context["toctree"], page.count("/")
 

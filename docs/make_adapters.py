@@ -1,4 +1,6 @@
-"""The part of adapters.md that is written from the adapters' own `run.py`: the same words, beside each other."""
+"""The part of adapters.md that is written from the adapters' own `run.py`: the same words, beside
+each other.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ _RUN_BY = "<!-- run by: tests/docs/test_site.py::test_pages_written_from_the_cod
 def functions(folder: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
     """Return the functions of an adapter's `run.py`, by name."""
     tree = ast.parse((ROOT / folder / "run.py").read_text(encoding="utf-8"))
-    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return {
+        node.name: node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def _code(folder: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -67,7 +73,11 @@ def _cell(value: object) -> str:
     if value is None:
         return "raised"
     words = value if isinstance(value, tuple) else (value,)
-    return "exit code " + str(value) if isinstance(value, int) else ", ".join(f"`{word}`" for word in words)
+    return (
+        "exit code " + str(value)
+        if isinstance(value, int)
+        else ", ".join(f"`{word}`" for word in words)
+    )
 
 
 def side_by_side() -> str:
@@ -82,13 +92,17 @@ def side_by_side() -> str:
             parts.append(f"- [{host}](../{HOSTS[host]}/run.py): {first}")
         parts.append("")
         if word in SHOWN:
-            bodies = "\n\n\n".join(f"# {host}\n{_code(HOSTS[host], node)}" for host, node in there.items())
+            bodies = "\n\n\n".join(
+                f"# {host}\n{_code(HOSTS[host], node)}" for host, node in there.items()
+            )
             parts += [_RUN_BY, "```python", bodies, "```", ""]
     tables = _endings()
     parts += ["### `ENDINGS`: what a host is told", "", f"| `Ending` | {' | '.join(tables)} |"]
     parts.append("|---" * (len(tables) + 1) + "|")
     for ending in Ending:
-        parts.append(f"| {ending.name} | {' | '.join(_cell(table[ending]) for table in tables.values())} |")
+        parts.append(
+            f"| {ending.name} | {' | '.join(_cell(table[ending]) for table in tables.values())} |"
+        )
     return "\n".join([*parts, ""])
 
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Write states.md, hooks.md and a part of adapters.md from the code, and, for the site alone, a page for each module.
+"""Write states.md, hooks.md and a part of adapters.md from the code, and, for the site alone, a
+page for each module.
 
-Run it after changing a state table, a hook or an adapter's run.py: these pages are kept with the sources, and a test
-compares them.
-A state table is read without its host; the distributions of this repository must be installed (their hosts need not).
+Run it after changing a state table, a hook or an adapter's run.py: these pages are kept with the
+sources, and a test compares them.
+A state table is read without its host; the distributions of this repository must be installed
+(their hosts need not).
 """
 
 from __future__ import annotations
@@ -43,7 +45,18 @@ HOST_PACKAGES = [
         "kubernetes_platform",
         "matplotlib",
     ),
-    *("mlflow", "numpy", "openlineage", "pandas", "plotly", "prefect", "pydantic", "requests", "sqlalchemy", "torch"),
+    *(
+        "mlflow",
+        "numpy",
+        "openlineage",
+        "pandas",
+        "plotly",
+        "prefect",
+        "pydantic",
+        "requests",
+        "sqlalchemy",
+        "torch",
+    ),
     "yaml",
 ]
 """What plugins import and the site does not need: stood in for while their docstrings are read."""
@@ -67,8 +80,14 @@ MODULES = {
 """The modules of the core that have pages of their own on the site."""
 
 PLUGINS = sorted(path.parent.name for path in HERE.parent.glob("plugins/[!_]*/pyproject.toml"))
-ABOUT = {name: f"{name}.md" if (HERE / f"{name}.md").exists() else f"../plugins/{name}/README.md" for name in PLUGINS}
-API = {**MODULES, **{f"transload_{name}": f"See [its page]({page})." for name, page in ABOUT.items()}}
+ABOUT = {
+    name: f"{name}.md" if (HERE / f"{name}.md").exists() else f"../plugins/{name}/README.md"
+    for name in PLUGINS
+}
+API = {
+    **MODULES,
+    **{f"transload_{name}": f"See [its page]({page})." for name, page in ABOUT.items()},
+}
 
 SECTIONS: Mapping[str, list[str]] = {
     "Start": ["tutorial", "coming-from-torchx", "coming-from-submitit"],
@@ -117,11 +136,16 @@ def public_names(module: ModuleType) -> list[str]:
     names = getattr(module, "__all__", None)
     if names is not None:
         return list(names)
-    own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__]
+    own = [
+        name
+        for name, thing in vars(module).items()
+        if getattr(thing, "__module__", "") == module.__name__
+    ]
     return [name for name in own if not name.startswith("_")]
 
 
-# ------------------------------------------------------------------------------------------------------ the states
+# ------------------------------------------------------------------------------------------------------
+# the states
 
 
 def _meanings() -> dict[str, str]:
@@ -131,11 +155,15 @@ def _meanings() -> dict[str, str]:
 
 
 def _state_maps() -> dict[str, StateMap]:
-    """Return the state table of every adapter whose distribution has one, by the name of the plugin."""
+    """Return the state table of every adapter whose distribution has one, by the name of the
+    plugin.
+    """
     found = {}
     for name in PLUGINS:
         if importlib.util.find_spec(f"transload_{name}") is None:
-            raise SystemExit(f"transload-{name} is not installed: pip install --no-deps ./plugins/{name}")
+            raise SystemExit(
+                f"transload-{name} is not installed: pip install --no-deps ./plugins/{name}"
+            )
         if importlib.util.find_spec(f"transload_{name}.states") is None:
             continue
         table = getattr(importlib.import_module(f"transload_{name}.states"), "STATES", None)
@@ -146,7 +174,12 @@ def _state_maps() -> dict[str, StateMap]:
 
 def states() -> str:
     """Return the page of all state tables."""
-    parts = ["# States", "", "Written by `docs/make_pages.py` from the tables that the code itself uses.", ""]
+    parts = [
+        "# States",
+        "",
+        "Written by `docs/make_pages.py` from the tables that the code itself uses.",
+        "",
+    ]
     parts += ["## States of an app, a role, a replica", ""]
     parts += ["| `AppState` | meaning | started | terminal |", "|---|---|---|---|"]
     meanings = _meanings()
@@ -165,14 +198,20 @@ def states() -> str:
             "|---|---|",
         ]
         parts += [*(f"| `{word}` | {state.name} |" for word, state in table.items()), ""]
-    parts += ["## To a workflow host's states", "", "Each table is total: every `AppState` has one row.", ""]
+    parts += [
+        "## To a workflow host's states",
+        "",
+        "Each table is total: every `AppState` has one row.",
+        "",
+    ]
     for name, table in _state_maps().items():
         page = f"[Its page]({name}.md)." if (HERE / f"{name}.md").exists() else ""
         parts += [f"### {table.host}", "", *([page, ""] if page else []), table.markdown()]
     return "\n".join(parts).rstrip() + "\n"
 
 
-# ------------------------------------------------------------------------------------------------------- the hooks
+# -------------------------------------------------------------------------------------------------------
+# the hooks
 
 
 def _markdown(docstring: str) -> str:
@@ -210,7 +249,8 @@ def hooks() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-# ---------------------------------------------------------------------------------------------- for the site alone
+# ---------------------------------------------------------------------------------------------- for
+# the site alone
 
 
 def _directive(module: ModuleType, name: str, seen: dict[object, str]) -> str:
@@ -241,7 +281,9 @@ def exists(target: str) -> bool:
 
 
 def api() -> None:
-    """Write a page for each module that has names, below docs/api, which is not kept with the sources."""
+    """Write a page for each module that has names, below docs/api, which is not kept with the
+    sources.
+    """
     folder = HERE / "api"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -252,14 +294,20 @@ def api() -> None:
         if names:
             body = "\n\n".join(_directive(module, each, seen) for each in names)
             about = about.replace("](", "](../")
-            text = f"# `{name}`\n\n{about}\n\n```{{eval-rst}}\n.. py:module:: {name}\n\n{body}\n```\n"
+            text = (
+                f"# `{name}`\n\n{about}\n\n```{{eval-rst}}\n.. py:module:: {name}\n\n{body}\n```\n"
+            )
             (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def toctrees() -> str:
-    """Return the hidden tables of contents: all of docs/, in the order above, what is not named there last."""
+    """Return the hidden tables of contents: all of docs/, in the order above, what is not named
+    there last.
+    """
     named = {page for pages in SECTIONS.values() for page in pages}
-    rest = sorted(path.stem for path in HERE.glob("*.md") if path.stem not in named and path.stem != "index")
+    rest = sorted(
+        path.stem for path in HERE.glob("*.md") if path.stem not in named and path.stem != "index"
+    )
     root = [
         "../README",
         "../examples/README",
@@ -277,15 +325,25 @@ def toctrees() -> str:
     for title, pages in [*SECTIONS.items(), ("More", rest), ("The repository", root)]:
         there = [page for page in pages if "*" in page or (HERE / f"{page}.md").exists()]
         if there:
-            text += "\n\n```{toctree}\n:hidden:\n:glob:\n:caption: " + title + "\n\n" + "\n".join(there) + "\n```\n"
+            text += (
+                "\n\n```{toctree}\n:hidden:\n:glob:\n:caption: "
+                + title
+                + "\n\n"
+                + "\n".join(there)
+                + "\n```\n"
+            )
     return text
 
 
 def versions(place: Path) -> None:
-    """Write what lies above the sites of all versions: their list, which each site's sidebar reads, and the way in."""
+    """Write what lies above the sites of all versions: their list, which each site's sidebar reads,
+    and the way in.
+    """
     found = [each.parent.name for each in place.glob("[0-9]*/objects.inv")]
     found.sort(key=lambda name: [int(digits) for digits in re.findall(r"\d+", name)], reverse=True)
-    (place / "versions.js").write_text(f"window.transloadVersions = {json.dumps(found)};\n", encoding="utf-8")
+    (place / "versions.js").write_text(
+        f"window.transloadVersions = {json.dumps(found)};\n", encoding="utf-8"
+    )
     first = f"{found[0]}/docs/index.html"
     page = '<!doctype html><meta charset="utf-8"><title>transload</title><meta http-equiv="refresh"'
     page += f' content="0; url={first}"><a href="{first}">transload</a>'

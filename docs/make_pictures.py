@@ -1,8 +1,10 @@
-"""Make the pictures and recordings of the pages anew, from real runs: `python3 run_tests.py -s pictures`.
+"""Make the pictures and recordings of the pages anew, from real runs: `python3 run_tests.py -s
+pictures`.
 
-After ``--``, names choose: ``airflow``, ``prefect``, ``kfp``, ``ax`` (the hosts of the README and of their pages),
-``engines``, ``search``, ``report``, ``run``, ``kill`` (the recordings), ``benchmarks``. Chromium must be there.
-``architecture.svg`` is drawn by hand, and is its own source.
+After ``--``, names choose: ``airflow``, ``prefect``, ``kfp``, ``ax`` (the hosts of the README and
+of their pages), ``engines``, ``search``, ``report``, ``run``, ``kill`` (the recordings),
+``benchmarks``. Chromium must be there. ``architecture.svg`` is drawn by hand, and is its own
+source.
 """
 
 from __future__ import annotations
@@ -63,7 +65,10 @@ def airflow(folder: Path) -> None:
     for name in ("airflow", "digits", "everywhere"):
         shutil.copytree(ROOT / "examples" / name, dags / name)
     with SHOW["airflow_server"](folder, dags) as (url, token), browser() as open_page:
-        for dag, task, name in (("everywhere", "digits", "everywhere-airflow"), ("digits", "retrain", "airflow-log")):
+        for dag, task, name in (
+            ("everywhere", "digits", "everywhere-airflow"),
+            ("digits", "retrain", "airflow-log"),
+        ):
             page = open_page(f"{SHOW['run_dag'](url, token, dag)}/tasks/{task}", 1280)
             page.get_by_text("epoch").last.wait_for()
             page.wait_for_timeout(1000)  # lines are laid out once more when the last has come
@@ -73,7 +78,10 @@ def airflow(folder: Path) -> None:
 def prefect(folder: Path) -> None:
     """The README's job, and the example of four trainings and a last one, on one Prefect server."""
     with SHOW["prefect_server"](folder) as url, browser() as open_page:
-        flows = ("everywhere/prefect_flow.py", "everywhere-prefect"), ("prefect/flow.py", "prefect-flow-run")
+        flows = (
+            ("everywhere/prefect_flow.py", "everywhere-prefect"),
+            ("prefect/flow.py", "prefect-flow-run"),
+        )
         for flow, name in flows:
             page = open_page(SHOW["run_flow"](url, ROOT / "examples" / flow))
             page.get_by_text("joined").first.wait_for()
@@ -98,7 +106,9 @@ def search(_folder: Path) -> None:
 
 
 def report(folder: Path) -> None:
-    """A job of three replicas, one of which starts again: the top of its page in light, its results in dark colours."""
+    """A job of three replicas, one of which starts again: the top of its page in light, its results
+    in dark colours.
+    """
     (folder / "train.py").write_text(JOB, encoding="utf-8")
     command = ["--", "python", str(folder / "train.py")]
     transload("run", "--app-id", "digits", "--replicas", "3", "--retries", "1", *command)
@@ -110,7 +120,9 @@ def report(folder: Path) -> None:
         page.screenshot(path=IMAGES / "report-light.png")
     with browser(colours="dark") as open_page:
         page = open_page(written.as_uri())
-        page.locator("nav").evaluate_all("all => all.forEach(each => each.remove())")  # they stay on top
+        page.locator("nav").evaluate_all(
+            "all => all.forEach(each => each.remove())"
+        )  # they stay on top
         page.locator("#results").screenshot(path=IMAGES / "report-dark.png")
 
 
@@ -118,7 +130,9 @@ def engines(_folder: Path) -> None:
     """One job on each engine that can be started here; a picture of another one stays as it is."""
     sys.path.insert(0, str(ROOT / "tests" / "everywhere"))
     table = importlib.import_module("table")
-    with table.started(sys.executable, [sys.executable], ("docker", "slurm", "kubernetes")) as there:
+    with table.started(
+        sys.executable, [sys.executable], ("docker", "slurm", "kubernetes")
+    ) as there:
         os.environ |= there["environment"]
         for engine in set(there["engines"]) - {"local"}:
             RECORD["record"](engine, ROOT)
@@ -147,7 +161,9 @@ def browser(colours: str = "light") -> Iterator[Callable[..., Any]]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
 
         def open_page(url: str, width: int = 1100) -> Any:
             page = chromium.new_page(viewport={"width": width, "height": 760}, color_scheme=colours)

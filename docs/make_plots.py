@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Draw docs/images/benchmarks-*.svg from docs/benchmarks.json; it needs matplotlib. `nox -s benchmarks` runs it.
+"""Draw docs/images/benchmarks-*.svg from docs/benchmarks.json; it needs matplotlib. `nox -s
+benchmarks` runs it.
 
-Each bar is what transload needs of what the other way needs, so that shorter is better in every row: for a rate, where
-more is better, the ratio is turned round. Green: less than the other way; yellow: more, within the target; red: more.
+Each bar is what transload needs of what the other way needs, so that shorter is better in every
+row: for a rate, where more is better, the ratio is turned round. Green: less than the other way;
+yellow: more, within the target; red: more.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ LEAST = 1e-3
 
 
 def collector() -> ModuleType:
-    """Return benchmarks/run_all.py, which knows the scripts; their folder holds names of packages, so it is no path."""
-    spec = importlib.util.spec_from_file_location("run_all", HERE.parent / "benchmarks" / "run_all.py")
+    """Return benchmarks/run_all.py, which knows the scripts; their folder holds names of packages,
+    so it is no path.
+    """
+    spec = importlib.util.spec_from_file_location(
+        "run_all", HERE.parent / "benchmarks" / "run_all.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -31,14 +37,20 @@ def collector() -> ModuleType:
 
 
 def rows(group: str) -> list[dict[str, Any]]:
-    """Return a group's figures with ``label``, ``share`` (1: as much as the peer), ``limit``; the lower the better."""
+    """Return a group's figures with ``label``, ``share`` (1: as much as the peer), ``limit``; the
+    lower the better.
+    """
     found = []
     store = json.loads((HERE / "benchmarks.json").read_text(encoding="utf-8"))
     for title, row in collector().figures(store, group):
         share, limit = row["transload"] / (row["peer"] or LEAST), row["target"]
         if row["better"] == "higher":
             share, limit = 1 / share, 1 / limit
-        label = f"{title}: {row['figure']} [{row['unit']}]" if group == "hosts" else f"{row['figure']} [{row['unit']}]"
+        label = (
+            f"{title}: {row['figure']} [{row['unit']}]"
+            if group == "hosts"
+            else f"{row['figure']} [{row['unit']}]"
+        )
         found.append({**row, "label": label.replace("`", ""), "share": share, "limit": limit})
     return found
 
@@ -48,7 +60,9 @@ def draw(group: str, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "transload", "font.family": "sans-serif"})
+    matplotlib.rcParams.update(
+        {"svg.fonttype": "none", "svg.hashsalt": "transload", "font.family": "sans-serif"}
+    )
     from matplotlib import pyplot
 
     found = rows(group)
@@ -58,16 +72,28 @@ def draw(group: str, path: Path) -> None:
         color = BETTER if row["share"] <= 1 else WITHIN if row["met"] else BEYOND
         axes.barh(place, length, height=0.6, color=color)
         axes.plot([row["limit"]] * 2, [place - 0.4, place + 0.4], color=MARK, linewidth=2)
-        axes.annotate(f"{row['share']:.2g}", (max(length, row["limit"]), place), (5, -3), textcoords="offset points")
+        axes.annotate(
+            f"{row['share']:.2g}",
+            (max(length, row["limit"]), place),
+            (5, -3),
+            textcoords="offset points",
+        )
     axes.axvline(1, color=MARK, linewidth=0.8, linestyle="--")
     axes.set_yticks(range(len(found)), [row["label"] for row in found])
     axes.invert_yaxis()
     axes.set_xscale("log")
     most = max((max(row["share"], row["limit"]) for row in found), default=1.0)
-    axes.set_xlim(LEAST / 2 if any(row["share"] < LEAST for row in found) else None, max(8.0, 2.5 * most))
-    axes.set_xlabel("what transload needs, the other way being 1 (logarithmic; shorter is better). Short line: target")
+    axes.set_xlim(
+        LEAST / 2 if any(row["share"] < LEAST for row in found) else None, max(8.0, 2.5 * most)
+    )
+    axes.set_xlabel(
+        "what transload needs, the other way being 1 (logarithmic; shorter is better). Short line: "
+        "target"
+    )
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, bbox_inches="tight", facecolor="white", metadata={"Date": None, "Creator": None})
+    figure.savefig(
+        path, bbox_inches="tight", facecolor="white", metadata={"Date": None, "Creator": None}
+    )
     pyplot.close(figure)
 
 

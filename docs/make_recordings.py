@@ -1,11 +1,13 @@
 """Recordings of terminals, from real runs; `make_pictures.py` asks for them.
 
-A recording is an SVG that shows each line when it came, with pauses cut to a second; it moves in any browser, and asks
-the network for nothing.
+A recording is an SVG that shows each line when it came, with pauses cut to a second; it moves in
+any browser, and asks the network for nothing.
 
 - ``run``: `transload run` with live progress.
-- ``kill``: a task of a real Airflow trains; its process is killed by SIGKILL; the retry finds the job, which went on.
-- ``docker``, ``slurm``, ``kubernetes``: `transload run` on that engine; pictures that stand still, as the next one.
+- ``kill``: a task of a real Airflow trains; its process is killed by SIGKILL; the retry finds the
+  job, which went on.
+- ``docker``, ``slurm``, ``kubernetes``: `transload run` on that engine; pictures that stand still,
+  as the next one.
 - ``kfp``: what `quickstart.py --host kfp` shows, without the executor's input.
 """
 
@@ -53,18 +55,38 @@ def record(name: str, folder: Path) -> None:
     """Make one of them; the folder is for what the run leaves behind."""
     recorders = {"run": record_run, "kill": record_kill, "kfp": record_kfp}
     lines = recorders[name](folder) if name in recorders else record_engine(name)
-    (IMAGES / f"recording-{name}.svg").write_text(render(lines, still=name not in ("run", "kill")), encoding="utf-8")
+    (IMAGES / f"recording-{name}.svg").write_text(
+        render(lines, still=name not in ("run", "kill")), encoding="utf-8"
+    )
 
 
 def record_run(_folder: Path) -> list[Line]:
     """Run the first example as the command line shows it."""
-    command = ["transload", "run", "examples/digits/component.py", "--replicas", "2", "--epochs", "8"]
+    command = [
+        "transload",
+        "run",
+        "examples/digits/component.py",
+        "--replicas",
+        "2",
+        "--epochs",
+        "8",
+    ]
     return _terminal(" ".join(command), [sys.executable, "-m", *command], ROOT)
 
 
 def record_engine(engine: str) -> list[Line]:
     """Run the first example on an engine."""
-    command = ["transload", "run", "-s", engine, "examples/digits/component.py", "--replicas", "2", "--epochs", "4"]
+    command = [
+        "transload",
+        "run",
+        "-s",
+        engine,
+        "examples/digits/component.py",
+        "--replicas",
+        "2",
+        "--epochs",
+        "4",
+    ]
     return _terminal(" ".join(command), [sys.executable, "-m", *command], ROOT)
 
 
@@ -72,18 +94,26 @@ def record_kfp(folder: Path) -> list[Line]:
     """Run the example of the README by KFP's runner."""
     program = [sys.executable, str(ROOT / "examples" / "everywhere" / "show.py"), "kfp"]
     lines = _terminal("python3 quickstart.py --host kfp", program, folder)
-    return [(when, "*" if "INFO" in text else kind, text[:84]) for when, kind, text in lines if KFP_SAYS.search(text)]
+    return [
+        (when, "*" if "INFO" in text else kind, text[:84])
+        for when, kind, text in lines
+        if KFP_SAYS.search(text)
+    ]
 
 
 def _terminal(shown: str, program: list[str], folder: Path) -> list[Line]:
     """Run a program, and note when each of its lines came."""
     lines: list[Line] = [(0.0, "$", f"$ {shown}")]
     began = time.monotonic()
-    with subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+    with subprocess.Popen(
+        program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
         assert running.stdout is not None
         for line in running.stdout:
             text = re.sub(r"\x1b\[[\d;]*m", "", line.rstrip())
-            lines.append((time.monotonic() - began, "*" if text.startswith("transload:") else "", text))
+            lines.append(
+                (time.monotonic() - began, "*" if text.startswith("transload:") else "", text)
+            )
     return lines
 
 
@@ -121,13 +151,24 @@ def record_kill(folder: Path) -> list[Line]:
                 killed = True
                 pid = _task_process(said["id"])
                 os.kill(pid, signal.SIGKILL)
-                lines.append((time.monotonic() - began, "!", f"$ kill -9 {pid}      # the process of the task"))
+                lines.append(
+                    (
+                        time.monotonic() - began,
+                        "!",
+                        f"$ kill -9 {pid}      # the process of the task",
+                    )
+                )
         births = subprocess.run(
-            [sys.executable, "-m", "transload", "list", "--json"], capture_output=True, text=True, check=True
+            [sys.executable, "-m", "transload", "list", "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         lines.append((time.monotonic() - began, "$", "$ transload list"))
         for app in json.loads(births)["apps"]:
-            lines.append((time.monotonic() - began, "", f"{app['handle']}  {app['state']}      # one job"))
+            lines.append(
+                (time.monotonic() - began, "", f"{app['handle']}  {app['state']}      # one job")
+            )
     return lines
 
 
@@ -136,8 +177,12 @@ def _epoch(began: float) -> float:
 
 
 def _log(call: Any, task: str, attempt: int, token: str) -> list[tuple[float, str]]:
-    """Return the lines of the app in the log of a try, with the moment at which each was written."""
-    content = (call(f"{task}/logs/{attempt}?full_content=true", token=token) or {}).get("content") or []
+    """Return the lines of the app in the log of a try, with the moment at which each was
+    written.
+    """
+    content = (call(f"{task}/logs/{attempt}?full_content=true", token=token) or {}).get(
+        "content"
+    ) or []
     found = []
     for entry in content if isinstance(content, list) else []:
         text = str(entry.get("event", ""))
@@ -150,7 +195,10 @@ def _task_process(task: str) -> int:
     """Return the process that runs a task instance: Airflow puts its id into the title."""
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and f"airflow worker -- {task}".encode() in (entry / "cmdline").read_bytes():
+            if (
+                entry.name.isdigit()
+                and f"airflow worker -- {task}".encode() in (entry / "cmdline").read_bytes()
+            ):
                 return int(entry.name)
         except OSError:
             continue
@@ -158,7 +206,9 @@ def _task_process(task: str) -> int:
 
 
 def render(lines: list[Line], *, still: bool) -> str:
-    """Return lines as a terminal: all of them, then each when it came (or still); longer pauses are cut."""
+    """Return lines as a terminal: all of them, then each when it came (or still); longer pauses are
+    cut.
+    """
     shown, clock, before = [], 0.0, 0.0
     for when, kind, text in sorted(lines, key=lambda line: line[0]):
         clock += min(PAUSE_S, max(0.0, when - before))
@@ -173,15 +223,18 @@ def render(lines: list[Line], *, still: bool) -> str:
         back = max(gone + 0.02, gone + 100 * at / total)
         moves = (
             f"<style>@keyframes l{number}{{0%,{gone:.2f}%{{opacity:1}}{gone + 0.01:.2f}%,{back:.2f}%{{opacity:0}}"
-            f"{back + 0.01:.2f}%,100%{{opacity:1}}}}#l{number}{{animation:l{number} {total:.1f}s infinite}}</style>"
+            f"{back + 0.01:.2f}%,100%{{opacity:1}}}}#l{number}{{animation:l{number} {total:.1f}s "
+            f"infinite}}</style>"
         )
         body.append(
             f"{'' if still else moves}"
-            f'<text id="l{number}" x="{MARGIN}" y="{MARGIN + (number + 0.7) * HIGH:.0f}" fill="{COLOURS[kind]}" '
+            f'<text id="l{number}" x="{MARGIN}" y="{MARGIN + (number + 0.7) * HIGH:.0f}" '
+            f'fill="{COLOURS[kind]}" '
             f'xml:space="preserve">{escape(text)}</text>'
         )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" '
         'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14" role="img">'
         f'<rect width="100%" height="100%" rx="8" fill="#1e1e1e"/>{"".join(body)}</svg>\n'
     )

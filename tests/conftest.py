@@ -1,6 +1,7 @@
 """Fixtures for every suite: a state folder of one's own, waiting with a deadline, ports, engines.
 
-No test here sleeps for luck, and none may leave a process: ``transload_home`` looks, and fails the test that did.
+No test here sleeps for luck, and none may leave a process: ``transload_home`` looks, and fails the
+test that did.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from typing import Any, Final, Protocol, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are busy
+settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # machines are busy
 settings.load_profile("tests")
 
 # under nohup, the clients that tests hang up would ignore it too
@@ -31,14 +34,21 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 T = TypeVar("T")
 _NOT_RUN: Final = "not run: "
-# Processes that look after apps, which end by themselves when idle: no leak, unless they guard something that is.
-_HELPERS: Final = (b"transload.schedulers.local", b"transload/schedulers/local", b"transload_docker.keeper")
+# Processes that look after apps, which end by themselves when idle: no leak, unless they guard
+# something that is.
+_HELPERS: Final = (
+    b"transload.schedulers.local",
+    b"transload/schedulers/local",
+    b"transload_docker.keeper",
+)
 _SETTLE_S: Final = 3.0
 _PROCESSES: Final = os.path.isdir("/proc/self")
 
 
 def _load(neighbour: str) -> ModuleType:
-    """Load a file of this folder by path: the folders below ``tests`` are no packages, and none is on the path."""
+    """Load a file of this folder by path: the folders below ``tests`` are no packages, and none is
+    on the path.
+    """
     name = f"transload_test_{neighbour}"
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{neighbour}.py"))
     assert spec is not None and spec.loader is not None
@@ -52,22 +62,28 @@ engines = _load("engines")
 snippets = _load("snippets")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # a shell starts its background jobs so; the programs that these tests interrupt would inherit it
+    # a shell starts its background jobs so; the programs that these tests interrupt would inherit
+    # it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# ------------------------------------------------------------------------------------------------------- waiting
+# -------------------------------------------------------------------------------------------------------
+# waiting
 
 
 class Eventually(Protocol):
     """The type of the ``eventually`` fixture, for tests' annotations."""
 
     def __call__(self, condition: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
-        """Return the first truthy value of ``condition``, or fail the test after ``timeout`` seconds."""
+        """Return the first truthy value of ``condition``, or fail the test after ``timeout``
+        seconds.
+        """
         ...
 
 
 def _eventually(condition: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
-    """Poll with a small back-off (1 ms, growing to 50 ms); an exception of the condition is the test's."""
+    """Poll with a small back-off (1 ms, growing to 50 ms); an exception of the condition is the
+    test's.
+    """
     __tracebackhide__ = True
     deadline = time.monotonic() + timeout
     pause = 0.001
@@ -76,14 +92,18 @@ def _eventually(condition: Callable[[], T], timeout: float = 10.0, message: str 
         if value:
             return value
         if time.monotonic() >= deadline:
-            pytest.fail(f"{message or 'the condition'}: not true within {timeout} s; last value: {value!r}")
+            pytest.fail(
+                f"{message or 'the condition'}: not true within {timeout} s; last value: {value!r}"
+            )
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
 
 
 @pytest.fixture
 def eventually() -> Eventually:
-    """``eventually(condition, timeout=10.0, message="")``: the condition's first truthy value, or the test fails."""
+    """``eventually(condition, timeout=10.0, message="")``: the condition's first truthy value, or
+    the test fails.
+    """
     return _eventually
 
 
@@ -96,11 +116,14 @@ def free_port() -> int:
         return port
 
 
-# ---------------------------------------------------------------------------------------------- the state folder
+# ---------------------------------------------------------------------------------------------- the
+# state folder
 
 
 def _read(path: str) -> bytes:
-    """Return a file's bytes; nothing for a process that has ended meanwhile or is another user's."""
+    """Return a file's bytes; nothing for a process that has ended meanwhile or is another
+    user's.
+    """
     try:
         return Path(path).read_bytes()
     except OSError:
@@ -121,20 +144,30 @@ def _links_below(pid: str, home: str) -> bool:
 
 
 def _alive(pid: int) -> bool:
-    """Tell whether a process runs; a zombie does not (process 1 of a container may never reap it)."""
+    """Tell whether a process runs; a zombie does not (process 1 of a container may never reap
+    it).
+    """
     stat = _read(f"/proc/{pid}/stat")
     return bool(stat) and stat[stat.rfind(b")") + 2 : stat.rfind(b")") + 3] not in (b"Z", b"X")
 
 
 def _ticks() -> int:
-    """Return the time as the kernel dates processes, a little early. Linux only; elsewhere no process is found."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")) - 1 if _PROCESSES else 0
+    """Return the time as the kernel dates processes, a little early. Linux only; elsewhere no
+    process is found.
+    """
+    return (
+        int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")) - 1
+        if _PROCESSES
+        else 0
+    )
 
 
 def processes_of(home: Path, since: int) -> dict[int, bytes]:
-    """Return the living processes that carry this TRANSLOAD_HOME, mention it, or hold files below it, by pid.
+    """Return the living processes that carry this TRANSLOAD_HOME, mention it, or hold files below
+    it, by pid.
 
-    Those that are older than the folder (`_ticks`) are not looked at: that would be most of the time of most tests.
+    Those that are older than the folder (`_ticks`) are not looked at: that would be most of the
+    time of most tests.
     """
     found: dict[int, bytes] = {}
     folder = str(home)
@@ -155,11 +188,17 @@ def processes_of(home: Path, since: int) -> dict[int, bytes]:
 
 def _strangers(found: dict[int, bytes]) -> dict[int, bytes]:
     """Return those that no idle helper accounts for."""
-    return {pid: command for pid, command in found.items() if not any(name in command for name in _HELPERS)}
+    return {
+        pid: command
+        for pid, command in found.items()
+        if not any(name in command for name in _HELPERS)
+    }
 
 
 def _end(home: Path, since: int) -> None:
-    """End every process of the folder: helpers first get a chance to end what they guard, then all are killed."""
+    """End every process of the folder: helpers first get a chance to end what they guard, then all
+    are killed.
+    """
     for number, patience in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 5.0)):
         deadline = time.monotonic() + patience
         victims = processes_of(home, since)
@@ -190,7 +229,9 @@ def _sweep(home: Path, may_leave: bool, since: int) -> str | None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_real_home() -> Iterator[None]:
-    """Keep tests off the developer's own state folder, and settings of an outer job out of the tests."""
+    """Keep tests off the developer's own state folder, and settings of an outer job out of the
+    tests.
+    """
     kept = {name: value for name, value in os.environ.items() if name.startswith("TRANSLOAD_")}
     for name in kept:
         if name != engines.REQUIRE:
@@ -207,16 +248,22 @@ def _no_real_home() -> Iterator[None]:
 
 
 def _short_folder() -> str:
-    """Return a folder whose paths stay below the 100 bytes that a Unix socket's address may have."""
+    """Return a folder whose paths stay below the 100 bytes that a Unix socket's address may
+    have.
+    """
     folder = tempfile.gettempdir()
     return folder if len(folder) < 40 else "/tmp"
 
 
 @pytest.fixture
-def transload_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fresh TRANSLOAD_HOME (0700, short path, the variable set); fails the test that leaves a process of it alive.
+def transload_home(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """A fresh TRANSLOAD_HOME (0700, short path, the variable set); fails the test that leaves a
+    process of it alive.
 
-    A test that means to leave some says so with ``@pytest.mark.leaves_processes``; they are ended all the same.
+    A test that means to leave some says so with ``@pytest.mark.leaves_processes``; they are ended
+    all the same.
     """
     home = Path(tempfile.mkdtemp(prefix="tl-", dir=_short_folder())).resolve()
     monkeypatch.setenv("TRANSLOAD_HOME", str(home))
@@ -227,11 +274,14 @@ def transload_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         pytest.fail(problem, pytrace=False)
 
 
-# ------------------------------------------------------------------------------------------------------- engines
+# -------------------------------------------------------------------------------------------------------
+# engines
 
 
 def _needs(name: str) -> Any:
-    """Make the fixture of one engine: what takes it, a test or another fixture, needs that engine."""
+    """Make the fixture of one engine: what takes it, a test or another fixture, needs that
+    engine.
+    """
 
     @pytest.fixture(scope="session", name=f"needs_{name}")
     def needs() -> None:
@@ -274,7 +324,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def _watch_starts(event: str, arguments: tuple[Any, ...]) -> None:
-    """Fail the test that starts an engine without needing it, by whatever function, also where the engine is."""
+    """Fail the test that starts an engine without needing it, by whatever function, also where the
+    engine is.
+    """
     if event != "subprocess.Popen" or _needed is None:
         return
     command = arguments[1]
@@ -289,7 +341,9 @@ sys.addaudithook(_watch_starts)
 
 @pytest.fixture(scope="session")
 def private_engine(needs_docker: None) -> Iterator[Any]:
-    """A container engine of this test process, for the suites that want one: see ``tests/private_engine.py``."""
+    """A container engine of this test process, for the suites that want one: see
+    ``tests/private_engine.py``.
+    """
     engine = _load("private_engine").PrivateEngine(in_memory=True)
     try:
         engine.start()
@@ -299,7 +353,9 @@ def private_engine(needs_docker: None) -> Iterator[Any]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose engine is not here, or fail it where ``TRANSLOAD_REQUIRE`` names the engine."""
+    """Skip a test whose engine is not here, or fail it where ``TRANSLOAD_REQUIRE`` names the
+    engine.
+    """
     names = dict.fromkeys(name for mark in item.iter_markers("engine") for name in mark.args)
     missing = {name: why for name in names if (why := engines.missing(name)) is not None}
     for name, why in missing.items():
@@ -315,13 +371,18 @@ def _note_left_out(reports: list[pytest.TestReport]) -> None:
     """Write which tests were not run for want of which engines, for `run_tests.py --left-out`."""
     if _left_out_file is None:
         return
-    wanting = {each.nodeid: dict(getattr(each, "user_properties", ())).get(engines.LEFT_OUT) for each in reports}
+    wanting = {
+        each.nodeid: dict(getattr(each, "user_properties", ())).get(engines.LEFT_OUT)
+        for each in reports
+    }
     noted = {test: names for test, names in wanting.items() if names}
     Path(_left_out_file).write_text(json.dumps(noted, indent=1), encoding="utf-8")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """End with why tests ran twice, and a line for each engine that could not be used: how many tests wanted it."""
+    """End with why tests ran twice, and a line for each engine that could not be used: how many
+    tests wanted it.
+    """
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"first try of {report.nodeid}")
         terminalreporter.line(report.longreprtext)
@@ -338,7 +399,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(f"{reason} ({count} tests)")
 
 
-# --------------------------------------------------------------------------------------------------- documentation
+# ---------------------------------------------------------------------------------------------------
+# documentation
 
 
 def _suite(test: Path) -> str:
@@ -346,17 +408,26 @@ def _suite(test: Path) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test that asks for a ``docs_page`` every page that its suite runs: see ``tests/snippets.py``."""
+    """Give a test that asks for a ``docs_page`` every page that its suite runs: see
+    ``tests/snippets.py``.
+    """
     if "docs_page" in metafunc.fixturenames:
         metafunc.parametrize("docs_page", snippets.pages_of(_suite(metafunc.definition.path)))
 
 
 @pytest.fixture
 def docs_reader(
-    request: pytest.FixtureRequest, tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    transload_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[snippets.Reader]:
     """Somebody who does what a page shows, in a folder with nothing but a copy of the examples."""
-    shutil.copytree(snippets.ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        snippets.ROOT / "examples",
+        tmp_path / "examples",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     monkeypatch.chdir(tmp_path)
     variables, path = dict(os.environ), list(sys.path)
     yield snippets.Reader(_suite(request.path))

@@ -1,12 +1,16 @@
-"""The engines that some tests need beyond Python packages: is one here, why not, and how it is installed.
+"""The engines that some tests need beyond Python packages: is one here, why not, and how it is
+installed.
 
-Standard library only: ``tests/conftest.py`` loads it, and ``run_tests.py`` runs it before any environment exists::
+Standard library only: ``tests/conftest.py`` loads it, and ``run_tests.py`` runs it before any
+environment exists::
 
-    python3 tests/engines.py install    # what TRANSLOAD_REQUIRE names, with the system's package manager
-    python3 tests/engines.py report     # one line for each engine that is not here
-    python3 tests/engines.py hide -- COMMAND    # runs it on this machine as it would be without any engine; root only
+    python3 tests/engines.py install    # what TRANSLOAD_REQUIRE names, with the system's package
+    manager python3 tests/engines.py report     # one line for each engine that is not here
+    python3 tests/engines.py hide -- COMMAND    # runs it on this machine as it would be without any
+    engine; root only
 
-Nothing is ever installed outside the project's environments for an engine that ``TRANSLOAD_REQUIRE`` does not name.
+Nothing is ever installed outside the project's environments for an engine that
+``TRANSLOAD_REQUIRE`` does not name.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ REQUIRE: Final = "TRANSLOAD_REQUIRE"
 MAY_START: Final = "TESTS_MAY_START"
 """The engines that the running test needs, for the programs that it starts."""
 LEFT_OUT: Final = "TESTS_LEFT_OUT"
-"""The file to which a run writes what it left out for want of which engines, as JSON: name → engines."""
+"""The file to which a run writes what it left out for want of which engines, as JSON: name →
+engines."""
 _LEADING: Final = (REQUIRE, "DOCKER_HOST", "REAL_CLUSTER", "REAL_KUBECONFIG", "SLURM_CONF")
 """Variables that lead to an engine, or ask for one."""
 _SYSTEM_FOLDERS: Final = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
@@ -42,7 +47,9 @@ def _root() -> str | None:
 
 
 def _cluster() -> str | None:
-    """Want a cluster that may be used, or a program that starts one: see the session real_kubernetes."""
+    """Want a cluster that may be used, or a program that starts one: see the session
+    real_kubernetes.
+    """
     given = os.environ.get("REAL_KUBECONFIG") or os.environ.get("REAL_CLUSTER")
     return None if given else "REAL_KUBECONFIG names no cluster"
 
@@ -102,7 +109,17 @@ ENGINES: Final[Mapping[str, Engine]] = {
             "dnf": ("slurm", "slurm-slurmctld", "munge"),
         },
         daemons=("slurmctld", "slurmd", "munged"),
-        more=("munge", "sacct", "sacctmgr", "salloc", "scancel", "scontrol", "sinfo", "squeue", "srun"),
+        more=(
+            "munge",
+            "sacct",
+            "sacctmgr",
+            "salloc",
+            "scancel",
+            "scontrol",
+            "sinfo",
+            "squeue",
+            "srun",
+        ),
         usable=_root,
     ),
     "slurmdbd": Engine(
@@ -135,7 +152,10 @@ def required(environ: Mapping[str, str] = os.environ) -> list[str]:
     names = environ.get(REQUIRE, "").replace(",", " ").split()
     unknown = sorted(set(names) - set(ENGINES))
     if unknown:
-        raise ValueError(f"{REQUIRE}={environ[REQUIRE]!r}: unknown {', '.join(unknown)}; known: {', '.join(ENGINES)}")
+        raise ValueError(
+            f"{REQUIRE}={environ[REQUIRE]!r}: unknown {', '.join(unknown)}; known: "
+            f"{', '.join(ENGINES)}"
+        )
     return sorted(set(names))
 
 
@@ -151,7 +171,9 @@ def missing(name: str) -> str | None:
 
 
 def install(names: list[str]) -> list[str]:
-    """Install what is missing of these engines; return one line for each that is still not usable."""
+    """Install what is missing of these engines; return one line for each that is still not
+    usable.
+    """
     for name in names:
         if missing(name) is not None:
             _install_one(name)
@@ -170,12 +192,16 @@ def _install_one(name: str) -> None:
         print(f"{REQUIRE}: installing {' '.join(packages)} with {tool}", flush=True)
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         for command in [*before, (*last, *packages)]:
-            subprocess.run([*prefix, path, *command], check=False, env=env, stdin=subprocess.DEVNULL)
+            subprocess.run(
+                [*prefix, path, *command], check=False, env=env, stdin=subprocess.DEVNULL
+            )
         return
 
 
 def started(command: Sequence[str]) -> str | None:
-    """Return the engine that a command starts, also when another program starts it for that one, or None."""
+    """Return the engine that a command starts, also when another program starts it for that one, or
+    None.
+    """
     words = {os.path.basename(word) for word in command}
     for name, engine in ENGINES.items():
         if not words.isdisjoint(engine.daemons):
@@ -184,10 +210,12 @@ def started(command: Sequence[str]) -> str | None:
 
 
 def check_may_start(name: str) -> None:
-    """Refuse to start an engine for a test that has not said that it needs it; all else may start it.
+    """Refuse to start an engine for a test that has not said that it needs it; all else may start
+    it.
 
     Raises:
-        RuntimeError: The running test, in this process or one that started it, lacks the engine's fixture.
+        RuntimeError: The running test, in this process or one that started it, lacks the engine's
+            fixture.
     """
     allowed = os.environ.get(MAY_START)
     if allowed is not None and name not in allowed.split():
@@ -202,7 +230,9 @@ def refusal(name: str) -> str:
 
 def hidden() -> list[str]:
     """Return the paths of all programs that are here because an engine is."""
-    names = {name for engine in ENGINES.values() for name in (*engine.programs, *engine.more)} - {*_STAY}
+    names = {name for engine in ENGINES.values() for name in (*engine.programs, *engine.more)} - {
+        *_STAY
+    }
     folders = dict.fromkeys(f"{os.environ.get('PATH', '')}:{_SYSTEM_FOLDERS}".split(":"))
     paths = [Path(folder, name) for folder in folders if folder for name in sorted(names)]
     found = dict.fromkeys(str(path.resolve()) for path in paths if path.exists())
@@ -211,9 +241,11 @@ def hidden() -> list[str]:
 
 
 def hide(command: Sequence[str]) -> int:
-    """Run a command that finds no engine, neither by name nor by path, and return its exit code. Root only.
+    """Run a command that finds no engine, neither by name nor by path, and return its exit code.
+    Root only.
 
-    It has a mount namespace of its own, in which each of the programs is a device: nobody can run that.
+    It has a mount namespace of its own, in which each of the programs is a device: nobody can run
+    that.
     """
     if os.geteuid() != 0:
         print("only root can hide programs from a command", file=sys.stderr)
@@ -226,7 +258,9 @@ def hide(command: Sequence[str]) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Do ``install``, ``report`` or ``hide``; exit code 1 when a required engine is missing afterwards."""
+    """Do ``install``, ``report`` or ``hide``; exit code 1 when a required engine is missing
+    afterwards.
+    """
     if argv[:2] == ["hide", "--"] and argv[2:]:
         return hide(argv[2:])
     try:

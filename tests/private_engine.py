@@ -1,8 +1,8 @@
 """A real engine for the tests: on a private socket, in namespaces of its own that vanish with it.
 
-Its processes are below one process id namespace, its bridges and packet filter rules in one network namespace, its
-mounts in one mount namespace. Killing the first process of the namespace ends all of it, containers included; that
-process dies with the test process.
+Its processes are below one process id namespace, its bridges and packet filter rules in one network
+namespace, its mounts in one mount namespace. Killing the first process of the namespace ends all of
+it, containers included; that process dies with the test process.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from pathlib import Path
 
 _LOOPBACK_UP = (
     "import fcntl,socket,struct;s=socket.socket();"
-    "fcntl.ioctl(s,0x8914,struct.pack('16sh14x',b'lo',0x1|0x40))"  # SIOCSIFFLAGS, IFF_UP | IFF_RUNNING
+    # SIOCSIFFLAGS, IFF_UP | IFF_RUNNING
+    "fcntl.ioctl(s,0x8914,struct.pack('16sh14x',b'lo',0x1|0x40))"
 )
 _FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 # Debian's busybox has no such applet.
 PRINTENV = '#!/bin/sh\nenv | grep -q "^$1=" && env | sed -n "s/^$1=//p"\n'
 APPLETS = (
-    "cat cut date dd echo env false grep head hostname kill ls mkdir nc ping printf pwd sed seq sh sleep sort test "
+    "cat cut date dd echo env false grep head hostname kill ls mkdir nc ping printf pwd sed seq sh "
+    "sleep sort test "
     "touch tr true wc yes"
 )
 
@@ -38,7 +40,8 @@ class PrivateEngine:
     """An engine that can be stopped, killed and started again.
 
     Args:
-        in_memory: keep images and containers in memory, which vanish at once; nobody outside sees these files.
+        in_memory: keep images and containers in memory, which vanish at once; nobody outside sees
+            these files.
     """
 
     def __init__(self, *, in_memory: bool = False) -> None:
@@ -58,11 +61,23 @@ class PrivateEngine:
             self.run("mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs", str(self.folder / "D"))
 
     def _hold(self) -> subprocess.Popen[bytes]:
-        command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
+        command = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+        ]
         # the shell reaps what is orphaned to it; `wait` alone would end at once
         script = "trap : CHLD; while :; do sleep 3600 & wait; done"
         return subprocess.Popen(
-            [*command, "--mount-proc", "sh", "-c", script], env=self._environment, stdin=subprocess.DEVNULL
+            [*command, "--mount-proc", "sh", "-c", script],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
         )
 
     def _first_process(self) -> int:
@@ -83,7 +98,12 @@ class PrivateEngine:
     def run(self, *command: str) -> str:
         """Run a command inside the engine's namespaces; return its output."""
         done = subprocess.run(
-            self.enter(*command), env=self._environment, capture_output=True, text=True, timeout=90, check=False
+            self.enter(*command),
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -94,9 +114,14 @@ class PrivateEngine:
         options = [f"--{name}={self.folder / place}" for name, place in places.items()]
         with self.log.open("ab") as log:
             self._daemon = subprocess.Popen(
-                self.enter("dockerd", f"--host={self.url}", f"--cgroup-parent={self.cgroup}", *options),
+                self.enter(
+                    "dockerd", f"--host={self.url}", f"--cgroup-parent={self.cgroup}", *options
+                ),
                 env=self._environment
-                | {"TMPDIR": "/tmp", "PATH": ":".join([self._environment["PATH"], *map(str, programs)])},
+                | {
+                    "TMPDIR": "/tmp",
+                    "PATH": ":".join([self._environment["PATH"], *map(str, programs)]),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -104,7 +129,9 @@ class PrivateEngine:
         deadline = time.monotonic() + 60
         while not self._answers():
             if self._daemon.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the test engine did not start:\n{self.log.read_text()[-3000:]}")
+                raise RuntimeError(
+                    f"the test engine did not start:\n{self.log.read_text()[-3000:]}"
+                )
             time.sleep(0.05)
 
     def _answers(self) -> bool:
@@ -127,14 +154,18 @@ class PrivateEngine:
             (self.folder / "P").unlink(missing_ok=True)
 
     def freeze(self, seconds: float) -> None:
-        """Stop the daemon for a while. nsenter stops itself with it, and is continued by nobody else."""
+        """Stop the daemon for a while. nsenter stops itself with it, and is continued by nobody
+        else.
+        """
         pid = (self.folder / "P").read_text().strip()
         assert self._daemon is not None
         self.run("sh", "-c", f"kill -STOP {pid}; sleep {seconds}; kill -CONT {pid}")
         self._daemon.send_signal(signal.SIGCONT)
 
     def sweep(self) -> list[str]:
-        """Remove what is on the engine apart from images; return its names. Records of deleted apps are to stay."""
+        """Remove what is on the engine apart from images; return its names. Records of deleted apps
+        are to stay.
+        """
         import docker  # noqa: TID251 - the tests of the plugin may
 
         client, left = docker.APIClient(base_url=self.url), []
@@ -167,7 +198,10 @@ class PrivateEngine:
     def _remove_cgroups(self) -> None:
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
-            left = [*Path("/sys/fs/cgroup").glob(f"{self.cgroup}"), *Path("/sys/fs/cgroup").glob(f"*/{self.cgroup}")]
+            left = [
+                *Path("/sys/fs/cgroup").glob(f"{self.cgroup}"),
+                *Path("/sys/fs/cgroup").glob(f"*/{self.cgroup}"),
+            ]
             for top in left:
                 for folder, _, _ in os.walk(top, topdown=False):
                     with contextlib.suppress(OSError):
@@ -179,20 +213,25 @@ class PrivateEngine:
     # -- a registry, for the engine alone: on the loopback interface of its namespace
 
     registry = "127.0.0.1:5000"
-    """What images in it are named after; an engine takes a registry on the loopback interface without encryption."""
+    """What images in it are named after; an engine takes a registry on the loopback interface
+    without encryption."""
 
     def start_registry(self) -> None:
         """Start an empty registry and wait until it answers; it ends with the namespaces."""
         config = self.folder / "registry.yml"
         config.write_text(
-            f"version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {self.folder}/R}}}}\n"
+            f"version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: "
+            f"{self.folder}/R}}}}\n"
             f"http: {{addr: '{self.registry}'}}\n"
         )
         program = shutil.which("docker-registry", path=f"{self._environment['PATH']}")
         assert program is not None
         with (self.folder / "registry.log").open("ab") as log:
             self._registry = subprocess.Popen(
-                self.enter(program, "serve", str(config)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self.enter(program, "serve", str(config)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         host, _, port = self.registry.partition(":")
         ask = (
@@ -251,7 +290,9 @@ class PrivateEngine:
             applets: names of small programs that the image has too, as the one with a shell does.
             also: Pythons of other environments, which are there as well, with the same packages.
         """
-        if "scikit-learn" in packages:  # else each container compiles it, which is lost with the container
+        if (
+            "scikit-learn" in packages
+        ):  # else each container compiles it, which is lost with the container
             subprocess.run([sys.executable, "-c", "import sklearn.datasets"], check=True)
         archive = self.folder / "python.tar"
         with tarfile.open(archive, "w") as tar:
@@ -268,7 +309,9 @@ class PrivateEngine:
         return name
 
 
-_LEFT_OUT = frozenset({"site-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip"})
+_LEFT_OUT = frozenset(
+    {"site-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip"}
+)
 
 
 def _link(tar: tarfile.TarFile, name: str, target: str) -> None:
@@ -290,7 +333,9 @@ def _folder(tar: tarfile.TarFile, name: str, mode: int = 0o755) -> None:
 
 
 def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Mapping[str, Path]) -> None:
-    """Add the interpreter, its library, some packages and every shared library that they link to."""
+    """Add the interpreter, its library, some packages and every shared library that they link
+    to.
+    """
     base, environment = Path(sys.base_prefix), Path(sys.prefix)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     binary = Path(os.path.realpath(sys.executable))
@@ -300,7 +345,11 @@ def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Mapping[
     native: set[str] = {str(binary)}
     for part in (part for part in parts if part.exists()):
         tar.add(part, str(part).lstrip("/"), filter=_slim)
-        native |= {str(path) for path in part.rglob("*.so*") if not _LEFT_OUT & set(path.parts[len(part.parts) :])}
+        native |= {
+            str(path)
+            for path in part.rglob("*.so*")
+            if not _LEFT_OUT & set(path.parts[len(part.parts) :])
+        }
     for library in sorted(_libraries(native)):
         tar.add(os.path.realpath(library), library.lstrip("/"))
     for path, folder in folders.items():
@@ -310,7 +359,9 @@ def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Mapping[
 
 
 def _add_environment(tar: tarfile.TarFile, environment: Path) -> None:
-    """Add an environment of the interpreter; one that is not the running one gets the running one's packages."""
+    """Add an environment of the interpreter; one that is not the running one gets the running one's
+    packages.
+    """
     tar.add(environment / "pyvenv.cfg", str(environment / "pyvenv.cfg").lstrip("/"))
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for program in ("python", "python3", version):
@@ -333,7 +384,11 @@ def _packages(wanted: str) -> set[str]:
             continue
         seen.add(name)
         distribution = importlib.metadata.distribution(name)
-        found |= {file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")}
+        found |= {
+            file.parts[0]
+            for file in distribution.files or ()
+            if file.parts[0] not in ("..", "__pycache__")
+        }
         for requirement in distribution.requires or ():
             if "extra ==" not in requirement:
                 left.append(re.split(r"[^A-Za-z0-9._-]", requirement)[0])
@@ -349,9 +404,13 @@ def _slim(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _libraries(native: set[str]) -> set[str]:
-    """Return the files that the dynamic linker would load for these programs and libraries, itself included."""
+    """Return the files that the dynamic linker would load for these programs and libraries, itself
+    included.
+    """
     found: set[str] = set()
-    done = subprocess.run(["ldd", *sorted(native)], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        ["ldd", *sorted(native)], capture_output=True, text=True, check=False, timeout=120
+    )
     for line in done.stdout.splitlines():
         for word in line.split():
             if word.startswith("/") and ".so" in word and not word.endswith(":"):

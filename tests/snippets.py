@@ -1,12 +1,15 @@
-"""Runs what the documentation shows: the code blocks of a page, one after the other, as a reader would.
+"""Runs what the documentation shows: the code blocks of a page, one after the other, as a reader
+would.
 
-A page is run in a folder of its own, in which there is a copy of ``examples``. Its blocks share one namespace and one
-shell environment, in the order of the page:
+A page is run in a folder of its own, in which there is a copy of ``examples``. Its blocks share one
+namespace and one shell environment, in the order of the page:
 
-- ``python`` is executed; a first line ``# some/name.py`` also saves it under that name, and it is run as if imported.
-  A program that reads its arguments outside of any function is saved alone: the page has to run it by a command.
-- ``console``: lines that begin with ``$ `` are commands (continued by a backslash, or by lines that begin with ``> ``);
-  any other line is output that must appear, in this order, where ``…`` stands for anything.
+- ``python`` is executed; a first line ``# some/name.py`` also saves it under that name, and it is
+  run as if imported. A program that reads its arguments outside of any function is saved alone: the
+  page has to run it by a command.
+- ``console``: lines that begin with ``$ `` are commands (continued by a backslash, or by lines that
+  begin with ``> ``); any other line is output that must appear, in this order, where ``…`` stands
+  for anything.
 - ``sh`` is a script, ``toml`` and ``json`` are read.
 - Blocks of no language are pictures, not code.
 
@@ -18,8 +21,9 @@ A comment just before a block changes that:
 - ``<!-- fails: 1 -->`` expects that exit code of the last command;
 - ``<!-- setup: …Python… -->``, which may stand anywhere, runs Python that readers do not see.
 
-Each suite runs the pages that `PAGES` gives it, in its own environment, from ``tests/<suite>/test_docs.py``. A test in
-tests/docs sees to it that no page and no block is left out.
+Each suite runs the pages that `PAGES` gives it, in its own environment, from
+``tests/<suite>/test_docs.py``. A test in tests/docs sees to it that no page and no block is left
+out.
 """
 
 from __future__ import annotations
@@ -40,11 +44,26 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 SECONDS: Final = 110  # for all commands of one block
 
-HOSTS: Final = ("airflow", "ax", "docker", "kfp", "kubernetes", "mlflow", "prefect", "report", "testing", "torchx")
+HOSTS: Final = (
+    "airflow",
+    "ax",
+    "docker",
+    "kfp",
+    "kubernetes",
+    "mlflow",
+    "prefect",
+    "report",
+    "testing",
+    "torchx",
+)
 BOTH: Final = ("docs/tutorial.md", "docs/try-a-cluster.md", "README.md")
-"""Pages of which most runs in the environment of tests/docs alone, and a part, with the files it needs, in a host's."""
+"""Pages of which most runs in the environment of tests/docs alone, and a part, with the files it
+needs, in a host's."""
 PAGES: Final[Mapping[str, tuple[str, ...]]] = {
-    **{name: (f"docs/{name}.md", f"plugins/{name}/README.md", f"examples/{name}/README.md") for name in HOSTS},
+    **{
+        name: (f"docs/{name}.md", f"plugins/{name}/README.md", f"examples/{name}/README.md")
+        for name in HOSTS
+    },
     "airflow": (
         "docs/airflow.md",
         "docs/adapters.md",
@@ -58,14 +77,22 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "kubernetes": ("docs/kubernetes.md", "plugins/kubernetes/README.md", "docs/try-a-cluster.md"),
     "slurm": ("docs/slurm.md", "plugins/slurm/README.md", "docs/index.md"),
     "torch": ("examples/ddp/README.md",),
-    "prefect": ("docs/prefect.md", "plugins/prefect/README.md", "examples/prefect/README.md", "README.md"),
+    "prefect": (
+        "docs/prefect.md",
+        "plugins/prefect/README.md",
+        "examples/prefect/README.md",
+        "README.md",
+    ),
     "template": ("docs/writing-an-adapter.md", "plugins/_template/README.md"),
 }
-"""Suite → the pages that are run in its environment. All other pages are run in that of tests/docs, and `BOTH` too."""
+"""Suite → the pages that are run in its environment. All other pages are run in that of tests/docs,
+and `BOTH` too."""
 
 LANGUAGES: Final = ("", "console", "json", "python", "sh", "toml", "yaml")
 _FENCE: Final = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-_COMMENT: Final = re.compile(r"<!-- (not run|run by|only in|fails|setup):\s(.*?)\s*-->\s*", re.DOTALL)
+_COMMENT: Final = re.compile(
+    r"<!-- (not run|run by|only in|fails|setup):\s(.*?)\s*-->\s*", re.DOTALL
+)
 _NAME: Final = re.compile(r"# ([\w./-]+\.\w+)\n")
 _RUNS: Final = re.compile(r"^\$ (?!cat |cd |mkdir )", re.MULTILINE)
 
@@ -92,7 +119,9 @@ class Snippet:
         """Return whether a suite that has this page runs this block."""
         if self.only_in or self.page not in BOTH or suite == "docs":
             return self.only_in in ("", suite)
-        return not (self.language == "console" and _RUNS.search(self.text))  # the files that the suite's own part needs
+        return not (
+            self.language == "console" and _RUNS.search(self.text)
+        )  # the files that the suite's own part needs
 
 
 def pages() -> list[str]:
@@ -106,11 +135,15 @@ def pages() -> list[str]:
         "examples/README.md",
         "examples/*/README.md",
     )
-    return sorted(str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern))
+    return sorted(
+        str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)
+    )
 
 
 def pages_of(suite: str) -> list[str]:
-    """Return the pages with code that a suite runs; those that no other suite has are run by ``docs``."""
+    """Return the pages with code that a suite runs; those that no other suite has are run by
+    ``docs``.
+    """
     taken = {page for name, some in PAGES.items() if name != suite for page in some} - set(BOTH)
     mine = PAGES.get(suite) or [page for page in pages() if page not in taken]
     return [page for page in mine if (ROOT / page).exists() and snippets(page)]
@@ -121,9 +154,15 @@ def snippets(page: str) -> list[Snippet]:
     text = (ROOT / page).read_text(encoding="utf-8")
     fences = list(_FENCE.finditer(text))
     inside = [range(*fence.span()) for fence in fences]
-    comments = [found for found in _COMMENT.finditer(text) if not any(found.start() in span for span in inside)]
+    comments = [
+        found
+        for found in _COMMENT.finditer(text)
+        if not any(found.start() in span for span in inside)
+    ]
     said = {found.end(): found for found in comments}
-    found = [(fence.start(), _block(page, text, fence, said.get(fence.start()))) for fence in fences]
+    found = [
+        (fence.start(), _block(page, text, fence, said.get(fence.start()))) for fence in fences
+    ]
     found += [
         (each.start(), Snippet(page, _line(text, each.start()), "python", each[2]))
         for each in comments
@@ -157,16 +196,22 @@ class Reader:
 
     Args:
         suite: the suite whose environment this is.
-        namespace: names that the Python of the page finds, besides ROOT, the folder of the repository, and SHELL, the
-            variables of the shell; `__name__` is `__main__`.
+        namespace: names that the Python of the page finds, besides ROOT, the folder of the
+            repository, and SHELL, the variables of the shell; `__name__` is `__main__`.
     """
 
     def __init__(self, suite: str, namespace: Mapping[str, Any] | None = None) -> None:
         self._suite = suite
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+        path = os.pathsep.join(
+            (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+        )
         self._environment = {**os.environ, "PATH": path, "COLUMNS": "120"}
         self._folder = os.getcwd()
-        self.namespace: dict[str, Any] = {"__name__": "__main__", "ROOT": ROOT, "SHELL": self._environment}
+        self.namespace: dict[str, Any] = {
+            "__name__": "__main__",
+            "ROOT": ROOT,
+            "SHELL": self._environment,
+        }
         self.namespace.update(namespace or {})
 
     def read(self, page: str) -> None:
@@ -176,7 +221,12 @@ class Reader:
             AssertionError: a block went wrong; the message begins with page and line.
         """
         for snippet in snippets(page):
-            if snippet.not_run or snippet.run_by or not snippet.language or not snippet.belongs_to(self._suite):
+            if (
+                snippet.not_run
+                or snippet.run_by
+                or not snippet.language
+                or not snippet.belongs_to(self._suite)
+            ):
                 continue
             try:
                 getattr(self, f"_{snippet.language}")(snippet)
@@ -195,7 +245,11 @@ class Reader:
     def _python(self, snippet: Snippet) -> None:
         name = self._save(snippet)
         if name and re.search(r"^\S.*\bsys\.argv\b", snippet.text, re.MULTILINE):
-            used = [each for each in snippets(snippet.page) if each.language == "console" and f"{name}.py" in each.text]
+            used = [
+                each
+                for each in snippets(snippet.page)
+                if each.language == "console" and f"{name}.py" in each.text
+            ]
             assert used, f"no command runs {name}.py"
             return
         code = "\n" * snippet.line + snippet.text  # so that tracebacks show the line of the page
@@ -222,7 +276,9 @@ class Reader:
         self._shell(snippet, script, shown)
 
     def _shell(self, snippet: Snippet, script: str, shown: list[str]) -> None:
-        """Run commands in one bash, which begins with the folder and the variables that the last one ended with."""
+        """Run commands in one bash, which begins with the folder and the variables that the last
+        one ended with.
+        """
         state = Path(self._folder, ".shell-state")
         body = f"set -eu\ntrap 'code=$?; {{ pwd; env -0; }} > {shlex.quote(str(state))}; exit $code' EXIT\n{script}"
         with subprocess.Popen(
@@ -270,10 +326,14 @@ def _commands(text: str) -> tuple[str, list[str]]:
 
 
 def _check_output(said: str, shown: list[str]) -> None:
-    """Compare output with what a page shows of it: these lines, in this order; ``…`` is anything, more is allowed."""
+    """Compare output with what a page shows of it: these lines, in this order; ``…`` is anything,
+    more is allowed.
+    """
     position = 0
     for line in shown:
-        pattern = r"\s+".join(".*".join(re.escape(part) for part in word.split("…")) for word in line.split())
+        pattern = r"\s+".join(
+            ".*".join(re.escape(part) for part in word.split("…")) for word in line.split()
+        )
         found = re.search(pattern, said[position:])
         assert found, f"the page shows {line.strip()!r}, which is not in the rest of:\n{said}"
         position += found.end()

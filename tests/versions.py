@@ -1,4 +1,6 @@
-"""Check that a tag such as v1.2.3 names the version of every distribution; say which it does not, with exit code 1."""
+"""Check that a tag such as v1.2.3 names the version of every distribution; say which it does not,
+with exit code 1.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,15 @@ def main(argv: list[str]) -> int:
         print("usage: versions.py TAG", file=sys.stderr)
         return 2
     others = 0
-    for path in sorted([ROOT / "core" / "pyproject.toml", *ROOT.glob("plugins/[!_]*/pyproject.toml")]):
+    for path in sorted(
+        [ROOT / "core" / "pyproject.toml", *ROOT.glob("plugins/[!_]*/pyproject.toml")]
+    ):
         project = tomllib.loads(path.read_text())["project"]
         if f"v{project['version']}" != argv[0]:
-            print(f"{path.relative_to(ROOT)}: {project['name']} is {project['version']}, the tag is {argv[0]}")
+            print(
+                f"{path.relative_to(ROOT)}: {project['name']} is {project['version']}, the tag is "
+                f"{argv[0]}"
+            )
             others += 1
     return 1 if others else 0
 

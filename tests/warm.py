@@ -1,4 +1,6 @@
-"""Processes that have imported host and engine already: a kill hits the life of a unit of work, not its imports."""
+"""Processes that have imported host and engine already: a kill hits the life of a unit of work, not
+its imports.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,18 @@ AIRFLOW_TASKS = (*IMPORTED["airflow"], "airflow.sdk.execution_time.task_runner")
 
 @functools.cache
 def warm_up(*names: str) -> None:
-    """Have the server from which processes are forked import what a host (and an engine) needs, before its first."""
+    """Have the server from which processes are forked import what a host (and an engine) needs,
+    before its first.
+    """
     if multiprocessing.forkserver._forkserver._forkserver_pid is not None:  # type: ignore[attr-defined]
         return
     modules = [module for name in names for module in IMPORTED[name.removesuffix("_defaults")]]
     FORKS.set_forkserver_preload(
         ["transload.pipelines.execution", "transload.runner.api", "transload_testing", *modules]
     )
-    home = os.environ.pop("TRANSLOAD_HOME", None)  # the server outlives a test, whose folder's processes are ended
+    home = os.environ.pop(
+        "TRANSLOAD_HOME", None
+    )  # the server outlives a test, whose folder's processes are ended
     multiprocessing.forkserver.ensure_running()
     os.environ |= {"TRANSLOAD_HOME": home} if home else {}
 
@@ -87,7 +93,9 @@ class Warm(ChildDriver):
         self._run += 1
         self.folder.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, **self.environment, **self._environment}
-        process = FORKS.Process(target=_child, args=(self.entry, environment, self.request()), daemon=False)
+        process = FORKS.Process(
+            target=_child, args=(self.entry, environment, self.request()), daemon=False
+        )
         process.start()
         self._process = Forked(process)  # type: ignore[assignment]
 

@@ -1,6 +1,8 @@
-"""Check installed wheels: each distribution is there, complete, imports, and every plugin it names loads.
+"""Check installed wheels: each distribution is there, complete, imports, and every plugin it names
+loads.
 
-Run by the session ``wheels``, outside of the source tree: ``python -P tests/wheels.py core plugins/airflow ...``.
+Run by the session ``wheels``, outside of the source tree: ``python -P tests/wheels.py core
+plugins/airflow ...``.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def check(folder: str) -> str:
         f"__version__ is not {version}": module.__version__ != version,
         f"files missing: {sorted(sources - files)}": not sources <= files,
         "no LICENSE": not any(path.endswith("LICENSE") for path in files),
-        "imported from the source tree": ROOT / folder in Path(module.__file__ or "").resolve().parents,
+        "imported from the source tree": ROOT / folder
+        in Path(module.__file__ or "").resolve().parents,
     }.items():
         if wrong:
             raise SystemExit(f"{name}: {problem}")
@@ -55,9 +58,13 @@ def check(folder: str) -> str:
     with tempfile.TemporaryDirectory(prefix="tl-") as home:
         environment = {**os.environ, "HOME": home, "AIRFLOW_HOME": home, "TRANSLOAD_HOME": home}
         command = [sys.executable, "-P", "-c", code]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=home)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, env=environment, cwd=home
+        )
     if done.returncode:
-        raise SystemExit(f"{name}: a module cannot be imported with what the metadata asks for:\n{done.stderr}")
+        raise SystemExit(
+            f"{name}: a module cannot be imported with what the metadata asks for:\n{done.stderr}"
+        )
     plugins = [point for point in found.entry_points if point.group == "transload"]
     for point in plugins:
         point.load()
@@ -67,7 +74,9 @@ def check(folder: str) -> str:
 def _modules(package: str) -> list[str]:
     """Return the names of all modules of an installed package, programs (``__main__``) apart."""
     folder = Path(importlib.import_module(package).__file__ or "").parent
-    paths = [path.relative_to(folder.parent).with_suffix("") for path in sorted(folder.rglob("*.py"))]
+    paths = [
+        path.relative_to(folder.parent).with_suffix("") for path in sorted(folder.rglob("*.py"))
+    ]
     names = [".".join(path.parts).removesuffix(".__init__") for path in paths]
     return [name for name in names if not name.endswith("__main__")]
 
@@ -77,16 +86,22 @@ def main(folders: list[str]) -> None:
     for folder in folders:
         print(check(folder))
     command = str(Path(sys.executable).parent / "transload")
-    answer = subprocess.run([command, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run(
+        [command, "--version"], capture_output=True, text=True, check=True, timeout=60
+    )
     print(answer.stdout.strip())
     with tempfile.TemporaryDirectory(prefix="tl-") as home:
         environment = {**os.environ, "TRANSLOAD_HOME": home}
         words = [command, "run", "-s", "local", "utils.echo", "--msg", "from a wheel"]
         answer = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
         if answer.returncode or "from a wheel" not in answer.stdout:
-            raise SystemExit(f"{' '.join(words)}: exit {answer.returncode}\n{answer.stdout}{answer.stderr}")
+            raise SystemExit(
+                f"{' '.join(words)}: exit {answer.returncode}\n{answer.stdout}{answer.stderr}"
+            )
         words = [command, "info", "--json"]
-        answer = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, env=environment)
+        answer = subprocess.run(
+            words, capture_output=True, text=True, check=True, timeout=60, env=environment
+        )
     found = {row["name"]: row["error"] for row in json.loads(answer.stdout)["schedulers"]}
     if any(found.values()):
         raise SystemExit(f"schedulers that do not load: {found}")

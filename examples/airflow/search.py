@@ -1,7 +1,8 @@
-"""Search for a good learning rate, then train with the best one: each trial is a mapped task of its own.
+"""Search for a good learning rate, then train with the best one: each trial is a mapped task of its
+own.
 
-Rounds are suggested by Ax where transload-ax is installed, at random elsewhere. All state of the search is in its
-tracker base, so any task of it may be retried or cleared.
+Rounds are suggested by Ax where transload-ax is installed, at random elsewhere. All state of the
+search is in its tracker base, so any task of it may be retried or cleared.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SEARCH = Search(
     constants={"replicas": 2, "epochs": 5},
 )
 
-with DAG("search", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=False, doc_md=__doc__) as dag:
+with DAG(
+    "search", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=False, doc_md=__doc__
+) as dag:
     tune = search_group(SEARCH, group_id="tune", deferrable=True, retries=1)
     best = "ti.xcom_pull(task_ids='tune.best', key='best')"
     train = TransloadOperator(

@@ -1,4 +1,6 @@
-"""One trial of a search over the digits trainer: the job of ``examples/digits``, reporting under the trial's number."""
+"""One trial of a search over the digits trainer: the job of ``examples/digits``, reporting under
+the trial's number.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""A chain: one job says how many replicas there may be, a search finds how many are best, and the lineage is drawn.
+"""A chain: one job says how many replicas there may be, a search finds how many are best, and the
+lineage is drawn.
 
-``python examples/ax/replicas.py FOLDER``. The search's parameter ``replicas`` is the number of processes that a trial
-really starts: a searched parameter may set anything in the app, since each trial's component is called with it.
+``python examples/ax/replicas.py FOLDER``. The search's parameter ``replicas`` is the number of
+processes that a trial
+really starts: a searched parameter may set anything in the app, since each trial's component is
+called with it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,12 @@ def survey(tracker_base: str) -> AppDef:
     Args:
         tracker_base: where to report
     """
-    role = Role("survey", image=str(HERE.parent), entrypoint=sys.executable, args=[str(HERE), "survey", tracker_base])
+    role = Role(
+        "survey",
+        image=str(HERE.parent),
+        entrypoint=sys.executable,
+        args=[str(HERE), "survey", tracker_base],
+    )
     return AppDef("survey", [role])
 
 
@@ -36,7 +44,13 @@ def share(replicas: int, trial_idx: int, tracker_base: str) -> AppDef:
         tracker_base: where to report
     """
     args = [str(HERE), "share", tracker_base, str(trial_idx), str(replicas), macros.replica_id]
-    role = Role("counter", image=str(HERE.parent), entrypoint=sys.executable, args=args, num_replicas=replicas)
+    role = Role(
+        "counter",
+        image=str(HERE.parent),
+        entrypoint=sys.executable,
+        args=args,
+        num_replicas=replicas,
+    )
     return AppDef("share", [role])
 
 
@@ -63,7 +77,9 @@ def run_share(tracker_base: str, trial: str, replicas: int, replica: int) -> Non
     print(f"replica {replica} of {replicas}: {primes} primes among {len(mine)} numbers", flush=True)
     if replica == 0:
         cost = len(mine) + PRICE * replicas
-        AppRun.run_from_env().add_metadata(stage="search", trial=int(trial), replicas=replicas, cost=cost)
+        AppRun.run_from_env().add_metadata(
+            stage="search", trial=int(trial), replicas=replicas, cost=cost
+        )
         FsspecResultTracker(tracker_base)[int(trial)] = {"cost": cost}
 
 
@@ -81,9 +97,12 @@ def main(folder: Path) -> None:
         runner.wait(first)
         most = int(runner.results(first).value("most"))
 
-    # an output of the first job is the bound of the search, and its handle the parent of every trial
+    # an output of the first job is the bound of the search, and its handle the parent of every
+    # trial
     space = [f"replicas:int:1:{most}"]
-    experiment = make_experiment(f"{HERE}:share", space, "cost", folder / "results", parent_run_id=first)
+    experiment = make_experiment(
+        f"{HERE}:share", space, "cost", folder / "results", parent_run_id=first
+    )
     found = run_experiment(experiment, trials=4, parallel=2, seed=1)
     print(f"best: {found.parameters['replicas']} replicas, cost {found.value:g}")
 

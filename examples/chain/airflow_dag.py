@@ -1,4 +1,6 @@
-"""A chain of two jobs: the first decides how many replicas the second has; the tracker knows what came from what."""
+"""A chain of two jobs: the first decides how many replicas the second has; the tracker knows what
+came from what.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,18 @@ from airflow.sdk import DAG, Param
 from transload_airflow import TransloadOperator
 
 JOBS = f"{Path(__file__).resolve().parent}/jobs.py"
-PARAMS = {"folder": Param("/tmp/transload-chain", type="string"), "rows": Param(3000, type="integer")}
+PARAMS = {
+    "folder": Param("/tmp/transload-chain", type="string"),
+    "rows": Param(3000, type="integer"),
+}
 
 with DAG(
-    "chain", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=False, params=PARAMS, doc_md=__doc__
+    "chain",
+    schedule=None,
+    start_date=dt.datetime(2024, 1, 1),
+    catchup=False,
+    params=PARAMS,
+    doc_md=__doc__,
 ) as chain:
     plan = TransloadOperator(
         task_id="plan",
@@ -27,7 +37,9 @@ with DAG(
     count = TransloadOperator(
         task_id="count",
         component=f"{JOBS}:count",
-        component_args=plan.output["results.plan"],  # {"numbers": …, "replicas": …}: a launch parameter from upstream
+        component_args=plan.output[
+            "results.plan"
+        ],  # {"numbers": …, "replicas": …}: a launch parameter from upstream
         parent_run_id=plan.output["handle"],
         deferrable=True,
     )

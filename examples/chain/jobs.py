@@ -1,9 +1,12 @@
-"""Two jobs of a chain, components and program in one: *plan* decides how large *count* is. No host is known here.
+"""Two jobs of a chain, components and program in one: *plan* decides how large *count* is. No host
+is known here.
 
-``plan`` writes numbers to a file and says how many replicas are worth their while; each replica of ``count`` adds up
-its share. Both are recorded as runs: the file as an artifact of the one, the one as the source of the other. That
-takes no line here: whoever launches *count* says what it comes from (``parent_run_id``), and its run has that as its
-source.
+``plan`` writes numbers to a file and says how many replicas are worth their while; each replica of
+``count`` adds up
+its share. Both are recorded as runs: the file as an artifact of the one, the one as the source of
+the other. That
+takes no line here: whoever launches *count* says what it comes from (``parent_run_id``), and its
+run has that as its source.
 """
 
 from __future__ import annotations
@@ -57,7 +60,13 @@ def main() -> None:
 
     parser = argparse.ArgumentParser()
     parser.add_argument("job", choices=["plan", "count"])
-    for name, kind in (("folder", str), ("rows", int), ("numbers", str), ("rank", int), ("replicas", int)):
+    for name, kind in (
+        ("folder", str),
+        ("rows", int),
+        ("numbers", str),
+        ("rank", int),
+        ("replicas", int),
+    ):
         parser.add_argument(f"--{name}", type=kind)
     given = parser.parse_args()
     results, run = FsspecResultTracker.from_env(), AppRun.run_from_env()
@@ -68,7 +77,9 @@ def main() -> None:
         run.add_artifact("numbers", str(path), {"rows": given.rows})
         results["plan"] = {"numbers": str(path), "replicas": -(-given.rows // ROWS_PER_REPLICA)}
         return
-    share = [int(line) for line in Path(given.numbers).read_text().split()][given.rank :: given.replicas]
+    share = [int(line) for line in Path(given.numbers).read_text().split()][
+        given.rank :: given.replicas
+    ]
     run.add_metadata(replicas=given.replicas)
     results[given.rank] = {"sum": sum(share)}
     print(f"{len(share)} numbers")

@@ -1,6 +1,8 @@
-"""The chain as a pipeline of Kubeflow Pipelines: two launchers, the second as large as the first says.
+"""The chain as a pipeline of Kubeflow Pipelines: two launchers, the second as large as the first
+says.
 
-``python examples/chain/kfp_pipeline.py place`` runs it here, without a cluster, and draws the lineage.
+``python examples/chain/kfp_pipeline.py place`` runs it here, without a cluster, and draws the
+lineage.
 """
 
 import os
@@ -25,7 +27,11 @@ def make_chain(scheduler: str = "local", **launcher: Any) -> Any:
         launcher: form and image of the launchers.
     """
     planning = launcher_from_app(
-        f"{JOBS}:plan", name="plan", scheduler=scheduler, results={"numbers": str, "replicas": int}, **launcher
+        f"{JOBS}:plan",
+        name="plan",
+        scheduler=scheduler,
+        results={"numbers": str, "replicas": int},
+        **launcher,
     )
     counting = launcher_from_app(f"{JOBS}:count", name="count", scheduler=scheduler, **launcher)
 
@@ -52,7 +58,9 @@ def main(place: str) -> None:
     os.environ.setdefault("TRANSLOAD_TRACKER_FSSPEC_CONFIG", str(runs))
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "pipelines"))
     handle = make_chain(form="python", image="python:3.11")(folder=str(folder)).outputs["Output"]
-    (folder / "lineage.svg").write_text(lineage_svg(FsspecTracker(None, str(runs)).lineage(handle)), encoding="utf-8")
+    (folder / "lineage.svg").write_text(
+        lineage_svg(FsspecTracker(None, str(runs)).lineage(handle)), encoding="utf-8"
+    )
     print(handle)
 
 

@@ -1,9 +1,10 @@
-"""Digits again, with PyTorch's DistributedDataParallel on the CPU (gloo): an application for the component `dist.ddp`.
+"""Digits again, with PyTorch's DistributedDataParallel on the CPU (gloo): an application for the
+component `dist.ddp`.
 
     transload run dist.ddp --script examples/ddp/train.py -j 1x2
 
-torchrun, which `dist.ddp` starts, sets RANK, WORLD_SIZE and where the processes meet; nothing here knows of transload.
-Rank 0 reports by the public file format, if TRANSLOAD_TRACKER_BASE is set.
+torchrun, which `dist.ddp` starts, sets RANK, WORLD_SIZE and where the processes meet; nothing here
+knows of transload. Rank 0 reports by the public file format, if TRANSLOAD_TRACKER_BASE is set.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def load(seed: int) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Return shuffled pictures ``(n, 64)``, their digits ``(n,)``, and how many from the front are held out."""
+    """Return shuffled pictures ``(n, 64)``, their digits ``(n,)``, and how many from the front are
+    held out.
+    """
     pixels, digits = load_digits(return_X_y=True)
     order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(seed))
     x = torch.tensor(pixels, dtype=torch.float32) / 16.0
@@ -30,7 +33,9 @@ def load(seed: int) -> tuple[torch.Tensor, torch.Tensor, int]:
 
 
 def train(epochs: int, lr: float, seed: int) -> float:
-    """Train on this process's share, gradients averaged by DDP; return the accuracy on the held-out pictures."""
+    """Train on this process's share, gradients averaged by DDP; return the accuracy on the held-out
+    pictures.
+    """
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(seed)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10)))
@@ -57,16 +62,19 @@ def report(key: str, results: dict[str, float]) -> None:
     if base:
         aside = Path(base) / f".{key}.tmp"
         aside.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(json.dumps({"schema": 1, "key": key, "results": results}), encoding="utf-8")
+        aside.write_text(
+            json.dumps({"schema": 1, "key": key, "results": results}), encoding="utf-8"
+        )
         aside.replace(Path(base) / f"{key}.json")
 
 
 def leave() -> None:
     """End this process with code 0, without the interpreter's own shutting down.
 
-    Once DistributedDataParallel was used, gloo's threads live on after ``destroy_process_group`` (seen with torch
-    2.13). One that lets go of its last tensor while the interpreter shuts down aborts the process (SIGABRT,
-    "terminate called without an active exception"), although all the work was done.
+    Once DistributedDataParallel was used, gloo's threads live on after ``destroy_process_group``
+    (seen with torch 2.13). One that lets go of its last tensor while the interpreter shuts down
+    aborts the process (SIGABRT, "terminate called without an active exception"), although all the
+    work was done.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,6 @@
-"""The digits trainer as a component: ``transload run examples/digits/component.py --replicas 3``."""
+"""The digits trainer as a component: ``transload run examples/digits/component.py --replicas
+3``.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
 """How the replicas find each other and add vectors up: plain sockets, a star around rank 0.
 
-Rank 0 listens; the others learn its host from the environment variable that the scheduler fills in. The port is no
-secret arrangement either: both sides derive the same few candidates from the app's id, rank 0 takes the first that is
-free, and a greeting with the id makes sure that a peer has found its own app and not a neighbour's.
+Rank 0 listens; the others learn its host from the environment variable that the scheduler fills in.
+The port is no
+secret arrangement either: both sides derive the same few candidates from the app's id, rank 0 takes
+the first that is free, and a greeting with the id makes sure that a peer has found its own app and
+not a neighbour's.
 
-Sums are taken in the order of the ranks, so the result is the same bit for bit whoever arrives first.
+Sums are taken in the order of the ranks, so the result is the same bit for bit whoever arrives
+first.
 """
 
 from __future__ import annotations
@@ -19,16 +22,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-FIRST_PORT, LAST_PORT, CANDIDATES = 20_000, 32_000, 16  # below the ports that the kernel hands out itself
+FIRST_PORT, LAST_PORT, CANDIDATES = (
+    20_000,
+    32_000,
+    16,
+)  # below the ports that the kernel hands out itself
 GREETING_LIMIT, GREETING_S = 1024, 2.0
 
 
 class GroupError(Exception):
-    """The replicas did not find, or have lost, each other; the message says who missed whom, and where."""
+    """The replicas did not find, or have lost, each other; the message says who missed whom, and
+    where.
+    """
 
 
 def candidate_ports(app_id: str, port: int = 0) -> list[int]:
-    """Return the ports to try, in order: the given one, or (0) some that only the app's id decides."""
+    """Return the ports to try, in order: the given one, or (0) some that only the app's id
+    decides.
+    """
     if port:
         return [port]
     digest = int.from_bytes(hashlib.sha256(app_id.encode()).digest()[:8], "big")
@@ -37,7 +48,9 @@ def candidate_ports(app_id: str, port: int = 0) -> list[int]:
 
 
 class Group:
-    """The replicas of one app, able to add vectors up. Close it when done (a context manager does)."""
+    """The replicas of one app, able to add vectors up. Close it when done (a context manager
+    does).
+    """
 
     def __init__(self, rank: int, world: int, links: list[socket.socket]) -> None:
         self.rank = rank
@@ -45,7 +58,9 @@ class Group:
         self._links = links  # rank 0: to ranks 1, 2, ... in this order; the others: to rank 0 only
 
     @classmethod
-    def join(cls, rank: int, world: int, host: str, app_id: str, port: int = 0, timeout: float = 60.0) -> Group:
+    def join(
+        cls, rank: int, world: int, host: str, app_id: str, port: int = 0, timeout: float = 60.0
+    ) -> Group:
         """Find the others.
 
         Args:
@@ -101,7 +116,9 @@ class Group:
         self.close()
 
 
-def _gather(world: int, host: str, app_id: str, ports: list[int], deadline: float) -> list[socket.socket]:
+def _gather(
+    world: int, host: str, app_id: str, ports: list[int], deadline: float
+) -> list[socket.socket]:
     """Rank 0's side: listen, and admit each of the other ranks once."""
     peers: dict[int, socket.socket] = {}
     with _listen(host, ports) as door:
@@ -116,12 +133,16 @@ def _gather(world: int, host: str, app_id: str, ports: list[int], deadline: floa
             missing = sorted(set(range(1, world)) - set(peers))
             for link in peers.values():
                 link.close()
-            raise GroupError(f"rank 0 on port {door.getsockname()[1]} waited in vain for ranks {missing}") from None
+            raise GroupError(
+                f"rank 0 on port {door.getsockname()[1]} waited in vain for ranks {missing}"
+            ) from None
     return [peers[rank] for rank in sorted(peers)]
 
 
 def _listen(host: str, ports: list[int]) -> socket.socket:
-    """Take the first candidate that is free; where all are on one machine, only its loopback interface is opened."""
+    """Take the first candidate that is free; where all are on one machine, only its loopback
+    interface is opened.
+    """
     here = "127.0.0.1" if host in ("localhost", "127.0.0.1") else ""
     for port in ports:
         with contextlib.suppress(OSError):
@@ -130,7 +151,9 @@ def _listen(host: str, ports: list[int]) -> socket.socket:
 
 
 def _admit(link: socket.socket, world: int, app_id: str, peers: dict[int, socket.socket]) -> int:
-    """Read one greeting and answer it; return the rank, or 0 for somebody who does not belong here."""
+    """Read one greeting and answer it; return the rank, or 0 for somebody who does not belong
+    here.
+    """
     greeting = _read_line(link)
     rank = greeting.get("rank")
     known = greeting.get("app") == app_id and greeting.get("world") == world
@@ -142,14 +165,18 @@ def _admit(link: socket.socket, world: int, app_id: str, peers: dict[int, socket
     return 0
 
 
-def _reach(rank: int, world: int, host: str, app_id: str, ports: list[int], deadline: float) -> socket.socket:
+def _reach(
+    rank: int, world: int, host: str, app_id: str, ports: list[int], deadline: float
+) -> socket.socket:
     """The others' side: try the candidates in turn until one of them answers with the app's id."""
     pause = 0.02
     while True:
         for port in ports:
             patience = deadline - time.monotonic()
             if patience <= 0:
-                raise GroupError(f"rank {rank} found no rank 0 of app {app_id!r} at {host}, ports {ports}")
+                raise GroupError(
+                    f"rank {rank} found no rank 0 of app {app_id!r} at {host}, ports {ports}"
+                )
             with contextlib.suppress(OSError):
                 link = socket.create_connection((host, port), timeout=min(patience, 5.0))
                 link.sendall(_line({"app": app_id, "rank": rank, "world": world}))

@@ -30,7 +30,9 @@ class Split:
 
 
 def load_shard(rank: int, world: int, seed: int) -> Split:
-    """Return every ``world``-th picture from ``rank`` on, after a shuffle and split that only ``seed`` decides."""
+    """Return every ``world``-th picture from ``rank`` on, after a shuffle and split that only
+    ``seed`` decides.
+    """
     from sklearn.datasets import load_digits
 
     pixels, digits = load_digits(return_X_y=True)
@@ -42,7 +44,9 @@ def load_shard(rank: int, world: int, seed: int) -> Split:
 
 
 class Network:
-    """One hidden layer (tanh) and a softmax, its parameters in one flat vector so that averaging is one sum."""
+    """One hidden layer (tanh) and a softmax, its parameters in one flat vector so that averaging is
+    one sum.
+    """
 
     def __init__(self, hidden: int, seed: int) -> None:
         shapes = [(PIXELS, hidden), (hidden,), (hidden, CLASSES), (CLASSES,)]
@@ -55,7 +59,9 @@ class Network:
         self._shapes = shapes
 
     def gradient(self, x: Array, y: Labels) -> Array:
-        """Return the gradient of the cross-entropy *summed* over these pictures, flat like ``parameters``."""
+        """Return the gradient of the cross-entropy *summed* over these pictures, flat like
+        ``parameters``.
+        """
         flat = np.zeros_like(self.parameters)
         w1, b1, w2, b2 = _views(flat, self._shapes)
         inner = np.tanh(x @ self._w1 + self._b1)
@@ -67,7 +73,9 @@ class Network:
         return flat
 
     def score(self, x: Array, y: Labels) -> tuple[float, int]:
-        """Return the cross-entropy summed over these pictures (nats), and how many were recognised."""
+        """Return the cross-entropy summed over these pictures (nats), and how many were
+        recognised.
+        """
         odds = _softmax(np.tanh(x @ self._w1 + self._b1) @ self._w2 + self._b2)
         loss = -np.log(np.maximum(odds[np.arange(len(y)), y], 1e-300)).sum()
         return float(loss), int((odds.argmax(axis=1) == y).sum())

@@ -1,8 +1,9 @@
 """The trainer as an ordinary program: it knows nothing of what launched it, not even its name.
 
-To hand results back it writes one small JSON file per key into the folder that ``TRANSLOAD_TRACKER_BASE`` names, if
-that is set: written aside, then renamed, so that nobody ever reads half a file. That format is public; any language
-can do the same.
+To hand results back it writes one small JSON file per key into the folder that
+``TRANSLOAD_TRACKER_BASE`` names, if
+that is set: written aside, then renamed, so that nobody ever reads half a file. That format is
+public; any language can do the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from training import main
 
 
 def report(key: str, results: dict[str, float]) -> None:
-    """Publish a result by the file format: ``<percent-encoded key>.json`` in the folder of results."""
+    """Publish a result by the file format: ``<percent-encoded key>.json`` in the folder of
+    results.
+    """
     base = os.environ.get("TRANSLOAD_TRACKER_BASE")
     if not base:
         return

@@ -1,4 +1,6 @@
-"""The same trainer, reporting through ``transload.runtime``: results may then live wherever fsspec reaches."""
+"""The same trainer, reporting through ``transload.runtime``: results may then live wherever fsspec
+reaches.
+"""
 
 from __future__ import annotations
 

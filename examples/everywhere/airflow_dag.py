@@ -14,5 +14,9 @@ from job import ARGUMENTS, COMPONENT
 
 from transload_airflow import TransloadOperator
 
-with DAG("everywhere", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=False, doc_md=__doc__):
-    TransloadOperator(task_id="digits", component=COMPONENT, component_args=ARGUMENTS, deferrable=True)
+with DAG(
+    "everywhere", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=False, doc_md=__doc__
+):
+    TransloadOperator(
+        task_id="digits", component=COMPONENT, component_args=ARGUMENTS, deferrable=True
+    )

@@ -19,7 +19,9 @@ def one_trial(scheduler: str = "local", lr: float = 0.5) -> tuple[Trial, float]:
         lr: the one parameter of the search space
     """
     space = ["lr:float:0.05:1"]
-    experiment = make_experiment(COMPONENT, space, "accuracy", minimize=False, constants=ARGUMENTS, scheduler=scheduler)
+    experiment = make_experiment(
+        COMPONENT, space, "accuracy", minimize=False, constants=ARGUMENTS, scheduler=scheduler
+    )
     trial = experiment.new_trial()
     trial.add_arm(Arm({"lr": lr}))
     trial.run()

@@ -1,4 +1,6 @@
-"""The one job of this example: which component, and its arguments. Every other file here runs just this."""
+"""The one job of this example: which component, and its arguments. Every other file here runs just
+this.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The job as a component of Kubeflow Pipelines: a launcher, since it has two replicas, in a pipeline by itself."""
+"""The job as a component of Kubeflow Pipelines: a launcher, since it has two replicas, in a
+pipeline by itself.
+"""
 
 from typing import Any
 
@@ -16,7 +18,12 @@ def make_pipeline(scheduler: str = "local", **launcher: Any) -> Any:
         launcher: form and image of the launcher.
     """
     digits = launcher_from_app(
-        COMPONENT, name="digits", scheduler=scheduler, component_args=ARGUMENTS, results={"accuracy": float}, **launcher
+        COMPONENT,
+        name="digits",
+        scheduler=scheduler,
+        component_args=ARGUMENTS,
+        results={"accuracy": float},
+        **launcher,
     )
 
     @dsl.pipeline(name="everywhere", description=__doc__)

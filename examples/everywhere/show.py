@@ -1,8 +1,10 @@
-"""Run the job inside a host that this file starts, and show what a person sees there: python show.py HOST [--keep]
+"""Run the job inside a host that this file starts, and show what a person sees there: python
+show.py HOST [--keep]
 
-The host is `airflow`, `ax`, `kfp` or `prefect`. All that it keeps goes to the folder everywhere-HOST, which is made
-anew. Where Chromium is installed, the host's own page is saved there as a picture; else what the page shows is printed.
-`--keep` leaves the server up, opens the page in your browser, and waits for Ctrl-C.
+The host is `airflow`, `ax`, `kfp` or `prefect`. All that it keeps goes to the folder
+everywhere-HOST, which is made anew. Where Chromium is installed, the host's own page is saved there
+as a picture; else what the page shows is printed. `--keep` leaves the server up, opens the page in
+your browser, and waits for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -29,7 +31,12 @@ READY_S = 240.0
 
 def main(argv: list[str]) -> None:
     """Run the job in the host that is named."""
-    hosts: dict[str, Callable[[Path, bool], None]] = {"airflow": airflow, "ax": ax, "kfp": kfp, "prefect": prefect}
+    hosts: dict[str, Callable[[Path, bool], None]] = {
+        "airflow": airflow,
+        "ax": ax,
+        "kfp": kfp,
+        "prefect": prefect,
+    }
     name, keep = (argv[0] if argv else ""), argv[1:] == ["--keep"]
     if name not in hosts or (argv[1:] and not keep):
         raise SystemExit(__doc__)
@@ -59,7 +66,15 @@ def prefect_server(folder: Path) -> Iterator[str]:
         "DO_NOT_TRACK": "1",
     }
     os.environ |= environment
-    starting = [sys.executable, "-m", "prefect", "server", "start", "--port", url.rpartition(":")[2]]
+    starting = [
+        sys.executable,
+        "-m",
+        "prefect",
+        "server",
+        "start",
+        "--port",
+        url.rpartition(":")[2],
+    ]
     with server([starting], environment, folder):
         wait_for(lambda: call(f"{url}/api/health"), "the Prefect server answers")
         yield url
@@ -73,7 +88,9 @@ def run_flow(url: str, program: Path) -> str:
 
 
 def seen_in_prefect(url: str, page: str) -> list[str]:
-    """Return the lines that the page of a flow run shows: its state, its log, its table of results."""
+    """Return the lines that the page of a flow run shows: its state, its log, its table of
+    results.
+    """
     run = page.rpartition("/")[2]
     flow_run = call(f"{url}/api/flow_runs/{run}")
     lines = [f"flow run {flow_run['name']}: {flow_run['state_name']}"]
@@ -120,7 +137,11 @@ def run_dag(url: str, token: str, name: str) -> str:
     call(dag, {"is_paused": False}, token=token, method="PATCH")
     run = call(f"{dag}/dagRuns", {"logical_date": None}, token=token)["dag_run_id"]
     ended = wait_for(
-        lambda: (found := call(f"{dag}/dagRuns/{run}", token=token)) and found["end_date"] and found["state"],
+        lambda: (
+            (found := call(f"{dag}/dagRuns/{run}", token=token))
+            and found["end_date"]
+            and found["state"]
+        ),
         "the run has ended",
     )
     print(f"the run of the DAG: {ended}")
@@ -129,7 +150,9 @@ def run_dag(url: str, token: str, name: str) -> str:
 
 @contextmanager
 def airflow_server(folder: Path, dags: Path) -> Iterator[tuple[str, str]]:
-    """Have an Airflow: scheduler, triggerer, DAG processor and API server; give its address and a token."""
+    """Have an Airflow: scheduler, triggerer, DAG processor and API server; give its address and a
+    token.
+    """
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     settings = {
@@ -147,9 +170,26 @@ def airflow_server(folder: Path, dags: Path) -> Iterator[tuple[str, str]]:
     environment = {"AIRFLOW_HOME": str(folder / "airflow"), "NO_PROXY": "*"}
     environment |= {f"AIRFLOW__{name}": value for name, value in settings.items()}
     program = [sys.executable, "-m", "airflow"]
-    subprocess.run([*program, "db", "migrate"], env=os.environ | environment, check=True, stdout=subprocess.DEVNULL)
-    api_server = [*program, "api-server", "--port", str(port), "--host", "127.0.0.1", "--workers", "1"]
-    parts = [api_server, *([*program, part] for part in ("scheduler", "dag-processor", "triggerer"))]
+    subprocess.run(
+        [*program, "db", "migrate"],
+        env=os.environ | environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    api_server = [
+        *program,
+        "api-server",
+        "--port",
+        str(port),
+        "--host",
+        "127.0.0.1",
+        "--workers",
+        "1",
+    ]
+    parts = [
+        api_server,
+        *([*program, part] for part in ("scheduler", "dag-processor", "triggerer")),
+    ]
     with server(parts, environment, folder):
         wait_for(lambda: call(f"{url}/api/v2/monitor/health"), "Airflow answers")
         yield url, call(f"{url}/auth/token")["access_token"]
@@ -159,19 +199,30 @@ def kfp(folder: Path, _keep: bool) -> None:
     """A pipeline of one component by KFP's local runner, and what a cluster would be given."""
     os.chdir(folder)
     code = (
-        "import kfp, kfp_pipeline; kfp.compiler.Compiler().compile(kfp_pipeline.make_pipeline(image='python:3.11'),"
+        "import kfp, kfp_pipeline; "
+        "kfp.compiler.Compiler().compile(kfp_pipeline.make_pipeline(image='python:3.11'),"
         " 'pipeline.yaml'); print(kfp_pipeline.run_here('pipelines').outputs)"
     )
-    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(HERE)}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(HERE)}, check=True
+    )
     print(f"what a cluster would be given: {folder / 'pipeline.yaml'}")
 
 
 def ax(folder: Path, _keep: bool) -> None:
     """A search of eight trials, Ax's model proposing the learning rates, and its picture."""
     transload = [sys.executable, "-m", "transload", "search"]
-    wanted = ["--component", str(HERE.parent / "digits" / "component.py:digits"), "--param", "lr:float:0.01:1:log"]
+    wanted = [
+        "--component",
+        str(HERE.parent / "digits" / "component.py:digits"),
+        "--param",
+        "lr:float:0.01:1:log",
+    ]
     budget = ["--suggester", "ax", "--trials", "8", "--parallel", "2", "--const", "epochs=4"]
-    subprocess.run([*transload, "run", "--name", "everywhere", *wanted, "--maximize", "accuracy", *budget], check=True)
+    subprocess.run(
+        [*transload, "run", "--name", "everywhere", *wanted, "--maximize", "accuracy", *budget],
+        check=True,
+    )
     subprocess.run([*transload, "plot", "everywhere", "-o", str(folder / "search.svg")], check=True)
 
 
@@ -180,13 +231,21 @@ def ax(folder: Path, _keep: bool) -> None:
 
 @contextmanager
 def server(parts: list[list[str]], environment: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """Start programs, each in a session of its own; end them, and all that they started, at the end."""
+    """Start programs, each in a session of its own; end them, and all that they started, at the
+    end.
+    """
     started = []
     with (folder / "server.log").open("wb") as log:
         try:
             for part in parts:
                 started.append(
-                    subprocess.Popen(part, env=os.environ | environment, stdout=log, stderr=log, start_new_session=True)
+                    subprocess.Popen(
+                        part,
+                        env=os.environ | environment,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
                 )
             yield
         finally:
@@ -200,8 +259,12 @@ def server(parts: list[list[str]], environment: Mapping[str, str], folder: Path)
 
 
 def call(url: str, body: Any = None, token: str = "", method: str = "") -> Any:
-    """Return the JSON answer of a server; None while it cannot be reached, or does not know that yet."""
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    """Return the JSON answer of a server; None while it cannot be reached, or does not know that
+    yet.
+    """
+    headers = {"Content-Type": "application/json"} | (
+        {"Authorization": f"Bearer {token}"} if token else {}
+    )
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, headers, method=method or None)
     try:
@@ -238,11 +301,21 @@ def show(url: str, picture: Path, keep: bool, seen: Callable[[], list[str]]) -> 
         keep: Whether to open it and wait.
         seen: Returns the lines to be printed where there is no Chromium.
     """
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    chromium = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if chromium:
-        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1400,900", "--timeout=15000"]
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--hide-scrollbars",
+            "--window-size=1400,900",
+            "--timeout=15000",
+        ]
         saving = [chromium, *options, "--virtual-time-budget=15000", f"--screenshot={picture}", url]
-        subprocess.run(saving, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120, check=False)
+        subprocess.run(
+            saving, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120, check=False
+        )
         print(f"what a person sees: {picture}")
     else:
         print("\nwhat a person sees (a picture of it needs Chromium):", *seen(), sep="\n  ")

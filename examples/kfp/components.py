@@ -43,7 +43,9 @@ def train(lr: float = 0.5, seed: int = 0, epochs: int = 3, image: str = IMAGE) -
         "seed": str(seed),
     }
     args = [f"{APP}/digits/trainer.py", *(f"--{name}={value}" for name, value in arguments.items())]
-    role = Role("trainer", image, entrypoint="python3", args=args, env=THREADS, resource=Resource(1, 0, 512))
+    role = Role(
+        "trainer", image, entrypoint="python3", args=args, env=THREADS, resource=Resource(1, 0, 512)
+    )
     return AppDef("train", [role])
 
 

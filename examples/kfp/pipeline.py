@@ -1,4 +1,6 @@
-"""Split, train, evaluate: three apps as a pipeline. ``python examples/kfp/pipeline.py pipeline.yaml`` compiles it."""
+"""Split, train, evaluate: three apps as a pipeline. ``python examples/kfp/pipeline.py
+pipeline.yaml`` compiles it.
+"""
 
 import sys
 from typing import Any
@@ -16,7 +18,10 @@ def make_pipeline(image: str = IMAGE) -> Any:
         split, component_args=fixed, inputs={"seed": ("args[1]", int)}, results={"seed": int}
     )
     training = component_from_app(
-        train, component_args=fixed, inputs={"lr": float, "seed": int}, results={"final/accuracy": float}
+        train,
+        component_args=fixed,
+        inputs={"lr": float, "seed": int},
+        results={"final/accuracy": float},
     )
     judging = component_from_app(
         evaluate,

@@ -18,7 +18,9 @@ train = app_task(COMPONENT, name="train", task_run_name="train-lr-{lr}", retries
 
 
 @flow(name="digits")
-def digits(rates: list[float], epochs: int = 8, replicas: int = 3, scheduler: str = "local") -> float:
+def digits(
+    rates: list[float], epochs: int = 8, replicas: int = 3, scheduler: str = "local"
+) -> float:
     """Train once for each rate with one replica, then with the best rate and more replicas.
 
     Args:
@@ -33,10 +35,13 @@ def digits(rates: list[float], epochs: int = 8, replicas: int = 3, scheduler: st
     accuracies = [float(each.value("accuracy", "final")) for each in results]
     best = max(range(len(rates)), key=accuracies.__getitem__)
     get_run_logger().info("accuracies %s: the best rate is %s", accuracies, rates[best])
-    # what one job returned decides how the next is launched; a tracker, if there is one, learns where it came from
+    # what one job returned decides how the next is launched; a tracker, if there is one, learns
+    # where it came from
     final = train.with_options(name="train-best", task_run_name="train-best")
     where = {**where, "parent_run_id": results[best]}
-    result = final(lr=rates[best], epochs=2 * epochs, replicas=replicas, launch=where, wait_for=futures)
+    result = final(
+        lr=rates[best], epochs=2 * epochs, replicas=replicas, launch=where, wait_for=futures
+    )
     return float(result.value("accuracy", "final"))
 
 

@@ -1,6 +1,8 @@
-"""The invented host: a workflow engine of one screen. In a real adapter this is Airflow, Prefect … and not yours.
+"""The invented host: a workflow engine of one screen. In a real adapter this is Airflow, Prefect …
+and not yours.
 
-It runs steps one after the other, keeps small notes for each of them, and passes a stop on to the step that works.
+It runs steps one after the other, keeps small notes for each of them, and passes a stop on to the
+step that works.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class Context:
         notes: kept for this step.
         log_notes: kept for this step as well.
         log: takes a line for the step's log.
-        on_stop: takes what is to be called when the step is stopped, by a person or because its machine is.
+        on_stop: takes what is to be called when the step is stopped, by a person or because its
+            machine is.
         stop_was_asked_for: tells whether it was a person.
     """
 

@@ -1,7 +1,9 @@
-"""Airflow's part in the conformance suite: what its task runner and triggerer would do around one task.
+"""Airflow's part in the conformance suite: what its task runner and triggerer would do around one
+task.
 
-Each task runs in a process of its own, forked from a server that has imported Airflow once. The context is made here
-(the daemons have tests of their own); the operator and the trigger are the real ones.
+Each task runs in a process of its own, forked from a server that has imported Airflow once. The
+context is made here (the daemons have tests of their own); the operator and the trigger are the
+real ones.
 """
 
 from __future__ import annotations
@@ -102,7 +104,9 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
     child.on_kill(task.on_kill)
     try:
         try:
-            results = type(task).execute.__wrapped__(task, context)  # its guard wants the real task runner
+            results = type(task).execute.__wrapped__(
+                task, context
+            )  # its guard wants the real task runner
         except TaskDeferred as deferral:
             event = _wait(child, deferral.trigger, task)
             results = task.resume(context, event)
@@ -134,7 +138,9 @@ def _wait(child: ChildJob, trigger: Any, task: Any) -> Any:
         this = asyncio.current_task()
         assert this is not None
         loop.add_signal_handler(signal.SIGTERM, lambda: this.cancel("user-action"))
-        if task._asked_to_end:  # between the task and its trigger, which never runs then: the listener ends the app
+        if (
+            task._asked_to_end
+        ):  # between the task and its trigger, which never runs then: the listener ends the app
             await end()
         try:
             async for event in made.run():
@@ -172,5 +178,10 @@ class AirflowDriver(Warm):
         self.entry = f"airflow_driver:{'waits_in_trigger' if deferrable else 'waits_in_task'}"
 
     def request(self) -> dict[str, Any]:
-        """Return what the next process is given: the store is Airflow's database, one for a believed-dead twin, too."""
-        return {**super().request(), "store": str(self.folder.parent / Path(self._request["store"]).name)}
+        """Return what the next process is given: the store is Airflow's database, one for a
+        believed-dead twin, too.
+        """
+        return {
+            **super().request(),
+            "store": str(self.folder.parent / Path(self._request["store"]).name),
+        }

@@ -1,4 +1,6 @@
-"""A real Airflow for the tests: scheduler with LocalExecutor, triggerer, DAG processor and API server, on SQLite."""
+"""A real Airflow for the tests: scheduler with LocalExecutor, triggerer, DAG processor and API
+server, on SQLite.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class AirflowServer:
         imported: modules that the scheduler imports, from which the processes of tasks are forked.
     """
 
-    def __init__(self, home: Path, dags: Path, environment: Mapping[str, str], imported: Collection[str] = ()) -> None:
+    def __init__(
+        self, home: Path, dags: Path, environment: Mapping[str, str], imported: Collection[str] = ()
+    ) -> None:
         self.home = home
         self.port = free_port()
         self.token = ""
@@ -61,14 +65,18 @@ class AirflowServer:
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         if imported:
             (home / "config").mkdir(parents=True)
-            (home / "config" / "airflow_local_settings.py").write_text(SETTINGS.format(modules=list(imported)))
+            (home / "config" / "airflow_local_settings.py").write_text(
+                SETTINGS.format(modules=list(imported))
+            )
 
     # -- its processes
 
     def start(self) -> None:
         """Make the database, start all parts, wait until they answer."""
         self.home.mkdir(parents=True, exist_ok=True)
-        made = subprocess.run([*_airflow(), "db", "migrate"], env=self.environment, capture_output=True, text=True)
+        made = subprocess.run(
+            [*_airflow(), "db", "migrate"], env=self.environment, capture_output=True, text=True
+        )
         if made.returncode:
             raise RuntimeError(f"airflow db migrate: {made.stderr[-3000:]}")
         for part in PARTS:
@@ -79,10 +87,18 @@ class AirflowServer:
 
     def start_part(self, part: str) -> None:
         """Start one part, in a session of its own."""
-        more = ["--port", str(self.port), "--host", "127.0.0.1", "--workers", "1"] if part == "api-server" else []
+        more = (
+            ["--port", str(self.port), "--host", "127.0.0.1", "--workers", "1"]
+            if part == "api-server"
+            else []
+        )
         with open(self.home / f"{part}.log", "ab") as log:
             self._processes[part] = subprocess.Popen(
-                [*_airflow(), part, *more], env=self.environment, stdout=log, stderr=log, start_new_session=True
+                [*_airflow(), part, *more],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def end_part(self, part: str, number: int = signal.SIGTERM) -> None:
@@ -121,7 +137,8 @@ class AirflowServer:
         return self._processes[part].pid
 
     def own_processes(self) -> list[int]:
-        """Return all processes of this Airflow, whatever their session: those with its home in their environment.
+        """Return all processes of this Airflow, whatever their session: those with its home in
+        their environment.
 
         A job of Slurm's may have that, too, from the task that submitted it: it is not Airflow's.
         """
@@ -133,7 +150,10 @@ class AirflowServer:
                     given = (entry / "environ").read_bytes()
                 except OSError:
                     continue
-                ours = f"AIRFLOW_HOME={self.home}\0".encode() in given and b"SLURM_JOB_ID=" not in given
+                ours = (
+                    f"AIRFLOW_HOME={self.home}\0".encode() in given
+                    and b"SLURM_JOB_ID=" not in given
+                )
                 if ours and b"transload" not in title:
                     found.append(int(entry.name))
         return found
@@ -141,7 +161,9 @@ class AirflowServer:
     # -- its REST API
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the JSON answer to a request; SQLite, or a busy server, sometimes wants a second one."""
+        """Return the JSON answer to a request; SQLite, or a busy server, sometimes wants a second
+        one.
+        """
         for _ in range(5):
             try:
                 return self._call(method, path, body)
@@ -179,13 +201,16 @@ class AirflowServer:
             self._check_alive()
             return False
         return all(
-            health.get(part, {}).get("status") == "healthy" for part in ("scheduler", "triggerer", "dag_processor")
+            health.get(part, {}).get("status") == "healthy"
+            for part in ("scheduler", "triggerer", "dag_processor")
         )
 
     def _check_alive(self) -> None:
         for part, process in self._processes.items():
             if process.poll() is not None:
-                raise RuntimeError(f"{part} ended: {(self.home / f'{part}.log').read_text()[-3000:]}")
+                raise RuntimeError(
+                    f"{part} ended: {(self.home / f'{part}.log').read_text()[-3000:]}"
+                )
 
     def _has_dags(self) -> bool:
         errors = self.call("GET", "/api/v2/importErrors")["import_errors"]
@@ -208,7 +233,9 @@ class AirflowServer:
         return Run(self, dag_id, run_id)
 
     def until(self, condition: Callable[[], T], what: str, timeout: float = WAIT_S) -> T:
-        """Return the first truthy value of a condition, or raise; each question costs the API server some 20 ms."""
+        """Return the first truthy value of a condition, or raise; each question costs the API
+        server some 20 ms.
+        """
         end, pause = time.monotonic() + timeout, 0.1
         while True:
             value = condition()
@@ -237,14 +264,18 @@ class Run:
 
     def task(self, task_id: str = "job", index: int = -1) -> dict[str, Any]:
         """Return what the API says of a task instance."""
-        return dict(self.server.call("GET", f"{self._path}/taskInstances/{task_id}{_mapped(index)}"))
+        return dict(
+            self.server.call("GET", f"{self._path}/taskInstances/{task_id}{_mapped(index)}")
+        )
 
     def state(self, task_id: str = "job", index: int = -1) -> str | None:
         """Return the state of a task instance."""
         found: str | None = self.task(task_id, index)["state"]
         return found
 
-    def wait(self, *states: str, task_id: str = "job", index: int = -1, timeout: float = WAIT_S) -> str:
+    def wait(
+        self, *states: str, task_id: str = "job", index: int = -1, timeout: float = WAIT_S
+    ) -> str:
         """Wait for one of the states; default: the task has ended."""
         wanted = states or ENDED
         seen: list[str | None] = []
@@ -253,7 +284,8 @@ class Run:
             seen.append(self.state(task_id, index))
             if seen[-1] in ENDED and seen[-1] not in wanted:
                 raise AssertionError(
-                    f"{self.dag_id}.{task_id} is {seen[-1]}, not {wanted}: {self.log(task_id, index=index)[-3000:]}"
+                    f"{self.dag_id}.{task_id} is {seen[-1]}, not {wanted}: "
+                    f"{self.log(task_id, index=index)[-3000:]}"
                 )
             return seen[-1] if seen[-1] in wanted else None
 
@@ -285,7 +317,11 @@ class Run:
             if " 404 " in str(exc):
                 return ""
             raise
-        return "\n".join(_text(each) for each in content) if isinstance(content, list) else str(content)
+        return (
+            "\n".join(_text(each) for each in content)
+            if isinstance(content, list)
+            else str(content)
+        )
 
     def mark(self, state: str, task_id: str = "job") -> None:
         """Mark a task as a person would."""
@@ -296,8 +332,13 @@ class Run:
         self.server.call("PATCH", self._path, {"state": state})
 
     def begun_long_ago(self) -> None:
-        """Put the start of the run back to 2024, in the database: each ``dagrun_timeout`` has passed."""
-        with closing(sqlite3.connect(self.server.home / "airflow.db", timeout=60)) as database, database:
+        """Put the start of the run back to 2024, in the database: each ``dagrun_timeout`` has
+        passed.
+        """
+        with (
+            closing(sqlite3.connect(self.server.home / "airflow.db", timeout=60)) as database,
+            database,
+        ):
             text = "UPDATE dag_run SET start_date = '2024-01-01 00:00:00.000000' WHERE dag_id = ? AND run_id = ?"
             assert database.execute(text, (self.dag_id, self.run_id)).rowcount == 1
 
@@ -322,14 +363,20 @@ class Run:
         def heard() -> bool:
             lines = (self.server.home / "scheduler.log").read_text(errors="replace").splitlines()
             return (
-                sum("Received executor event with state success" in each and key in each for each in lines) >= processes
+                sum(
+                    "Received executor event with state success" in each and key in each
+                    for each in lines
+                )
+                >= processes
             )
 
         self.server.until(heard, f"the scheduler knows that {task_id} has ended")
 
     def links(self, task_id: str = "job") -> dict[str, Any]:
         """Return the extra links of a task."""
-        return dict(self.server.call("GET", f"{self._path}/taskInstances/{task_id}/links")["extra_links"])
+        return dict(
+            self.server.call("GET", f"{self._path}/taskInstances/{task_id}/links")["extra_links"]
+        )
 
 
 def _mapped(index: int) -> str:
@@ -340,7 +387,11 @@ def _text(entry: Any) -> str:
     if not isinstance(entry, dict):
         return str(entry)
     details = entry.get("error_detail") or []
-    causes = [f"{each.get('exc_type')}: {each.get('exc_value')}" for each in details if isinstance(each, dict)]
+    causes = [
+        f"{each.get('exc_type')}: {each.get('exc_value')}"
+        for each in details
+        if isinstance(each, dict)
+    ]
     return "\n".join([str(entry.get("event", "")), *causes])
 
 
@@ -378,7 +429,8 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         "API__BASE_URL": f"http://127.0.0.1:{port}",
         "API_AUTH__JWT_SECRET": "only-for-these-tests-0123456789abcdef0123456789abcdef0123456789abcdef",
         "API__SECRET_KEY": "only-for-these-tests",
-        # SQLite gives up after five seconds, of which a triggerer dies on a busy machine; longer prolongs deadlocks
+        # SQLite gives up after five seconds, of which a triggerer dies on a busy machine; longer
+        # prolongs deadlocks
         "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=15",
         "LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
         "LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
@@ -387,11 +439,16 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         "DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
-        "WORKERS__EXECUTION_API_TIMEOUT": "60",  # a busy machine answers late, and Airflow fails the task at once
+        # a busy machine answers late, and Airflow fails the task at once
+        "WORKERS__EXECUTION_API_TIMEOUT": "60",
         "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         "TRIGGERER__JOB_HEARTBEAT_SEC": "1",
         "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
         "USAGE_DATA_COLLECTION__ENABLED": "False",
         "TRACES__OTEL_ON": "False",
     }
-    return {"AIRFLOW_HOME": str(home), "NO_PROXY": "*", **{f"AIRFLOW__{key}": value for key, value in values.items()}}
+    return {
+        "AIRFLOW_HOME": str(home),
+        "NO_PROXY": "*",
+        **{f"AIRFLOW__{key}": value for key, value in values.items()},
+    }

@@ -51,20 +51,25 @@ def _fork_server(_no_real_home: None) -> Iterator[None]:
 
 
 def open_lineage(folder: Path) -> dict[str, str]:
-    """Let the provider of OpenLineage write its events into a folder, for the DAGs that ask for it."""
+    """Let the provider of OpenLineage write its events into a folder, for the DAGs that ask for
+    it.
+    """
     folder.mkdir()
     transport = {"type": "file", "log_file_path": str(folder / "event"), "append": False}
     return {
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
         "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
-        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "60",  # a busy machine is late, and the provider drops the event
+        # a busy machine is late, and the provider drops the event
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "60",
     }
 
 
 @pytest.fixture(scope="session")
 def airflow(_fork_server: None) -> Iterator[AirflowServer]:
-    """A real Airflow, with the DAGs of these tests; whatever happens, nothing of it is left behind."""
+    """A real Airflow, with the DAGs of these tests; whatever happens, nothing of it is left
+    behind.
+    """
     home = Path(tempfile.mkdtemp(prefix="tl-af-"))
     environment = {
         "TRANSLOAD_HOME": str(home / "tl"),
@@ -74,7 +79,9 @@ def airflow(_fork_server: None) -> Iterator[AirflowServer]:
         "SESAME": "open-sesame-7",
         **ScriptedControl(home / "scripted").environment(),
     }
-    server = AirflowServer(home / "airflow", Path(__file__).parent / "dags", environment, AIRFLOW_TASKS)
+    server = AirflowServer(
+        home / "airflow", Path(__file__).parent / "dags", environment, AIRFLOW_TASKS
+    )
     try:
         server.start()
         yield server

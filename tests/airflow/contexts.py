@@ -36,7 +36,9 @@ class TaskInstance(SimpleNamespace):
         return self.xcoms.get(key)
 
 
-def make_context(task: Any, *, with_store: bool = True, try_number: int = 1, max_tries: int = 0) -> dict[str, Any]:
+def make_context(
+    task: Any, *, with_store: bool = True, try_number: int = 1, max_tries: int = 0
+) -> dict[str, Any]:
     """Return the context of a task."""
     ti = TaskInstance(
         dag_id="dag",
@@ -48,7 +50,12 @@ def make_context(task: Any, *, with_store: bool = True, try_number: int = 1, max
         start_date=dt.datetime.now(dt.UTC),
         xcoms={},
     )
-    context = {"ti": ti, "task": task, "dag_run": SimpleNamespace(clear_number=0), "params": {"word": "there"}}
+    context = {
+        "ti": ti,
+        "task": task,
+        "dag_run": SimpleNamespace(clear_number=0),
+        "params": {"word": "there"},
+    }
     return {**context, "task_state_store": Kept()} if with_store else context
 
 
@@ -60,17 +67,23 @@ def execute(task: Any, context: dict[str, Any]) -> Any:
 def scripted(script: Mapping[str, Any] | None = None, **options: Any) -> TransloadOperator:
     """Return an operator of a scripted app."""
     app = options.pop("app", None) or scripted_app("app", script)
-    return TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=False, **options)
+    return TransloadOperator(
+        task_id="job", app=app, scheduler="scripted", deferrable=False, **options
+    )
 
 
 def deferring(script: Mapping[str, Any], **options: Any) -> TransloadOperator:
     """Return a deferrable operator of a scripted app."""
     app = scripted_app("a", script)
-    return TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True, **options)
+    return TransloadOperator(
+        task_id="job", app=app, scheduler="scripted", deferrable=True, **options
+    )
 
 
 def refuse_cancels(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """Let the scheduler be out of reach for the next cancels, which are asked for in quick succession."""
+    """Let the scheduler be out of reach for the next cancels, which are asked for in quick
+    succession.
+    """
     runner, left = run.runner_for_tasks(), [times]
     cancel = runner.cancel
 

@@ -17,7 +17,13 @@ from transload_testing import ScriptedControl, scripted_app
 
 def held(*after: Any, lines: Any = (), **more: Any) -> dict[str, Any]:
     """Return a script that runs until its gate is opened."""
-    return {"steps": [{"state": "RUNNING", "until": "go", "lines": list(lines)}, *(after or ("SUCCEEDED",))], **more}
+    return {
+        "steps": [
+            {"state": "RUNNING", "until": "go", "lines": list(lines)},
+            *(after or ("SUCCEEDED",)),
+        ],
+        **more,
+    }
 
 
 class Stage:
@@ -33,8 +39,15 @@ class Stage:
         self.control = control
         self._names: dict[str, str] = {}
 
-    def run(self, dag_id: str, script: Mapping[str, Any] | AppDef, roles: Mapping[str, int] | None = None) -> Run:
-        """Start a run of a DAG with an app: a scripted one, or a real one on the local scheduler."""
+    def run(
+        self,
+        dag_id: str,
+        script: Mapping[str, Any] | AppDef,
+        roles: Mapping[str, int] | None = None,
+    ) -> Run:
+        """Start a run of a DAG with an app: a scripted one, or a real one on the local
+        scheduler.
+        """
         name = f"app-{uuid.uuid4().hex}"
         ours = isinstance(script, AppDef)
         app = script if isinstance(script, AppDef) else scripted_app(name, script, roles=roles)
@@ -60,7 +73,9 @@ class Stage:
 
     def app_id(self, run: Run, count: int = 1) -> str:
         """Wait until a run has started so many apps; return the id of the last one."""
-        found = self.server.until(lambda: len(self.started(run)) >= count and self.started(run), f"{count} apps")
+        found = self.server.until(
+            lambda: len(self.started(run)) >= count and self.started(run), f"{count} apps"
+        )
         assert len(found) == count
         return str(found[-1])
 
@@ -70,10 +85,14 @@ class Stage:
 
     def watched(self, app_id: str) -> None:
         """Wait until Airflow has asked about an app, once from now on."""
-        before = len(self.control.calls("describe_many", None)) + len(self.control.calls("describe", app_id))
+        before = len(self.control.calls("describe_many", None)) + len(
+            self.control.calls("describe", app_id)
+        )
         self.server.until(
             lambda: (
-                len(self.control.calls("describe_many", None)) + len(self.control.calls("describe", app_id)) > before
+                len(self.control.calls("describe_many", None))
+                + len(self.control.calls("describe", app_id))
+                > before
             ),
             f"a question about {app_id}",
         )
@@ -84,7 +103,9 @@ class Stage:
 
 
 def kill_task(stage: Stage, run: Run) -> str:
-    """Kill the process of a task that waits in place, as an out-of-memory killer would; return the app's id."""
+    """Kill the process of a task that waits in place, as an out-of-memory killer would; return the
+    app's id.
+    """
     app_id = stage.app_id(run)
     stage.handle(run)
     os.kill(stage.control.calls("submit", app_id)[0]["pid"], signal.SIGKILL)

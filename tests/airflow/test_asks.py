@@ -1,4 +1,6 @@
-"""One task that asks for several jobs in turn: each different one is a job of its own, and none is run twice."""
+"""One task that asks for several jobs in turn: each different one is a job of its own, and none is
+run twice.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +49,20 @@ def run(task: Twice, context: dict[str, Any]) -> Any:
 
 
 def again(task: Any, context: dict[str, Any], **marks: Any) -> dict[str, Any]:
-    """Return the context of a later try in another process: the store is the same, all else is new."""
-    return {**make_context(task, try_number=2, **marks), "task_state_store": context["task_state_store"]}
+    """Return the context of a later try in another process: the store is the same, all else is
+    new.
+    """
+    return {
+        **make_context(task, try_number=2, **marks),
+        "task_state_store": context["task_state_store"],
+    }
 
 
 @pytest.mark.parametrize("with_store", [True, False])
 def test_each_different_ask_is_a_job(control: ScriptedControl, with_store: bool) -> None:
-    """A class that calls ``execute`` for several jobs gets the results of each; equal ones are one job."""
+    """A class that calls ``execute`` for several jobs gets the results of each; equal ones are one
+    job.
+    """
     task = made((*WORDS, "one", "two"))
     assert run(task, make_context(task, with_store=with_store)) == [*WORDS, "one", "two"]
     assert len(control.started()) == 3
@@ -81,8 +90,12 @@ def test_cleared_task_runs_all_anew(control: ScriptedControl) -> None:
     assert len(control.started()) == 6
 
 
-def test_edited_task_keeps_its_one_job(control: ScriptedControl, capfd: pytest.CaptureFixture[str]) -> None:
-    """A task of one job whose definition was edited between two tries still has that job; the log says so."""
+def test_edited_task_keeps_its_one_job(
+    control: ScriptedControl, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A task of one job whose definition was edited between two tries still has that job; the log
+    says so.
+    """
     task = made(("one",))
     context = make_context(task)
     run(task, context)
@@ -96,13 +109,17 @@ def test_operators_inside_another_task(control: ScriptedControl) -> None:
     outer = made()
     context = make_context(outer)
     for word in WORDS:
-        inner = TransloadOperator(task_id=word, app=scripted(word), scheduler="scripted", deferrable=True)
+        inner = TransloadOperator(
+            task_id=word, app=scripted(word), scheduler="scripted", deferrable=True
+        )
         assert execute(inner, context)["results"]["0"]["word"] == word
     assert len(control.started()) == 3
 
 
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
-    """Two jobs of a subclass, deferred or not, and two operators in one task; a retry runs none of them again."""
+    """Two jobs of a subclass, deferred or not, and two operators in one task; a retry runs none of
+    them again.
+    """
     run = airflow.trigger("several")
     for task_id in ("twice", "twice_deferred", "inside"):
         run.wait("success", task_id=task_id)

@@ -1,4 +1,6 @@
-"""The adapter passes the suite that every adapter must pass, waiting in the task and waiting in a trigger."""
+"""The adapter passes the suite that every adapter must pass, waiting in the task and waiting in a
+trigger.
+"""
 
 from __future__ import annotations
 

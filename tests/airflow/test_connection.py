@@ -16,10 +16,16 @@ SECRET = "not-to-be-seen-anywhere"
 
 
 def test_the_triggerer_reads_the_connection(airflow: AirflowServer, tmp_path: Path) -> None:
-    """It waits for apps of the cluster, and cancels one whose task is marked; nothing shows the secret."""
+    """It waits for apps of the cluster, and cancels one whose task is marked; nothing shows the
+    secret.
+    """
     where = ScriptedControl(tmp_path / "elsewhere")
     extra = {"kind": "scripted", "scripted_dir": str(where.folder.root), "token": SECRET}
-    connection = {"connection_id": "cluster_one", "conn_type": "transload", "extra": json.dumps(extra)}
+    connection = {
+        "connection_id": "cluster_one",
+        "conn_type": "transload",
+        "extra": json.dumps(extra),
+    }
     airflow.call("POST", "/api/v2/connections", connection)
     conf = {"connection": "cluster_one", "app": json.loads(scripted_app("a", held()).to_json())}
     waited, marked = (airflow.trigger("clustered", conf) for _ in range(2))
@@ -28,8 +34,12 @@ def test_the_triggerer_reads_the_connection(airflow: AirflowServer, tmp_path: Pa
     handle = waited.xcom("handle")
     assert handle.startswith("cluster_one://airflow/")
     gone = marked.xcom("handle").rpartition("/")[2]
-    # Airflow runs no trigger, and so no `on_kill`, of a task that is marked before the triggerer has taken it up
-    airflow.until(lambda: len({each["pid"] for each in where.calls("log_read", gone)}) > 1, "the triggerer watches it")
+    # Airflow runs no trigger, and so no `on_kill`, of a task that is marked before the triggerer
+    # has taken it up
+    airflow.until(
+        lambda: len({each["pid"] for each in where.calls("log_read", gone)}) > 1,
+        "the triggerer watches it",
+    )
     marked.mark("failed")
     airflow.until(lambda: where.calls("cancel", gone), "the app of the marked task is cancelled")
     where.open("go", handle.rpartition("/")[2])

@@ -19,8 +19,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_endings(stage: Stage) -> None:
-    """An app's end is the task's: success, failed, skipped by exit code, failed or skipped when cancelled."""
-    wrong = {"steps": [{"state": "RUNNING", "lines": [{"text": "it broke", "stream": "stderr"}]}, "FAILED"]}
+    """An app's end is the task's: success, failed, skipped by exit code, failed or skipped when
+    cancelled.
+    """
+    wrong = {
+        "steps": [
+            {"state": "RUNNING", "lines": [{"text": "it broke", "stream": "stderr"}]},
+            "FAILED",
+        ]
+    }
     cancelled = {"steps": [{"state": "RUNNING", "seconds": 0.5}, "CANCELLED"]}
     runs = [
         (
@@ -38,7 +45,9 @@ def test_endings(stage: Stage) -> None:
         value = good.xcom()
         assert value["results"] == {"0": {"x": 1.5}}
         assert (value["handle"], value["state"]) == (handle, "SUCCEEDED")
-        assert good.links()["transload app"] is None  # a folder: Airflow's page would make a page of its own of it
+        assert (
+            good.links()["transload app"] is None
+        )  # a folder: Airflow's page would make a page of its own of it
         assert f"transload describe {handle}" in good.log()
         assert good.xcom("look") == f"transload describe {handle}"
         bad.wait("failed")
@@ -55,7 +64,9 @@ def test_endings(stage: Stage) -> None:
 
 
 def test_retry_is_a_new_attempt(stage: Stage) -> None:
-    """A failed app is answered by a second one, under another id; retries_by="scheduler" leaves it at one."""
+    """A failed app is answered by a second one, under another id; retries_by="scheduler" leaves it
+    at one.
+    """
     runs = [stage.run(f"{mode}_retry", {"steps": ["FAILED"]}) for mode in MODES]
     final = [stage.run(f"{mode}_by_scheduler", {"steps": ["FAILED"]}) for mode in MODES]
     for run in runs:
@@ -69,14 +80,19 @@ def test_retry_is_a_new_attempt(stage: Stage) -> None:
 
 
 def test_logs_of_roles_and_replicas_live_and_once(stage: Stage) -> None:
-    """Two roles of three replicas are one task; its log has each line once, and while the app runs."""
+    """Two roles of three replicas are one task; its log has each line once, and while the app
+    runs.
+    """
     lines = [
         {"text": f"{role}-{k}-{stream}", "role": role, "replica": k, "stream": stream}
         for role in ("main", "other")
         for k in range(3)
         for stream in ("stdout", "stderr")
     ]
-    runs = [stage.run(f"{mode}_plain", held(lines=lines), roles={"main": 3, "other": 3}) for mode in MODES]
+    runs = [
+        stage.run(f"{mode}_plain", held(lines=lines), roles={"main": 3, "other": 3})
+        for mode in MODES
+    ]
     for run in runs:
         stage.server.until(lambda run=run: "other-2-stderr" in run.log(), "lines while it runs")
         stage.go(run)
@@ -90,7 +106,9 @@ def test_logs_of_roles_and_replicas_live_and_once(stage: Stage) -> None:
 def test_mapped_tasks_wait_side_by_side(airflow: AirflowServer, stage: Stage) -> None:
     """Five mapped tasks are all deferred at the same time, each with an app of its own."""
     run = airflow.trigger("mapped")
-    airflow.until(lambda: [run.state(index=k) for k in range(5)] == ["deferred"] * 5, "all five are deferred")
+    airflow.until(
+        lambda: [run.state(index=k) for k in range(5)] == ["deferred"] * 5, "all five are deferred"
+    )
     for k in range(5):
         stage.go(run, index=k)
     for k in range(5):
@@ -101,7 +119,9 @@ def test_mapped_tasks_wait_side_by_side(airflow: AirflowServer, stage: Stage) ->
 
 
 def test_mistakes_are_one_clear_line_and_no_retry(airflow: AirflowServer) -> None:
-    """An unknown scheduler, option or component and a bad spec fail at once, saying what is wrong."""
+    """An unknown scheduler, option or component and a bad spec fail at once, saying what is
+    wrong.
+    """
     run = airflow.trigger("mistakes")
     for task, words in (
         ("scheduler", "slurn"),
@@ -111,13 +131,17 @@ def test_mistakes_are_one_clear_line_and_no_retry(airflow: AirflowServer) -> Non
     ):
         run.wait("failed", task_id=task)
         assert run.task(task)["try_number"] == 1
-        said = [line for line in run.log(task).splitlines() if line.startswith("AirflowFailException: ")]
+        said = [
+            line for line in run.log(task).splitlines() if line.startswith("AirflowFailException: ")
+        ]
         assert said and all(words in line for line in said), run.log(task)
         assert run.xcom("handle", task) is None
 
 
 def test_launch_parameters_from_upstream(airflow: AirflowServer) -> None:
-    """An upstream's output decides the replicas of a real local app; results come back, as separate keys too."""
+    """An upstream's output decides the replicas of a real local app; results come back, as separate
+    keys too.
+    """
     run = airflow.trigger("launch_parameters")
     run.wait("success")
     assert run.xcom()["results"] == {str(k): {"word": "chosen"} for k in range(3)}
@@ -126,11 +150,18 @@ def test_launch_parameters_from_upstream(airflow: AirflowServer) -> None:
 
 
 def test_decorator_templates_groups(airflow: AirflowServer) -> None:
-    """Functions say what to run; templates reach into an app, unless told not to; groups can be mapped."""
-    decorated, templated, grouped = (airflow.trigger(dag) for dag in ("decorated", "templated", "grouped"))
+    """Functions say what to run; templates reach into an app, unless told not to; groups can be
+    mapped.
+    """
+    decorated, templated, grouped = (
+        airflow.trigger(dag) for dag in ("decorated", "templated", "grouped")
+    )
     decorated.wait("success", task_id="arguments")
     assert "main/0 said hello" in decorated.log("whole_app")
-    assert decorated.xcom(task_id="arguments")["results"] == {"0": {"word": "loud"}, "1": {"word": "loud"}}
+    assert decorated.xcom(task_id="arguments")["results"] == {
+        "0": {"word": "loud"},
+        "1": {"word": "loud"},
+    }
     templated.wait("success")
     templated.wait("success", task_id="literal")
     assert f"args ['{templated.run_id}']" in templated.log()
@@ -163,7 +194,9 @@ def test_sensors_wait_for_what_others_started(airflow: AirflowServer, stage: Sta
 
 @pytest.mark.slow  # the session everywhere trains the digits in Airflow
 def test_example(airflow: AirflowServer) -> None:
-    """The example trains at three learning rates, picks the best, and trains it again with three replicas."""
+    """The example trains at three learning rates, picks the best, and trains it again with three
+    replicas.
+    """
     run = airflow.trigger("digits")
     run.wait("success", task_id="retrain", timeout=200)
     first = [run.xcom(task_id="train", index=k)["results"]["final"]["accuracy"] for k in range(3)]
@@ -181,7 +214,13 @@ def test_what_is_shown_without_a_browser(tmp_path: Path) -> None:
     program = [sys.executable, str(EXAMPLES / "everywhere" / "show.py"), "airflow"]
     environment = os.environ | {"PATH": str(Path(sys.executable).parent)}
     said = subprocess.run(
-        program, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=380, check=False
+        program,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=380,
+        check=False,
     )
     assert said.returncode == 0, said.stdout + said.stderr
     shown = said.stdout.partition("what a person sees (a picture of it needs Chromium):")[2]
@@ -191,10 +230,15 @@ def test_what_is_shown_without_a_browser(tmp_path: Path) -> None:
 
 
 def test_chain_example(airflow: AirflowServer, tmp_path: Path) -> None:
-    """One job decides how many replicas the next one has; the tracker knows both, and draws what came from what."""
+    """One job decides how many replicas the next one has; the tracker knows both, and draws what
+    came from what.
+    """
     run = airflow.trigger("chain", {"folder": str(tmp_path), "rows": 2500})
     run.wait("success", task_id="draw", timeout=200)
-    assert run.xcom("results.plan", task_id="plan") == {"numbers": str(tmp_path / "numbers.txt"), "replicas": 3}
+    assert run.xcom("results.plan", task_id="plan") == {
+        "numbers": str(tmp_path / "numbers.txt"),
+        "replicas": 3,
+    }
     sums = run.xcom(task_id="count")["results"]
     assert sorted(sums) == ["0", "1", "2"]
     assert sum(each["sum"] for each in sums.values()) == sum(range(2500))

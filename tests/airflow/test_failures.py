@@ -1,4 +1,6 @@
-"""How tasks end that do not end well: failures, kills, callbacks that raise, and what becomes of the app."""
+"""How tasks end that do not end well: failures, kills, callbacks that raise, and what becomes of
+the app.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,12 @@ def failed(exit_code: int) -> AppStatus:
         (AppFailed(failed(9), "x"), {}, {"skip_on": (9,)}, AirflowSkipException),
         (AppFailed(failed(1), "x"), {"retries_by": "scheduler"}, {}, AirflowFailException),
         (AppCancelled(AppStatus(AppState.CANCELLED), "x"), {}, {}, AirflowFailException),
-        (AppCancelled(AppStatus(AppState.CANCELLED), "x"), {}, {"cancelled": "skip"}, AirflowSkipException),
+        (
+            AppCancelled(AppStatus(AppState.CANCELLED), "x"),
+            {},
+            {"cancelled": "skip"},
+            AirflowSkipException,
+        ),
         (AppLost("local://x/y"), {}, {}, AirflowException),
         (StateUnknown("local://x/y", 3.0), {}, {}, AirflowException),
         (SchedulerUnavailable("x"), {}, {}, AirflowException),
@@ -57,8 +64,12 @@ def failed(exit_code: int) -> AppStatus:
         (TransloadTimeout("the host's time limit has passed"), {}, {}, AirflowTaskTimeout),
     ],
 )
-def test_failures(error: TransloadError, options: dict[str, Any], more: dict[str, Any], kind: type) -> None:
-    """Each error is what Airflow acts on rightly: skip, fail for good, or fail and perhaps retry."""
+def test_failures(
+    error: TransloadError, options: dict[str, Any], more: dict[str, Any], kind: type
+) -> None:
+    """Each error is what Airflow acts on rightly: skip, fail for good, or fail and perhaps
+    retry.
+    """
     assert type(ending_of(error, ExecutionOptions(**options), **more)) is kind
 
 
@@ -97,7 +108,9 @@ def test_callback_that_raises(
 
 
 def test_task_that_airflow_forgot(control: ScriptedControl) -> None:
-    """If somebody clears the task just as the app is there, Airflow's API refuses its handle: the app is cancelled."""
+    """If somebody clears the task just as the app is there, Airflow's API refuses its handle: the
+    app is cancelled.
+    """
 
     class Refused(Exception):
         error = SimpleNamespace(detail={"status_code": 404})
@@ -115,8 +128,12 @@ def test_task_that_airflow_forgot(control: ScriptedControl) -> None:
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()
 
 
-def test_log_position_that_is_refused(control: ScriptedControl, caplog: pytest.LogCaptureFixture) -> None:
-    """Airflow that does not take how far the logs came fails no task: it says so once, and goes on."""
+def test_log_position_that_is_refused(
+    control: ScriptedControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Airflow that does not take how far the logs came fails no task: it says so once, and goes
+    on.
+    """
 
     class Store(Kept):
         def set(self, key: str, value: Any, *, retention: Any = None) -> None:
@@ -132,7 +149,9 @@ def test_log_position_that_is_refused(control: ScriptedControl, caplog: pytest.L
     assert caplog.text.count("how far the logs came cannot be noted: not found") == 1
 
 
-def test_wrong_setting_starts_nothing(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_setting_starts_nothing(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A wrong setting in airflow.cfg is found before anything is submitted."""
     monkeypatch.setenv("AIRFLOW__TRANSLOAD__TRIGGERER_ON_SAME_MACHINE", "perhaps")
     operator = deferring({}, defer_after=0)
@@ -142,8 +161,11 @@ def test_wrong_setting_starts_nothing(control: ScriptedControl, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("on_kill", ["cancel", "detach"])
-def test_alarm_of_airflow_cancels(control: ScriptedControl, on_kill: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow's own alarm for ``execution_timeout``, if it comes first, ends the app whatever ``on_kill`` says.
+def test_alarm_of_airflow_cancels(
+    control: ScriptedControl, on_kill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's own alarm for ``execution_timeout``, if it comes first, ends the app whatever
+    ``on_kill`` says.
 
     A scheduler that cannot be reached just then is asked again.
     """
@@ -153,20 +175,28 @@ def test_alarm_of_airflow_cancels(control: ScriptedControl, on_kill: str, monkey
         def on_status(self, status: Any, context: Any) -> None:
             raise AirflowTaskTimeout("Timeout")
 
-    operator = scripted({"steps": [{"state": "RUNNING", "until": "go"}]}, on_kill=on_kill, callbacks=Alarm())
+    operator = scripted(
+        {"steps": [{"state": "RUNNING", "until": "go"}]}, on_kill=on_kill, callbacks=Alarm()
+    )
     with pytest.raises(AirflowTaskTimeout):
         execute(operator, make_context(operator))
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()
 
 
 def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
-    """A trigger that broke, or a lost event: the task attaches to its app again, and waits in place."""
+    """A trigger that broke, or a lost event: the task attaches to its app again, and waits in
+    place.
+    """
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"]})
-    operator = TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True, defer_after=0)
+    operator = TransloadOperator(
+        task_id="job", app=app, scheduler="scripted", deferrable=True, defer_after=0
+    )
     context = make_context(operator)
     with pytest.raises(TaskDeferred):
         execute(operator, context)
-    found = operator.resume_execution("__fail__", {"error": "Trigger failure", "traceback": None}, context)
+    found = operator.resume_execution(
+        "__fail__", {"error": "Trigger failure", "traceback": None}, context
+    )
     assert found["state"] == "SUCCEEDED"
     assert len(control.started()) == 1
     assert operator.resume(context, None)["state"] == "SUCCEEDED"
@@ -174,8 +204,13 @@ def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_failed_trigger_without_a_store(control: ScriptedControl, silent: bool) -> None:
-    """With ``durable=False`` too a broken or silent trigger costs no second app: this try's own handle leads to it."""
-    app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"], "results": {"0": {"x": 1}}})
+    """With ``durable=False`` too a broken or silent trigger costs no second app: this try's own
+    handle leads to it.
+    """
+    app = scripted_app(
+        "a",
+        {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"], "results": {"0": {"x": 1}}},
+    )
     options = {"scheduler": "scripted", "deferrable": True, "defer_after": 0, "durable": False}
     operator = TransloadOperator(task_id="job", app=app, **options)
     context = make_context(operator)
@@ -183,7 +218,11 @@ def test_failed_trigger_without_a_store(control: ScriptedControl, silent: bool) 
         execute(operator, context)
     again = TransloadOperator(task_id="job", app=app, **options)
     error = {"error": "Trigger failure", "traceback": None}
-    found = again.resume(context, None) if silent else again.resume_execution("__fail__", error, context)
+    found = (
+        again.resume(context, None)
+        if silent
+        else again.resume_execution("__fail__", error, context)
+    )
     assert found["results"] == {"0": {"x": 1}}
     assert found["handle"] == again.handle == context["ti"].xcoms["handle"]
     context["ti"].xcoms.clear()

@@ -46,7 +46,9 @@ def elsewhere(control: ScriptedControl, connect: Connect, tmp_path: Path) -> Scr
 
 
 def test_status_and_cancel(control: ScriptedControl, connect: Connect) -> None:
-    """A task can ask for an app, and for its end, on the runner that all tasks of the process share."""
+    """A task can ask for an app, and for its end, on the runner that all tasks of the process
+    share.
+    """
     connect({"kind": "scripted"})
     hook = TransloadHook()
     assert hook.get_conn() is host_runner("airflow")
@@ -59,9 +61,16 @@ def test_status_and_cancel(control: ScriptedControl, connect: Connect) -> None:
     assert len(control.calls("cancel")) == 1
 
 
-def test_connection_is_a_cluster(elsewhere: ScriptedControl, caplog: pytest.LogCaptureFixture) -> None:
-    """Its apps bear its name; the triggerer and a sensor find them; the secret is in nothing that Airflow keeps."""
-    script = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": {"0": {"x": 1}}}
+def test_connection_is_a_cluster(
+    elsewhere: ScriptedControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its apps bear its name; the triggerer and a sensor find them; the secret is in nothing that
+    Airflow keeps.
+    """
+    script = {
+        "steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"],
+        "results": {"0": {"x": 1}},
+    }
     app = scripted_app("a", script)
     task = TransloadOperator(task_id="job", app=app, conn_id="prod", deferrable=True, defer_after=0)
     context = make_context(task)
@@ -70,7 +79,9 @@ def test_connection_is_a_cluster(elsewhere: ScriptedControl, caplog: pytest.LogC
     handle = context["ti"].xcoms["handle"]
     assert handle.startswith("prod://airflow/")
     _, values = deferral.value.trigger.serialize()
-    kept = json.dumps([values, context["ti"].xcoms, dict(context["task_state_store"]), task.dry_run()])
+    kept = json.dumps(
+        [values, context["ti"].xcoms, dict(context["task_state_store"]), task.dry_run()]
+    )
     assert SECRET not in kept + caplog.text
     assert "airflow:prod/token" in kept, "where it is found again"
 
@@ -85,7 +96,9 @@ def test_connection_is_a_cluster(elsewhere: ScriptedControl, caplog: pytest.LogC
     sensor = AppSensor(task_id="wait", handle=handle, conn_id="prod", deferrable=False)
     assert sensor.poke(make_context(sensor)).xcom_value["handle"] == handle
     app = scripted_app("b", {"steps": [{"state": "RUNNING", "until": "never"}]})
-    again = TransloadOperator(task_id="other", app=app, conn_id="prod", deferrable=True, defer_after=0)
+    again = TransloadOperator(
+        task_id="other", app=app, conn_id="prod", deferrable=True, defer_after=0
+    )
     with pytest.raises(TaskDeferred) as deferral:
         execute(again, make_context(again))
     asyncio.run(deferral.value.trigger.on_kill())
@@ -100,14 +113,22 @@ def test_connection_holds_defaults(control: ScriptedControl, connect: Connect) -
     task = TransloadOperator(task_id="job", app=scripted_app("a", {}), conn_id="mine", cfg={"b": 3})
     task._defaults = TransloadHook("mine").defaults
     launch = task._launch({})
-    assert (launch.scheduler, launch.cfg, launch.tracker_base) == ("scripted", {"a": 1, "b": 3}, "/tracked")
+    assert (launch.scheduler, launch.cfg, launch.tracker_base) == (
+        "scripted",
+        {"a": 1, "b": 3},
+        "/tracked",
+    )
 
 
 @pytest.mark.parametrize(
     ("extra", "fields", "words"),
     [
         ({"kind": "slrum"}, {}, "slrum"),
-        ({"kind": "scripted", "scripted_dirr": "/x"}, {}, r"extra\.scripted_dirr: did you mean 'scripted_dir'"),
+        (
+            {"kind": "scripted", "scripted_dirr": "/x"},
+            {},
+            r"extra\.scripted_dirr: did you mean 'scripted_dir'",
+        ),
         ({"scheduler": "scripted"}, {}, r"scheduler: extra\.kind must say"),
         ({}, {"host": "login"}, r"host: extra\.kind must say"),
         ({"kind": "scripted"}, {"host": "login"}, "'scripted' is not led to by a host"),
@@ -121,7 +142,9 @@ def test_connection_holds_defaults(control: ScriptedControl, connect: Connect) -
 def test_mistakes_in_a_connection(
     control: ScriptedControl, connect: Connect, extra: object, fields: dict[str, str], words: str
 ) -> None:
-    """Each is one line with the field, and what is allowed; a task fails for good, and nothing is started."""
+    """Each is one line with the field, and what is allowed; a task fails for good, and nothing is
+    started.
+    """
     connect(extra, "wrong", **fields)
     with pytest.raises(ConfigError, match=words) as caught:
         _ = TransloadHook("wrong").defaults
@@ -132,12 +155,18 @@ def test_mistakes_in_a_connection(
     assert control.started() == []
 
 
-def test_host_of_a_connection(control: ScriptedControl, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """*Host*, with its login, is the setting that leads to a host; a name that no handle can have is made one."""
+def test_host_of_a_connection(
+    control: ScriptedControl, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*Host*, with its login, is the setting that leads to a host; a name that no handle can have
+    is made one.
+    """
     monkeypatch.setattr(hooks, "HOSTS", ("ssh", "scripted_dir"))
     for login, value in ((None, "gpu.example"), ("me", "me@gpu.example")):
         connect({"kind": "scripted"}, "Team.1", host="gpu.example", login=login)
-        assert TransloadHook("Team.1").defaults.cluster == Cluster("team-1", "scripted", {"scripted_dir": value})
+        assert TransloadHook("Team.1").defaults.cluster == Cluster(
+            "team-1", "scripted", {"scripted_dir": value}
+        )
 
 
 def test_files_in_a_connection(control: ScriptedControl, connect: Connect) -> None:
@@ -148,15 +177,23 @@ def test_files_in_a_connection(control: ScriptedControl, connect: Connect) -> No
     assert cluster == Cluster("c-42", "scripted", {}, {"scripted_dir": "airflow:42/scripted_dir"})
     assert json.loads(TransloadHook("42").secret("scripted_dir")) == content
     connect({"kind": "scripted"}, "42")
-    with pytest.raises(ConfigError, match=r"connection '42': extra\.scripted_dir is not there any more"):
+    with pytest.raises(
+        ConfigError, match=r"connection '42': extra\.scripted_dir is not there any more"
+    ):
         TransloadHook("42").secret("scripted_dir")
 
 
-def test_connection_is_tested(control: ScriptedControl, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The button *Test* says in the scheduler's own words whether it answers; apps are neither listed nor judged."""
+def test_connection_is_tested(
+    control: ScriptedControl, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The button *Test* says in the scheduler's own words whether it answers; apps are neither
+    listed nor judged.
+    """
     connect({"kind": "scripted"})
     hook = TransloadHook()
-    hook.get_conn().run(scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go"}]}), "scripted")
+    hook.get_conn().run(
+        scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go"}]}), "scripted"
+    )
     backend = hook.get_conn().scheduler("scripted")
     answers: list[tuple[str, bool, str]] = []
     monkeypatch.setattr(backend, "diagnose", lambda: answers)

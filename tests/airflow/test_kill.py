@@ -1,4 +1,6 @@
-"""What people do to tasks in the interface: mark failed, clear; while running, while deferred, afterwards."""
+"""What people do to tasks in the interface: mark failed, clear; while running, while deferred,
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ from transload.specs import AppDef, Role
 pytestmark = pytest.mark.timeout(280)
 MODES = ("sync", "deferrable")
 DEFERRED = [pytest.param("sync", marks=pytest.mark.slow), "deferrable"]
-"""Both modes where one shows nothing that `test_clear_of_an_app_that_talks` and the conformance suite do not."""
+"""Both modes where one shows nothing that `test_clear_of_an_app_that_talks` and the conformance
+suite do not."""
 WAITING = {"sync": "running", "deferrable": "deferred"}
 CANCEL_S = {"sync": 15.0, "deferrable": 5.0}
-"""Seconds from a person's click to the cancel: a heartbeat (5 s and the API's time) or a turn of the triggerer."""
+"""Seconds from a person's click to the cancel: a heartbeat (5 s and the API's time) or a turn of
+the triggerer."""
 
 
 def ended(stage: Stage, app_id: str) -> bool:
@@ -35,14 +39,18 @@ def ended(stage: Stage, app_id: str) -> bool:
 @pytest.mark.parametrize("state", ["failed", pytest.param("success", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES)
 def test_mark_cancels(stage: Stage, mode: str, state: str) -> None:
-    """Marking a waiting task as failed or succeeded cancels its app; with on_kill="detach" the app goes on."""
+    """Marking a waiting task as failed or succeeded cancels its app; with on_kill="detach" the app
+    goes on.
+    """
     run, detached = stage.run(f"{mode}_plain", held()), stage.run(f"{mode}_detach", held())
     for each in (run, detached):
         each.wait(WAITING[mode])
         stage.handle(each)
     app_id, other = stage.app_id(run), stage.app_id(detached)
     if mode == "deferrable":
-        stage.server.until(lambda: all("starting" in each.log() for each in (run, detached)), "the triggers run")
+        stage.server.until(
+            lambda: all("starting" in each.log() for each in (run, detached)), "the triggers run"
+        )
     detached.mark(state)
     run.mark(state)
     stage.server.until(lambda: stage.cancelled(app_id), "the app is cancelled")
@@ -56,12 +64,15 @@ def test_mark_cancels(stage: Stage, mode: str, state: str) -> None:
 
 @pytest.mark.timeout(240)  # with the servers that are started for it
 def test_mark_before_the_triggerer_has_it(stage: Stage) -> None:
-    """A deferred task that is marked, or whose run times out, while no triggerer runs, and one that is marked as it
+    """A deferred task that is marked, or whose run times out, while no triggerer runs, and one that
+    is marked as it
     defers: the app is ended.
     """
     stage.server.end_part("triggerer", signal.SIGKILL)
     try:
-        run, detached, slow = (stage.run(dag, held()) for dag in ("deferrable_plain", "deferrable_detach", "timed_out"))
+        run, detached, slow = (
+            stage.run(dag, held()) for dag in ("deferrable_plain", "deferrable_detach", "timed_out")
+        )
         for each in (run, detached, slow):
             each.wait("deferred")
             each.accounted("job", 1)  # else its own process may see the mark
@@ -69,7 +80,9 @@ def test_mark_before_the_triggerer_has_it(stage: Stage) -> None:
         detached.mark("success")
         slow.begun_long_ago()
         late = stage.run("marked", held())
-        stage.server.until(lambda: stage.cancelled(stage.app_id(late)), "the app that could not defer is ended")
+        stage.server.until(
+            lambda: stage.cancelled(stage.app_id(late)), "the app that could not defer is ended"
+        )
         assert late.wait("failed")
         slow.wait("skipped")
         time.sleep(1)  # nobody is there to cancel them
@@ -77,14 +90,18 @@ def test_mark_before_the_triggerer_has_it(stage: Stage) -> None:
     finally:
         stage.server.start_part("triggerer")
     for each in (run, slow):
-        stage.server.until(lambda each=each: ended(stage, stage.app_id(each)), "the next triggerer ends the app")
+        stage.server.until(
+            lambda each=each: ended(stage, stage.app_id(each)), "the next triggerer ends the app"
+        )
     assert (run.state(), detached.state()) == ("failed", "success")
     assert not ended(stage, stage.app_id(detached))
     stage.go(detached)
 
 
 def test_mark_while_it_waits_for_a_retry(stage: Stage) -> None:
-    """The app that the retry would have attached to is ended, by a mark of the task as by one of its whole run."""
+    """The app that the retry would have attached to is ended, by a mark of the task as by one of
+    its whole run.
+    """
     runs = [stage.run(dag, held()) for dag in ("later", "later", "later_detach")]
     for run in runs:
         kill_task(stage, run)
@@ -96,7 +113,9 @@ def test_mark_while_it_waits_for_a_retry(stage: Stage) -> None:
     marked.mark("failed")
     whole.mark_run("failed")
     for run in (marked, whole):
-        stage.server.until(lambda run=run: ended(stage, stage.app_id(run)), "the triggerer ends the app")
+        stage.server.until(
+            lambda run=run: ended(stage, stage.app_id(run)), "the triggerer ends the app"
+        )
     assert [run.state() for run in runs] == ["failed", "skipped", "failed"]
     assert not ended(stage, stage.app_id(detached))
     stage.go(detached)
@@ -105,7 +124,9 @@ def test_mark_while_it_waits_for_a_retry(stage: Stage) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_mark_failed_cancels_soon(stage: Stage, mode: str) -> None:
-    """From a person's mark to the cancel it takes a turn of the triggerer, or a heartbeat of the worker."""
+    """From a person's mark to the cancel it takes a turn of the triggerer, or a heartbeat of the
+    worker.
+    """
     run = stage.run(f"{mode}_plain", held())
     run.wait(WAITING[mode])
     stage.handle(run)
@@ -121,16 +142,23 @@ def test_mark_failed_cancels_soon(stage: Stage, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", DEFERRED)
 def test_nothing_is_left_of_a_real_app(stage: Stage, mode: str) -> None:
-    """Marking a waiting task as failed ends every process of its app, also those in sessions of their own."""
+    """Marking a waiting task as failed ends every process of its app, also those in sessions of
+    their own.
+    """
     mark = uuid.uuid4().hex
     code = (
         "import subprocess, sys, time; print('up', flush=True);"
-        "sys.argv[2:] or subprocess.Popen([*sys.orig_argv, 'again'], start_new_session=True); time.sleep(600)"
+        "sys.argv[2:] or subprocess.Popen([*sys.orig_argv, 'again'], start_new_session=True); "
+        "time.sleep(600)"
     )
-    role = Role("main", image="", entrypoint=sys.executable, args=["-c", code, mark], num_replicas=2)
+    role = Role(
+        "main", image="", entrypoint=sys.executable, args=["-c", code, mark], num_replicas=2
+    )
     run = stage.run(f"{mode}_plain", AppDef(f"app-{mark}", [role]))
     run.wait(WAITING[mode])
-    stage.server.until(lambda: len(processes_with(mark)) >= 4, "both replicas and their children run")
+    stage.server.until(
+        lambda: len(processes_with(mark)) >= 4, "both replicas and their children run"
+    )
     stage.handle(run)
     if mode == "deferrable":
         stage.server.until(lambda: "starting" in run.log(), "the trigger runs")
@@ -141,7 +169,9 @@ def test_nothing_is_left_of_a_real_app(stage: Stage, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", DEFERRED)
 def test_clear_with_detach_leaves_the_app(stage: Stage, mode: str) -> None:
-    """With on_kill="detach" clearing leaves the app; the new generation waits for its end, then starts its own."""
+    """With on_kill="detach" clearing leaves the app; the new generation waits for its end, then
+    starts its own.
+    """
     run = stage.run(f"{mode}_detach", held())
     run.wait(WAITING[mode])
     stage.handle(run)
@@ -149,7 +179,9 @@ def test_clear_with_detach_leaves_the_app(stage: Stage, mode: str) -> None:
     if mode == "deferrable":
         stage.server.until(lambda: "starting" in run.log(), "the trigger runs")
     run.clear("job")
-    stage.server.until(lambda: run.task()["try_number"] == 2 and "waiting for its end" in run.log(), "it waits")
+    stage.server.until(
+        lambda: run.task()["try_number"] == 2 and "waiting for its end" in run.log(), "it waits"
+    )
     assert not stage.cancelled(first)
     assert stage.started(run) == [first]
     stage.control.open("go", first)
@@ -162,7 +194,9 @@ def test_clear_with_detach_leaves_the_app(stage: Stage, mode: str) -> None:
 
 @pytest.mark.slow
 def test_clear_of_an_app_that_talks(stage: Stage) -> None:
-    """Clearing a running task ends its app, also while each second brings lines whose positions are noted."""
+    """Clearing a running task ends its app, also while each second brings lines whose positions are
+    noted.
+    """
     mark = uuid.uuid4().hex
     talk = "for k in $(seq 3000); do echo still here; sleep 0.1; done"
     role = Role("main", image="", entrypoint="sh", args=["-c", talk, mark])
@@ -173,7 +207,8 @@ def test_clear_of_an_app_that_talks(stage: Stage) -> None:
         run.clear("job")
         stage.server.until(lambda: not set(first) & set(processes_with(mark)), "the app is ended")
         stage.server.until(
-            lambda: processes_with(mark) and "still here" in run.log(), "the next one runs, and is heard"
+            lambda: processes_with(mark) and "still here" in run.log(),
+            "the next one runs, and is heard",
         )
         run.mark("failed")
         stage.server.until(lambda: not processes_with(mark), "all processes have ended")
@@ -200,7 +235,9 @@ def processes_with(mark: str) -> list[int]:
 
 @pytest.mark.parametrize("mode", DEFERRED)
 def test_clear_runs_again(stage: Stage, mode: str) -> None:
-    """Clearing a waiting task ends its app first, then starts another; clearing a success runs it again."""
+    """Clearing a waiting task ends its app first, then starts another; clearing a success runs it
+    again.
+    """
     slow_end = [{"state": "RUNNING", "until": "ended"}, "CANCELLED"]
     run = stage.run(f"{mode}_plain", held(on_cancel=slow_end))
     run.wait(WAITING[mode])

@@ -22,13 +22,23 @@ def test_execution_timeout_cancels(stage: Stage) -> None:
 
 @pytest.mark.slow  # the core's own limits
 def test_startup_and_schedule_timeout_cancel(stage: Stage) -> None:
-    """An app that does not leave SUBMITTED, or PENDING, in time is cancelled; one that ran once is not."""
+    """An app that does not leave SUBMITTED, or PENDING, in time is cancelled; one that ran once is
+    not.
+    """
     cases = {
         "schedule_timeout": {"steps": ["SUBMITTED"]},
         "startup_timeout": {"steps": ["PENDING"]},
     }
-    runs = [(words, stage.run(f"{mode}_startup", script)) for mode in MODES for words, script in cases.items()]
-    restarted = [{"state": "RUNNING", "until": "seen"}, {"state": "PENDING", "seconds": 2}, "SUCCEEDED"]
+    runs = [
+        (words, stage.run(f"{mode}_startup", script))
+        for mode in MODES
+        for words, script in cases.items()
+    ]
+    restarted = [
+        {"state": "RUNNING", "until": "seen"},
+        {"state": "PENDING", "seconds": 2},
+        "SUCCEEDED",
+    ]
     fine = stage.run("deferrable_startup", {"steps": restarted})
     fine.wait("deferred")
     stage.go(fine, gate="seen")
@@ -40,7 +50,9 @@ def test_startup_and_schedule_timeout_cancel(stage: Stage) -> None:
 
 
 def test_reachable_from_the_worker_only(airflow: AirflowServer, stage: Stage) -> None:
-    """A scheduler that only the submitting process can reach: the task waits in place, with one warning."""
+    """A scheduler that only the submitting process can reach: the task waits in place, with one
+    warning.
+    """
     run = stage.run("handover", held(results={"0": {"x": 1}}))
     stage.handle(run)
     airflow.until(lambda: "waits in place" in run.log(), "the warning")
@@ -53,7 +65,9 @@ def test_reachable_from_the_worker_only(airflow: AirflowServer, stage: Stage) ->
 
 @pytest.mark.slow
 def test_triggerer_that_cannot_see_the_app(airflow: AirflowServer, stage: Stage) -> None:
-    """A trigger that finds itself elsewhere hands back at once; the task waits in place, and ends right."""
+    """A trigger that finds itself elsewhere hands back at once; the task waits in place, and ends
+    right.
+    """
     airflow.end_part("triggerer")
     airflow.environment["TRANSLOAD_SCRIPTED_REACH"] = "process"
     try:
@@ -72,7 +86,9 @@ def test_triggerer_that_cannot_see_the_app(airflow: AirflowServer, stage: Stage)
 
 @pytest.mark.slow
 def test_cost_of_fifty_deferred_apps(airflow: AirflowServer, stage: Stage) -> None:
-    """Fifty deferred apps cost the triggerer less than a tenth of a core over what it costs idle."""
+    """Fifty deferred apps cost the triggerer less than a tenth of a core over what it costs
+    idle.
+    """
     import time
 
     def spent() -> float:
@@ -85,8 +101,16 @@ def test_cost_of_fifty_deferred_apps(airflow: AirflowServer, stage: Stage) -> No
 
     idle = share(10)
     run = airflow.trigger("many")
-    airflow.until(lambda: all(run.state(index=k) == "deferred" for k in (0, 25, 49)), "the apps are deferred", 200)
-    airflow.until(lambda: [run.state(index=k) for k in range(50)] == ["deferred"] * 50, "all are deferred", 200)
+    airflow.until(
+        lambda: all(run.state(index=k) == "deferred" for k in (0, 25, 49)),
+        "the apps are deferred",
+        200,
+    )
+    airflow.until(
+        lambda: [run.state(index=k) for k in range(50)] == ["deferred"] * 50,
+        "all are deferred",
+        200,
+    )
     busy = share(20)
     stage.control.open("go")
     try:

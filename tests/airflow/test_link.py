@@ -1,4 +1,6 @@
-"""What people see of this provider, in a real browser on a real Airflow: button, listing, connection form."""
+"""What people see of this provider, in a real browser on a real Airflow: button, listing,
+connection form.
+"""
 
 from __future__ import annotations
 
@@ -61,12 +63,17 @@ def _open(browser: Any, run: Any) -> Any:
     window.set_default_timeout(PATIENCE_MS)
     shown = window.new_page()
     server = run.server
-    shown.goto(f"http://127.0.0.1:{server.port}/dags/{run.dag_id}/runs/{run.run_id}/tasks/job/details")
-    shown.get_by_role("tab", name=re.compile("Details")).or_(shown.get_by_text("Details")).first.wait_for()
+    shown.goto(
+        f"http://127.0.0.1:{server.port}/dags/{run.dag_id}/runs/{run.run_id}/tasks/job/details"
+    )
+    shown.get_by_role("tab", name=re.compile("Details")).or_(
+        shown.get_by_text("Details")
+    ).first.wait_for()
     return shown
 
 
-@pytest.mark.slow  # Airflow draws its whole page, twice; that the link is there is tested by `test_endings`
+# Airflow draws its whole page, twice; that the link is there is tested by `test_endings`
+@pytest.mark.slow
 def test_the_button_leads_to_the_page(stage: Stage, browser: Any, page: str) -> None:
     """With a page there is a button, and it opens that page; with a folder alone there is none."""
     with_page, without = stage.run("sync_plain", {"page": page}), stage.run("sync_plain", {})
@@ -75,7 +82,11 @@ def test_the_button_leads_to_the_page(stage: Stage, browser: Any, page: str) -> 
     shown = _open(browser, with_page)
     button = shown.get_by_role("link", name="transload app")
     button.wait_for()
-    with shown.expect_popup() if button.get_attribute("target") == "_blank" else shown.expect_navigation():
+    with (
+        shown.expect_popup()
+        if button.get_attribute("target") == "_blank"
+        else shown.expect_navigation()
+    ):
         button.click()
     landed = shown.context.pages[-1]
     landed.wait_for_url(page)
@@ -90,7 +101,9 @@ def test_the_button_leads_to_the_page(stage: Stage, browser: Any, page: str) -> 
 
 
 def test_provider_and_connection_form(airflow: AirflowServer, browser: Any) -> None:
-    """*Admin › Providers* lists the package; the form of a connection has the fields that lead to a cluster."""
+    """*Admin › Providers* lists the package; the form of a connection has the fields that lead to a
+    cluster.
+    """
     window = browser.new_context(viewport={"width": 1400, "height": 1100})
     window.set_default_timeout(PATIENCE_MS)
     shown = window.new_page()

@@ -1,4 +1,6 @@
-"""What Airflow hides in the log of a task is hidden in what its trigger hands on, and no line of that is lost."""
+"""What Airflow hides in the log of a task is hidden in what its trigger hands on, and no line of
+that is lost.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +45,23 @@ def test_reads_are_noted() -> None:
 
 
 def test_sources_of_an_app(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """Secrets of the app are hidden where they can be read: variables, files relative to the DAG's, each line."""
+    """Secrets of the app are hidden where they can be read: variables, files relative to the DAG's,
+    each line.
+    """
     hidden: list[str] = []
     monkeypatch.setattr("airflow.sdk.log.mask_secret", hidden.append)
     monkeypatch.setenv("A_TOKEN", "sesame")
     (tmp_path / "key").write_text("first line\nsecond line\n")
     sources = {"A": "env:A_TOKEN", "B": "env:NOT_SET", "C": "file:key", "D": "k8s:NAME/KEY"}
     reads = Reads()
-    reads.add_sources(AppDef("app", [Role("main", "", entrypoint="x", secrets=sources)]), str(tmp_path))
+    reads.add_sources(
+        AppDef("app", [Role("main", "", entrypoint="x", secrets=sources)]), str(tmp_path)
+    )
     assert reads.sources == ["env:A_TOKEN", "env:NOT_SET", f"file:{tmp_path}/key", "k8s:NAME/KEY"]
     reads.hide_sources()
-    assert sorted(hidden) == sorted(["sesame", "first line\nsecond line", "first line", "second line"])
+    assert sorted(hidden) == sorted(
+        ["sesame", "first line\nsecond line", "first line", "second line"]
+    )
 
 
 async def test_what_cannot_be_read_stops_no_trigger(
@@ -70,7 +78,9 @@ async def test_what_cannot_be_read_stops_no_trigger(
 
 
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
-    """Secrets of templates and of the app are hidden, waiting here or in the triggerer; long lines come whole."""
+    """Secrets of templates and of the app are hidden, waiting here or in the triggerer; long lines
+    come whole.
+    """
     hidden, long = airflow.trigger("hidden"), airflow.trigger("long_lines")
     for mode in ("sync", "deferrable"):
         hidden.wait("success", task_id=mode)
@@ -81,7 +91,11 @@ def test_on_a_real_airflow(airflow: AirflowServer) -> None:
             assert secret not in log
     assert "trigger" in hidden.log("deferrable")
     long.wait("success")
-    lines = [line.removeprefix("main/0 ") for line in long.log().splitlines() if line.startswith("main/0 ")]
+    lines = [
+        line.removeprefix("main/0 ")
+        for line in long.log().splitlines()
+        if line.startswith("main/0 ")
+    ]
     assert lines.count("between") == 3
     for length in (100_000, 1_300_000):
         assert "".join(lines).count(f"<{length}>" + "x" * length) == 3

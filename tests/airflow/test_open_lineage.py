@@ -1,4 +1,6 @@
-"""What Airflow is told of data: OpenLineage's events, as its own listener writes them, and the events of assets."""
+"""What Airflow is told of data: OpenLineage's events, as its own listener writes them, and the
+events of assets.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,12 @@ def events(folder: Path, run_id: str) -> list[dict[str, Any]]:
 
 
 def test_events_of_tasks(airflow: AirflowServer) -> None:
-    """Artifacts are outputs, sources inputs, results a facet; of tasks in place and deferred, good and bad."""
-    folder = Path(json.loads(airflow.environment["AIRFLOW__OPENLINEAGE__TRANSPORT"])["log_file_path"]).parent
+    """Artifacts are outputs, sources inputs, results a facet; of tasks in place and deferred, good
+    and bad.
+    """
+    folder = Path(
+        json.loads(airflow.environment["AIRFLOW__OPENLINEAGE__TRANSPORT"])["log_file_path"]
+    ).parent
     run = airflow.trigger("lineage")
     for mode in ("sync", "deferrable"):
         for word, end in END.items():
@@ -55,16 +61,25 @@ def test_events_of_tasks(airflow: AirflowServer) -> None:
             namespace = airflow.environment["AIRFLOW__OPENLINEAGE__NAMESPACE"]
             parent = f"parent {namespace}/lineage.{task}/{event['run']['runId']}"
             # the log may be read later than the event
-            airflow.until(lambda task=task, parent=parent: parent in run.log(task), "the job says what it was told")
+            airflow.until(
+                lambda task=task, parent=parent: parent in run.log(task),
+                "the job says what it was told",
+            )
             if word == "good":
-                assert [(each["namespace"], each["name"]) for each in event["outputs"]] == [("file", "/models/1.pt")]
+                assert [(each["namespace"], each["name"]) for each in event["outputs"]] == [
+                    ("file", "/models/1.pt")
+                ]
                 assert facet["state"] == "SUCCEEDED"
                 assert facet["results"] == {"final": {"accuracy": 0.5}}
             else:
                 assert facet["state"] == "FAILED"
-    told = airflow.call("GET", f"/api/v2/assets/events?source_run_id={quote(run.run_id)}&limit=50")["asset_events"]
+    told = airflow.call("GET", f"/api/v2/assets/events?source_run_id={quote(run.run_id)}&limit=50")[
+        "asset_events"
+    ]
     made = [each for each in told if each["source_dag_id"] == "lineage"]
-    assert {each["source_task_id"] for each in made} == {"sync_good", "deferrable_good"}, "only of apps that ended well"
+    assert {each["source_task_id"] for each in made} == {"sync_good", "deferrable_good"}, (
+        "only of apps that ended well"
+    )
     for task in ("sync_good", "deferrable_good"):
         by_uri = {each["uri"]: each["extra"] for each in made if each["source_task_id"] == task}
         common = {"handle": run.xcom("handle", task), "results": {"final": {"accuracy": 0.5}}}
@@ -75,7 +90,9 @@ def test_events_of_tasks(airflow: AirflowServer) -> None:
 
 
 def test_assets_known_only_at_run_time(caplog: pytest.LogCaptureFixture) -> None:
-    """Each artifact becomes an asset of an alias, with a URI that Airflow takes; one that it refuses fails nothing."""
+    """Each artifact becomes an asset of an alias, with a URI that Airflow takes; one that it
+    refuses fails nothing.
+    """
     from airflow.sdk import Asset, AssetAlias
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
@@ -83,13 +100,22 @@ def test_assets_known_only_at_run_time(caplog: pytest.LogCaptureFixture) -> None
     from transload.specs import AppState
     from transload_airflow.lineage import announce_assets
 
-    artifacts = {"model": {"path": "/models/1.pt"}, "data": {"path": "s3://bucket/a b"}, "plain": {"path": "out/x"}}
+    artifacts = {
+        "model": {"path": "/models/1.pt"},
+        "data": {"path": "s3://bucket/a b"},
+        "plain": {"path": "out/x"},
+    }
     artifacts |= {"slash": {"path": "s3://other/y/"}, "wrong": {"path": "airflow://reserved"}}
-    results = AppResults("local://airflow/x", AppState.SUCCEEDED, {"0": {"x": float("nan")}}, {}, artifacts)
+    results = AppResults(
+        "local://airflow/x", AppState.SUCCEEDED, {"0": {"x": float("nan")}}, {}, artifacts
+    )
     alias, asset, missing = AssetAlias("made"), Asset("s3://other/y"), Asset("s3://other/z")
     events = OutletEventAccessors()
     announce_assets({"outlet_events": events}, [alias, asset, missing], results)
-    assert {each.dest_asset_key.uri: each.extra["artifact"]["name"] for each in events[alias].asset_alias_events} == {
+    assert {
+        each.dest_asset_key.uri: each.extra["artifact"]["name"]
+        for each in events[alias].asset_alias_events
+    } == {
         "file:///models/1.pt": "model",
         "s3://bucket/a b": "data",
         "file:///out/x": "plain",

@@ -73,7 +73,9 @@ def test_wrong_arguments_fail_when_the_dag_is_read(arguments: dict[str, Any], wo
     ],
 )
 def test_what_templates_made_is_checked(arguments: dict[str, Any], words: str) -> None:
-    """A template that became something else than wanted fails the task for good, with name and value."""
+    """A template that became something else than wanted fails the task for good, with name and
+    value.
+    """
     operator = TransloadOperator(task_id="job", scheduler="local", deferrable=False, **arguments)
     with pytest.raises(AirflowFailException, match=words):
         execute(operator, make_context(operator))
@@ -91,7 +93,9 @@ def test_literal_app(as_text: bool) -> None:
     """With ``template_app=False`` templates leave the app alone, and only the app."""
     app = AppDef("app", [Role("main", "none", entrypoint="none", args=["{{ params.word }}"])])
     given = app.to_json() if as_text else app
-    operator = TransloadOperator(task_id="job", app=given, template_app=False, scheduler="{{ params.word }}")
+    operator = TransloadOperator(
+        task_id="job", app=given, template_app=False, scheduler="{{ params.word }}"
+    )
     operator.render_template_fields({"params": {"word": "there"}})
     launch = operator._launch({})
     assert launch.build().digest() == app.digest()
@@ -100,8 +104,12 @@ def test_literal_app(as_text: bool) -> None:
 
 
 def test_run_options_have_their_types() -> None:
-    """Rendered run options are read as on the command line, by the types that the scheduler wants."""
-    operator = TransloadOperator(task_id="job", app=APP, scheduler="local", cfg={"grace_period": "{{ params.word }}"})
+    """Rendered run options are read as on the command line, by the types that the scheduler
+    wants.
+    """
+    operator = TransloadOperator(
+        task_id="job", app=APP, scheduler="local", cfg={"grace_period": "{{ params.word }}"}
+    )
     operator.render_template_fields({"params": {"word": "7"}})
     context = make_context(operator)
     with host_runner("airflow") as runner:
@@ -142,7 +150,9 @@ def test_templates_reach_everywhere() -> None:
     operator.render_template_fields({"params": {"word": "there"}})
     assert operator.command == ["echo", "there"]
     shown = dict.fromkeys(("app", "component_args", "command", "cfg"), "json")
-    assert operator.template_fields_renderers == shown and shown.keys() <= set(operator.template_fields)
+    assert operator.template_fields_renderers == shown and shown.keys() <= set(
+        operator.template_fields
+    )
 
 
 def test_callable_gets_what_it_asks_for(control: ScriptedControl) -> None:
@@ -157,7 +167,9 @@ def test_callable_gets_what_it_asks_for(control: ScriptedControl) -> None:
     assert execute(operator, make_context(operator))["results"] == {"0": {"x": 1}}
     assert seen == [("there", "run")]
     wrong = scripted(app=lambda parms: make(parms, None))
-    with pytest.raises(AirflowFailException, match=r"missing a required argument: 'parms' .*\(.*params"):
+    with pytest.raises(
+        AirflowFailException, match=r"missing a required argument: 'parms' .*\(.*params"
+    ):
         execute(wrong, make_context(wrong))
     nothing = scripted(app=lambda: 5)
     with pytest.raises(AirflowFailException, match="app=5: must be an AppDef"):
@@ -170,16 +182,22 @@ def test_results_that_json_has_not(control: ScriptedControl) -> None:
     operator = scripted({"results": results}, push_results=True)
     context = make_context(operator)
     found = execute(operator, context)
-    assert found["results"] == {"0": {"nan": "NaN", "inf": "Infinity", "minus": "-Infinity", "x": 1.5}}
+    assert found["results"] == {
+        "0": {"nan": "NaN", "inf": "Infinity", "minus": "-Infinity", "x": 1.5}
+    }
     assert context["ti"].xcoms["results.0"]["nan"] == "NaN"
     json.dumps(found, allow_nan=False)
     assert plain({1: (True, None, Path("x"))}) == {"1": [True, None, "x"]}
 
 
 def test_files_are_values(transload_home: Path) -> None:
-    """A file that the job leaves in its output folder is an XCom of its own: its path, for the tasks downstream."""
+    """A file that the job leaves in its output folder is an XCom of its own: its path, for the
+    tasks downstream.
+    """
     script = 'echo weights > "$TRANSLOAD_OUTPUT_DIR/model.txt"'
-    operator = TransloadOperator(task_id="job", command=["sh", "-c", script], scheduler="local", push_results=True)
+    operator = TransloadOperator(
+        task_id="job", command=["sh", "-c", script], scheduler="local", push_results=True
+    )
     context = make_context(operator)
     execute(operator, context)
     assert Path(context["ti"].xcoms["artifacts.model.txt"]).read_text() == "weights\n"
@@ -206,7 +224,9 @@ def test_callbacks(control: ScriptedControl) -> None:
 
 
 def test_callbacks_and_waiting_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The triggerer has no callbacks: with ``on_status`` a task is never deferred, whatever Airflow's default is."""
+    """The triggerer has no callbacks: with ``on_status`` a task is never deferred, whatever
+    Airflow's default is.
+    """
 
     class Watching(AppCallbacks):
         def on_status(self, status: Any, context: Any) -> None:
@@ -218,20 +238,26 @@ def test_callbacks_and_waiting_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Non
 
     with pytest.raises(ConfigError, match="deferrable=True: callbacks with on_status"):
         TransloadOperator(task_id="job", app=APP, deferrable=True, callbacks=Watching())
-    assert TransloadOperator(task_id="job", app=APP, deferrable=True, callbacks=Starting()).deferrable
+    assert TransloadOperator(
+        task_id="job", app=APP, deferrable=True, callbacks=Starting()
+    ).deferrable
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
     assert not TransloadOperator(task_id="job", app=APP, callbacks=Watching()).deferrable
     assert TransloadOperator(task_id="job", app=APP, callbacks=Starting()).deferrable
 
 
 def test_callbacks_look_the_same_in_each_process() -> None:
-    """Callbacks stand in the stored form of a mapped task: an address in it would be a new version of the DAG."""
+    """Callbacks stand in the stored form of a mapped task: an address in it would be a new version
+    of the DAG.
+    """
 
     class Mine(AppCallbacks):
         pass
 
     with DAG("mapped", schedule=None) as dag:
-        TransloadOperator.partial(task_id="job", callbacks=Mine(), app=APP).expand(scheduler=["local"])
+        TransloadOperator.partial(task_id="job", callbacks=Mine(), app=APP).expand(
+            scheduler=["local"]
+        )
     task = DagSerialization.to_dict(dag)["dag"]["tasks"][0]
     stored = task["__var"]["partial_kwargs"]["callbacks"]
     assert stored == repr(Mine())
@@ -239,18 +265,28 @@ def test_callbacks_look_the_same_in_each_process() -> None:
 
 
 def test_app_that_ends_soon_is_not_deferred(control: ScriptedControl) -> None:
-    """A task whose app has ended, or ends within ``defer_after``, does not take the way through the triggerer."""
+    """A task whose app has ended, or ends within ``defer_after``, does not take the way through the
+    triggerer.
+    """
     for steps in (["SUCCEEDED"], [{"state": "RUNNING", "seconds": 0.7}, "SUCCEEDED"]):
         operator = deferring({"steps": steps}, defer_after=60)
         assert execute(operator, make_context(operator))["state"] == "SUCCEEDED"
-    operator = deferring({"steps": [{"state": "RUNNING", "seconds": 0.2}, "FAILED"]}, defer_after=60)
+    operator = deferring(
+        {"steps": [{"state": "RUNNING", "seconds": 0.2}, "FAILED"]}, defer_after=60
+    )
     with pytest.raises(AirflowException, match="exit code"):
         execute(operator, make_context(operator))
 
 
-@pytest.mark.parametrize(("state", "defer_after"), [("RUNNING", 0), ("RUNNING", 0.8), ("PENDING", 3600)])
-def test_app_that_goes_on_is_deferred(control: ScriptedControl, state: str, defer_after: float) -> None:
-    """An app that still runs after that while is deferred, with its handle as XCom; one that queues, at once."""
+@pytest.mark.parametrize(
+    ("state", "defer_after"), [("RUNNING", 0), ("RUNNING", 0.8), ("PENDING", 3600)]
+)
+def test_app_that_goes_on_is_deferred(
+    control: ScriptedControl, state: str, defer_after: float
+) -> None:
+    """An app that still runs after that while is deferred, with its handle as XCom; one that
+    queues, at once.
+    """
     script = {"steps": [{"state": state, "until": "go"}, "SUCCEEDED"]}
     operator = deferring(script, defer_after=defer_after, patience=math.inf)  # which JSON has not
     context = make_context(operator)
@@ -260,8 +296,12 @@ def test_app_that_goes_on_is_deferred(control: ScriptedControl, state: str, defe
     json.dumps(deferral.value.trigger.serialize(), allow_nan=False)
 
 
-def test_kill_while_looking_is_no_deferral(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that is marked while it waits in place first does not defer: it waits for the end of its app."""
+def test_kill_while_looking_is_no_deferral(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is marked while it waits in place first does not defer: it waits for the end of
+    its app.
+    """
     monkeypatch.setattr(run, "task_state", lambda ti, absent=None: "failed")
 
     class Ending(AppCallbacks):
@@ -275,8 +315,12 @@ def test_kill_while_looking_is_no_deferral(control: ScriptedControl, monkeypatch
         execute(operator, make_context(operator))
 
 
-def test_without_a_task_state_store(control: ScriptedControl, caplog: pytest.LogCaptureFixture) -> None:
-    """Before Airflow 3.3 the id alone re-attaches; a cleared task is a new app; a missing name is a loud warning."""
+def test_without_a_task_state_store(
+    control: ScriptedControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before Airflow 3.3 the id alone re-attaches; a cleared task is a new app; a missing name is a
+    loud warning.
+    """
     operator = scripted()
     for max_tries in (0, 0, 1):
         execute(operator, make_context(operator, with_store=False, max_tries=max_tries))
@@ -285,16 +329,22 @@ def test_without_a_task_state_store(control: ScriptedControl, caplog: pytest.Log
 
 def test_dry_run_touches_nothing(control: ScriptedControl) -> None:
     """A dry run shows what would be submitted, and submits nothing."""
-    operator = TransloadOperator(task_id="job", component="utils.echo", component_args={"msg": "hello"})
+    operator = TransloadOperator(
+        task_id="job", component="utils.echo", component_args={"msg": "hello"}
+    )
     assert "hello" in operator.dry_run()
     assert "hello" in get_adapter("airflow").dry_run("utils.echo", component_args={"msg": "hello"})
-    asks = TransloadOperator(task_id="job", app=lambda params: APP, scheduler="scripted", params={"word": "x"})
+    asks = TransloadOperator(
+        task_id="job", app=lambda params: APP, scheduler="scripted", params={"word": "x"}
+    )
     assert "main" in asks.dry_run()
     with pytest.raises(SpecError, match="missing a required argument: 'ti'"):
         TransloadOperator(task_id="job", app=lambda ti: APP, scheduler="scripted").dry_run()
     with DAG("upstream", schedule=None):
         upstream = TransloadOperator(task_id="before", app=APP)
-        after = TransloadOperator(task_id="after", component="utils.echo", component_args=upstream.output)
+        after = TransloadOperator(
+            task_id="after", component="utils.echo", component_args=upstream.output
+        )
     with pytest.raises(SpecError, match="known only once that has run"):
         after.dry_run()
     assert control.started() == []
@@ -303,7 +353,9 @@ def test_dry_run_touches_nothing(control: ScriptedControl) -> None:
 def test_command(control: ScriptedControl) -> None:
     """A command is run as it is, its words rendered; numbers among them are texts."""
     command = ["python", "train.py", "--lr", "{{ params.lr }}", 3]
-    operator = TransloadOperator(task_id="job", command=command, scheduler="scripted", params={"lr": 0.1})
+    operator = TransloadOperator(
+        task_id="job", command=command, scheduler="scripted", params={"lr": 0.1}
+    )
     operator.render_template_fields({"params": {"lr": 0.1}})
     launch = operator._launch({})
     assert launch.command == ["python", "train.py", "--lr", "0.1", "3"]
@@ -312,18 +364,26 @@ def test_command(control: ScriptedControl) -> None:
     assert "train.py" in operator.dry_run()
 
 
-def test_paths_and_variables(control: ScriptedControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths are relative to the file that defines the DAG; ``pass_env`` names variables of the worker that go along."""
+def test_paths_and_variables(
+    control: ScriptedControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths are relative to the file that defines the DAG; ``pass_env`` names variables of the
+    worker that go along.
+    """
     (tmp_path / "jobs.py").write_text(
         "from transload.specs import AppDef, Role\n\n\ndef train() -> AppDef:\n"
         "    return AppDef('train', [Role('main', '', entrypoint='true')])\n"
     )
     monkeypatch.setenv("HF_HOME", "/models")
     with DAG("d", schedule=None) as dag:
-        operator = TransloadOperator(task_id="job", component="jobs.py:train", scheduler="scripted", pass_env=["HF_*"])
+        operator = TransloadOperator(
+            task_id="job", component="jobs.py:train", scheduler="scripted", pass_env=["HF_*"]
+        )
     dag.fileloc = str(tmp_path / "dag.py")
     assert "HF_HOME" in operator.dry_run()
-    assert "HF_HOME" in get_adapter("airflow").dry_run("utils.echo", component_args=["--msg=x"], pass_env=["HF_*"])
+    assert "HF_HOME" in get_adapter("airflow").dry_run(
+        "utils.echo", component_args=["--msg=x"], pass_env=["HF_*"]
+    )
     with pytest.raises(ConfigError, match="on_kill='ask'"):
         get_adapter("airflow").dry_run("utils.echo", component_args=["--msg=x"], on_kill="ask")
     context = {**make_context(operator), "dag": dag}
@@ -340,7 +400,9 @@ def test_job_is_told_its_parent(control: ScriptedControl, monkeypatch: pytest.Mo
         role = Role("main", "", entrypoint="true", env=env)
         operator = TransloadOperator(task_id="job", app=AppDef("a", [role]), scheduler="local")
         operator._defaults = Defaults()
-        made = execution_of(make_context(operator), operator._launch({}), ExecutionOptions(), runner_for_tasks())
+        made = execution_of(
+            make_context(operator), operator._launch({}), ExecutionOptions(), runner_for_tasks()
+        )
         assert f"OPENLINEAGE_PARENT_ID={shown}\n" in made.dry_run()
 
 
@@ -361,13 +423,21 @@ def test_adapter_makes_the_same_operators() -> None:
 
 
 @pytest.mark.parametrize("inherit", [False, True])
-def test_environment_of_the_worker(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, inherit: bool) -> None:
+def test_environment_of_the_worker(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, inherit: bool
+) -> None:
     """A job gets a worker's own variables only with ``inherit_env``."""
     monkeypatch.setenv("KEY_OF_THE_WORKER", "hidden")
-    app = AppDef("env", [Role("main", "", entrypoint="sh", args=["-c", 'test -n "$KEY_OF_THE_WORKER"'])])
-    operator = TransloadOperator(task_id="job", app=app, scheduler="local", deferrable=False, inherit_env=inherit)
+    app = AppDef(
+        "env", [Role("main", "", entrypoint="sh", args=["-c", 'test -n "$KEY_OF_THE_WORKER"'])]
+    )
+    operator = TransloadOperator(
+        task_id="job", app=app, scheduler="local", deferrable=False, inherit_env=inherit
+    )
     context = make_context(operator)
-    with host_runner("airflow", inherit_env=inherit):  # the one that the task takes: it must be closed
+    with host_runner(
+        "airflow", inherit_env=inherit
+    ):  # the one that the task takes: it must be closed
         if inherit:
             assert execute(operator, context)["state"] == "SUCCEEDED"
         else:
@@ -383,20 +453,29 @@ def test_lineage_of_artifacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
     monkeypatch.setattr(lineage, "sources_of", lambda handle: ["s3://bucket/data/train.csv"])
     artifacts = {"model": {"path": "/models/1.pt", "metadata": {}}}
-    results = AppResults("local://airflow/x", AppState.SUCCEEDED, {"0": {"x": math.nan}}, {}, artifacts)
+    results = AppResults(
+        "local://airflow/x", AppState.SUCCEEDED, {"0": {"x": math.nan}}, {}, artifacts
+    )
     found = lineage.operator_lineage("local://airflow/x", results)
-    assert [(each.namespace, each.name) for each in found.inputs] == [("s3://bucket", "data/train.csv")]
+    assert [(each.namespace, each.name) for each in found.inputs] == [
+        ("s3://bucket", "data/train.csv")
+    ]
     assert [(each.namespace, each.name) for each in found.outputs] == [("file", "/models/1.pt")]
     assert found.run_facets["transload"].results == {"0": {"x": "NaN"}}
 
 
 @pytest.mark.parametrize(
-    ("last", "state"), [("FAILED", "FAILED"), ("CANCELLED", "CANCELLED"), ({"state": "UNAVAILABLE"}, "UNKNOWN")]
+    ("last", "state"),
+    [("FAILED", "FAILED"), ("CANCELLED", "CANCELLED"), ({"state": "UNAVAILABLE"}, "UNKNOWN")],
 )
 def test_lineage_of_what_did_not_end_well(control: ScriptedControl, last: Any, state: str) -> None:
-    """OpenLineage gets the state of the app: a task may fail because nobody knows what its app does."""
+    """OpenLineage gets the state of the app: a task may fail because nobody knows what its app
+    does.
+    """
     pytest.importorskip("airflow.providers.openlineage")
-    operator = scripted({"steps": [{"state": "RUNNING", "seconds": 0.1}, last]}, patience=0.2, poll_interval=0.1)
+    operator = scripted(
+        {"steps": [{"state": "RUNNING", "seconds": 0.1}, last]}, patience=0.2, poll_interval=0.1
+    )
     with pytest.raises(AirflowException):
         execute(operator, make_context(operator))
     facet = operator.get_openlineage_facets_on_failure(None).run_facets["transload"]
@@ -417,13 +496,17 @@ def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 @pytest.mark.parametrize("method", ["execute", "resume"])
 def test_a_failure_is_told_without_a_page_of_frames(control: ScriptedControl, method: str) -> None:
-    """What Airflow logs of a failed app is its message and the frame that it called, not the way there inside."""
+    """What Airflow logs of a failed app is its message and the frame that it called, not the way
+    there inside.
+    """
     import traceback
 
     app = scripted_app("a", {"steps": [{"state": "FAILED", "lines": ["it broke"]}]})
     operator = TransloadOperator(task_id="job", app=app, scheduler="scripted")
     context = make_context(operator)
-    call = operator.execute if method == "execute" else lambda context: operator.resume(context, None)
+    call = (
+        operator.execute if method == "execute" else lambda context: operator.resume(context, None)
+    )
     with pytest.raises(Exception, match="it broke") as caught:
         call(context)
     shown = traceback.format_exception(caught.value)

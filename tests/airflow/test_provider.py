@@ -21,7 +21,11 @@ from transload_airflow.states import STATES, TASK_STATES
 def fresh(code: str, **environment: str) -> Any:
     """Run code in an interpreter of its own; return what it prints as JSON."""
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -34,7 +38,9 @@ def test_provider_metadata_imports_nothing() -> None:
         "from transload_airflow.provider import get_provider_info; get_provider_info();"
         "import json; print(json.dumps(sorted(set(sys.modules) - before - {'json'})))"
     )
-    assert [name for name in fresh(code) if name.partition(".")[0] not in sys.stdlib_module_names] == [
+    assert [
+        name for name in fresh(code) if name.partition(".")[0] not in sys.stdlib_module_names
+    ] == [
         "transload",
         "transload.plugins.lazy",
         "transload_airflow",
@@ -51,7 +57,9 @@ def test_provider_metadata_is_valid() -> None:
 
 
 def test_everything_that_the_metadata_names_exists() -> None:
-    """Airflow finds the hook, the decorator, the link and the settings by the names in the metadata."""
+    """Airflow finds the hook, the decorator, the link and the settings by the names in the
+    metadata.
+    """
     code = """
 import json
 from airflow.providers_manager import ProvidersManager
@@ -77,7 +85,8 @@ print(json.dumps({
 def test_plugin_imports_no_airflow() -> None:
     """The adapter is listed, with its state table, without importing Airflow."""
     code = (
-        "import json, sys; from transload.pipelines import get_adapter; adapter = get_adapter('airflow');"
+        "import json, sys; from transload.pipelines import get_adapter; adapter = "
+        "get_adapter('airflow');"
         "adapter.state_map.markdown(); adapter.dry_run('utils.echo');"
         "print(json.dumps([name for name in sys.modules if name == 'airflow']))"
     )
@@ -93,12 +102,20 @@ def test_operators_import_little_besides_airflow() -> None:
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
     loaded = fresh(code)
-    heavy = ("transload.schedulers.local", "transload.runner.api", "transload.cli", "pluggy", "fsspec")
+    heavy = (
+        "transload.schedulers.local",
+        "transload.runner.api",
+        "transload.cli",
+        "pluggy",
+        "fsspec",
+    )
     assert [name for name in loaded if name.startswith(heavy)] == []
 
 
 def test_dag_file_is_read_without_io(tmp_path: Path) -> None:
-    """Reading a DAG with 100 operators opens no file, starts no process, and makes no state folder."""
+    """Reading a DAG with 100 operators opens no file, starts no process, and makes no state
+    folder.
+    """
     code = """
 import json, sys
 from airflow.sdk import DAG

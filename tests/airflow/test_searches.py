@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+)
 from airflow_server import AirflowServer, Run
 from contexts import execute, make_context
 from scripts import Stage
@@ -45,31 +49,48 @@ def check(run: Run, summary: dict[str, Any]) -> None:
 
 
 def test_search_runs_round_by_round(airflow: AirflowServer, stage: Stage) -> None:
-    """Each trial is a mapped task, a failed one ends nothing, the last task tells the best; clearing goes on."""
+    """Each trial is a mapped task, a failed one ends nothing, the last task tells the best;
+    clearing goes on.
+    """
     run = airflow.trigger("search_deferrable")
     run.wait("success", task_id="told", timeout=240)
     check(run, run.xcom(task_id="search.best"))
     assert run.xcom(task_id="told") == run.xcom("best", "search.best")["parameters"]
-    assert [run.state(task, index) for task, index in TRIALS] == ["success", "failed", "success", "success", "success"]
+    assert [run.state(task, index) for task, index in TRIALS] == [
+        "success",
+        "failed",
+        "success",
+        "success",
+        "success",
+    ]
     assert run.task("search.trials_0", 0)["rendered_map_index"].startswith("0: x=")
     suggested = run.xcom(task_id="search.suggest_1")
     run.accounted("search.suggest_1", 1)
     run.clear("search.suggest_1")
-    airflow.until(lambda: run.task("search.suggest_1")["try_number"] == 2, "the round is asked for again")
+    airflow.until(
+        lambda: run.task("search.suggest_1")["try_number"] == 2, "the round is asked for again"
+    )
     run.wait("success", task_id="search.suggest_1")
-    assert run.xcom(task_id="search.suggest_1") == suggested, "a round that was suggested stays as it is"
+    assert run.xcom(task_id="search.suggest_1") == suggested, (
+        "a round that was suggested stays as it is"
+    )
 
 
 @pytest.mark.slow  # a killed task of an operator attaches, and a trial's ledger is tested by itself
 def test_killed_trial_is_attached_to(airflow: AirflowServer, stage: Stage) -> None:
-    """Kill -9 of a trial's task process: its retry attaches, one job in all, and the search comes to its end."""
+    """Kill -9 of a trial's task process: its retry attaches, one job in all, and the search comes
+    to its end.
+    """
     run = airflow.trigger("search_sync", {"gate": "first"})
-    handle = airflow.until(lambda: run.xcom("handle", "search.trials_0", 0), "the first trial's app")
+    handle = airflow.until(
+        lambda: run.xcom("handle", "search.trials_0", 0), "the first trial's app"
+    )
     app_id = handle.rpartition("/")[2]
     os.kill(stage.control.calls("submit", app_id)[0]["pid"], signal.SIGKILL)
     airflow.until(
         lambda: (
-            run.task("search.trials_0", 0)["try_number"] == 2 and "attached to" in run.log("search.trials_0", index=0)
+            run.task("search.trials_0", 0)["try_number"] == 2
+            and "attached to" in run.log("search.trials_0", index=0)
         ),
         "the retry attaches",
     )
@@ -93,7 +114,9 @@ def test_example(airflow: AirflowServer) -> None:
 
 
 def test_unknown_suggester_is_one_clear_line(airflow: AirflowServer) -> None:
-    """A suggester that does not exist fails the first task without a retry, and nothing is started."""
+    """A suggester that does not exist fails the first task without a retry, and nothing is
+    started.
+    """
     run = airflow.trigger("search_wrong")
     run.wait("failed", task_id="search.suggest_0")
     assert run.task("search.suggest_0")["try_number"] == 1
@@ -102,17 +125,28 @@ def test_unknown_suggester_is_one_clear_line(airflow: AirflowServer) -> None:
     assert run.state("search.trials_1", -1) in ("upstream_failed", "skipped")
 
 
-SEARCH = Search("utils.booth", [Parameter("x1", "float", -5, 5)], Objective("booth_eval"), 5, 2, constants={"x2": 1.0})
+SEARCH = Search(
+    "utils.booth",
+    [Parameter("x1", "float", -5, 5)],
+    Objective("booth_eval"),
+    5,
+    2,
+    constants={"x2": 1.0},
+)
 
 
 def test_converting_a_search_makes_a_group() -> None:
-    """``convert`` makes the group that users write; an operator is refused by name, and so is what a Search decides."""
+    """``convert`` makes the group that users write; an operator is refused by name, and so is what
+    a Search decides.
+    """
     from airflow.sdk import DAG
 
     with DAG("d", schedule=None) as dag:
         group = get_adapter("airflow").convert(SEARCH, task_id="tune", retries=2, deferrable=True)
     assert group.group_id == "tune"
-    assert [task for task in dag.task_ids if "trials" in task] == [f"tune.trials_{k}" for k in range(3)]
+    assert [task for task in dag.task_ids if "trials" in task] == [
+        f"tune.trials_{k}" for k in range(3)
+    ]
     assert dag.get_task("tune.trials_0").partial_kwargs["retries"] == 2
     assert dag.get_task("tune.best").upstream_task_ids == {"tune.trials_2"}
     assert dag.get_task("tune.suggest_1").trigger_rule == "all_done"
@@ -154,14 +188,18 @@ def scripted(tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPat
 
 def suggested(search: Search, number: int = 0) -> list[dict[str, Any]]:
     """Run the task that suggests a round."""
-    task = SearchRoundOperator(task_id=f"suggest_{number}", search=search.to_dict(), place="s", number=number)
+    task = SearchRoundOperator(
+        task_id=f"suggest_{number}", search=search.to_dict(), place="s", number=number
+    )
     found: list[dict[str, Any]] = execute(task, make_context(task))
     return found
 
 
 def tried(search: Search, trial: dict[str, Any], **options: Any) -> Any:
     """Run the task of a trial."""
-    task = SearchTrialOperator(task_id="trial", search=search.to_dict(), place="s", trial=trial, **options)
+    task = SearchTrialOperator(
+        task_id="trial", search=search.to_dict(), place="s", trial=trial, **options
+    )
     return execute(task, make_context(task))
 
 
@@ -173,10 +211,14 @@ def best(search: Search) -> tuple[Any, dict[str, Any]]:
 
 
 def test_tasks_of_a_search(scripted: Search) -> None:
-    """Suggest, run, sum up: a failed trial is written down with its reason, the best one is told."""
+    """Suggest, run, sum up: a failed trial is written down with its reason, the best one is
+    told.
+    """
     trials = suggested(scripted)
     assert suggested(scripted) == trials, "asked again, the same"
-    assert tried(scripted, trials[0])["results"] == {"0": {"far": abs(trials[0]["parameters"]["x"] - 3)}}
+    assert tried(scripted, trials[0])["results"] == {
+        "0": {"far": abs(trials[0]["parameters"]["x"] - 3)}
+    }
     with pytest.raises(AirflowException, match="FAILED"):
         tried(scripted, trials[1])
     summary, xcoms = best(scripted)
@@ -188,7 +230,9 @@ def test_tasks_of_a_search(scripted: Search) -> None:
 
 
 def test_a_trial_is_stopped_early(scripted: Search) -> None:
-    """A trial whose steps are worse than the others' is ended: its task, which waits in place, is skipped."""
+    """A trial whose steps are worse than the others' is ended: its task, which waits in place, is
+    skipped.
+    """
     component = str(Path(__file__).parent / "dags/parts.py:stepping")
     early = replace(
         scripted,
@@ -206,19 +250,30 @@ def test_a_trial_is_stopped_early(scripted: Search) -> None:
     with pytest.raises(AirflowSkipException, match="trial 3 was stopped early"):
         tried(early, trials[3], deferrable=True)
     summary, _ = best(early)
-    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "STOPPED"]
+    assert [row["state"] for row in summary["trials"]] == [
+        "SUCCEEDED",
+        "SUCCEEDED",
+        "SUCCEEDED",
+        "STOPPED",
+    ]
     host_runner("airflow").close()
 
 
 def test_trial_whose_task_said_nothing(scripted: Search) -> None:
-    """A trial of which nobody knows how it ended is no failed one: the search stops there, and says what to do."""
+    """A trial of which nobody knows how it ended is no failed one: the search stops there, and says
+    what to do.
+    """
     suggested(scripted)
-    with pytest.raises(AirflowFailException, match="not known how trial 0, 1 ended: .*clear that task"):
+    with pytest.raises(
+        AirflowFailException, match="not known how trial 0, 1 ended: .*clear that task"
+    ):
         best(scripted)
 
 
 def test_an_outage_is_no_failed_trial(scripted: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waiting for an app raises while its scheduler is out of reach is not written down as the trial's end."""
+    """What waiting for an app raises while its scheduler is out of reach is not written down as the
+    trial's end.
+    """
     trials = suggested(scripted)
 
     def lost_sight(self: Execution) -> None:
@@ -237,7 +292,9 @@ def test_an_outage_is_no_failed_trial(scripted: Search, monkeypatch: pytest.Monk
 def test_a_search_that_does_not_fit_its_component() -> None:
     """A parameter that is missing is refused when the group is made, before any trial."""
     with pytest.raises(SpecError, match="nothing gives 'x2'"):
-        search_group(Search("utils.booth", [Parameter("x1", "float", 0, 1)], Objective("booth_eval")))
+        search_group(
+            Search("utils.booth", [Parameter("x1", "float", 0, 1)], Objective("booth_eval"))
+        )
 
 
 def test_round_that_was_not_run(scripted: Search) -> None:
@@ -253,7 +310,9 @@ def test_trial_without_the_objective(scripted: Search, caplog: pytest.LogCapture
     assert tried(search, trials[0])["state"] == "SUCCEEDED"
     with pytest.raises(AirflowException, match="FAILED"):
         tried(search, trials[1])
-    with pytest.raises(AirflowFailException, match="came to a value of 'near': trial 0: .* reported 0: far"):
+    with pytest.raises(
+        AirflowFailException, match="came to a value of 'near': trial 0: .* reported 0: far"
+    ):
         best(search)
 
 
@@ -261,12 +320,18 @@ def test_base_of_another_search(scripted: Search, tmp_path: Path) -> None:
     """A tracker base that holds another search is refused in one line, without a retry."""
     for search in (scripted, replace(scripted, seed=7)):
         task = SearchRoundOperator(
-            task_id="suggest", search=search.to_dict(), place="s", number=0, tracker_base=str(tmp_path / "base")
+            task_id="suggest",
+            search=search.to_dict(),
+            place="s",
+            number=0,
+            tracker_base=str(tmp_path / "base"),
         )
         if search is scripted:
             execute(task, make_context(task))
             continue
-        with pytest.raises(AirflowFailException, match="holds another search: seed is 0 there, 7 here"):
+        with pytest.raises(
+            AirflowFailException, match="holds another search: seed is 0 there, 7 here"
+        ):
             execute(task, make_context(task))
 
 

@@ -7,7 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+)
 from contexts import execute, make_context
 
 from transload.errors import ConfigError
@@ -31,10 +35,16 @@ def started(*steps: Any) -> str:
 SILENT = {"state": "UNAVAILABLE", "until": "back"}
 
 
-@pytest.mark.parametrize(("mode", "with_store"), [("poke", False), ("poke", True), ("reschedule", True)])
+@pytest.mark.parametrize(
+    ("mode", "with_store"), [("poke", False), ("poke", True), ("reschedule", True)]
+)
 @pytest.mark.usefixtures("minutes")
-def test_patience_is_counted_over_pokes(control: ScriptedControl, mode: str, with_store: bool) -> None:
-    """A scheduler that cannot say for longer than ``patience`` fails the try, for a retry; the next try counts anew."""
+def test_patience_is_counted_over_pokes(
+    control: ScriptedControl, mode: str, with_store: bool
+) -> None:
+    """A scheduler that cannot say for longer than ``patience`` fails the try, for a retry; the next
+    try counts anew.
+    """
     handle = started(SILENT, {"state": "RUNNING", "until": "go"}, SILENT | {"until": "never"})
 
     def sensor() -> AppSensor:
@@ -68,7 +78,8 @@ def test_poke_of_nothing(control: ScriptedControl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"), [({"cancelled": "ignore"}, "cancelled='ignore'"), ({"patience": "much"}, "patience='much'")]
+    ("arguments", "words"),
+    [({"cancelled": "ignore"}, "cancelled='ignore'"), ({"patience": "much"}, "patience='much'")],
 )
 def test_wrong_arguments_fail_when_the_dag_is_read(arguments: dict[str, Any], words: str) -> None:
     """A setting that is not allowed is an import error of the DAG."""
@@ -77,23 +88,39 @@ def test_wrong_arguments_fail_when_the_dag_is_read(arguments: dict[str, Any], wo
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-@pytest.mark.parametrize("handle", ["scripted://airflow/none", "nonsense", "nosuch://airflow/none", ""])
-@pytest.mark.parametrize(("soft_fail", "kind"), [(False, AirflowFailException), (True, AirflowSkipException)])
-def test_bad_handles(control: ScriptedControl, deferrable: bool, handle: str, soft_fail: bool, kind: type) -> None:
-    """A handle that leads nowhere fails the sensor for good, at once; with ``soft_fail`` it is skipped."""
+@pytest.mark.parametrize(
+    "handle", ["scripted://airflow/none", "nonsense", "nosuch://airflow/none", ""]
+)
+@pytest.mark.parametrize(
+    ("soft_fail", "kind"), [(False, AirflowFailException), (True, AirflowSkipException)]
+)
+def test_bad_handles(
+    control: ScriptedControl, deferrable: bool, handle: str, soft_fail: bool, kind: type
+) -> None:
+    """A handle that leads nowhere fails the sensor for good, at once; with ``soft_fail`` it is
+    skipped.
+    """
     sensor = AppSensor(task_id="wait", handle=handle, deferrable=deferrable, soft_fail=soft_fail)
     with pytest.raises(kind):
         execute(sensor, make_context(sensor))
 
 
-@pytest.mark.parametrize(("soft_fail", "kind"), [(False, AirflowException), (True, AirflowSkipException)])
-def test_app_that_has_failed_is_not_deferred(control: ScriptedControl, soft_fail: bool, kind: type) -> None:
+@pytest.mark.parametrize(
+    ("soft_fail", "kind"), [(False, AirflowException), (True, AirflowSkipException)]
+)
+def test_app_that_has_failed_is_not_deferred(
+    control: ScriptedControl, soft_fail: bool, kind: type
+) -> None:
     """The look before a deferral treats a failed app as the one after it would."""
-    sensor = AppSensor(task_id="wait", handle=started("FAILED"), deferrable=True, soft_fail=soft_fail)
+    sensor = AppSensor(
+        task_id="wait", handle=started("FAILED"), deferrable=True, soft_fail=soft_fail
+    )
     with pytest.raises(kind, match="FAILED") as failure:
         execute(sensor, make_context(sensor))
     assert type(failure.value) is kind
-    assert soft_fail or failure.traceback[-1].name == "brief", "Airflow logs the message, without a page of our frames"
+    assert soft_fail or failure.traceback[-1].name == "brief", (
+        "Airflow logs the message, without a page of our frames"
+    )
 
 
 def test_poke_brings_the_results(control: ScriptedControl) -> None:

@@ -22,7 +22,9 @@ def hello(times: int = 1) -> AppDef:
     return AppDef("hello", [Role("main", "", entrypoint="echo", args=["hello"] * times)])
 
 
-def rendered(native: bool = True, params: dict[str, Any] | None = None, **arguments: Any) -> TransloadOperator:
+def rendered(
+    native: bool = True, params: dict[str, Any] | None = None, **arguments: Any
+) -> TransloadOperator:
     """Return an operator with its templates rendered."""
     with DAG("dag", schedule=None, render_template_as_native_obj=native):
         operator = TransloadOperator(task_id="job", **arguments)
@@ -37,35 +39,58 @@ def app(**more: Any) -> AppDef:
 
 @pytest.mark.parametrize("native", [True, False])
 def test_words_stay_as_written(native: bool) -> None:
-    """A text without a template is not looked at, in any field, whatever Airflow makes of templates."""
+    """A text without a template is not looked at, in any field, whatever Airflow makes of
+    templates.
+    """
     command = rendered(native, command=["echo", *WORDS])
     assert command._launch({}).command == ["echo", *WORDS]
     whole = app(image="", args=list(WORDS), env={"A": "1.10", "B": ""})
     assert rendered(native, app=whole)._launch({}).build().digest() == whole.digest()
     assert rendered(native, app=whole.to_json())._launch({}).build().digest() == whole.digest()
-    component = rendered(native, component="a.py", component_args={"x": "1.10", "y": ["", "{}"]}, cfg={"o": "1"})
+    component = rendered(
+        native, component="a.py", component_args={"x": "1.10", "y": ["", "{}"]}, cfg={"o": "1"}
+    )
     assert (component.component_args, component.cfg) == ({"x": "1.10", "y": ["", "{}"]}, {"o": "1"})
     assert rendered(native, command=["x"], scheduler="7", workspace="1.10").workspace == "1.10"
 
 
 def test_native_templates_make_texts_where_texts_are_wanted() -> None:
-    """A template's ``1.10`` is no number in a command, in an app, nor in a name; a list may be a command."""
+    """A template's ``1.10`` is no number in a command, in an app, nor in a name; a list may be a
+    command.
+    """
     params = {"version": "1.10", "number": 3, "words": ["echo", "1.10"], "where": "007"}
-    made = rendered(params=params, command=["echo", "{{ params.version }}", "{{ params.number }}{{ 0 }}"])
+    made = rendered(
+        params=params, command=["echo", "{{ params.version }}", "{{ params.number }}{{ 0 }}"]
+    )
     assert made._launch({}).command == ["echo", "1.10", "30"]
-    assert rendered(params=params, command="{{ params.words }}")._launch({}).command == ["echo", "1.10"]
-    role = rendered(params=params, app=app(args=["{{ params.version }}", "{{ params.number }}"]))._launch({}).build()
+    assert rendered(params=params, command="{{ params.words }}")._launch({}).command == [
+        "echo",
+        "1.10",
+    ]
+    role = (
+        rendered(params=params, app=app(args=["{{ params.version }}", "{{ params.number }}"]))
+        ._launch({})
+        .build()
+    )
     assert role.roles[0].args == ["1.10", "3"]
     assert rendered(params=params, command=["x"], scheduler="{{ params.where }}").scheduler == "007"
 
 
 def test_native_templates_keep_types_where_values_are_wanted() -> None:
-    """Arguments of a component, run options and an app's JSON keep what a template returns; its texts stay texts."""
+    """Arguments of a component, run options and an app's JSON keep what a template returns; its
+    texts stay texts.
+    """
     params = {"version": "1.10", "number": 3, "all": {"lr": 0.1}}
-    given = {"version": "{{ params.version }}", "n": "{{ params.number }}", "tag": "v{{ params.number }}"}
+    given = {
+        "version": "{{ params.version }}",
+        "n": "{{ params.number }}",
+        "tag": "v{{ params.number }}",
+    }
     made = rendered(params=params, component="a.py", component_args=given)
     assert made.component_args == {"version": "1.10", "n": 3, "tag": "v3"}
-    assert rendered(params=params, component="a.py", component_args="{{ params.all }}").component_args == {"lr": 0.1}
+    assert rendered(
+        params=params, component="a.py", component_args="{{ params.all }}"
+    ).component_args == {"lr": 0.1}
     values = json.loads(app(args=["1.10"]).to_json())
     values["roles"][0]["num_replicas"] = "{{ params.number }}"
     assert rendered(params=params, app=values)._launch({}).build().roles[0].num_replicas == 3
@@ -91,19 +116,29 @@ def test_sensor_keeps_a_text() -> None:
 
 
 def test_function_as_component(transload_home: Any) -> None:
-    """Airflow calls each function in a template field: a component is out of its reach, and shown by its name."""
+    """Airflow calls each function in a template field: a component is out of its reach, and shown
+    by its name.
+    """
     with DAG("dag", schedule=None):
-        operator = TransloadOperator(task_id="job", component=hello, component_args={"times": "{{ params.times }}"})
+        operator = TransloadOperator(
+            task_id="job", component=hello, component_args={"times": "{{ params.times }}"}
+        )
     operator.render_template_fields({"params": {"times": 2}})
     assert operator._launch({}).component is hello
     assert "hello" in serialize_template_field(operator.component, "component")
-    operator = TransloadOperator(task_id="job", component=hello, scheduler="local", deferrable=False)
+    operator = TransloadOperator(
+        task_id="job", component=hello, scheduler="local", deferrable=False
+    )
     assert execute(operator, make_context(operator))["state"] == "SUCCEEDED"
 
 
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
-    """Functions run as components however they are given; words stay words; upstream's data is no template."""
-    functions, native, data = (airflow.trigger(name) for name in ("functions", "native", "upstream_data"))
+    """Functions run as components however they are given; words stay words; upstream's data is no
+    template.
+    """
+    functions, native, data = (
+        airflow.trigger(name) for name in ("functions", "native", "upstream_data")
+    )
     for task_id, index, said in (
         ("direct", -1, "functions"),
         ("partial", 0, "one one"),

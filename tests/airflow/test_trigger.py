@@ -1,4 +1,6 @@
-"""The trigger by itself: what it does when it is stopped, ended by a person, or in the wrong place."""
+"""The trigger by itself: what it does when it is stopped, ended by a person, or in the wrong
+place.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from contexts import execute, make_context, refuse_cancels
 
 from transload.errors import SpecError
-from transload_airflow import AppCallbacks, AppSensor, AppStateTrigger, TransloadOperator, run, settling, triggers
+from transload_airflow import (
+    AppCallbacks,
+    AppSensor,
+    AppStateTrigger,
+    TransloadOperator,
+    run,
+    settling,
+    triggers,
+)
 from transload_airflow.listener import Listener
 from transload_airflow.stores import CursorFile
 from transload_testing import ScriptedControl, scripted_app
@@ -45,9 +55,17 @@ def deferred(operator: TransloadOperator | AppSensor, context: dict[str, Any]) -
 def held(**options: Any) -> tuple[TransloadOperator, dict[str, Any]]:
     """Return a task whose app runs until its gate is opened."""
     lines = [{"text": f"line {number}"} for number in range(3)]
-    app = scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go", "lines": lines}, "SUCCEEDED"]})
+    app = scripted_app(
+        "a", {"steps": [{"state": "RUNNING", "until": "go", "lines": lines}, "SUCCEEDED"]}
+    )
     operator = TransloadOperator(
-        task_id="job", app=app, scheduler="scripted", deferrable=True, defer_after=0, logging_interval=0.05, **options
+        task_id="job",
+        app=app,
+        scheduler="scripted",
+        deferrable=True,
+        defer_after=0,
+        logging_interval=0.05,
+        **options,
     )
     return operator, make_context(operator)
 
@@ -72,7 +90,9 @@ async def stopped(trigger: AppStateTrigger, seen: asyncio.Event) -> None:
 async def test_shutdown_leaves_the_app_and_repeats_no_line(
     control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A triggerer that ends leaves the app alone; the next one goes on with the logs where it was."""
+    """A triggerer that ends leaves the app alone; the next one goes on with the logs where it
+    was.
+    """
     operator, context = held()
     trigger = deferred(operator, context)
     lines: list[str] = []
@@ -111,10 +131,16 @@ class Fails(AppCallbacks):
 
 
 @pytest.mark.parametrize("dies", ["before it is back", "when it is back"])
-async def test_second_try_repeats_no_line(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, dies: str) -> None:
-    """A try that follows a deferral goes on after the lines that the trigger has handed on, though the first died."""
+async def test_second_try_repeats_no_line(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    """A try that follows a deferral goes on after the lines that the trigger has handed on, though
+    the first died.
+    """
     lines: list[str] = []
-    monkeypatch.setattr("transload_airflow.run.log_line", lambda role, replica, stream, line: lines.append(line))
+    monkeypatch.setattr(
+        "transload_airflow.run.log_line", lambda role, replica, stream, line: lines.append(line)
+    )
     operator, context = held(callbacks=Fails())
     trigger = deferred(operator, context)
     control.open("go")
@@ -124,15 +150,22 @@ async def test_second_try_repeats_no_line(control: ScriptedControl, monkeypatch:
             held(callbacks=Fails())[0].resume(context, outcome)
     assert len(lines) == 3
     again, _ = held(callbacks=Fails())
-    later = {**make_context(again, try_number=2, max_tries=0), "task_state_store": context["task_state_store"]}
+    later = {
+        **make_context(again, try_number=2, max_tries=0),
+        "task_state_store": context["task_state_store"],
+    }
     assert execute(again, later)["state"] == "SUCCEEDED"
     assert len(lines) == 3
     assert len(control.started()) == 1
-    assert CursorFile(trigger.state["identity"]).get() is None, "what the trigger kept is not left behind"
+    assert CursorFile(trigger.state["identity"]).get() is None, (
+        "what the trigger kept is not left behind"
+    )
 
 
 async def test_lines_are_read_before_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trigger fires once what it has written into its log's socket was read; not for ever, if nobody reads."""
+    """A trigger fires once what it has written into its log's socket was read; not for ever, if
+    nobody reads.
+    """
     ours, theirs = socket.socketpair()
     handler = logging.StreamHandler(ours.makefile("w"))
     logging.getLogger().addHandler(handler)
@@ -154,18 +187,28 @@ async def test_lines_are_read_before_the_event(monkeypatch: pytest.MonkeyPatch) 
         theirs.close()
 
 
-@pytest.mark.parametrize("text", ["x" * 29_000, "x" * 1_300_000, "é" * 20_000, "\x00" * 20_000, "short"])
+@pytest.mark.parametrize(
+    "text", ["x" * 29_000, "x" * 1_300_000, "é" * 20_000, "\x00" * 20_000, "short"]
+)
 def test_a_very_long_line_comes_in_pieces(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """No piece is more than a thread of the triggerer writes in one go; nothing of the line is missing."""
+    """No piece is more than a thread of the triggerer writes in one go; nothing of the line is
+    missing.
+    """
     pieces: list[str] = []
-    monkeypatch.setattr("transload_airflow.run.log_line", lambda role, replica, stream, line: pieces.append(line))
+    monkeypatch.setattr(
+        "transload_airflow.run.log_line", lambda role, replica, stream, line: pieces.append(line)
+    )
     run.log_line_in_pieces("main", 0, None, f"{text}\n")
     assert "".join(pieces) == text
     assert max(len(json.dumps(piece)) for piece in pieces) <= 31_000
 
 
-async def test_positions_that_cannot_be_kept_cost_no_wait(control: ScriptedControl, tmp_path: Path) -> None:
-    """A triggerer whose disk takes no file hands on the lines and waits all the same: no worker slot is held for it."""
+async def test_positions_that_cannot_be_kept_cost_no_wait(
+    control: ScriptedControl, tmp_path: Path
+) -> None:
+    """A triggerer whose disk takes no file hands on the lines and waits all the same: no worker
+    slot is held for it.
+    """
     trigger = deferred(*held())
     trigger.state["cursor"] = None
     (tmp_path / "home").mkdir(exist_ok=True)
@@ -176,7 +219,9 @@ async def test_positions_that_cannot_be_kept_cost_no_wait(control: ScriptedContr
 
 
 @pytest.mark.parametrize(("on_kill", "cancels"), [("cancel", 1), ("detach", 0)])
-async def test_person_ends_a_deferred_task(control: ScriptedControl, on_kill: str, cancels: int) -> None:
+async def test_person_ends_a_deferred_task(
+    control: ScriptedControl, on_kill: str, cancels: int
+) -> None:
     """Airflow calls on_kill for a marked or cleared task: the app is cancelled, or left."""
     trigger = deferred(*held(on_kill=on_kill))
     await trigger.on_kill()
@@ -187,7 +232,9 @@ async def test_person_ends_a_deferred_task(control: ScriptedControl, on_kill: st
 async def test_person_ends_a_deferred_task_of_a_silent_scheduler(
     control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scheduler that cannot be reached just then is asked again; one that stays silent is given up, aloud."""
+    """A scheduler that cannot be reached just then is asked again; one that stays silent is given
+    up, aloud.
+    """
     trigger = deferred(*held())
     refuse_cancels(monkeypatch, 2)
     await trigger.on_kill()
@@ -199,7 +246,9 @@ async def test_person_ends_a_deferred_task_of_a_silent_scheduler(
 
 
 async def test_sensor_keeps_its_hands_off_the_log_of_the_task(control: ScriptedControl) -> None:
-    """Who waits for the same app has a log position of its own, or none; the other's stays when it is done."""
+    """Who waits for the same app has a log position of its own, or none; the other's stays when it
+    is done.
+    """
     operator, context = held()
     trigger = deferred(operator, context)
     handle = trigger.state["handle"]
@@ -217,7 +266,9 @@ async def test_sensor_keeps_its_hands_off_the_log_of_the_task(control: ScriptedC
 
 
 async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event is held back until the supervisor must have noticed, longer on a busy machine; `dag.test()` never."""
+    """The event is held back until the supervisor must have noticed, longer on a busy machine;
+    `dag.test()` never.
+    """
     monkeypatch.setattr(settling.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     elsewhere = {"name": "of another process", "at": time.time()}
     waiting = asyncio.create_task(settling.settled(elsewhere))
@@ -225,7 +276,9 @@ async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.Mon
     waiting.cancel()
     nearly = settling.SETTLE_S + settling.conf.getint("workers", "min_heartbeat_interval") - 0.3
     await asyncio.wait_for(settling.settled({**elsewhere, "at": time.time() - nearly}), 5)
-    monkeypatch.setattr(settling.os, "getloadavg", lambda: (99.0 * (settling.os.cpu_count() or 1), 0.0, 0.0))
+    monkeypatch.setattr(
+        settling.os, "getloadavg", lambda: (99.0 * (settling.os.cpu_count() or 1), 0.0, 0.0)
+    )
     waiting = asyncio.create_task(settling.settled({**elsewhere, "at": time.time() - nearly}))
     assert (await asyncio.wait([waiting], timeout=0.5))[1] == {waiting}
     waiting.cancel()
@@ -233,8 +286,12 @@ async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.Mon
     await asyncio.wait_for(settling.settled({}), 5)
 
 
-async def test_broken_trigger_waits_too(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trigger that cannot even begin breaks only once Airflow has accounted for the process that deferred."""
+async def test_broken_trigger_waits_too(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trigger that cannot even begin breaks only once Airflow has accounted for the process that
+    deferred.
+    """
     waited = []
 
     async def settled(left: object) -> None:
@@ -251,7 +308,9 @@ async def test_broken_trigger_waits_too(control: ScriptedControl, monkeypatch: p
 
 
 async def test_elsewhere(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trigger that is on another machine than the app says so at once, and the task waits in place."""
+    """A trigger that is on another machine than the app says so at once, and the task waits in
+    place.
+    """
     monkeypatch.setenv("TRANSLOAD_SCRIPTED_REACH", "host")
     import transload.pipelines.runners as shared
 
@@ -270,7 +329,9 @@ async def test_elsewhere(control: ScriptedControl, monkeypatch: pytest.MonkeyPat
 async def test_before_3_3_the_state_of_the_task_decides(
     control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older Airflow only stops the trigger: the app is cancelled if the task is not deferred any more."""
+    """An older Airflow only stops the trigger: the app is cancelled if the task is not deferred any
+    more.
+    """
     from airflow.triggers.base import BaseTrigger
 
     monkeypatch.delattr(BaseTrigger, "on_kill")
@@ -294,19 +355,27 @@ async def test_before_3_3_the_state_of_the_task_decides(
 
 
 def test_a_mark_in_3_2_is_left_to_the_triggerer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow 3.2 queues a callback without a session and knows no teams; its session and queue are stood in for."""
+    """Airflow 3.2 queues a callback without a session and knows no teams; its session and queue are
+    stood in for.
+    """
     from airflow.models.callback import TriggererCallback
     from airflow.models.trigger import Trigger
     from airflow.triggers.callback import CallbackTrigger
 
     def queue(callback: Any) -> None:
         path, kwargs = callback.data["path"], callback.data["kwargs"]
-        callback.trigger = Trigger.from_object(CallbackTrigger(callback_path=path, callback_kwargs=kwargs))
+        callback.trigger = Trigger.from_object(
+            CallbackTrigger(callback_path=path, callback_kwargs=kwargs)
+        )
 
     added: list[Any] = []
     monkeypatch.setattr(TriggererCallback, "queue", queue)
-    monkeypatch.setattr("sqlalchemy.orm.object_session", lambda _: SimpleNamespace(add=added.append))
-    waiting = SimpleNamespace(classpath="transload_airflow.triggers.AppStateTrigger", kwargs={"state": {"handle": "h"}})
+    monkeypatch.setattr(
+        "sqlalchemy.orm.object_session", lambda _: SimpleNamespace(add=added.append)
+    )
+    waiting = SimpleNamespace(
+        classpath="transload_airflow.triggers.AppStateTrigger", kwargs={"state": {"handle": "h"}}
+    )
     Listener().on_task_instance_failed(None, SimpleNamespace(trigger=waiting))
     assert added[0].trigger.kwargs["callback_path"] == "transload_airflow.triggers.end_app"
     assert added[0].trigger.kwargs["callback_kwargs"] == waiting.kwargs

@@ -16,7 +16,9 @@ from transload_airflow import TransloadOperator
 from transload_airflow.values import app_name
 from transload_testing import ScriptedControl, scripted_app
 
-APP = AppDef("app", [Role("main", "", entrypoint="echo", args=["{{ ds }}"], secrets={"TOKEN": "env:TOKEN"})])
+APP = AppDef(
+    "app", [Role("main", "", entrypoint="echo", args=["{{ ds }}"], secrets={"TOKEN": "env:TOKEN"})]
+)
 
 
 def test_app_through_an_xcom() -> None:
@@ -60,7 +62,8 @@ def test_error_of_an_async_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task_id", "name"), [("train", "train"), ("group.train", "group.train"), ("-x", "x"), ("x" * 250, "x" * 200)]
+    ("task_id", "name"),
+    [("train", "train"), ("group.train", "group.train"), ("-x", "x"), ("x" * 250, "x" * 200)],
 )
 def test_command_is_named_by_its_task(task_id: str, name: str) -> None:
     """A command is an app of its task's name, not of its program's."""
@@ -69,20 +72,27 @@ def test_command_is_named_by_its_task(task_id: str, name: str) -> None:
     assert operator._launch({}).build().name == name == app_name(task_id)
 
 
-def test_log_ends_as_the_command_line_does(transload_home: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_log_ends_as_the_command_line_does(
+    transload_home: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The log says how the app ended, how long it took, what it used, and its results."""
     report = (
-        "import json, os; base = os.environ['TRANSLOAD_TRACKER_BASE']; os.makedirs(base, exist_ok=True);"
+        "import json, os; base = os.environ['TRANSLOAD_TRACKER_BASE']; os.makedirs(base, "
+        "exist_ok=True);"
         "json.dump({'schema': 1, 'key': '0', 'results': {'loss': 0.123456789, 'text': 'a\\nb'}},"
         " open(base + '/0.json', 'w')); print('x' * 10)"
     )
-    operator = TransloadOperator(task_id="train", command=["python3", "-c", report], scheduler="local")
+    operator = TransloadOperator(
+        task_id="train", command=["python3", "-c", report], scheduler="local"
+    )
     results = execute(operator, make_context(operator))
     said = capfd.readouterr().out
     assert f"{results['handle']} SUCCEEDED after " in said
     assert " of CPU, " in said
     assert "result 0: loss=0.123457  text=a\\nb" in said
-    failing = TransloadOperator(task_id="job", command=["false"], scheduler="local", deferrable=False)
+    failing = TransloadOperator(
+        task_id="job", command=["false"], scheduler="local", deferrable=False
+    )
     with pytest.raises(Exception, match="exit code 1"):
         execute(failing, make_context(failing))
     assert " FAILED after " in capfd.readouterr().out
@@ -101,7 +111,9 @@ def test_function_returns_an_app_through_the_decorator() -> None:
 
 
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
-    """Upstream's apps run, mapped too, their texts are no templates; no XCom is asked for in vain."""
+    """Upstream's apps run, mapped too, their texts are no templates; no XCom is asked for in
+    vain.
+    """
     run = airflow.trigger("upstream_apps")
     run.wait("success")
     assert "main/0 hello {{ ds }}" in run.log()

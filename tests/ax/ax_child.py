@@ -1,4 +1,6 @@
-"""An optimiser that is killed at a moment of one's choice: ``python -m ax_child '{"moment": …}'``."""
+"""An optimiser that is killed at a moment of one's choice: ``python -m ax_child '{"moment":
+…}'``.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,11 @@ def dies_while_trials_run(wanted: int, gate: str | None) -> None:
 
     def deadly(self: Any, trials: Any) -> Any:
         found = poll(self, trials)
-        if gate is None and sum(len(each) for status, each in found.items() if status.name == "RUNNING") >= wanted:
+        if (
+            gate is None
+            and sum(len(each) for status, each in found.items() if status.name == "RUNNING")
+            >= wanted
+        ):
             die()
         if gate is not None:
             if any(status.name == "COMPLETED" for status in found):
@@ -109,7 +115,9 @@ def main() -> None:
     elif moment == "while it adds":
         dies_while_it_adds()
     elif moment.startswith(("told to end", "interrupted")):
-        told_to_end_while_trials_run(3, signal.SIGTERM if moment.startswith("told") else signal.SIGINT)
+        told_to_end_while_trials_run(
+            3, signal.SIGTERM if moment.startswith("told") else signal.SIGINT
+        )
     else:
         dies_while_trials_run(3, request["gate"] if moment == "after an end" else None)
     from transload_ax import make_experiment, registry_bundle, run_experiment
@@ -132,13 +140,19 @@ def main() -> None:
         run_experiment(made, 4, 3, generation_strategy=plan, snapshot=request["snapshot"])
         return
     from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
-    from ax.storage.sqa_store.db import create_all_tables, get_engine, init_engine_and_session_factory
+    from ax.storage.sqa_store.db import (
+        create_all_tables,
+        get_engine,
+        init_engine_and_session_factory,
+    )
     from ax.storage.sqa_store.structs import DBSettings
 
     bundle = registry_bundle()
     init_engine_and_session_factory(url=request["sql"])
     create_all_tables(get_engine())
-    options = OrchestratorOptions(max_pending_trials=3, init_seconds_between_polls=0, min_seconds_before_poll=0)
+    options = OrchestratorOptions(
+        max_pending_trials=3, init_seconds_between_polls=0, min_seconds_before_poll=0
+    )
     settings = DBSettings(encoder=bundle.encoder, decoder=bundle.decoder, url=request["sql"])
     Orchestrator(made, plan, options, db_settings=settings).run_n_trials(4)
 

@@ -31,7 +31,12 @@ def square(x: float, trial_idx: int, y: float = 0.0) -> AppDef:
         trial_idx: key
         y: second
     """
-    return _app("x, y = map(float, sys.argv[2:]); report(sys.argv[1], loss=(x - 1) ** 2 + y ** 2)", trial_idx, x, y)
+    return _app(
+        "x, y = map(float, sys.argv[2:]); report(sys.argv[1], loss=(x - 1) ** 2 + y ** 2)",
+        trial_idx,
+        x,
+        y,
+    )
 
 
 def plain(x: float, name: str = "loss") -> AppDef:
@@ -55,7 +60,8 @@ def costs(x: float, trial_idx: int) -> AppDef:
 
 
 def tradeoff(x: float, y: float) -> AppDef:
-    """Report ``loss``, which is least at (1, 0), ``gain``, which is greatest at (-1, 0), and ``size = y``.
+    """Report ``loss``, which is least at (1, 0), ``gain``, which is greatest at (-1, 0), and ``size
+    = y``.
 
     Args:
         x: first
@@ -209,7 +215,9 @@ def queued(x: float, trial_idx: int) -> AppDef:
         trial_idx: key
     """
     wait = {"state": "PENDING", "seconds": 0.4}
-    return _played(trial_idx, x, "SUBMITTED", wait, {"state": "RUNNING", "seconds": 0.3}, "SUCCEEDED")
+    return _played(
+        trial_idx, x, "SUBMITTED", wait, {"state": "RUNNING", "seconds": 0.3}, "SUCCEEDED"
+    )
 
 
 def gated(x: float, trial_idx: int) -> AppDef:

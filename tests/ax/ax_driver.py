@@ -1,7 +1,9 @@
-"""Ax's part in the conformance suite: an optimiser with one trial, in a child process that imports no Ax.
+"""Ax's part in the conformance suite: an optimiser with one trial, in a child process that imports
+no Ax.
 
-What Ax itself does is played here: it runs a trial that is a CANDIDATE, looks at one that is RUNNING, and
-keeps status and run metadata. All that is decided about the trial's app is decided by `transload_ax.trials`.
+What Ax itself does is played here: it runs a trial that is a CANDIDATE, looks at one that is
+RUNNING, and keeps status and run metadata. All that is decided about the trial's app is decided by
+`transload_ax.trials`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Optimiser:
         job = child.job
         self.options = execution_options(job.options)
         namespace = f"{job.namespace}/{job.generation}"
-        self.trials = Trials(TrialApps(namespace, job.scheduler, job.cfg, self.options), keep=self.keep)
+        self.trials = Trials(
+            TrialApps(namespace, job.scheduler, job.cfg, self.options), keep=self.keep
+        )
         self._file = JsonFileStore(child.store)
         kept = self._file.get() or {}
         if kept.get("of") != job.generation:
@@ -50,7 +54,9 @@ class Optimiser:
     @property
     def view(self) -> TrialView:
         """The trial as it is now."""
-        return TrialView(self.child.job.name, 0, self.kept["status"], self.kept["metadata"], {"": {}})
+        return TrialView(
+            self.child.job.name, 0, self.kept["status"], self.kept["metadata"], {"": {}}
+        )
 
     def keep(self) -> None:
         """Store the experiment."""
@@ -78,7 +84,9 @@ class Optimiser:
         """Tell the suite how the trial ended."""
         status, child = self.kept["status"], self.child
         if status == "COMPLETED":
-            child.finish(status, results=host_runner("ax").results(self.kept["metadata"][HANDLE]).to_dict())
+            child.finish(
+                status, results=host_runner("ax").results(self.kept["metadata"][HANDLE]).to_dict()
+            )
             return
         left = 0 in self.trials.left
         retryable = status == "FAILED" and (left or self.options.host_may_retry(AppLost("")))

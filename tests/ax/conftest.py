@@ -1,4 +1,6 @@
-"""Ax is imported once per process; trials find this environment's programs and the tests' components."""
+"""Ax is imported once per process; trials find this environment's programs and the tests'
+components.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ FOLDER = Path(__file__).parent
 sys.path[:0] = [str(FOLDER)] if str(FOLDER) not in sys.path else []
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 # processes that tests start find the components too
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(FOLDER), os.environ.get("PYTHONPATH", "")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(FOLDER), os.environ.get("PYTHONPATH", "")])
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,7 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Import Ax before the first test's clock runs: on a busy machine that alone can take a minute."""
+    """Import Ax before the first test's clock runs: on a busy machine that alone can take a
+    minute.
+    """
     if any("conformance" not in item.path.name for item in session.items):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -71,9 +77,15 @@ def orchestrate(transload_home: Path, sobol: Callable[[], Any]) -> Iterator[Call
         from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
 
         made.append(experiment)
-        settings = {"init_seconds_between_polls": 0, "min_seconds_before_poll": 0, "logging_level": logging.ERROR}
+        settings = {
+            "init_seconds_between_polls": 0,
+            "min_seconds_before_poll": 0,
+            "logging_level": logging.ERROR,
+        }
         return Orchestrator(
-            experiment, sobol(), OrchestratorOptions(max_pending_trials=parallel, **{**settings, **options})
+            experiment,
+            sobol(),
+            OrchestratorOptions(max_pending_trials=parallel, **{**settings, **options}),
         )
 
     yield make

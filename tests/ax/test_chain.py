@@ -1,4 +1,6 @@
-"""A chain of a job and a search, as users run it: a searched parameter sets the replicas, the lineage is recorded."""
+"""A chain of a job and a search, as users run it: a searched parameter sets the replicas, the
+lineage is recorded.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "ax" / "replicas.py"
 
 
 def test_a_searched_parameter_sets_the_replicas(transload_home: Path, tmp_path: Path) -> None:
-    """The example finds the best number; each trial had that many replicas, and descends from the first job."""
+    """The example finds the best number; each trial had that many replicas, and descends from the
+    first job.
+    """
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), str(tmp_path)],
         capture_output=True,
@@ -36,4 +40,6 @@ def test_a_searched_parameter_sets_the_replicas(transload_home: Path, tmp_path: 
         assert described.roles[0].num_replicas == tracker.metadata(trial)["replicas"]
     assert {tracker.metadata(trial)["replicas"] for trial in trials} >= {3}
     picture = (tmp_path / "lineage.svg").read_text()
-    assert picture.count("local://") >= 5 or all(trial.rpartition("/")[2] in picture for trial in trials)
+    assert picture.count("local://") >= 5 or all(
+        trial.rpartition("/")[2] in picture for trial in trials
+    )

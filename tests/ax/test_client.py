@@ -48,11 +48,15 @@ def test_run_trials(client: Callable[..., Any]) -> None:
     assert {trial.status.name for trial in trials.values()} == {"COMPLETED"}
 
     parameters = made.get_best_parameterization(use_model_predictions=False)[0]
-    assert parameters["x"] == min((trial.arm.parameters["x"] for trial in trials.values()), key=lambda x: (x - 1) ** 2)
+    assert parameters["x"] == min(
+        (trial.arm.parameters["x"] for trial in trials.values()), key=lambda x: (x - 1) ** 2
+    )
     assert made._experiment.metrics["loss"].lower_is_better is True
 
 
-def test_run_trials_waits_for_all(client: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_trials_waits_for_all(
+    client: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trap 1 in this API: jobs that wait for resources do not let run_trials return early."""
     from transload_testing.scripted import ScriptedControl
 
@@ -60,7 +64,10 @@ def test_run_trials_waits_for_all(client: Callable[..., Any], tmp_path: Path, mo
         monkeypatch.setenv(name, value)
     made = client("ax_components:preempted", scheduler="scripted")
     made.run_trials(max_trials=2, parallelism=2, initial_seconds_between_polls=0)
-    assert [trial.status.name for trial in made._experiment.trials.values()] == ["COMPLETED", "COMPLETED"]
+    assert [trial.status.name for trial in made._experiment.trials.values()] == [
+        "COMPLETED",
+        "COMPLETED",
+    ]
 
 
 def test_saved_and_loaded(client: Callable[..., Any], tmp_path: Path) -> None:
@@ -83,7 +90,9 @@ def test_saved_and_loaded(client: Callable[..., Any], tmp_path: Path) -> None:
     assert len(host_runner("ax").list("local")) == 2
 
 
-def test_protocol_called_directly(base: str, transload_home: Path, eventually: Any, gate: Path) -> None:
+def test_protocol_called_directly(
+    base: str, transload_home: Path, eventually: Any, gate: Path
+) -> None:
     """The three methods of the protocol, called by keyword."""
     from transload_ax import TransloadClientRunner
 
@@ -92,7 +101,9 @@ def test_protocol_called_directly(base: str, transload_home: Path, eventually: A
     assert runner.run_trial(trial_index=3, parameterization={"x": 2.0}) == metadata
     assert runner.poll_trial(trial_index=3, trial_metadata=metadata).name == "RUNNING"
     assert runner.stop_trial(trial_index=3, trial_metadata=metadata) == {}
-    eventually(lambda: runner.poll_trial(trial_index=3, trial_metadata=metadata).name == "ABANDONED")
+    eventually(
+        lambda: runner.poll_trial(trial_index=3, trial_metadata=metadata).name == "ABANDONED"
+    )
     assert runner.poll_trial(trial_index=9, trial_metadata={}).name == "FAILED"
     with pytest.raises(SpecError, match="'x'"):
         runner.run_trial(trial_index=4, parameterization={})
@@ -114,7 +125,9 @@ def test_fetch(results: dict[str, Any], expected: object, base: str) -> None:
     from transload_ax import TransloadClientMetric
 
     FsspecResultTracker(base)[0] = results
-    found = TransloadClientMetric("loss").fetch(trial_index=0, trial_metadata={"transload_tracker_base": base})
+    found = TransloadClientMetric("loss").fetch(
+        trial_index=0, trial_metadata={"transload_tracker_base": base}
+    )
     assert found == expected
     assert type(found[0]) is int
 
@@ -127,13 +140,16 @@ def test_fetch_refuses(results: dict[str, Any], base: str) -> None:
 
     FsspecResultTracker(base)[0] = results
     with pytest.raises(MetricMissing, match="loss"):
-        TransloadClientMetric("loss").fetch(trial_index=0, trial_metadata={"transload_tracker_base": base})
+        TransloadClientMetric("loss").fetch(
+            trial_index=0, trial_metadata={"transload_tracker_base": base}
+        )
     with pytest.raises(MetricMissing, match="transload_tracker_base"):
         TransloadClientMetric("loss").fetch(trial_index=0, trial_metadata={})
 
 
 NEED_A_MODEL = {"ArmEffectsPlot", "CrossValidationPlot", "ScatterPlot", "TopSurfacesAnalysis"}
-"""Analyses that cannot be had of quasi-random trials: they draw what a model predicts, and there is none."""
+"""Analyses that cannot be had of quasi-random trials: they draw what a model predicts, and there is
+none."""
 
 
 def check_cards(cards: Any, *, model: bool = False) -> None:
@@ -141,8 +157,12 @@ def check_cards(cards: Any, *, model: bool = False) -> None:
     from ax.core.analysis_card import ErrorAnalysisCard, NotApplicableStateAnalysisCard
 
     leaves = [leaf for card in cards for leaf in card.flatten()]
-    assert [(leaf.title, leaf.subtitle) for leaf in leaves if isinstance(leaf, ErrorAnalysisCard)] == []
-    not_yet = {leaf.name: leaf.blob for leaf in leaves if isinstance(leaf, NotApplicableStateAnalysisCard)}
+    assert [
+        (leaf.title, leaf.subtitle) for leaf in leaves if isinstance(leaf, ErrorAnalysisCard)
+    ] == []
+    not_yet = {
+        leaf.name: leaf.blob for leaf in leaves if isinstance(leaf, NotApplicableStateAnalysisCard)
+    }
     assert not_yet.keys() <= (set() if model else NEED_A_MODEL), not_yet
     assert all("RandomAdapter" in why for why in not_yet.values()), not_yet
     drawn = {leaf.name for leaf in leaves if not isinstance(leaf, NotApplicableStateAnalysisCard)}
@@ -157,7 +177,9 @@ def test_compute_analyses(client: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["random", "model", "curve", "two objectives"])
-def test_analyses_of_make_experiment(kind: str, experiment: Callable[..., Any], sobol: Any, gate: Path) -> None:
+def test_analyses_of_make_experiment(
+    kind: str, experiment: Callable[..., Any], sobol: Any, gate: Path
+) -> None:
     """Ax's own cards can be had of the experiments that make_experiment makes."""
     from ax.analysis.overview import OverviewAnalysis
 
@@ -167,7 +189,11 @@ def test_analyses_of_make_experiment(kind: str, experiment: Callable[..., Any], 
 
     gate.touch()
     given: dict[str, dict[str, Any]] = {
-        "curve": {"component": "ax_components:curve", "curve": True, "constants": {"gate": str(gate)}},
+        "curve": {
+            "component": "ax_components:curve",
+            "curve": True,
+            "constants": {"gate": str(gate)},
+        },
         "two objectives": {
             "component": "ax_components:tradeoff",
             "parameters": ["x:float:-1:3", "y:float:-1:1"],

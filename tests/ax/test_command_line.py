@@ -14,11 +14,15 @@ import pytest
 from transload_search import Search
 
 
-@pytest.mark.parametrize("module", ["transload_ax", "transload_ax.plugin", "transload_ax.convert", "transload_ax.run"])
+@pytest.mark.parametrize(
+    "module", ["transload_ax", "transload_ax.plugin", "transload_ax.convert", "transload_ax.run"]
+)
 def test_import_is_lazy(module: str) -> None:
     """None of these imports Ax, torch or pandas."""
     program = f"import sys, {module}; print([m for m in ('ax', 'torch', 'pandas', 'matplotlib') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -29,9 +33,17 @@ def test_adapters_command_imports_no_ax(transload_home: Path) -> None:
         "try:\n    code = main(sys.argv[1:])\nexcept SystemExit as exc:\n    code = exc.code\n"
         "print('ax' in sys.modules, 'torch' in sys.modules)"
     )
-    for args, word in ((["--help"], "search"), (["info"], "ax"), (["search", "run", "--help"], "ax")):
+    for args, word in (
+        (["--help"], "search"),
+        (["info"], "ax"),
+        (["search", "run", "--help"], "ax"),
+    ):
         done = subprocess.run(
-            [sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", program, *args],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert word in done.stdout, done.stderr
         assert done.stdout.strip().endswith("False False"), done.stderr
@@ -49,12 +61,25 @@ def test_all_public_names_are_there() -> None:
 
 @pytest.mark.slow  # the pages run such a search
 def test_search_with_ax(transload_home: Path) -> None:
-    """``--suggester ax``: trials are proposed by Ax, its state is kept, and no library has a word of its own to say."""
-    args = ["--component", "ax_components:square", "--param", "x:float:-1:3", "--minimize", "loss", "-s", "local"]
+    """``--suggester ax``: trials are proposed by Ax, its state is kept, and no library has a word
+    of its own to say.
+    """
+    args = [
+        "--component",
+        "ax_components:square",
+        "--param",
+        "x:float:-1:3",
+        "--minimize",
+        "loss",
+        "-s",
+        "local",
+    ]
     run = [sys.executable, "-m", "transload", "search", "run", "--no-progress"]
 
     def search(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*run, *more], capture_output=True, text=True, timeout=240, check=False)
+        return subprocess.run(
+            [*run, *more], capture_output=True, text=True, timeout=240, check=False
+        )
 
     done = search(*args, "--suggester", "ax", "--trials", "2", "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -64,21 +89,45 @@ def test_search_with_ax(transload_home: Path) -> None:
     found = json.loads(done.stdout)
     assert found["trials"][:2] == first["trials"]
     assert found["best"]["value"] == min(row["value"] for row in found["trials"])
-    state = json.loads((transload_home / "searches" / "search" / "search" / "rounds" / "6.json").read_text())["state"]
+    state = json.loads(
+        (transload_home / "searches" / "search" / "search" / "rounds" / "6.json").read_text()
+    )["state"]
     assert (state["suggester"], len(state["experiment"]["trials"])) == ("ax", 7)
 
 
 @pytest.mark.slow
 def test_search_with_ax_for_several_objectives(transload_home: Path, tmp_path: Path) -> None:
-    """Two objectives and a constraint: Ax weighs them all, also where it goes on; the front keeps the bound."""
+    """Two objectives and a constraint: Ax weighs them all, also where it goes on; the front keeps
+    the bound.
+    """
     from transload_ax import AxSuggester
 
     goals = ["--minimize", "loss", "--maximize", "gain", "--constraint", "size<=1"]
-    args = ["--component", "ax_components:tradeoff", "--param", "x:float:-2:2", "--param", "y:float:0:2", *goals]
-    run = [sys.executable, "-m", "transload", "search", "run", "--no-progress", "--json", "--parallel", "2"]
+    args = [
+        "--component",
+        "ax_components:tradeoff",
+        "--param",
+        "x:float:-2:2",
+        "--param",
+        "y:float:0:2",
+        *goals,
+    ]
+    run = [
+        sys.executable,
+        "-m",
+        "transload",
+        "search",
+        "run",
+        "--no-progress",
+        "--json",
+        "--parallel",
+        "2",
+    ]
     compiled = {**os.environ, "TORCH_EXTENSIONS_DIR": str(tmp_path / "compiled")}
     for more in ([*args, "--suggester", "ax", "--trials", "6", "-s", "local"], ["--trials", "9"]):
-        done = subprocess.run([*run, *more], capture_output=True, text=True, timeout=240, check=False, env=compiled)
+        done = subprocess.run(
+            [*run, *more], capture_output=True, text=True, timeout=240, check=False, env=compiled
+        )
         assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "compiled").exists()  # nothing was
     found = json.loads(done.stdout)
@@ -87,14 +136,19 @@ def test_search_with_ax_for_several_objectives(transload_home: Path, tmp_path: P
 
     def beaten(one: dict[str, float]) -> bool:
         return any(
-            other != one and other["loss"] <= one["loss"] and other["gain"] >= one["gain"] for other in keeping.values()
+            other != one and other["loss"] <= one["loss"] and other["gain"] >= one["gain"]
+            for other in keeping.values()
         )
 
     assert found["best"] is None
-    assert [each["index"] for each in found["front"]] == [each for each in keeping if not beaten(keeping[each])]
+    assert [each["index"] for each in found["front"]] == [
+        each for each in keeping if not beaten(keeping[each])
+    ]
     folder = transload_home / "searches" / "search" / "search" / "rounds"
     suggester = AxSuggester(Search.from_dict(found["search"]))
-    suggester.load(json.loads(max(folder.iterdir(), key=lambda path: int(path.stem)).read_text())["state"])
+    suggester.load(
+        json.loads(max(folder.iterdir(), key=lambda path: int(path.stem)).read_text())["state"]
+    )
     experiment, _ = suggester._ax()
     assert experiment.optimization_config.objective.expression == "-loss, gain"
     (bound,) = experiment.optimization_config.outcome_constraints

@@ -18,7 +18,9 @@ class AxDriver(ChildDriver):
     """Runs one trial in a child process."""
 
     entry = "ax_driver:run"
-    environment: ClassVar[Mapping[str, str]] = {"PYTHONPATH": os.pathsep.join([str(_FOLDER), *sys.path])}
+    environment: ClassVar[Mapping[str, str]] = {
+        "PYTHONPATH": os.pathsep.join([str(_FOLDER), *sys.path])
+    }
 
 
 class TestAx(AdapterConformance):
@@ -41,7 +43,9 @@ class TestAx(AdapterConformance):
 
 def test_what_ax_cannot_have_is_published() -> None:
     """The documentation's table is the suite's."""
-    page = (_FOLDER.parents[1] / "docs" / "internals" / "conformance.md").read_text(encoding="utf-8")
+    page = (_FOLDER.parents[1] / "docs" / "internals" / "conformance.md").read_text(
+        encoding="utf-8"
+    )
     assert TestAx.render_exceptions() in page
 
 

@@ -9,5 +9,7 @@ import pytest
 
 @pytest.mark.timeout(400)  # whole searches, by models
 def test_what_the_page_shows_works(docs_page: str, docs_reader: Any) -> None:
-    """Every block of code of the page runs, in order, and prints what the page says that it prints."""
+    """Every block of code of the page runs, in order, and prints what the page says that it
+    prints.
+    """
     docs_reader.read(docs_page)

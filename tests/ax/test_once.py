@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
-HARNESS = runpy.run_path(str(Path(__file__).parents[1] / "once" / "harness.py"), run_name="once_harness")
+HARNESS = runpy.run_path(
+    str(Path(__file__).parents[1] / "once" / "harness.py"), run_name="once_harness"
+)
 
 
 @pytest.mark.flaky(reruns=0)  # a second try would hide what this looks for
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
 def test_once_on_this_machine(kills: int, transload_home: Path) -> None:
-    """Killed or frozen at random moments and tried again: one birth, no process left, results and all lines."""
+    """Killed or frozen at random moments and tried again: one birth, no process left, results and
+    all lines.
+    """
     cases, wrong = HARNESS["cell"]("ax", "local", range(kills))
     assert len(cases) == kills
     assert wrong == []

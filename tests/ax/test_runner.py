@@ -16,7 +16,8 @@ APPLY = (
     "test_poll_available_capacity",
     "test_on_search_space_update_default_is_noop",
 )
-"""Ax's tests that hold for every runner; its others say what a runner without stop, poll or an update does."""
+"""Ax's tests that hold for every runner; its others say what a runner without stop, poll or an
+update does."""
 
 
 @pytest.fixture
@@ -29,7 +30,9 @@ def trials(experiment: Callable[..., Any], gate: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", APPLY)
-def test_axs_own(name: str, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_axs_own(
+    name: str, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ax's test of its base class, with our runner in place of its dummy."""
     from ax.core.tests import test_runner
 
@@ -53,7 +56,9 @@ def test_run_multiple(trials: list[Any]) -> None:
 
 
 def test_poll_and_stop(trials: list[Any], eventually: Any) -> None:
-    """A poll gives the indices by status; stop takes a reason, and gives metadata; a stopped trial has a reason."""
+    """A poll gives the indices by status; stop takes a reason, and gives metadata; a stopped trial
+    has a reason.
+    """
     from ax.core.trial_status import TrialStatus
 
     experiment = trials[0].experiment
@@ -71,7 +76,9 @@ def test_poll_and_stop(trials: list[Any], eventually: Any) -> None:
 
 
 def test_run_then_mark_completed(trials: list[Any]) -> None:
-    """The loop of Ax's documentation: a trial runs from its submit on, and may be marked as completed."""
+    """The loop of Ax's documentation: a trial runs from its submit on, and may be marked as
+    completed.
+    """
     from ax.core.trial_status import TrialStatus
 
     assert trials[0].run().status is TrialStatus.RUNNING

@@ -17,7 +17,15 @@ from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.pipelines import get_adapter, host_runner
 from transload.runner import AppResults
 from transload.specs import AppDef, AppState, Role
-from transload_search import Constraint, Objective, Parameter, Search, SearchLedger, SearchTrial, get_suggester
+from transload_search import (
+    Constraint,
+    Objective,
+    Parameter,
+    Search,
+    SearchLedger,
+    SearchTrial,
+    get_suggester,
+)
 
 
 def search(**more: Any) -> Search:
@@ -41,9 +49,15 @@ class TestAdapter:
         from transload_ax import TransloadRunner
 
         adapter = get_adapter("ax")
-        runner = adapter.convert("ax_components:square", launch={"args": {"y": 1.0}}, tracker_base=base, max_running=2)
+        runner = adapter.convert(
+            "ax_components:square", launch={"args": {"y": 1.0}}, tracker_base=base, max_running=2
+        )
         assert isinstance(runner, TransloadRunner)
-        assert (runner.component_const_params, runner.tracker_base, runner.max_running) == ({"y": 1.0}, base, 2)
+        assert (runner.component_const_params, runner.tracker_base, runner.max_running) == (
+            {"y": 1.0},
+            base,
+            2,
+        )
 
     def test_convert_refuses(self, base: str) -> None:
         """An app without parameters and arguments without names are refused by name."""
@@ -57,15 +71,25 @@ class TestAdapter:
 
     def test_dry_run(self, base: str, transload_home: Path) -> None:
         """A dry run shows the request, and starts nothing."""
-        shown = get_adapter("ax").dry_run("utils.booth", launch={"args": {"x1": 1.0, "x2": 2.0}}, tracker_base=base)
+        shown = get_adapter("ax").dry_run(
+            "utils.booth", launch={"args": {"x1": 1.0, "x2": 2.0}}, tracker_base=base
+        )
         assert "booth" in shown
         assert host_runner("ax").list("local") == []
 
     def test_dry_run_takes_what_convert_takes(self, base: str, transload_home: Path) -> None:
-        """Its options show in the request; arguments that the search will set have values for show."""
-        given: dict[str, Any] = {"scheduler": "local_cwd", "cfg": {"grace_period": 9.5}, "tracker_base": base}
+        """Its options show in the request; arguments that the search will set have values for
+        show.
+        """
+        given: dict[str, Any] = {
+            "scheduler": "local_cwd",
+            "cfg": {"grace_period": 9.5},
+            "tracker_base": base,
+        }
         constants = {"component_const_params": {"gate": "open", "steps": 7}}
-        shown = get_adapter("ax").dry_run("ax_components:curve", **given, **constants, pass_env=["HF_*"], max_running=2)
+        shown = get_adapter("ax").dry_run(
+            "ax_components:curve", **given, **constants, pass_env=["HF_*"], max_running=2
+        )
         assert "searched, with a value for show: x=1.0\n" in shown
         assert all(word in shown for word in ("local_cwd", "9.5", base, "open", "7")), shown
 
@@ -94,7 +118,9 @@ class TestSuggester:
     """Ax as a suggester of core's searches."""
 
     def test_suggests_and_observes(self) -> None:
-        """Trials are in the space, numbered, limited by the search; one that was not suggested is refused."""
+        """Trials are in the space, numbered, limited by the search; one that was not suggested is
+        refused.
+        """
         suggester = get_suggester(search(trials=3))
         trials = suggester.suggest(2) + suggester.suggest(5)
         assert [trial.index for trial in trials] == [0, 1, 2]
@@ -105,7 +131,9 @@ class TestSuggester:
             suggester.observe(7, {"booth_eval": 1.0})
 
     def test_state_goes_on_elsewhere(self) -> None:
-        """The state is JSON; another suggester goes on from it, with the same next trial for the same seed."""
+        """The state is JSON; another suggester goes on from it, with the same next trial for the
+        same seed.
+        """
         one, other = get_suggester(search(seed=3)), get_suggester(search(seed=3))
         one.suggest(2)
         one.observe(0, {"booth_eval": 5.0})
@@ -118,7 +146,9 @@ class TestSuggester:
             other.load({})
 
     def test_several_objectives_and_constraints(self) -> None:
-        """Ax gets each objective in its direction, and each bound; a trial that was stopped early is one to Ax too."""
+        """Ax gets each objective in its direction, and each bound; a trial that was stopped early
+        is one to Ax too.
+        """
         from ax.core.optimization_config import MultiObjectiveOptimizationConfig
 
         goals = (Objective("booth_eval"), Objective("cost", minimize=False))
@@ -132,14 +162,23 @@ class TestSuggester:
         aim = experiment.optimization_config
         assert isinstance(aim, MultiObjectiveOptimizationConfig)
         assert aim.objective.expression == "-booth_eval, cost"
-        assert [(each.metric_names[0], each.bound) for each in aim.outcome_constraints] == [("memory", 4.0)]
-        assert [trial.status.name for trial in experiment.trials.values()] == ["COMPLETED", "EARLY_STOPPED"]
-        other = get_suggester(search(objective=goals, constraints=[Constraint("memory", 4.0)], suggester="ax-sobol"))
+        assert [(each.metric_names[0], each.bound) for each in aim.outcome_constraints] == [
+            ("memory", 4.0)
+        ]
+        assert [trial.status.name for trial in experiment.trials.values()] == [
+            "COMPLETED",
+            "EARLY_STOPPED",
+        ]
+        other = get_suggester(
+            search(objective=goals, constraints=[Constraint("memory", 4.0)], suggester="ax-sobol")
+        )
         other.load(json.loads(json.dumps(suggester.state())))
         assert other.suggest(1) == suggester.suggest(1)
 
     def test_state_stays_small(self) -> None:
-        """What one more trial adds to the state is about two kilobytes: a search stores it once a round."""
+        """What one more trial adds to the state is about two kilobytes: a search stores it once a
+        round.
+        """
         suggester = get_suggester(search(trials=20, seed=2))
         sizes = []
         for index in range(5):
@@ -176,7 +215,9 @@ class TestLedger:
         return AppResults(f"local://test/{trial.index}", AppState.SUCCEEDED, results)
 
     def test_rounds_go_on_in_another_process(self, base: str) -> None:
-        """Each round asked of a fresh ledger gives new trials; asked again, the same ones; then no more."""
+        """Each round asked of a fresh ledger gives new trials; asked again, the same ones; then no
+        more.
+        """
         given = search(trials=5, parallelism=2, seed=4)
         seen: list[SearchTrial] = []
         for number in range(SearchLedger(given, base).rounds):
@@ -196,7 +237,9 @@ class TestLedger:
     @pytest.mark.slow
     @pytest.mark.timeout(900)
     def test_better_than_random(self, tmp_path: Path) -> None:
-        """With as many trials, Ax comes closer to Booth's minimum than the random suggester, and its state is small."""
+        """With as many trials, Ax comes closer to Booth's minimum than the random suggester, and
+        its state is small.
+        """
         found: dict[str, list[float]] = {"random": [], "ax": []}
         for suggester, seed in product(found, range(3)):
             given = search(trials=24, parallelism=2, seed=seed, suggester=suggester)
@@ -208,14 +251,18 @@ class TestLedger:
             best = SearchLedger(given, base).best()
             assert best is not None
             found[suggester].append(best[1])
-        sizes = [path.stat().st_size for path in (tmp_path / "ax" / "0" / "search" / "rounds").iterdir()]
+        sizes = [
+            path.stat().st_size for path in (tmp_path / "ax" / "0" / "search" / "rounds").iterdir()
+        ]
         print(found, max(sizes))
         assert median(found["ax"]) < median(found["random"])
         assert max(sizes) < 100_000
 
 
 def test_models_compute_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While trials are proposed PyTorch has one thread, and afterwards what it had; the environment's wish wins."""
+    """While trials are proposed PyTorch has one thread, and afterwards what it had; the
+    environment's wish wins.
+    """
     import torch
 
     from transload_ax.threads import one_thread
@@ -254,7 +301,9 @@ class TestRunExperiment:
         gate: Path,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """Whatever is raised in the middle, the jobs are ended, unless they are to go on; then a line says how many."""
+        """Whatever is raised in the middle, the jobs are ended, unless they are to go on; then a
+        line says how many.
+        """
         from transload_ax import run_experiment
 
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
@@ -277,11 +326,15 @@ class TestRunExperiment:
             assert told[0].startswith("apps that go on: 2; `transload list -s local`")
             handles = re.search(r"`transload cancel (.*?)`", told[0])
             assert handles is not None
-            assert set(handles[1].split()) == {row.app_handle for row in host_runner("ax").list("local")}
+            assert set(handles[1].split()) == {
+                row.app_handle for row in host_runner("ax").list("local")
+            }
             assert len(states) == 2
             assert "CANCELLED" not in states
             gate.touch()
-            ends = [host_runner("ax").wait(row.app_handle) for row in host_runner("ax").list("local")]
+            ends = [
+                host_runner("ax").wait(row.app_handle) for row in host_runner("ax").list("local")
+            ]
             assert [end.state.name for end in ends if end is not None] == ["SUCCEEDED", "SUCCEEDED"]
         else:
             assert states == ["CANCELLED", "CANCELLED"]
@@ -294,18 +347,24 @@ class TestRunExperiment:
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """With timeout_hours a trial that never ends does not keep the search from its end, and its job is ended."""
+        """With timeout_hours a trial that never ends does not keep the search from its end, and its
+        job is ended.
+        """
         from transload_ax import run_experiment
 
         marks = tmp_path / "marks"
         marks.mkdir()
         clock = "ax.orchestration.orchestrator.current_timestamp_in_millis"
-        monkeypatch.setattr(clock, lambda: 3_700_000 if any(marks.iterdir()) else 0)  # an hour goes by once it runs
+        monkeypatch.setattr(
+            clock, lambda: 3_700_000 if any(marks.iterdir()) else 0
+        )  # an hour goes by once it runs
         made = experiment("ax_components:waits", constants={"gate": str(gate), "marks": str(marks)})
         found = run_experiment(made, 1, generation_strategy=sobol(), timeout_hours=1.0)
         assert found.value is None
         runner = host_runner("ax")
-        ends = [runner.wait(row.app_handle, timeout=60) for row in runner.list("local")]  # a cancel takes its time
+        ends = [
+            runner.wait(row.app_handle, timeout=60) for row in runner.list("local")
+        ]  # a cancel takes its time
         assert [end.state.name for end in ends if end is not None] == ["CANCELLED"]
 
     @pytest.mark.parametrize(
@@ -331,7 +390,9 @@ class TestRunExperiment:
         assert host_runner("ax").list("local") == []
 
     def test_early_stopping_needs_a_curve(self, experiment: Callable[..., Any]) -> None:
-        """Early stopping of a result that is no learning curve is refused, and says what is needed."""
+        """Early stopping of a result that is no learning curve is refused, and says what is
+        needed.
+        """
         from ax.early_stopping.strategies import PercentileEarlyStoppingStrategy
 
         from transload_ax import run_experiment
@@ -349,13 +410,19 @@ class TestRunExperiment:
         assert [trial.status.name for trial in made.trials.values()] == ["COMPLETED", "COMPLETED"]
         assert (found.trial, found.value) == (None, None)
         assert set(made.lookup_data().df["metric_name"]) == {"loss", "cost"}
-        bound = experiment("ax_components:costs", constraints=["cost>=-2"]).optimization_config.outcome_constraints
+        bound = experiment(
+            "ax_components:costs", constraints=["cost>=-2"]
+        ).optimization_config.outcome_constraints
         assert [(each.metric_names, each.bound) for each in bound] == [(["cost"], -2.0)]
         with pytest.raises(SpecError, match="loss<=2: .* is an objective"):
             experiment("ax_components:costs", constraints=["loss<=2"])
 
-    def test_submits_side_by_side(self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        """Trials of one call are submitted at once: none waits for another's submit; the metadata is each one's own."""
+    def test_submits_side_by_side(
+        self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Trials of one call are submitted at once: none waits for another's submit; the metadata
+        is each one's own.
+        """
         from transload_ax.run import TrialApps
 
         made = experiment()
@@ -372,7 +439,9 @@ class TestRunExperiment:
         assert len({each["transload_app_handle"] for each in found.values()}) == 3
 
     def test_equal_seeds_draw_equal_numbers(self) -> None:
-        """What models draw follows from the seed, and the process's own numbers go on as if nothing had been."""
+        """What models draw follows from the seed, and the process's own numbers go on as if nothing
+        had been.
+        """
         import torch
 
         from transload_ax.threads import seeded
@@ -406,21 +475,33 @@ class TestBayesianOptimisation:
     @pytest.mark.timeout(900)
     def test_booth(self, transload_home: Path, tmp_path: Path) -> None:
         """25 trials reach 1.0 on Booth's function in two of three seeds."""
-        assert self._good("utils.booth", ["x1:float:-10:10", "x2:float:-10:10"], "booth_eval", 1.0, tmp_path) >= 2
+        assert (
+            self._good(
+                "utils.booth", ["x1:float:-10:10", "x2:float:-10:10"], "booth_eval", 1.0, tmp_path
+            )
+            >= 2
+        )
 
     @pytest.mark.timeout(900)
     def test_branin(self, transload_home: Path, tmp_path: Path) -> None:
         """25 trials reach 0.44 on Branin's function in two of three seeds."""
         component = "ax_components:branin"
-        assert self._good(component, ["x1:float:-5:10", "x2:float:0:15"], "branin", 0.44, tmp_path) >= 2
+        assert (
+            self._good(component, ["x1:float:-5:10", "x2:float:0:15"], "branin", 0.44, tmp_path)
+            >= 2
+        )
 
     @staticmethod
-    def _good(component: str, parameters: list[str], objective: str, limit: float, folder: Path) -> int:
+    def _good(
+        component: str, parameters: list[str], objective: str, limit: float, folder: Path
+    ) -> int:
         from transload_ax import make_experiment, run_experiment
 
         values = []
         for seed in range(3):
-            made = make_experiment(component, parameters, objective, folder / str(seed), name=f"seed{seed}")
+            made = make_experiment(
+                component, parameters, objective, folder / str(seed), name=f"seed{seed}"
+            )
             values.append(run_experiment(made, 25, 1, seed=seed).value)
         print(values)
         return sum(value is not None and value <= limit for value in values)
@@ -432,8 +513,14 @@ class TestBayesianOptimisation:
 
         component = str(Path(__file__).parents[2] / "examples" / "ax" / "digits_trial.py")
         space = ["lr:float:0.01:3:log", "hidden:int:8:128:log", "batch:int:16:256:log"]
-        common: dict[str, Any] = {"minimize": False, "constants": {"epochs": 4}, "inherit_env": True}
-        default = make_experiment(component, ["lr:choice:0.5"], "accuracy", tmp_path / "default", **common)
+        common: dict[str, Any] = {
+            "minimize": False,
+            "constants": {"epochs": 4},
+            "inherit_env": True,
+        }
+        default = make_experiment(
+            component, ["lr:choice:0.5"], "accuracy", tmp_path / "default", **common
+        )
         before = run_experiment(default, 1).value
         made = make_experiment(component, space, "accuracy", tmp_path / "tuned", **common)
         after = run_experiment(made, 16, 2, seed=0).value
@@ -462,7 +549,9 @@ def test_choices_keep_their_values(parameter: Parameter, component: Any) -> None
     from transload_ax.spaces import search_space
 
     found = search_space([parameter], component).parameters["x"]
-    wanted = [0.5, 1.0, 2.0] if component is not None or parameter.values[0] == 1 else ["0.5", "1", "2"]
+    wanted = (
+        [0.5, 1.0, 2.0] if component is not None or parameter.values[0] == 1 else ["0.5", "1", "2"]
+    )
     assert sorted(found.values) == wanted
 
 
@@ -471,15 +560,22 @@ def test_choices_keep_their_values(parameter: Parameter, component: Any) -> None
     [
         (
             "n:choice:16,32,auto",
-            r"parameter 'n': choices 16 \(int\), 32 \(int\), 'auto' \(str\): Ax wants all of one type",
+            (
+                r"parameter 'n': choices 16 \(int\), 32 \(int\), 'auto' \(str\): Ax wants all of one "
+                r"type"
+            ),
         ),
         ("x:float:1e-19:1e-14", "parameter 'x:float:1e-19:1e-14': Ax refuses it: .* very small"),
     ],
 )
-def test_what_ax_does_not_take_is_refused_before_anything_starts(text: str, says: str, tmp_path: Path) -> None:
+def test_what_ax_does_not_take_is_refused_before_anything_starts(
+    text: str, says: str, tmp_path: Path
+) -> None:
     """The parameter is named, and nothing of the search is kept."""
     constants = {} if text.startswith("x") else {"x": 1.0}
-    given = Search(ratio, [Parameter.parse(text)], Objective("loss"), suggester="ax", constants=constants)
+    given = Search(
+        ratio, [Parameter.parse(text)], Objective("loss"), suggester="ax", constants=constants
+    )
     with pytest.raises(SpecError, match=says):
         SearchLedger(given, str(tmp_path / "base"))
     assert not (tmp_path / "base").exists()

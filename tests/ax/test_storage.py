@@ -1,4 +1,6 @@
-"""Experiments survive their optimiser: stored at any time, killed, gone on with; no job twice, none lost."""
+"""Experiments survive their optimiser: stored at any time, killed, gone on with; no job twice, none
+lost.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ class Scene:
             "sql": self.sql if sql else None,
         }
         done = subprocess.run(
-            [sys.executable, "-m", "ax_child", json.dumps(request)], capture_output=True, timeout=240, check=False
+            [sys.executable, "-m", "ax_child", json.dumps(request)],
+            capture_output=True,
+            timeout=240,
+            check=False,
         )
         assert done.returncode == code, done.stderr.decode()[-2000:]
 
@@ -65,17 +70,28 @@ def scene(tmp_path: Path, transload_home: Path) -> Any:
 
 @pytest.mark.parametrize(
     "moment",
-    ["before submit", "after submit", "while it stores", "while it adds", "while trials run", "after an end"],
+    [
+        "before submit",
+        "after submit",
+        "while it stores",
+        "while it adds",
+        "while trials run",
+        "after an end",
+    ],
 )
 def test_killed_and_gone_on_with(moment: str, scene: Scene) -> None:
-    """Wherever the optimiser is killed, another one finishes the search; each trial has one job, and its own result."""
+    """Wherever the optimiser is killed, another one finishes the search; each trial has one job,
+    and its own result.
+    """
     from transload_ax import run_experiment
 
     scene.kill(moment)
     scene.gate.touch()
     found = run_experiment(None, 4, 3, snapshot=scene.snapshot)
     trials = found.experiment.trials
-    assert {trial.index: trial.status.name for trial in trials.values()} == dict.fromkeys(range(4), "COMPLETED")
+    assert {trial.index: trial.status.name for trial in trials.values()} == dict.fromkeys(
+        range(4), "COMPLETED"
+    )
     frame = found.experiment.lookup_data().df
     for index, mean in zip(frame["trial_index"], frame["mean"], strict=True):
         assert mean == trials[index].arm.parameters["x"]
@@ -85,7 +101,9 @@ def test_killed_and_gone_on_with(moment: str, scene: Scene) -> None:
 
 @pytest.mark.parametrize("loop", ["", " in Ax's loop"])
 def test_sigterm_leaves_the_jobs(scene: Scene, loop: str) -> None:
-    """A program that gets SIGTERM leaves its jobs and exits with 143; whoever goes on finds them, each once."""
+    """A program that gets SIGTERM leaves its jobs and exits with 143; whoever goes on finds them,
+    each once.
+    """
     from transload_ax import run_experiment
 
     scene.kill(f"told to end{loop}", code=128 + signal.SIGTERM)
@@ -108,7 +126,9 @@ def test_ctrl_c_ends_the_jobs(scene: Scene, loop: str) -> None:
 
 @pytest.fixture
 def settings(scene: Scene) -> Any:
-    """Ax's SQL storage in a scene's folder; Ax has one engine for a process, which is another test's otherwise."""
+    """Ax's SQL storage in a scene's folder; Ax has one engine for a process, which is another
+    test's otherwise.
+    """
     from ax.storage.sqa_store.db import init_engine_and_session_factory
     from ax.storage.sqa_store.structs import DBSettings
 
@@ -126,7 +146,9 @@ def test_killed_and_loaded_from_sql(scene: Scene, settings: Any) -> None:
     from transload_ax import TransloadRunner
 
     scene.kill("while trials run", sql=True)
-    options = OrchestratorOptions(max_pending_trials=3, init_seconds_between_polls=0, min_seconds_before_poll=0)
+    options = OrchestratorOptions(
+        max_pending_trials=3, init_seconds_between_polls=0, min_seconds_before_poll=0
+    )
     orchestrator = Orchestrator.from_stored_experiment("search", options, db_settings=settings)
     runner = orchestrator.experiment.runner
     assert isinstance(runner, TransloadRunner)
@@ -140,20 +162,29 @@ def test_killed_and_loaded_from_sql(scene: Scene, settings: Any) -> None:
 
 @pytest.mark.parametrize("moment", ["before submit", "after submit", "after an end"])
 def test_killed_and_gone_on_with_from_sql(moment: str, scene: Scene, settings: Any) -> None:
-    """At other moments, too, run_experiment goes on with what SQL storage has: each trial has one job."""
-    from ax.storage.sqa_store.load import load_experiment, load_generation_strategy_by_experiment_name
+    """At other moments, too, run_experiment goes on with what SQL storage has: each trial has one
+    job.
+    """
+    from ax.storage.sqa_store.load import (
+        load_experiment,
+        load_generation_strategy_by_experiment_name,
+    )
 
     from transload_ax import make_experiment, run_experiment
 
     scene.kill(moment, sql=True)
     scene.gate.touch()
-    other = make_experiment("ax_components:square", ["x:float:-1:3"], "loss", scene.folder / "other")
+    other = make_experiment(
+        "ax_components:square", ["x:float:-1:3"], "loss", scene.folder / "other"
+    )
     with pytest.raises(ConfigError, match="'search' is stored there already"):
         run_experiment(other, 1, db_settings=settings)
     loaded = load_experiment("search", config=settings.decoder.config)
     plan = load_generation_strategy_by_experiment_name("search", settings.decoder.config, loaded)
     run_experiment(loaded, 4, 3, generation_strategy=plan, db_settings=settings)
-    assert {trial.index: trial.status.name for trial in loaded.trials.values()} == dict.fromkeys(range(4), "COMPLETED")
+    assert {trial.index: trial.status.name for trial in loaded.trials.values()} == dict.fromkeys(
+        range(4), "COMPLETED"
+    )
     assert scene.starts == {"0": 1, "1": 1, "2": 1, "3": 1}
     assert len(host_runner("ax").list("local")) == 4
 
@@ -163,7 +194,9 @@ def test_all_classes_round_trip(experiment: Callable[..., Any], tmp_path: Path, 
     from transload_ax import Snapshot, TransloadCurveMetric
 
     curve = TransloadCurveMetric("accuracy", lower_is_better=False, step_name="epoch")
-    made = experiment(metrics=[curve], constants={"y": 2.0}, cfg={"log_dir": "/x"}, patience=7.0, max_running=3)
+    made = experiment(
+        metrics=[curve], constants={"y": 2.0}, cfg={"log_dir": "/x"}, patience=7.0, max_running=3
+    )
     kept = Snapshot(tmp_path / "deep" / "kept.json")
     kept.save(made, sobol(), note="ä")
     loaded, plan, more = kept.load()
@@ -175,8 +208,12 @@ def test_all_classes_round_trip(experiment: Callable[..., Any], tmp_path: Path, 
     assert more["note"] == "ä"
 
 
-def test_added_trials_are_part_of_the_snapshot(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
-    """Trials that were added are loaded with the rest, once, and the strategy goes on behind them."""
+def test_added_trials_are_part_of_the_snapshot(
+    experiment: Callable[..., Any], tmp_path: Path, sobol: Any
+) -> None:
+    """Trials that were added are loaded with the rest, once, and the strategy goes on behind
+    them.
+    """
     from transload_ax import Snapshot
 
     made, plan, kept = experiment(), sobol(), Snapshot(tmp_path / "kept.json")
@@ -207,7 +244,9 @@ def test_added_trials_are_part_of_the_snapshot(experiment: Callable[..., Any], t
 
 @pytest.mark.parametrize("special", [False, True])
 def test_data_round_trips(special: bool, experiment: Callable[..., Any], tmp_path: Path) -> None:
-    """Means, errors and steps come back as they were, as precise as they were, also in Ax's own reading."""
+    """Means, errors and steps come back as they were, as precise as they were, also in Ax's own
+    reading.
+    """
     import math
 
     import pandas as pd
@@ -221,8 +260,14 @@ def test_data_round_trips(special: bool, experiment: Callable[..., Any], tmp_pat
     for index in range(3):
         made.new_trial().add_arm(Arm(parameters={"x": float(index)}))
         for step in range(2):
-            value = {"mean": index + 1 / 3, "sem": math.nan if index else 0.125, "step": float(step)}
-            rows.append({"trial_index": index, "arm_name": f"{index}_0", "metric_name": "loss", **value})
+            value = {
+                "mean": index + 1 / 3,
+                "sem": math.nan if index else 0.125,
+                "step": float(step),
+            }
+            rows.append(
+                {"trial_index": index, "arm_name": f"{index}_0", "metric_name": "loss", **value}
+            )
         rows[-1] = {**rows[-1], "metric_name": "ä", "step": math.nan}
     table = pd.DataFrame.from_records(rows).assign(metric_signature="loss")
     if special:
@@ -231,7 +276,9 @@ def test_data_round_trips(special: bool, experiment: Callable[..., Any], tmp_pat
     kept = Snapshot(tmp_path / "kept.json")
     kept.save(made)
     found = kept.load()[0].data.full_df
-    pd.testing.assert_frame_equal(found, made.data.full_df, rtol=1e-9 if special else 1e-15, check_dtype=False)
+    pd.testing.assert_frame_equal(
+        found, made.data.full_df, rtol=1e-9 if special else 1e-15, check_dtype=False
+    )
 
 
 def test_what_changes_is_stored_again(experiment: Callable[..., Any], tmp_path: Path) -> None:
@@ -256,11 +303,18 @@ def test_what_changes_is_stored_again(experiment: Callable[..., Any], tmp_path: 
         kept.save(made)
         assert kept.load()[0] == made
         loaded = kept.load()[0].trials[0]
-        assert (loaded.run_metadata, loaded.status_reason) == (trial.run_metadata, trial.status_reason)
+        assert (loaded.run_metadata, loaded.status_reason) == (
+            trial.run_metadata,
+            trial.status_reason,
+        )
 
 
-def test_component_that_is_gone_can_still_be_loaded(experiment: Callable[..., Any], tmp_path: Path) -> None:
-    """A stored experiment can be looked at where its component cannot be imported; running it says so."""
+def test_component_that_is_gone_can_still_be_loaded(
+    experiment: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A stored experiment can be looked at where its component cannot be imported; running it says
+    so.
+    """
     from transload_ax import Snapshot, run_experiment
 
     kept = Snapshot(tmp_path / "kept.json")
@@ -271,7 +325,9 @@ def test_component_that_is_gone_can_still_be_loaded(experiment: Callable[..., An
         run_experiment(None, 1, snapshot=kept.path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99, "experiment": {}, "generation_strategy": null}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"schema": 99, "experiment": {}, "generation_strategy": null}']
+)
 def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
     """A file that is no snapshot, or a newer one, is refused by its path."""
     from transload_ax import Snapshot
@@ -282,7 +338,9 @@ def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
         Snapshot(path).load()
 
 
-def test_another_search_under_the_same_name(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
+def test_another_search_under_the_same_name(
+    experiment: Callable[..., Any], tmp_path: Path, sobol: Any
+) -> None:
     """A snapshot goes on only with the search that it holds."""
     from transload_ax import run_experiment
 
@@ -317,7 +375,9 @@ def test_another_search_under_the_same_name(experiment: Callable[..., Any], tmp_
 def test_another_definition_under_the_same_name(
     more: dict[str, Any], words: str, experiment: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Going on with anything else than what a search began with is refused by its name, in one line."""
+    """Going on with anything else than what a search began with is refused by its name, in one
+    line.
+    """
     from transload_ax import Snapshot, run_experiment
 
     kept = Snapshot(tmp_path / "kept.json")
@@ -329,8 +389,12 @@ def test_another_definition_under_the_same_name(
     assert host_runner("ax").list("local") == []
 
 
-def test_another_strategy_under_the_same_name(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
-    """A search goes on with what proposed its trials; something else is refused, and not silently left out."""
+def test_another_strategy_under_the_same_name(
+    experiment: Callable[..., Any], tmp_path: Path, sobol: Any
+) -> None:
+    """A search goes on with what proposed its trials; something else is refused, and not silently
+    left out.
+    """
     from transload_ax import Snapshot, run_experiment
     from transload_ax.spaces import strategy
 
@@ -342,12 +406,15 @@ def test_another_strategy_under_the_same_name(experiment: Callable[..., Any], tm
 
 
 @pytest.mark.parametrize(
-    ("more", "word"), [({"scheduler": "nowhere"}, "'nowhere'"), ({"cfg": {"log_dri": "/x"}}, "'log_dri'")]
+    ("more", "word"),
+    [({"scheduler": "nowhere"}, "'nowhere'"), ({"cfg": {"log_dri": "/x"}}, "'log_dri'")],
 )
 def test_what_no_scheduler_takes_is_not_stored(
     more: dict[str, Any], word: str, experiment: Callable[..., Any], tmp_path: Path, sobol: Any
 ) -> None:
-    """A wrong scheduler or option is refused before there is a snapshot, which must be gone on with as it is."""
+    """A wrong scheduler or option is refused before there is a snapshot, which must be gone on with
+    as it is.
+    """
     from transload_ax import run_experiment
 
     kept = tmp_path / "kept.json"
@@ -359,7 +426,9 @@ def test_what_no_scheduler_takes_is_not_stored(
 def test_paths_are_relative_to_the_file_that_defines_the_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transload_home: Path
 ) -> None:
-    """Component file and what a trial opens lie beside that file, wherever it is run; the tracker base is absolute."""
+    """Component file and what a trial opens lie beside that file, wherever it is run; the tracker
+    base is absolute.
+    """
     from ax.core.arm import Arm
 
     folder = tmp_path / "project"
@@ -368,14 +437,18 @@ def test_paths_are_relative_to_the_file_that_defines_the_experiment(
     (folder / "train.py").write_text(TRAIN)
     (folder / "search.py").write_text(
         "from transload_ax import make_experiment\n"
-        'made = make_experiment("train.py", ["x:float:0:1"], "loss", "results", pass_env=["AX_TEST_*"])\n'
+        'made = make_experiment("train.py", ["x:float:0:1"], "loss", "results", '
+        'pass_env=["AX_TEST_*"])\n'
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AX_TEST_MORE", "1")
     program: dict[str, Any] = {"__name__": "search", "__file__": str(folder / "search.py")}
     exec((folder / "search.py").read_text(), program)
     made = program["made"]
-    assert (made.runner.folder, made.runner.tracker_base) == (str(folder), str(tmp_path / "results"))
+    assert (made.runner.folder, made.runner.tracker_base) == (
+        str(folder),
+        str(tmp_path / "results"),
+    )
     trial = made.new_trial()
     trial.add_arm(Arm(parameters={"x": 1.0}))
     trial.run()
@@ -408,9 +481,15 @@ def train(x: float) -> AppDef:
 
 
 def test_a_cluster_by_its_name(
-    experiment: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any, gate: Path
+    experiment: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Any,
+    gate: Path,
 ) -> None:
-    """Trials run on a cluster of the settings, without a tracker base; it is found again where it has no table."""
+    """Trials run on a cluster of the settings, without a tracker base; it is found again where it
+    has no table.
+    """
     from ax.core.arm import Arm
 
     import transload.pipelines.runners as shared
@@ -422,7 +501,9 @@ def test_a_cluster_by_its_name(
 
     monkeypatch.setenv("TRANSLOAD_CONFIG", str(tmp_path / "settings.toml"))
     in_another_process('[schedulers.prod]\nkind = "local"\n')
-    made = experiment("ax_components:waits", constants={"gate": str(gate)}, scheduler="prod", tracker_base=None)
+    made = experiment(
+        "ax_components:waits", constants={"gate": str(gate)}, scheduler="prod", tracker_base=None
+    )
     trial = made.new_trial()
     trial.add_arm(Arm(parameters={"x": 1.0}))
     trial.run()
@@ -432,7 +513,9 @@ def test_a_cluster_by_its_name(
     in_another_process("")
     assert {status.name for status in made.runner.poll_trial_status([trial])} == {"RUNNING"}
     gate.touch()
-    eventually(lambda: {status.name for status in made.runner.poll_trial_status([trial])} == {"COMPLETED"})
+    eventually(
+        lambda: {status.name for status in made.runner.poll_trial_status([trial])} == {"COMPLETED"}
+    )
     trial.mark_completed()
     assert made.fetch_data().df["mean"].tolist() == [1.0]
     host_runner("ax").close()
@@ -441,7 +524,9 @@ def test_a_cluster_by_its_name(
 def test_secret_options_of_the_one_who_goes_on(
     experiment: Callable[..., Any], tmp_path: Path, sobol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Secret options are not stored: those of the experiment that is given are used, for the stored runner's trials."""
+    """Secret options are not stored: those of the experiment that is given are used, for the stored
+    runner's trials.
+    """
     from transload_ax import Snapshot, run_experiment
 
     kept = Snapshot(tmp_path / "kept.json")
@@ -461,7 +546,9 @@ def test_secret_options_of_the_one_who_goes_on(
 
 
 def test_one_process_at_a_time(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
-    """A search that is being run is refused, with nothing started; what holds it may be killed, and lets go of it."""
+    """A search that is being run is refused, with nothing started; what holds it may be killed, and
+    lets go of it.
+    """
     from transload_ax import run_experiment
 
     kept = tmp_path / "kept.json"
@@ -469,7 +556,9 @@ def test_one_process_at_a_time(experiment: Callable[..., Any], tmp_path: Path, s
         "import sys, time\nfrom transload_ax import Snapshot\n"
         "with Snapshot(sys.argv[1]).locked():\n    print('held', flush=True)\n    time.sleep(600)"
     )
-    holder = subprocess.Popen([sys.executable, "-c", program, str(kept)], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, str(kept)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
@@ -483,7 +572,9 @@ def test_one_process_at_a_time(experiment: Callable[..., Any], tmp_path: Path, s
     assert run_experiment(experiment(), 1, generation_strategy=sobol(), snapshot=kept).trial == 0
 
 
-def test_going_on_that_fails_at_once_leaves_no_job(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_going_on_that_fails_at_once_leaves_no_job(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Jobs of the process before are ended too, if the next one raises before it has looked at any.
 
     That holds for a job whose trial was not yet stored as started when its process was killed.
@@ -502,7 +593,9 @@ def test_going_on_that_fails_at_once_leaves_no_job(scene: Scene, monkeypatch: py
 
 
 def test_copies_do_not_share_processes(experiment: Callable[..., Any], gate: Path) -> None:
-    """An experiment with running trials can be copied and pickled; the copy finds its jobs by their handles."""
+    """An experiment with running trials can be copied and pickled; the copy finds its jobs by their
+    handles.
+    """
     import copy
     import pickle
 
@@ -516,16 +609,25 @@ def test_copies_do_not_share_processes(experiment: Callable[..., Any], gate: Pat
         assert runner == made.runner
         assert {status.name for status in runner.poll_trial_status([trial])} == {"RUNNING"}
     gate.touch()
-    assert host_runner("ax").wait(trial.run_metadata["transload_app_handle"]).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    assert (
+        host_runner("ax").wait(trial.run_metadata["transload_app_handle"]).state
+        is AppState.SUCCEEDED
+    )  # type: ignore[union-attr]
 
 
-def test_a_full_disk_stores_no_half_of_a_trial(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
-    """What could not be stored is said, before a job of it is started, and what is stored later can be read."""
+def test_a_full_disk_stores_no_half_of_a_trial(
+    experiment: Callable[..., Any], tmp_path: Path, sobol: Any
+) -> None:
+    """What could not be stored is said, before a job of it is started, and what is stored later can
+    be read.
+    """
     from transload_ax import Snapshot
 
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("not run: no file system of limited size can be mounted here")
     try:

@@ -89,7 +89,9 @@ class TestPreemption:
     def test_a_running_trial_is_never_staged_again(
         self, scripted: Any, experiment: Callable[..., Any], orchestrate: Callable[..., Any]
     ) -> None:
-        """An app that waits again after it ran leaves its trial RUNNING, and run_n_trials waits for its end."""
+        """An app that waits again after it ran leaves its trial RUNNING, and run_n_trials waits for
+        its end.
+        """
         made = experiment("ax_components:preempted", scheduler="scripted")
         orchestrate(made).run_n_trials(1)
         assert statuses(made) == {0: "COMPLETED"}
@@ -102,8 +104,12 @@ class TestPreemption:
         orchestrate(made, parallel=2).run_n_trials(3)
         assert set(statuses(made).values()) == {"COMPLETED"}
 
-    def test_run_then_mark_completed(self, scripted: Any, experiment: Callable[..., Any], eventually: Any) -> None:
-        """Trap 9: Ax's plain loop works: run() makes a trial RUNNING, though its app waits, and it may be completed."""
+    def test_run_then_mark_completed(
+        self, scripted: Any, experiment: Callable[..., Any], eventually: Any
+    ) -> None:
+        """Trap 9: Ax's plain loop works: run() makes a trial RUNNING, though its app waits, and it
+        may be completed.
+        """
         made = experiment("ax_components:gated", scheduler="scripted")
         trial = new_trial(made).run()
         assert (trial.status.name, made.runner.staging_required) == ("RUNNING", False)
@@ -111,9 +117,13 @@ class TestPreemption:
         assert {status.name: found for status, found in polled.items()} == {"RUNNING": {0}}
         scripted.open("start")
         app_id = scripted.started()[0]
-        eventually(lambda: host_runner("ax").status(f"scripted://ax/{app_id}").state is AppState.RUNNING)  # type: ignore[union-attr]
+        eventually(
+            lambda: host_runner("ax").status(f"scripted://ax/{app_id}").state is AppState.RUNNING
+        )  # type: ignore[union-attr]
         scripted.open("wait")
-        eventually(lambda: host_runner("ax").status(f"scripted://ax/{app_id}").state is AppState.PENDING)  # type: ignore[union-attr]
+        eventually(
+            lambda: host_runner("ax").status(f"scripted://ax/{app_id}").state is AppState.PENDING
+        )  # type: ignore[union-attr]
         assert {s.name for s in made.runner.poll_trial_status([trial])} == {"RUNNING"}
         trial.mark_completed()
 
@@ -130,7 +140,9 @@ class TestIdempotence:
         assert set(first) == {"transload_app_handle", "transload_tracker_base"}
         assert len(host_runner("ax").list("local")) == 1
 
-    def test_run_in_another_process_object_submits_once(self, experiment: Callable[..., Any], gate: Path) -> None:
+    def test_run_in_another_process_object_submits_once(
+        self, experiment: Callable[..., Any], gate: Path
+    ) -> None:
         """A runner that knows nothing yet, of the same namespace, finds the app by its id."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made)
@@ -167,9 +179,14 @@ class TestIdempotence:
         assert len(runner.list("local")) == 3
 
     def test_failed_submit_is_retried_by_ax_without_a_second_job(
-        self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+        self,
+        experiment: Callable[..., Any],
+        orchestrate: Callable[..., Any],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """An exception after the app was taken, as on a lost connection, does not start it twice."""
+        """An exception after the app was taken, as on a lost connection, does not start it
+        twice.
+        """
         made = experiment()
         runner = host_runner("ax")
         schedule, fails = runner.schedule, [True]
@@ -186,15 +203,21 @@ class TestIdempotence:
         assert statuses(made) == {0: "COMPLETED"}
         assert len(runner.list("local")) == 1
 
-    def test_failure_that_was_never_stored(self, experiment: Callable[..., Any], eventually: Any) -> None:
-        """A job that failed after its optimiser died is not started again by whoever runs the trial next."""
+    def test_failure_that_was_never_stored(
+        self, experiment: Callable[..., Any], eventually: Any
+    ) -> None:
+        """A job that failed after its optimiser died is not started again by whoever runs the trial
+        next.
+        """
         made = experiment("ax_components:ends", constants={"how": "fail"})
         trial = new_trial(made)
         first = made.runner.run(trial)
         eventually(lambda: host_runner("ax").status(first["transload_app_handle"]).is_terminal())  # type: ignore[union-attr]
         forget(made.runner)
         trial.run_metadata.pop("transload_app_handle", None)
-        trial.run_metadata["transload_attach"]["handle"] = None  # as it was stored before the submit
+        trial.run_metadata["transload_attach"]["handle"] = (
+            None  # as it was stored before the submit
+        )
         assert made.runner.run(trial) == first
         trial.update_run_metadata(first)
         trial.mark_staged()
@@ -202,17 +225,27 @@ class TestIdempotence:
         assert "exit code 3" in made.runner.poll_exception(trial)
         assert len(host_runner("ax").list("local")) == 1
 
-    def test_same_number_other_parameters(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
-        """An optimiser that died before it was saved may number another trial alike: the old app is ended, not used."""
+    def test_same_number_other_parameters(
+        self, experiment: Callable[..., Any], gate: Path, eventually: Any
+    ) -> None:
+        """An optimiser that died before it was saved may number another trial alike: the old app is
+        ended, not used.
+        """
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         old = made.runner.run(new_trial(made, 1.0))["transload_app_handle"]
-        fresh = experiment("ax_components:waits", constants={"gate": str(gate)}, namespace=made.runner.namespace)
+        fresh = experiment(
+            "ax_components:waits", constants={"gate": str(gate)}, namespace=made.runner.namespace
+        )
         new = fresh.runner.run(new_trial(fresh, 2.0))["transload_app_handle"]
         assert new != old
         assert host_runner("ax").status(old).state is AppState.CANCELLED  # type: ignore[union-attr]
 
-    def test_two_experiments_of_one_name(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
-        """Without a namespace of their own, equal names would share jobs; by default each gets a uuid."""
+    def test_two_experiments_of_one_name(
+        self, experiment: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        """Without a namespace of their own, equal names would share jobs; by default each gets a
+        uuid.
+        """
         one, two = experiment(), experiment(tracker_base=str(tmp_path / "other"))
         handles = {made.runner.run(new_trial(made))["transload_app_handle"] for made in (one, two)}
         assert len(handles) == 2
@@ -223,7 +256,11 @@ class TestPolling:
 
     @pytest.mark.parametrize("error", [SchedulerUnavailable("away"), RuntimeError("bug")])
     def test_errors_leave_the_status(
-        self, error: Exception, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        error: Exception,
+        experiment: Callable[..., Any],
+        gate: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """What a scheduler raises leaves a running trial RUNNING, and its job alone."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
@@ -243,7 +280,9 @@ class TestPolling:
     def test_a_defect_leaves_the_status(
         self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whatever goes wrong in a look, it does not raise: Ax would abandon the trial, and its job would go on."""
+        """Whatever goes wrong in a look, it does not raise: Ax would abandon the trial, and its job
+        would go on.
+        """
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made).run()
         trial.mark_running()
@@ -257,7 +296,11 @@ class TestPolling:
         assert {status.name for status in found} == {"RUNNING"}
 
     def test_patience_ends_in_failed_with_the_reason(
-        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
+        self,
+        experiment: Callable[..., Any],
+        gate: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        eventually: Any,
     ) -> None:
         """UNKNOWN for longer than patience is FAILED; the job is not touched, not even later."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)}, patience=0.2)
@@ -286,7 +329,9 @@ class TestPolling:
         monkeypatch: pytest.MonkeyPatch,
         orchestrate: Callable[..., Any],
     ) -> None:
-        """An outage longer than patience leaves no data, and its arm may be suggested again; it counts as a failure."""
+        """An outage longer than patience leaves no data, and its arm may be suggested again; it
+        counts as a failure.
+        """
         from ax.orchestration.orchestrator import FailureRateExceededError
 
         made = experiment("ax_components:waits", constants={"gate": str(gate)}, patience=0.2)
@@ -317,9 +362,15 @@ class TestPolling:
         assert made.trials[1].arm.signature in again
 
     def test_an_outage_is_told_once(
-        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+        self,
+        experiment: Callable[..., Any],
+        gate: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: Any,
     ) -> None:
-        """With Python's default logging there is one line when an engine is away, one when it is back."""
+        """With Python's default logging there is one line when an engine is away, one when it is
+        back.
+        """
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trials = [new_trial(made, x).run() for x in (0.0, 1.0, 2.0)]
         backend = host_runner("ax").scheduler("local")
@@ -357,9 +408,14 @@ class TestPolling:
         monkeypatch.setattr(backend, "describe", away)
         new_trial(made).run()
         lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
-        assert lines == ["local cannot be reached, waiting: the network is down", "apps on local can be reached again"]
+        assert lines == [
+            "local cannot be reached, waiting: the network is down",
+            "apps on local can be reached again",
+        ]
 
-    @pytest.mark.parametrize("handle", ["", "nonsense", "nowhere://ax/x", "local://ax/never-was", None, 7])
+    @pytest.mark.parametrize(
+        "handle", ["", "nonsense", "nowhere://ax/x", "local://ax/never-was", None, 7]
+    )
     def test_unknown_handles(self, handle: object, experiment: Callable[..., Any]) -> None:
         """A handle that is none, or of nothing, is a FAILED trial with a reason, never a crash."""
         made = experiment()
@@ -371,7 +427,9 @@ class TestPolling:
         assert made.runner.poll_exception(trial) != ""
         assert made.runner.stop(trial) == {}
 
-    def test_lost_metadata_is_found_by_identity(self, experiment: Callable[..., Any], gate: Path) -> None:
+    def test_lost_metadata_is_found_by_identity(
+        self, experiment: Callable[..., Any], gate: Path
+    ) -> None:
         """A running trial whose metadata was lost is found by its id."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made).run()
@@ -411,7 +469,9 @@ class TestPolling:
 class TestNumbers:
     """Trap 5: Ax wants floats."""
 
-    def test_fetch_returns_a_float(self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]) -> None:
+    def test_fetch_returns_a_float(
+        self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]
+    ) -> None:
         """An int that a trial reported comes as a float, in both APIs."""
         from transload_ax import TransloadClientMetric
 
@@ -428,7 +488,9 @@ class TestNumbers:
 class TestEndings:
     """How trials end: statuses and reasons. Traps 6, 7, 10, 12."""
 
-    def test_failure_has_a_reason(self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]) -> None:
+    def test_failure_has_a_reason(
+        self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]
+    ) -> None:
         """Trap 10: replica, exit code and last words are the reason of a FAILED trial."""
         from ax.exceptions.core import AxError
 
@@ -450,9 +512,16 @@ class TestEndings:
         ],
     )
     def test_metric_missing_or_senseless(
-        self, how: str, word: str, experiment: Callable[..., Any], orchestrate: Callable[..., Any], base: str
+        self,
+        how: str,
+        word: str,
+        experiment: Callable[..., Any],
+        orchestrate: Callable[..., Any],
+        base: str,
     ) -> None:
-        """A trial without a usable objective is ABANDONED; the reason says what was there and where."""
+        """A trial without a usable objective is ABANDONED; the reason says what was there and
+        where.
+        """
         from ax.exceptions.core import AxError
 
         made = experiment("ax_components:ends", constants={"how": how})
@@ -463,7 +532,9 @@ class TestEndings:
         assert word in trial.status_reason
         assert base in trial.status_reason
 
-    def test_mean_and_sem(self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]) -> None:
+    def test_mean_and_sem(
+        self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]
+    ) -> None:
         """``loss/mean`` and ``loss/sem`` are the metric ``loss`` with its error."""
         made = experiment("ax_components:ends", constants={"how": "mean"})
         orchestrate(made).run_n_trials(1)
@@ -471,8 +542,12 @@ class TestEndings:
         assert frame["mean"].tolist() == [made.trials[0].arm.parameters["x"]]
         assert frame["sem"].tolist() == [0.5]
 
-    def test_cancelled_elsewhere(self, experiment: Callable[..., Any], sobol: Any, gate: Path, eventually: Any) -> None:
-        """Somebody cancels the job of a running search: that trial is ABANDONED and says so, the search goes on."""
+    def test_cancelled_elsewhere(
+        self, experiment: Callable[..., Any], sobol: Any, gate: Path, eventually: Any
+    ) -> None:
+        """Somebody cancels the job of a running search: that trial is ABANDONED and says so, the
+        search goes on.
+        """
         import threading
 
         from transload_ax import run_experiment
@@ -504,7 +579,10 @@ class TestEndings:
 
         made = experiment("ax_components:ends_by_sign")
         orchestrator = orchestrate(
-            made, parallel=2, tolerated_trial_failure_rate=0.1, min_failed_trials_for_failure_rate_check=1
+            made,
+            parallel=2,
+            tolerated_trial_failure_rate=0.1,
+            min_failed_trials_for_failure_rate_check=1,
         )
         for x in (1.0, -1.0):
             made.new_trial().add_arm(Arm(parameters={"x": x}))
@@ -516,11 +594,19 @@ class TestEndings:
         assert host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED  # type: ignore[union-attr]
 
     def test_close_tries_again(
-        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+        self,
+        experiment: Callable[..., Any],
+        gate: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: Any,
     ) -> None:
-        """close() leaves no job because a scheduler was away for a moment, and says once which could not be ended."""
+        """close() leaves no job because a scheduler was away for a moment, and says once which
+        could not be ended.
+        """
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
-        handles = [new_trial(made, x).run().run_metadata["transload_app_handle"] for x in (0.0, 1.0, 2.0)]
+        handles = [
+            new_trial(made, x).run().run_metadata["transload_app_handle"] for x in (0.0, 1.0, 2.0)
+        ]
         runner = host_runner("ax")
         cancel, troubles = runner.cancel, [*[RuntimeError("bug")] * 3, SchedulerUnavailable("away")]
 
@@ -535,9 +621,13 @@ class TestEndings:
         assert troubles == []
         assert {runner.status(handle).state for handle in handles} == {AppState.CANCELLED}  # type: ignore[union-attr]
         lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
-        assert lines == [f"trial search/0: {handles[0]} could not be cancelled: {why}" for why in ("away", "bug")]
+        assert lines == [
+            f"trial search/0: {handles[0]} could not be cancelled: {why}" for why in ("away", "bug")
+        ]
 
-    def test_stop_cancels(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+    def test_stop_cancels(
+        self, experiment: Callable[..., Any], gate: Path, eventually: Any
+    ) -> None:
         """stop() ends the job and keeps the reason; doing it again, or too late, is no error."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made).run()
@@ -545,8 +635,12 @@ class TestEndings:
         eventually(lambda: host_runner("ax").status(handle_of(made)).state is AppState.CANCELLED)  # type: ignore[union-attr]
         assert made.runner.stop(trial) == {}
 
-    def test_stop_without_metadata_cancels(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
-        """stop() of a trial whose handle was lost, in a process that knows nothing yet, finds its job by its id."""
+    def test_stop_without_metadata_cancels(
+        self, experiment: Callable[..., Any], gate: Path, eventually: Any
+    ) -> None:
+        """stop() of a trial whose handle was lost, in a process that knows nothing yet, finds its
+        job by its id.
+        """
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made).run()
         handle = handle_of(made)
@@ -555,8 +649,12 @@ class TestEndings:
         made.runner.stop(trial)
         eventually(lambda: host_runner("ax").status(handle).state is AppState.CANCELLED)  # type: ignore[union-attr]
 
-    def test_time_to_live_ends_the_job(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
-        """Trap 12: Ax's time to live ends no job; here it is the app's time limit, kept even if nobody polls."""
+    def test_time_to_live_ends_the_job(
+        self, experiment: Callable[..., Any], gate: Path, eventually: Any
+    ) -> None:
+        """Trap 12: Ax's time to live ends no job; here it is the app's time limit, kept even if
+        nobody polls.
+        """
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made, ttl_seconds=1).run()
         trial.mark_running()
@@ -564,7 +662,9 @@ class TestEndings:
         assert {status.name for status in made.runner.poll_trial_status([trial])} == {"FAILED"}
         assert made.runner.poll_exception(trial) != ""
 
-    def test_trial_given_up_by_hand(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+    def test_trial_given_up_by_hand(
+        self, experiment: Callable[..., Any], gate: Path, eventually: Any
+    ) -> None:
         """A trial that somebody marks ABANDONED loses its job at the next look at any other."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         first, second = new_trial(made).run(), new_trial(made, 2.0).run()
@@ -585,9 +685,16 @@ class TestEarlyStopping:
     """Trap 7: early stopping works with the orchestrator, and ends processes."""
 
     def test_early_stopping_ends_the_process(
-        self, experiment: Callable[..., Any], sobol: Any, gate: Path, tmp_path: Path, eventually: Any
+        self,
+        experiment: Callable[..., Any],
+        sobol: Any,
+        gate: Path,
+        tmp_path: Path,
+        eventually: Any,
     ) -> None:
-        """A bad trial is EARLY_STOPPED while it runs, and its process is gone before the search ends."""
+        """A bad trial is EARLY_STOPPED while it runs, and its process is gone before the search
+        ends.
+        """
         import threading
 
         from ax.core.arm import Arm
@@ -597,17 +704,26 @@ class TestEarlyStopping:
 
         marks = tmp_path / "marks"
         marks.mkdir()
-        made = experiment("ax_components:curve", constants={"gate": str(gate), "marks": str(marks)}, curve=True)
+        made = experiment(
+            "ax_components:curve", constants={"gate": str(gate), "marks": str(marks)}, curve=True
+        )
         for x in (3.0, 0.0):
             made.new_trial().add_arm(Arm(parameters={"x": x}))
-        stopping = ThresholdEarlyStoppingStrategy(metric_threshold=1.5, min_progression=2, min_curves=0)
+        stopping = ThresholdEarlyStoppingStrategy(
+            metric_threshold=1.5, min_progression=2, min_curves=0
+        )
         gone: list[bool] = []
 
         def watch() -> None:
-            # the good trial waits for the gate, so that the search is under way for as long as this looks
+            # the good trial waits for the gate, so that the search is under way for as long as this
+            # looks
             try:
                 eventually(lambda: made.trials[0].status.is_early_stopped, 60)
-                pid = next(int(name.partition("-")[2]) for name in os.listdir(marks) if name.startswith("0-"))
+                pid = next(
+                    int(name.partition("-")[2])
+                    for name in os.listdir(marks)
+                    if name.startswith("0-")
+                )
                 eventually(lambda: not is_alive(pid), 60)
                 gone.append(not made.trials[1].status.is_terminal)
             finally:
@@ -622,9 +738,13 @@ class TestEarlyStopping:
         assert host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED  # type: ignore[union-attr]
         assert made.metrics["loss"].lower_is_better is True
 
-    def test_curve_points(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+    def test_curve_points(
+        self, experiment: Callable[..., Any], gate: Path, eventually: Any
+    ) -> None:
         """A curve has a row for each step, in order."""
-        made = experiment("ax_components:curve", constants={"gate": str(gate), "steps": 3}, curve=True)
+        made = experiment(
+            "ax_components:curve", constants={"gate": str(gate), "steps": 3}, curve=True
+        )
         trial = new_trial(made, 1.0).run()
         metric = made.metrics["loss"]
         assert metric.is_available_while_running()
@@ -639,19 +759,25 @@ class TestMetadata:
     """Trap 8: JSON only, public attributes, a component by its name."""
 
     def test_metadata_is_json(self, experiment: Callable[..., Any]) -> None:
-        """All of a trial's run metadata survives a trip through JSON, and there is no live object in it."""
+        """All of a trial's run metadata survives a trip through JSON, and there is no live object
+        in it.
+        """
         made = experiment()
         trial = new_trial(made).run()
         assert json.loads(json.dumps(trial.run_metadata)) == trial.run_metadata
         assert {"transload_app_handle", "transload_tracker_base"} <= set(trial.run_metadata)
 
     def test_constructor_arguments_are_attributes(self) -> None:
-        """Each constructor argument is a public attribute, and the runner's clone is equal to it."""
+        """Each constructor argument is a public attribute, and the runner's clone is equal to
+        it.
+        """
         import inspect
 
         from transload_ax import TransloadRunner
 
-        runner = TransloadRunner("/tmp/base", ax_components.square, {"y": 2.0}, cfg={"log_dir": "/x", "api_key": "s"})
+        runner = TransloadRunner(
+            "/tmp/base", ax_components.square, {"y": 2.0}, cfg={"log_dir": "/x", "api_key": "s"}
+        )
         for name in inspect.signature(TransloadRunner.__init__).parameters:
             assert name == "self" or hasattr(runner, name)
         stored = TransloadRunner.serialize_init_args(runner)
@@ -663,8 +789,12 @@ class TestMetadata:
         with pytest.raises(ConfigError, match="'patiense' does not exist.*patience"):
             TransloadRunner("/tmp/base", "utils.booth", patiense=3)
 
-    def test_a_copy_takes_nothing_away(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
-        """A clone, and a stored experiment loaded in this process, leave secret options in place."""
+    def test_a_copy_takes_nothing_away(
+        self, experiment: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        """A clone, and a stored experiment loaded in this process, leave secret options in
+        place.
+        """
         from transload_ax import Snapshot
 
         made = experiment(ax_components.square, cfg={"log_dir": "/x", "api_key": "s"})
@@ -672,7 +802,11 @@ class TestMetadata:
         kept.save(made)
         for copied in (runner.clone(), kept.load()[0].runner):
             assert copied.cfg == {"log_dir": "/x"}
-            assert runner.trials.apps.cfg == copied.trials.apps.cfg == {"log_dir": "/x", "api_key": "s"}
+            assert (
+                runner.trials.apps.cfg
+                == copied.trials.apps.cfg
+                == {"log_dir": "/x", "api_key": "s"}
+            )
         assert "api_key" not in kept.path.read_text()
 
     def test_orchestrator_is_another_name(self) -> None:
@@ -682,7 +816,9 @@ class TestMetadata:
         runner = TransloadRunner("/tmp/base", "utils.booth", orchestrator="scripted")
         assert (runner.scheduler, runner.orchestrator) == ("scripted", "scripted")
         with pytest.raises(ConfigError, match="two names of one thing"):
-            TransloadRunner("/tmp/base", "utils.booth", scheduler="local_cwd", orchestrator="scripted")
+            TransloadRunner(
+                "/tmp/base", "utils.booth", scheduler="local_cwd", orchestrator="scripted"
+            )
 
     def test_function_that_cannot_be_found_again(self) -> None:
         """A closure can be run, and is refused where it would be stored."""
@@ -703,7 +839,9 @@ class TestMetadata:
     def test_a_program_that_knows_nothing_of_trials(
         self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], base: str
     ) -> None:
-        """Each trial has its own app's results, whatever their key; where there is none, the keys are named."""
+        """Each trial has its own app's results, whatever their key; where there is none, the keys
+        are named.
+        """
         made = experiment("ax_components:plain", parameters=["x:float:0:4"])
         orchestrate(made).run_n_trials(3)
         values = {index: float(trial.arm.parameters["x"]) for index, trial in made.trials.items()}
@@ -716,7 +854,9 @@ class TestMetadata:
         trial = new_trial(other)
         trial.update_run_metadata(other.runner.run(trial))
         host_runner("ax").wait(trial.run_metadata["transload_app_handle"], timeout=60)
-        assert "reported final: other" in str(other.metrics["loss"].fetch_trial_data(trial).err.message)
+        assert "reported final: other" in str(
+            other.metrics["loss"].fetch_trial_data(trial).err.message
+        )
 
     def test_old_results_are_warned_of(self, experiment: Callable[..., Any], base: str) -> None:
         """A key that is in the tracker base before its trial is submitted is warned of."""
@@ -739,7 +879,9 @@ class TestBatches:
         """Add a batch trial."""
         from ax.core.arm import Arm
 
-        return made.new_batch_trial().add_arms_and_weights([Arm(parameters={"x": value}) for value in values])
+        return made.new_batch_trial().add_arms_and_weights(
+            [Arm(parameters={"x": value}) for value in values]
+        )
 
     def test_refused_by_default(self, experiment: Callable[..., Any]) -> None:
         """A batch trial is a ValueError, and nothing is started."""
@@ -748,7 +890,9 @@ class TestBatches:
             made.runner.run(self.batch(made, 0.0, 1.0))
         assert host_runner("ax").list("local") == []
 
-    def test_an_app_for_each_arm(self, experiment: Callable[..., Any], eventually: Any, base: str) -> None:
+    def test_an_app_for_each_arm(
+        self, experiment: Callable[..., Any], eventually: Any, base: str
+    ) -> None:
         """With the option, each arm is an app with a base of its own, and a row of data."""
         made = experiment(arms_as_apps=True)
         trial = self.batch(made, 0.0, 2.0, 3.0)
@@ -760,7 +904,9 @@ class TestBatches:
         assert frame["mean"].tolist() == [1.0, 1.0, 4.0]
         assert sorted(os.listdir(base)) == ["0_0", "0_1", "0_2"]
 
-    def test_an_arm_that_fails_is_abandoned(self, experiment: Callable[..., Any], eventually: Any) -> None:
+    def test_an_arm_that_fails_is_abandoned(
+        self, experiment: Callable[..., Any], eventually: Any
+    ) -> None:
         """A batch completes without the arm that failed."""
         made = experiment("ax_components:fails_below_zero", arms_as_apps=True)
         trial = self.batch(made, -1.0, 2.0)
@@ -773,7 +919,9 @@ class TestBatches:
 
 
 class TestArguments:
-    """The search space and the component must match; refused by name, before anything is started."""
+    """The search space and the component must match; refused by name, before anything is
+    started.
+    """
 
     @pytest.mark.parametrize(
         ("more", "words"),
@@ -793,7 +941,9 @@ class TestArguments:
             ({"component": "ax_components:nothing"}, ["nothing"]),
         ],
     )  # fmt: skip
-    def test_refused_by_name(self, more: dict[str, Any], words: list[str], experiment: Callable[..., Any]) -> None:
+    def test_refused_by_name(
+        self, more: dict[str, Any], words: list[str], experiment: Callable[..., Any]
+    ) -> None:
         """Unknown, missing and doubly given names and wrong types are named."""
         with pytest.raises(SpecError) as caught:
             experiment(**more)
@@ -834,7 +984,11 @@ class TestArguments:
         assert host_runner("ax").list("local") == []
 
     def test_logs_reach_a_logger(
-        self, experiment: Callable[..., Any], caplog: pytest.LogCaptureFixture, eventually: Any, gate: Path
+        self,
+        experiment: Callable[..., Any],
+        caplog: pytest.LogCaptureFixture,
+        eventually: Any,
+        gate: Path,
     ) -> None:
         """Lines of a trial's replicas are in the logger of its experiment and number."""
         caplog.set_level(logging.INFO, logger="transload_ax.search.0")
@@ -842,11 +996,17 @@ class TestArguments:
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made).run()
         eventually(lambda: "COMPLETED" in {s.name for s in made.runner.poll_trial_status([trial])})
-        lines = [record.getMessage() for record in caplog.records if record.name == "transload_ax.search.0"]
+        lines = [
+            record.getMessage()
+            for record in caplog.records
+            if record.name == "transload_ax.search.0"
+        ]
         assert lines == ["trial/0 waiting"]
 
 
-def test_eight_in_parallel(experiment: Callable[..., Any], sobol: Any, tmp_path: Path, gate: Path) -> None:
+def test_eight_in_parallel(
+    experiment: Callable[..., Any], sobol: Any, tmp_path: Path, gate: Path
+) -> None:
     """Eight trials run at once, each as one process of its own."""
     import threading
 

@@ -28,7 +28,9 @@ def plain_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 @pytest.fixture(scope="session")
 def torchx() -> Callable[[str], Any]:
-    """``torchx(module)``: a module of TorchX 0.7.0; where that is not installed, the test is not run."""
+    """``torchx(module)``: a module of TorchX 0.7.0; where that is not installed, the test is not
+    run.
+    """
     try:
         if version("torchx") != "0.7.0":
             pytest.skip("not run: torchx: another version than 0.7.0 is installed")
@@ -45,7 +47,9 @@ def torchx() -> Callable[[str], Any]:
 
 @pytest.fixture
 def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
-    """Directs the scripted scheduler of this test; child processes and runners find the same one."""
+    """Directs the scripted scheduler of this test; child processes and runners find the same
+    one.
+    """
     made = ScriptedControl(tmp_path / "scripted")
     for name, value in made.environment().items():
         monkeypatch.setenv(name, value)
@@ -64,7 +68,11 @@ def _no_thread_left() -> Iterator[None]:
     """Fail the test that leaves a thread behind that follows apps."""
     yield
     let_go()
-    left = [each for each in threading.enumerate() if each.name in ("transload-states", "transload-logs")]
+    left = [
+        each
+        for each in threading.enumerate()
+        if each.name in ("transload-states", "transload-logs")
+    ]
     for thread in left:
         thread.join(5.0)
     left = [each for each in left if each.is_alive()]

@@ -1,4 +1,6 @@
-"""The rules of attempts: one table of stories, and what holds whatever happens. No process is started."""
+"""The rules of attempts: one table of stories, and what holds whatever happens. No process is
+started.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ FILE = Path(attempts.__file__)
 
 
 def role(
-    replicas: int = 2, policy: str = "APPLICATION", retries: int = 0, least: int | None = None, **more: Any
+    replicas: int = 2,
+    policy: str = "APPLICATION",
+    retries: int = 0,
+    least: int | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """Return a role."""
     named = {"name": "r", "num_replicas": replicas, "min_replicas": least, "max_retries": retries}
@@ -71,8 +77,8 @@ class Stage:
             self.app.finish(9.0)
 
     def play(self, story: str) -> None:
-        """Play a story: ``0=3`` replica 0 exits with 3, ``0=-9`` by a signal, ``0=?`` is lost, ``+5`` five seconds
-        pass, ``cancel``, ``interrupt``.
+        """Play a story: ``0=3`` replica 0 exits with 3, ``0=-9`` by a signal, ``0=?`` is lost,
+        ``+5`` five seconds pass, ``cancel``, ``interrupt``.
         """
         for word in story.split():
             if word.startswith("+"):
@@ -173,7 +179,10 @@ def test_stories(roles: list[dict[str, Any]], story: str, seen: str) -> None:
         (
             [role(3, least=2)],
             "2=7 0=1",
-            "role 'r0', replica 0 failed (exit code 1); before that role 'r0', replica 2 failed (exit code 7)",
+            (
+                "role 'r0', replica 0 failed (exit code 1); before that role 'r0', replica 2 failed "
+                "(exit code 7)"
+            ),
         ),
         ([role()], "cancel", ""),
         ([role()], "0=0 1=0", ""),
@@ -187,7 +196,9 @@ def test_messages(roles: list[dict[str, Any]], story: str, msg: str) -> None:
 
 
 def test_first_of_a_batch_is_the_cause() -> None:
-    """Of failures that come in together the first one reported is the cause; the others keep their own codes."""
+    """Of failures that come in together the first one reported is the cause; the others keep their
+    own codes.
+    """
     stage = Stage(role(3))
     stage.end(2, 5)
     stage.end(0, 1)
@@ -208,7 +219,10 @@ def test_reason_in_the_place_of_a_code() -> None:
 @pytest.mark.parametrize(
     ("written", "line"),
     [
-        (b'{"message": {"message": "ValueError: no\\nmore", "extraInfo": {"timestamp": "1"}}}', "ValueError: no"),
+        (
+            b'{"message": {"message": "ValueError: no\\nmore", "extraInfo": {"timestamp": "1"}}}',
+            "ValueError: no",
+        ),
         (b'{"message": "it broke"}', "it broke"),
         (b"plain words\nand more", "plain words"),
         (b"[1, 2]", "[1, 2]"),
@@ -239,9 +253,12 @@ def test_any_error_file_is_read(written: bytes) -> None:
 
 
 def test_the_exception_of_a_program() -> None:
-    """The output of a program that ends with a traceback says what it was, and where: the last of a chain."""
+    """The output of a program that ends with a traceback says what it was, and where: the last of a
+    chain.
+    """
     source = (
-        "def f(n):\n  if n: f(n - 1)\n  try: {}['k']\n  except KeyError: raise ValueError('no\\n such thing')\nf(3)\n"
+        "def f(n):\n  if n: f(n - 1)\n  try: {}['k']\n"
+        "  except KeyError: raise ValueError('no\\n such thing')\nf(3)\n"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
     error = traceback_error(b"noise\n" + done.stderr + b"\n")
@@ -249,12 +266,17 @@ def test_the_exception_of_a_program() -> None:
     frames = error_frames(error)
     places = [frame for frame in frames if "File" in frame]  # 3.13 shows the lines of -c, too
     assert len(places) == 3 and ", in f" in places[-1]
-    ranks = "\n".join(f"[{k}]:[rank{k}]: {line}" for line in done.stderr.decode().splitlines() for k in (1, 0))
+    ranks = "\n".join(
+        f"[{k}]:[rank{k}]: {line}" for line in done.stderr.decode().splitlines() for k in (1, 0)
+    )
     torchrun = (
-        "\nTraceback (most recent call last):\n  File t\ntorch.errors.ChildFailedError: \n=====\ntrain.py FAILED\n"
+        "\nTraceback (most recent call last):\n  File t\n"
+        "torch.errors.ChildFailedError: \n=====\ntrain.py FAILED\n"
     )
     assert error_frames(traceback_error((ranks + torchrun).encode())) == frames
-    assert error_frames(traceback_error(done.stderr + torchrun.encode())) == frames  # without --tee nobody is named
+    assert (
+        error_frames(traceback_error(done.stderr + torchrun.encode())) == frames
+    )  # without --tee nobody is named
     assert "ChildFailedError" in error_line(traceback_error(torchrun.encode()))
     assert traceback_error(b"") == traceback_error(b"all\nis well\n") == ""
     assert traceback_error(b"Traceback (most recent call last):\n  File\n+++ not one: +++\n") == ""
@@ -275,9 +297,12 @@ def test_the_exception_of_a_program() -> None:
     ],
 )
 def test_only_the_exception_that_ends_the_output(rest: str, said: str) -> None:
-    """A traceback that the program went on after is not its reason; what Python writes as it ends changes nothing."""
+    """A traceback that the program went on after is not its reason; what Python writes as it ends
+    changes nothing.
+    """
     source = (
-        "import logging, sys, traceback, warnings\nclass Bad:\n  def __del__(self): raise KeyError(1)\n"
+        "import logging, sys, traceback, warnings\nclass Bad:\n  def __del__(self): raise "
+        "KeyError(1)\n"
         f"try: raise ValueError('handled')\nexcept ValueError: traceback.print_exc()\n{rest}\n"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
@@ -309,7 +334,9 @@ def test_the_first_failure_explains_the_app() -> None:
 
 
 def test_time_limit() -> None:
-    """What is still open when the time is over has failed, a wait for a retry included; what has ended has not."""
+    """What is still open when the time is over has failed, a wait for a retry included; what has
+    ended has not.
+    """
     stage = Stage(role(retries=9), timeout=10.0)
     assert stage.app.due() == 10.0
     stage.play("+9 0=1")
@@ -371,8 +398,12 @@ def test_earlier_attempts_are_kept() -> None:
     stage = Stage(role(2, "ROLE", 20, retry_delay=0))
     stage.play("0=3")
     replicas = stage.app.as_json()["roles"][0]["replicas"]
-    assert [(each["state"], each["exit_code"]) for each in replicas[0]["earlier"]] == [("FAILED", 3)]
-    assert [(each["state"], each["exit_code"]) for each in replicas[1]["earlier"]] == [("CANCELLED", -15)]
+    assert [(each["state"], each["exit_code"]) for each in replicas[0]["earlier"]] == [
+        ("FAILED", 3)
+    ]
+    assert [(each["state"], each["exit_code"]) for each in replicas[1]["earlier"]] == [
+        ("CANCELLED", -15)
+    ]
     stage.play("0=3 " * 12)
     assert len(stage.app.as_json()["roles"][0]["replicas"][0]["earlier"]) == 8
 
@@ -396,17 +427,26 @@ def test_counting_goes_on_after_the_engine_started_it_again() -> None:
 
 
 def test_what_every_attempt_used_counts() -> None:
-    """The highest peak and the CPU time of all attempts, those before a requeue too; what nobody tells is no nought."""
+    """The highest peak and the CPU time of all attempts, those before a requeue too; what nobody
+    tells is no nought.
+    """
     stage = Stage(role(1, policy="REPLICA", retries=2))
     (replica,) = stage.app.replicas
     assert "usage" not in replica.as_json("r")
-    for used in ({"peak_memory": 300, "cpu_seconds": 1.25}, None, {"peak_memory": 200, "cpu_seconds": 0.5}):
+    for used in (
+        {"peak_memory": 300, "cpu_seconds": 1.25},
+        None,
+        {"peak_memory": 200, "cpu_seconds": 0.5},
+    ):
         replica.usage = used
         total = replica.as_json("r")["usage"]
         replica.begin_again()
         assert replica.as_json("r")["usage"] == total
     assert total == {"peak_memory": 300, "cpu_seconds": 1.75}
-    later = Stage(role(1, policy="REPLICA", retries=2), before={**stage.app.as_json(), "counts": stage.app.counts()})
+    later = Stage(
+        role(1, policy="REPLICA", retries=2),
+        before={**stage.app.as_json(), "counts": stage.app.counts()},
+    )
     later.app.replicas[0].usage = {"cpu_seconds": 1.0}
     assert later.app.replicas[0].as_json("r")["usage"] == {"peak_memory": 300, "cpu_seconds": 2.75}
 
@@ -420,7 +460,9 @@ def test_one_element_of_an_array_stands_for_itself() -> None:
 
 
 def test_wider_restart() -> None:
-    """Whoever shares the fate of replicas that are started again is taken along, and counted once."""
+    """Whoever shares the fate of replicas that are started again is taken along, and counted
+    once.
+    """
     stage = Stage(role(3, "REPLICA", 1))
     stage.end(0, None)
     stage.app.settle(0.0)
@@ -440,11 +482,14 @@ def test_exit_texts() -> None:
     assert exit_text(None) == "failed"
 
 
-# ---------------------------------------------------------------------------------------------------------- properties
+# ----------------------------------------------------------------------------------------------------------
+# properties
 
 _ROLES = st.lists(
     st.builds(
-        lambda n, policy, retries, least: role(n, policy, retries, min(n, least) if least is not None else None),
+        lambda n, policy, retries, least: role(
+            n, policy, retries, min(n, least) if least is not None else None
+        ),
         st.integers(1, 3),
         st.sampled_from(["REPLICA", "ROLE", "APPLICATION"]),
         st.integers(0, 2),
@@ -482,8 +527,12 @@ def drive(stage: Stage, events: list[Any]) -> Iterator[None]:
 
 
 @given(_ROLES, _EVENTS, st.none() | st.floats(1.0, 2000.0))
-def test_whatever_happens(roles: list[dict[str, Any]], events: list[Any], timeout: float | None) -> None:
-    """A verdict never changes, no retry is spent twice, a gang ends together, success needs enough, all has an end."""
+def test_whatever_happens(
+    roles: list[dict[str, Any]], events: list[Any], timeout: float | None
+) -> None:
+    """A verdict never changes, no retry is spent twice, a gang ends together, success needs enough,
+    all has an end.
+    """
     stage = Stage(*roles, timeout=timeout)
     app = stage.app
     allowed = 1 + sum(each["max_retries"] for each in roles if each["retry_policy"] != "REPLICA")
@@ -516,11 +565,14 @@ def test_every_delay_is_bounded(row: int, first: float) -> None:
     assert retry_delay(row, first) <= retry_delay(row + 1, first) <= max(first, 300.0)
 
 
-# ------------------------------------------------------------------------------------------------------- old clusters
+# -------------------------------------------------------------------------------------------------------
+# old clusters
 
 
 def test_it_is_one_file_for_old_pythons() -> None:
-    """It is sent along to clusters: the syntax of Python 3.8, and nothing but the standard library."""
+    """It is sent along to clusters: the syntax of Python 3.8, and nothing but the standard
+    library.
+    """
     tree = ast.parse(FILE.read_text(encoding="utf-8"), feature_version=(3, 8))
     runtime = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     assert [ast.unparse(node) for node in runtime] == ["from __future__ import annotations"]
@@ -529,9 +581,14 @@ def test_it_is_one_file_for_old_pythons() -> None:
 def _oldest() -> str:
     """Return the oldest Python from 3.8 on that this machine has."""
     for minor in range(8, sys.version_info.minor):
-        for name in (f"python3.{minor}", *map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))):
+        for name in (
+            f"python3.{minor}",
+            *map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")),
+        ):
             try:
-                asked = subprocess.run([name, "-c", "import sys; print(sys.version_info[1])"], capture_output=True)
+                asked = subprocess.run(
+                    [name, "-c", "import sys; print(sys.version_info[1])"], capture_output=True
+                )
             except OSError:
                 continue
             if asked.stdout.strip() == str(minor).encode():

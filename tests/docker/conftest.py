@@ -1,4 +1,6 @@
-"""An engine for the tests that need one, started once; what is left on it by a test is that test's failure."""
+"""An engine for the tests that need one, started once; what is left on it by a test is that test's
+failure.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ def python_image(private_engine: Any) -> str:
 
 
 @pytest.fixture
-def engine(private_engine: Any, busybox: str, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The engine as a test uses it: DOCKER_HOST set; of its workspaces' images, and what is no image, nothing stays."""
+def engine(
+    private_engine: Any, busybox: str, transload_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
+    """The engine as a test uses it: DOCKER_HOST set; of its workspaces' images, and what is no
+    image, nothing stays.
+    """
     monkeypatch.setenv("DOCKER_HOST", private_engine.url)
     import docker  # noqa: TID251 - the tests of the plugin may
 
@@ -36,7 +42,9 @@ def engine(private_engine: Any, busybox: str, transload_home: Path, monkeypatch:
     private_engine.client = client
     yield private_engine
     left = private_engine.sweep()
-    for tag in [tag for row in client.images(name="transload-workspace") for tag in row["RepoTags"] or ()]:
+    for tag in [
+        tag for row in client.images(name="transload-workspace") for tag in row["RepoTags"] or ()
+    ]:
         client.remove_image(tag, force=True)
     client.close()
     assert not left, f"left on the engine by this test (now removed): {left}"
@@ -44,7 +52,9 @@ def engine(private_engine: Any, busybox: str, transload_home: Path, monkeypatch:
 
 @pytest.fixture
 def runner(engine: Any) -> Iterator[Runner]:
-    """A runner with the docker scheduler; every app on the engine is deleted when the test is over."""
+    """A runner with the docker scheduler; every app on the engine is deleted when the test is
+    over.
+    """
     from transload_docker.scheduler import create_docker, create_local_docker
 
     with Runner("tests", {"docker": create_docker, "local_docker": create_local_docker}) as made:
@@ -57,7 +67,12 @@ def runner(engine: Any) -> Iterator[Runner]:
 def shell(busybox: str) -> Any:
     """``shell(role=command, …, **fields of the first role)`` → an app of shell commands."""
 
-    def make(commands: dict[str, str] | str, replicas: int = 1, timeout: float | None = None, **fields: Any) -> AppDef:
+    def make(
+        commands: dict[str, str] | str,
+        replicas: int = 1,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> AppDef:
         if isinstance(commands, str):
             commands = {"main": commands}
         roles = [
@@ -73,7 +88,9 @@ def shell(busybox: str) -> Any:
 
 @pytest.fixture
 def renote(engine: Any) -> Any:
-    """``renote(app_id, kind, data)`` → what is noted of an app becomes another text, as nothing of ours would do it."""
+    """``renote(app_id, kind, data)`` → what is noted of an app becomes another text, as nothing of
+    ours would do it.
+    """
     from transload_docker import names
 
     def replace(app_id: str, kind: str, data: str) -> str:

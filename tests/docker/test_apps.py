@@ -16,7 +16,16 @@ import pytest
 from transload import App
 from transload.errors import AppFailed, SpecError
 from transload.runner import Runner
-from transload.specs import AppState, BindMount, DeviceMount, JobMount, Resource, VolumeMount, macros, parse_app_handle
+from transload.specs import (
+    AppState,
+    BindMount,
+    DeviceMount,
+    JobMount,
+    Resource,
+    VolumeMount,
+    macros,
+    parse_app_handle,
+)
 
 
 def lines(runner: Runner, handle: str, role: str = "main", k: int = 0) -> list[str]:
@@ -27,7 +36,10 @@ def lines(runner: Runner, handle: str, role: str = "main", k: int = 0) -> list[s
 def ends(runner: Runner, handle: str, state: AppState = AppState.SUCCEEDED) -> Any:
     """Wait for the end of an app, which must be that state; return its status."""
     status = runner.wait(handle, timeout=60)
-    assert status is not None and status.state is state, (status, lines(runner, handle, status.roles[0].role))
+    assert status is not None and status.state is state, (
+        status,
+        lines(runner, handle, status.roles[0].role),
+    )
     return status
 
 
@@ -42,7 +54,9 @@ def test_both_names(runner: Runner, shell: Any, scheduler: str) -> None:
 
 @pytest.mark.parametrize("left", ["ln -s /etc/shadow", "mkfifo", "mkdir", "ln -s /dev/zero"])
 def test_error_file_that_is_none(runner: Runner, shell: Any, left: str) -> None:
-    """A link, a FIFO or a folder in the place of the error file costs the app its reason, and its end nothing."""
+    """A link, a FIFO or a folder in the place of the error file costs the app its reason, and its
+    end nothing.
+    """
     place = '"$TRANSLOAD_ERROR_FILE"'
     handle = runner.run(shell(f"rm -f {place}; {left} {place}; exit 3"), "docker")
     status = ends(runner, handle, AppState.FAILED)
@@ -50,11 +64,15 @@ def test_error_file_that_is_none(runner: Runner, shell: Any, left: str) -> None:
 
 
 def test_hostile_files_in_the_mount(runner: Runner, shell: Any, tmp_path: Path) -> None:
-    """What a container, which is root, leaves in its mounted folder leads nowhere on this machine."""
+    """What a container, which is root, leaves in its mounted folder leads nowhere on this
+    machine.
+    """
     body = '{"schema": 1, "key": "good", "results": {"loss": 0.5}}'
     text = (
-        f"cd $TRANSLOAD_TRACKER_BASE; echo '{body}' > good.json; mkfifo 0.json; ln -s /dev/zero 1.json; "
-        "mknod 2.json c 1 5; mkdir -p outputs; cd outputs; echo w > model; ln -s /etc/shadow shadow; ln -s . a; "
+        f"cd $TRANSLOAD_TRACKER_BASE; echo '{body}' > good.json; mkfifo 0.json; ln -s /dev/zero "
+        "1.json; "
+        "mknod 2.json c 1 5; mkdir -p outputs; cd outputs; echo w > model; ln -s /etc/shadow "
+        "shadow; ln -s . a; "
         "mknod null c 1 3"
     )
     handle = runner.run(shell(text), "docker")
@@ -70,7 +88,9 @@ def test_replicas_find_rank_0_by_name(runner: Runner, shell: Any, engine: Any) -
     """On the app's own network the host that rank0_env names answers to the others."""
     lead = 'echo "$TRANSLOAD_RANK0_HOST"; until [ -e "$TRANSLOAD_TRACKER_BASE/.met" ]; do sleep 0.1; done'
     name = f'eval "host=\\${macros.rank0_env}"'
-    work = f'{name}; until ping -c 1 "$host"; do sleep 0.1; done; touch "$TRANSLOAD_TRACKER_BASE/.met"'
+    work = (
+        f'{name}; until ping -c 1 "$host"; do sleep 0.1; done; touch "$TRANSLOAD_TRACKER_BASE/.met"'
+    )
     handle = runner.run(shell({"lead": lead, "work": work}), "docker")
     app_id = parse_app_handle(handle).app_id
     assert engine.client.networks(names=[f"transload.{app_id}"])
@@ -79,7 +99,9 @@ def test_replicas_find_rank_0_by_name(runner: Runner, shell: Any, engine: Any) -
     assert lines(runner, handle, "work")[0].startswith("PING lead-0 ")
 
 
-def test_network_is_removed_at_the_end(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:
+def test_network_is_removed_at_the_end(
+    runner: Runner, shell: Any, engine: Any, eventually: Any
+) -> None:
     """An engine has few networks to give: an ended app keeps none, its logs stay."""
     handle = runner.run(shell("echo x", replicas=2), "docker")
     ends(runner, handle)
@@ -87,8 +109,12 @@ def test_network_is_removed_at_the_end(runner: Runner, shell: Any, engine: Any, 
     assert lines(runner, handle, "main", 1) == ["x\n"]
 
 
-def test_more_networks_than_the_engine_has_pools(engine: Any, runner: Runner, shell: Any, transload_home: Path) -> None:
-    """An engine gives some thirty networks a pool each; those of apps share one, and an app still runs."""
+def test_more_networks_than_the_engine_has_pools(
+    engine: Any, runner: Runner, shell: Any, transload_home: Path
+) -> None:
+    """An engine gives some thirty networks a pool each; those of apps share one, and an app still
+    runs.
+    """
     from transload_docker import networks
     from transload_docker.engine import Engine
     from transload_docker.home import Home
@@ -123,7 +149,11 @@ def test_cpu_limit_reaches_the_engine(runner: Runner, shell: Any, engine: Any) -
     handle = runner.run(shell("sleep 60", resource=Resource(cpu=0.5, gpu=-1, memMB=64)), "docker")
     (row,) = engine.client.containers(all=True)
     host = engine.client.inspect_container(row["Id"])["HostConfig"]
-    assert (host["NanoCpus"], host["Memory"], host["MemorySwap"]) == (500_000_000, 64 << 20, 64 << 20)
+    assert (host["NanoCpus"], host["Memory"], host["MemorySwap"]) == (
+        500_000_000,
+        64 << 20,
+        64 << 20,
+    )
     runner.delete(handle)
     with pytest.raises(SubmitError, match="CPUs"):
         runner.run(shell("true", resource=Resource(cpu=4096, gpu=-1, memMB=-1)), "docker")
@@ -139,7 +169,8 @@ def test_mounts(runner: Runner, shell: Any, engine: Any, tmp_path: Path) -> None
         DeviceMount("/dev/null", "/dev/nothing"),
     ]
     command = (
-        "cat /in/in > /out/copy; touch /in/no 2>/dev/null || echo read-only; echo v >> /data/v; echo > /dev/nothing"
+        "cat /in/in > /out/copy; touch /in/no 2>/dev/null || echo read-only; "
+        "echo v >> /data/v; echo > /dev/nothing"
     )
     for expected in (1, 2):
         handle = runner.run(shell(f"{command}; wc -l < /data/v", mounts=mounts), "docker")
@@ -159,7 +190,9 @@ def test_mount_that_is_not_there(runner: Runner, shell: Any) -> None:
 
 
 def test_ports(runner: Runner, shell: Any, engine: Any, free_port: int, eventually: Any) -> None:
-    """A single replica's port answers on the engine's machine; a second app on it is refused, and leaves nothing."""
+    """A single replica's port answers on the engine's machine; a second app on it is refused, and
+    leaves nothing.
+    """
     from transload.errors import SubmitError
 
     serve = f"while true; do echo hello | nc -l -p {free_port}; done"
@@ -168,7 +201,11 @@ def test_ports(runner: Runner, shell: Any, engine: Any, free_port: int, eventual
 
     def answer() -> bool:
         done = subprocess.run(
-            engine.enter("python3", "-c", ask), capture_output=True, text=True, timeout=30, check=False
+            engine.enter("python3", "-c", ask),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
         )
         return "hello" in done.stdout
 
@@ -192,7 +229,9 @@ def test_gpu_without_gpus(runner: Runner, shell: Any, engine: Any) -> None:
 
 @pytest.fixture
 def gpus(engine: Any, tmp_path: Path) -> Iterator[None]:
-    """An engine that takes this machine to have GPUs: NVIDIA's toolkit is a stub that gives containers none."""
+    """An engine that takes this machine to have GPUs: NVIDIA's toolkit is a stub that gives
+    containers none.
+    """
     hook = tmp_path / "nvidia-container-runtime-hook"
     hook.write_text("#!/bin/sh\nexit 0\n")
     hook.chmod(0o755)
@@ -207,7 +246,9 @@ def gpus(engine: Any, tmp_path: Path) -> Iterator[None]:
 def test_gpus_are_disjoint_between_apps(
     runner: Runner, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each app gets GPUs that no other one has, as long as it has not ended; more than are free is busy, not wrong."""
+    """Each app gets GPUs that no other one has, as long as it has not ended; more than are free is
+    busy, not wrong.
+    """
     from transload.errors import SubmitError, UnsupportedFeature
 
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "3")
@@ -222,7 +263,10 @@ def test_gpus_are_disjoint_between_apps(
     with pytest.raises(SubmitError, match="wants 1 GPUs, and 0 of 3 are free") as caught:
         runner.run(shell(show, resource=wants[1]), "docker")
     assert caught.value.transient
-    with pytest.raises(UnsupportedFeature, match=r"roles\[0\]\.resource\.gpu.*wants 4 GPUs in all, this machine has 3"):
+    with pytest.raises(
+        UnsupportedFeature,
+        match=r"roles\[0\]\.resource\.gpu.*wants 4 GPUs in all, this machine has 3",
+    ):
         runner.run(shell(show, resource=wants[4]), "docker")
     runner.cancel(second)
     assert ends(runner, second, AppState.CANCELLED).msg == "cancelled on request"
@@ -256,7 +300,9 @@ with Runner("tests", {"docker": create_docker}) as runner:
 def test_submits_at_once_get_different_gpus(
     runner: Runner, engine: Any, busybox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six processes ask for one of four GPUs at the same moment, by two names of one engine: each is given once."""
+    """Six processes ask for one of four GPUs at the same moment, by two names of one engine: each
+    is given once.
+    """
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "4")
     start = tmp_path / "start"
     (tmp_path / "other").symlink_to(engine.url.removeprefix("unix://"))
@@ -280,7 +326,9 @@ def test_submits_at_once_get_different_gpus(
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_gpu_is_kept_between_two_tries(runner: Runner, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_kept_between_two_tries(
+    runner: Runner, shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An app that is started again has the GPU that it had."""
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "2")
     want = Resource(cpu=-1, gpu=1, memMB=-1)
@@ -302,7 +350,9 @@ def test_a_gpu_is_kept_between_two_tries(runner: Runner, shell: Any, monkeypatch
 def test_what_the_engine_does_not_have(
     runner: Runner, shell: Any, engine: Any, fields: dict[str, Any], cfg: dict[str, Any], words: str
 ) -> None:
-    """It answers as if the fault were its own and passing; trying again would not help, and the error says so."""
+    """It answers as if the fault were its own and passing; trying again would not help, and the
+    error says so.
+    """
     from transload.errors import SubmitError
 
     with pytest.raises(SubmitError, match=words) as caught:
@@ -312,7 +362,9 @@ def test_what_the_engine_does_not_have(
 
 
 @pytest.mark.parametrize("network", ["none", "bridge", "host"])
-def test_networks_that_every_engine_has(runner: Runner, shell: Any, engine: Any, network: str) -> None:
+def test_networks_that_every_engine_has(
+    runner: Runner, shell: Any, engine: Any, network: str
+) -> None:
     """A single replica may have the engine's own networks, or none."""
     handle = runner.run(shell("true"), "docker", {"network": network})
     ends(runner, handle)
@@ -331,7 +383,9 @@ def test_user(runner: Runner, shell: Any) -> None:
 def test_results(runner: Runner, shell: Any) -> None:
     """Results written inside reach the runner; deleting the app removes the folder."""
     result = json.dumps({"schema": 1, "key": "final", "results": {"accuracy": 0.5}})
-    handle = runner.run(shell(f"printf %s '{result}' > $TRANSLOAD_TRACKER_BASE/final.json"), "docker")
+    handle = runner.run(
+        shell(f"printf %s '{result}' > $TRANSLOAD_TRACKER_BASE/final.json"), "docker"
+    )
     ends(runner, handle)
     results = runner.results(handle)
     assert results.value("accuracy") == 0.5
@@ -340,9 +394,13 @@ def test_results(runner: Runner, shell: Any) -> None:
 
 
 def test_given_tracker_base_is_mounted(runner: Runner, shell: Any, tmp_path: Path) -> None:
-    """A folder of this machine given for results is visible in the job, and kept when the app is deleted."""
+    """A folder of this machine given for results is visible in the job, and kept when the app is
+    deleted.
+    """
     base = tmp_path / "mine"
-    handle = runner.run(shell("echo '{}' > $TRANSLOAD_TRACKER_BASE/x.txt"), "docker", tracker_base=str(base))
+    handle = runner.run(
+        shell("echo '{}' > $TRANSLOAD_TRACKER_BASE/x.txt"), "docker", tracker_base=str(base)
+    )
     ends(runner, handle)
     runner.delete(handle)
     assert (base / ".apps" / parse_app_handle(handle).app_id / "x.txt").exists()
@@ -351,16 +409,26 @@ def test_given_tracker_base_is_mounted(runner: Runner, shell: Any, tmp_path: Pat
 def test_secrets_and_labels(
     runner: Runner, shell: Any, engine: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A secret is in the replica's environment and in no label, volume or file of the state folder."""
+    """A secret is in the replica's environment and in no label, volume or file of the state
+    folder.
+    """
     monkeypatch.setenv("SOURCE", "hunter2-value")
-    app = shell("test ${#PASSWORD} = 13", secrets={"PASSWORD": "env:SOURCE"}, env={"API_KEY": "plain-secret"})
+    app = shell(
+        "test ${#PASSWORD} = 13",
+        secrets={"PASSWORD": "env:SOURCE"},
+        env={"API_KEY": "plain-secret"},
+    )
     handle = runner.run(app, "docker", {"env": {"DB_PASSWORD": "third-secret"}})
     ends(runner, handle)
     (row,) = engine.client.containers(all=True)
     told = json.dumps([row["Labels"], engine.client.volumes()]) + repr(runner.description(handle))
     for secret in ("hunter2-value", "plain-secret", "third-secret"):
         assert secret not in told
-        assert not any(secret in p.read_text(errors="replace") for p in transload_home.rglob("*") if p.is_file())
+        assert not any(
+            secret in p.read_text(errors="replace")
+            for p in transload_home.rglob("*")
+            if p.is_file()
+        )
 
 
 def test_description(runner: Runner, shell: Any) -> None:
@@ -396,7 +464,11 @@ def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
 
 def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
     """SIGTERM is ignored: killed after the grace period; the cancel itself returned at once."""
-    handle = runner.run(shell("trap '' TERM; echo up; while true; do sleep 1; done"), "docker", {"grace_period": 3.0})
+    handle = runner.run(
+        shell("trap '' TERM; echo up; while true; do sleep 1; done"),
+        "docker",
+        {"grace_period": 3.0},
+    )
     tail = runner.log_lines(handle, "main", should_tail=True)
     assert next(tail) == "up\n"
     runner.cancel(handle)
@@ -408,7 +480,9 @@ def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
 
 
 def test_a_failure_names_one_replica_once_with_its_last_lines(runner: Runner, shell: Any) -> None:
-    """Both replicas fail at once: the message is about one of them, and its last lines are those of both streams."""
+    """Both replicas fail at once: the message is about one of them, and its last lines are those of
+    both streams.
+    """
     write = 'for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "out $n"; echo "err $n" >&2; done; exit 5'
     handle = runner.run(shell(write, replicas=2), "docker")
     with pytest.raises(AppFailed) as caught:
@@ -418,7 +492,9 @@ def test_a_failure_names_one_replica_once_with_its_last_lines(runner: Runner, sh
     assert replica is not None
     assert first == f"{handle} FAILED: main/{replica.id} exit code 5 on {replica.hostname}"
     assert last == f"last lines of main/{replica.id}:"
-    assert len(shown) == 20  # an engine takes the two streams side by side: how they mix is not known
+    assert (
+        len(shown) == 20
+    )  # an engine takes the two streams side by side: how they mix is not known
     for stream in ("out", "err"):
         numbers = [int(line.split()[1]) for line in shown if line.split()[0] == stream]
         assert numbers and numbers == list(range(13 - len(numbers), 13))
@@ -449,7 +525,9 @@ def test_existing_network(runner: Runner, shell: Any, engine: Any) -> None:
 
     made = engine.client.create_network("tl-shared")
     handle = runner.run(
-        shell({"a": "sleep 2", "b": 'ping -c 1 "$TRANSLOAD_RANK0_HOST"'}), "docker", {"network": "tl-shared"}
+        shell({"a": "sleep 2", "b": 'ping -c 1 "$TRANSLOAD_RANK0_HOST"'}),
+        "docker",
+        {"network": "tl-shared"},
     )
     ends(runner, handle)
     runner.delete(handle)
@@ -471,10 +549,14 @@ def test_prune(runner: Runner, shell: Any) -> None:
 
 
 def test_prune_by_size(runner: Runner, shell: Any) -> None:
-    """The oldest ended apps go until the others take no more than the limit; what is small enough stays."""
+    """The oldest ended apps go until the others take no more than the limit; what is small enough
+    stays.
+    """
     handles = []
     for megabytes in (3, 1, 2):
-        handles.append(runner.run(shell(f"head -c {megabytes}000000 /dev/zero > /tmp/x; echo x"), "docker"))
+        handles.append(
+            runner.run(shell(f"head -c {megabytes}000000 /dev/zero > /tmp/x; echo x"), "docker")
+        )
         ends(runner, handles[-1])
     ids = [parse_app_handle(handle).app_id for handle in handles]
     scheduler: Any = runner.scheduler("docker")
@@ -485,13 +567,17 @@ def test_prune_by_size(runner: Runner, shell: Any) -> None:
 
 
 def test_the_next_job_reads_what_one_has_made(runner: Runner, shell: Any, engine: Any) -> None:
-    """A container gets the files of another job at the place that is asked for, and cannot change them."""
+    """A container gets the files of another job at the place that is asked for, and cannot change
+    them.
+    """
     first = runner.run(shell('echo 42 > "$TRANSLOAD_OUTPUT_DIR/model.pt"'), "docker")
     status = runner.wait(first, timeout=60)
     assert status is not None and status.state is AppState.SUCCEEDED
     path = runner.results(first).artifacts["model.pt"]
     mount = JobMount(first, "/in")
-    second = runner.run(shell("cat /in/model.pt; echo x > /in/new || exit 4", mounts=[mount]), "docker")
+    second = runner.run(
+        shell("cat /in/model.pt; echo x > /in/new || exit 4", mounts=[mount]), "docker"
+    )
     status = runner.wait(second, timeout=60)
     assert status is not None and status.roles[0].replicas[0].exit_code == 4
     assert "42\n" in runner.log_lines(second, "main")

@@ -31,7 +31,9 @@ class TestDocker(SchedulerConformance):
         return create_docker("suite")
 
     def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
-        """Replace the volume of the record by one with a damaged label; no volume can be a folder or a FIFO."""
+        """Replace the volume of the record by one with a damaged label; no volume can be a folder
+        or a FIFO.
+        """
         if damaged_text("{}", damage) is None:
             return False
         import docker  # noqa: TID251 - the tests of the plugin may
@@ -45,7 +47,11 @@ class TestDocker(SchedulerConformance):
         return True
 
     def make_app(
-        self, programs: Mapping[str, Program], replicas: int, folder: Path, fields: Mapping[str, Any]
+        self,
+        programs: Mapping[str, Program],
+        replicas: int,
+        folder: Path,
+        fields: Mapping[str, Any],
     ) -> AppDef:
         """Return an app that sees the test's folder."""
         app = super().make_app(programs, replicas, folder, fields)

@@ -39,14 +39,24 @@ gc.collect()
 """
 
 
-@pytest.mark.parametrize("url", ["unix://{folder}/nothing", "unix://{folder}/dead", "tcp://127.0.0.1:{port}"])
-def test_an_engine_that_is_not_there_leaves_no_socket_open(tmp_path: Path, free_port: int, url: str) -> None:
-    """However often it is asked for in vain, every socket is closed: the interpreter complains of none."""
+@pytest.mark.parametrize(
+    "url", ["unix://{folder}/nothing", "unix://{folder}/dead", "tcp://127.0.0.1:{port}"]
+)
+def test_an_engine_that_is_not_there_leaves_no_socket_open(
+    tmp_path: Path, free_port: int, url: str
+) -> None:
+    """However often it is asked for in vain, every socket is closed: the interpreter complains of
+    none.
+    """
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead"))
     command = [sys.executable, "-X", "dev", "-W", "always::ResourceWarning", "-c", _ASKS]
     done = subprocess.run(
-        [*command, url.format(folder=tmp_path, port=free_port)], capture_output=True, text=True, check=False, timeout=60
+        [*command, url.format(folder=tmp_path, port=free_port)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (done.returncode, done.stdout.split()) == (0, ["unavailable"] * 3), done.stderr
     assert "ResourceWarning" not in done.stderr
@@ -62,7 +72,11 @@ class Breaking(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Tell the version; nothing else is there."""
-        status, body = (200, b'{"ApiVersion": "1.41"}') if self.path == "/version" else (404, b'{"message": "no"}')
+        status, body = (
+            (200, b'{"ApiVersion": "1.41"}')
+            if self.path == "/version"
+            else (404, b'{"message": "no"}')
+        )
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -98,7 +112,8 @@ def test_an_engine_that_goes_away_during_a_pull() -> None:
 
 
 class Relay:
-    """Hands on bytes between connections to a port of this machine and a socket, as an engine's TCP listener would.
+    """Hands on bytes between connections to a port of this machine and a socket, as an engine's TCP
+    listener would.
 
     Args:
         path: the socket.
@@ -156,7 +171,9 @@ def over_tcp(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_an_engine_over_tcp(engine: Any, over_tcp: str, shell: Any, tmp_path: Path) -> None:
-    """Submit, watch, follow, cancel and delete over the network; results go where both sides were told."""
+    """Submit, watch, follow, cancel and delete over the network; results go where both sides were
+    told.
+    """
     from transload_docker.scheduler import create_docker
 
     with Runner("tests", {"docker": create_docker}) as runner:
@@ -191,7 +208,9 @@ def registry(needs_registry: None, private_engine: Any) -> str:
 
 
 def test_an_image_comes_from_a_registry(engine: Any, registry: str, runner: Runner) -> None:
-    """``never`` refuses what the engine lacks, ``missing`` pulls it, ``always`` takes what was pushed meanwhile."""
+    """``never`` refuses what the engine lacks, ``missing`` pulls it, ``always`` takes what was
+    pushed meanwhile.
+    """
     app = AppDef("x", [Role("r", registry, entrypoint="cat", args=["/version"])])
     with pytest.raises(SubmitError, match="pull=never"):
         runner.run(app, "docker")

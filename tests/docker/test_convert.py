@@ -24,7 +24,9 @@ from transload_docker import names
 from transload_docker.convert import DockerRequest, bind, convert, format_request, run_opts
 
 
-def request(app: AppDef | Role, app_id: str = "app-1", reach: Any = "host", **cfg: Any) -> DockerRequest:
+def request(
+    app: AppDef | Role, app_id: str = "app-1", reach: Any = "host", **cfg: Any
+) -> DockerRequest:
     """Convert an app, or a role as one."""
     app = AppDef("test", [app]) if isinstance(app, Role) else app
     return convert(app, run_opts().resolve(cfg), "docker", reach, app_id)
@@ -48,7 +50,11 @@ def env(found: dict[str, Any]) -> dict[str, str]:
 def test_program_and_limits() -> None:
     """Entrypoint, arguments, cpu and memory, an init process, no swap beyond the limit."""
     found = body(role(args=["-c", "pass"], resource=Resource(cpu=1.5, gpu=0, memMB=512)))
-    assert (found["Entrypoint"], found["Cmd"], found["Image"]) == (["python"], ["-c", "pass"], "img:1")
+    assert (found["Entrypoint"], found["Cmd"], found["Image"]) == (
+        ["python"],
+        ["-c", "pass"],
+        "img:1",
+    )
     host = found["HostConfig"]
     assert host["NanoCpus"] == 1_500_000_000
     assert host["Memory"] == host["MemorySwap"] == 512 << 20
@@ -67,7 +73,8 @@ def test_gpus_are_disjoint_within_an_app() -> None:
     ids = [c.body["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] for c in request(app).containers]
     assert ids == [["0", "1"], ["2", "3"]]
     ids = [
-        c.body["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] for c in request(app, gpu_ids=list("abcd")).containers
+        c.body["HostConfig"]["DeviceRequests"][0]["DeviceIDs"]
+        for c in request(app, gpu_ids=list("abcd")).containers
     ]
     assert ids == [["a", "b"], ["c", "d"]]
     with pytest.raises(SpecError, match=r"roles\[0\].resource.gpu=2"):
@@ -76,28 +83,42 @@ def test_gpus_are_disjoint_within_an_app() -> None:
 
 def test_mounts() -> None:
     """Bind mounts and volumes become mounts, devices devices."""
-    mounts = [BindMount("/data", "/in", True), VolumeMount("scratch", "/out"), DeviceMount("/dev/kvm", "/dev/kvm", "r")]
+    mounts = [
+        BindMount("/data", "/in", True),
+        VolumeMount("scratch", "/out"),
+        DeviceMount("/dev/kvm", "/dev/kvm", "r"),
+    ]
     host = body(role(mounts=mounts))["HostConfig"]
     assert host["Mounts"] == [
         {"Type": "bind", "Source": "/data", "Target": "/in", "ReadOnly": True},
         {"Type": "volume", "Source": "scratch", "Target": "/out", "ReadOnly": False},
     ]
-    assert host["Devices"] == [{"PathOnHost": "/dev/kvm", "PathInContainer": "/dev/kvm", "CgroupPermissions": "r"}]
+    assert host["Devices"] == [
+        {"PathOnHost": "/dev/kvm", "PathInContainer": "/dev/kvm", "CgroupPermissions": "r"}
+    ]
 
 
 def test_ports() -> None:
-    """A single replica's ports are published under their numbers, several replicas' only if asked for."""
+    """A single replica's ports are published under their numbers, several replicas' only if asked
+    for.
+    """
     single = body(role(port_map={"http": 8080}))
     assert single["ExposedPorts"] == {"8080/tcp": {}}
-    assert single["HostConfig"]["PortBindings"] == {"8080/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8080"}]}
+    assert single["HostConfig"]["PortBindings"] == {
+        "8080/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8080"}]
+    }
     many = role(port_map={"http": 8080}, num_replicas=2)
     assert "PortBindings" not in body(many)["HostConfig"]
-    assert body(many, publish="random")["HostConfig"]["PortBindings"]["8080/tcp"][0]["HostPort"] == ""
+    assert (
+        body(many, publish="random")["HostConfig"]["PortBindings"]["8080/tcp"][0]["HostPort"] == ""
+    )
     assert "PortBindings" not in body(role(port_map={"http": 8080}), publish="none")["HostConfig"]
 
 
 def test_names_and_network() -> None:
-    """Replicas share a network of the app's own in which they find rank 0 by name; a single one needs none."""
+    """Replicas share a network of the app's own in which they find rank 0 by name; a single one
+    needs none.
+    """
     app = AppDef("test", [role(name="a_b", num_replicas=2), role(name="a.b")])
     made = request(app)
     assert made.network == "transload.app-1"
@@ -117,23 +138,33 @@ def test_given_network() -> None:
     assert made.network == ""
     host = made.containers[0].body["Hostname"]
     assert names.short_hash("app-1", 10) in host
-    assert made.containers[0].body["NetworkingConfig"]["EndpointsConfig"] == {"shared": {"Aliases": [host]}}
+    assert made.containers[0].body["NetworkingConfig"]["EndpointsConfig"] == {
+        "shared": {"Aliases": [host]}
+    }
     found = body(role(num_replicas=2), network="host")
     assert found["HostConfig"]["NetworkMode"] == "host" and "Hostname" not in found
     assert env(found)["TRANSLOAD_RANK0_HOST"] == "localhost"
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """copy_env, then env, then the role's; the submitter's own is not passed on; macros are replaced."""
+    """copy_env, then env, then the role's; the submitter's own is not passed on; macros are
+    replaced.
+    """
     monkeypatch.setenv("FOO_A", "copied")
     monkeypatch.setenv("FOO_B", "copied")
     monkeypatch.setenv("BAR", "stays")
-    mine = role(env={"FOO_B": "role", "R": macros.replica_id, "N": macros.rank0_env}, num_replicas=2)
+    mine = role(
+        env={"FOO_B": "role", "R": macros.replica_id, "N": macros.rank0_env}, num_replicas=2
+    )
     found = env(request(mine, copy_env=["FOO_*"], env={"OPT": "x"}).containers[1].body)
     assert (found["FOO_A"], found["FOO_B"], found["OPT"]) == ("copied", "role", "x")
     assert "BAR" not in found
     assert (found["R"], found["N"]) == ("1", "TRANSLOAD_RANK0_HOST")
-    assert (found["TRANSLOAD_REPLICA_ID"], found["TRANSLOAD_NUM_REPLICAS"], found["TRANSLOAD_RETRY"]) == ("1", "2", "0")
+    assert (
+        found["TRANSLOAD_REPLICA_ID"],
+        found["TRANSLOAD_NUM_REPLICAS"],
+        found["TRANSLOAD_RETRY"],
+    ) == ("1", "2", "0")
 
 
 def test_dry_run_masks_secrets() -> None:
@@ -143,12 +174,20 @@ def test_dry_run_masks_secrets() -> None:
 
 
 def test_image_that_is_a_folder() -> None:
-    """A role written for the local scheduler runs in a given image, its folder mounted at the same path."""
+    """A role written for the local scheduler runs in a given image, its folder mounted at the same
+    path.
+    """
     with pytest.raises(SpecError, match=r"roles\[0\].image='/code'"):
         request(role(image="/code"))
     found = body(role(image="/code", args=[f"{macros.img_root}/train.py"]), image="img:2")
-    assert (found["Image"], found["WorkingDir"], found["Cmd"]) == ("img:2", "/code", ["/code/train.py"])
-    assert {"Type": "bind", "Source": "/code", "Target": "/code", "ReadOnly": True} in found["HostConfig"]["Mounts"]
+    assert (found["Image"], found["WorkingDir"], found["Cmd"]) == (
+        "img:2",
+        "/code",
+        ["/code/train.py"],
+    )
+    assert {"Type": "bind", "Source": "/code", "Target": "/code", "ReadOnly": True} in found[
+        "HostConfig"
+    ]["Mounts"]
     assert body(role(args=[f"{macros.img_root}/x"]))["Cmd"] == ["/x"]
 
 
@@ -160,7 +199,8 @@ def test_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "cfg", [{"pull": "often"}, {"publish": "yes"}, {"grace_period": -1.0}, {"grace_period": math.nan}]
+    "cfg",
+    [{"pull": "often"}, {"publish": "yes"}, {"grace_period": -1.0}, {"grace_period": math.nan}],
 )
 def test_wrong_options(cfg: dict[str, Any]) -> None:
     """A value that is not allowed is refused with those that are."""
@@ -170,9 +210,15 @@ def test_wrong_options(cfg: dict[str, Any]) -> None:
 
 def test_overlay() -> None:
     """What the spec has no field for can be said in the engine's own words, macros included."""
-    overlay = {"HostConfig": {"Ulimits": [{"Name": "nofile", "Soft": 1, "Hard": 1}]}, "Env": [f"X={macros.replica_id}"]}
+    overlay = {
+        "HostConfig": {"Ulimits": [{"Name": "nofile", "Soft": 1, "Hard": 1}]},
+        "Env": [f"X={macros.replica_id}"],
+    }
     found = body(role(metadata={"docker.container": overlay}))
-    assert found["HostConfig"]["Ulimits"][0]["Name"] == "nofile" and found["HostConfig"]["Init"] is True
+    assert (
+        found["HostConfig"]["Ulimits"][0]["Name"] == "nofile"
+        and found["HostConfig"]["Init"] is True
+    )
     assert "X=0" in found["Env"] and "TRANSLOAD_ROLE=main" in found["Env"]
     with pytest.raises(SpecError, match="docker.container"):
         request(role(metadata={"docker.container": "text"}))
@@ -189,12 +235,19 @@ def test_overlay() -> None:
         ({"Env": ["TRANSLOAD_APP_ID=x"]}, "TRANSLOAD_APP_ID"),
     ],
 )
-def test_an_overlay_does_not_replace_what_jobs_are_known_by(overlay: dict[str, Any], says: str) -> None:
-    """What the plugin writes itself is refused by name, with what to use in its place; other labels are taken."""
+def test_an_overlay_does_not_replace_what_jobs_are_known_by(
+    overlay: dict[str, Any], says: str
+) -> None:
+    """What the plugin writes itself is refused by name, with what to use in its place; other labels
+    are taken.
+    """
     with pytest.raises(SpecError, match=says) as caught:
         request(role(metadata={"docker.container": overlay}))
     assert "roles[0].metadata['docker.container']" in str(caught.value)
-    assert body(role(metadata={"docker.container": {"Labels": {"team": "a"}}}))["Labels"]["team"] == "a"
+    assert (
+        body(role(metadata={"docker.container": {"Labels": {"team": "a"}}}))["Labels"]["team"]
+        == "a"
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,7 +280,9 @@ def test_wrong_values(fields: dict[str, Any], path: str) -> None:
 
 
 def test_results_are_mounted_at_their_own_path() -> None:
-    """A folder of this machine for results is mounted, unless a mount has it already or the engine is elsewhere."""
+    """A folder of this machine for results is mounted, unless a mount has it already or the engine
+    is elsewhere.
+    """
     base = {"TRANSLOAD_TRACKER_BASE": "/results/app"}
     mount = {"Type": "bind", "Source": "/results/app", "Target": "/results/app", "ReadOnly": False}
     made = request(role(env=base))
@@ -249,6 +304,10 @@ def test_bind_to_the_real_id() -> None:
     assert bound.network == f"transload.{base}" and bound.folders == ["/r/1", "/r/1/outputs"]
     for container in bound.containers:
         assert list(container.body["NetworkingConfig"]["EndpointsConfig"]) == [bound.network]
-        assert container.body["Labels"][names.LABEL_APP] == env(container.body)["TRANSLOAD_APP_ID"] == "real:1"
+        assert (
+            container.body["Labels"][names.LABEL_APP]
+            == env(container.body)["TRANSLOAD_APP_ID"]
+            == "real:1"
+        )
     assert bound.containers[0].body["User"] == "changed"
     assert made.app_id == "guess" and made.network == "transload.guess"

@@ -1,4 +1,6 @@
-"""What is noted of an app on the engine may be damaged, or another version's: nobody ends a job on account of that."""
+"""What is noted of an app on the engine may be damaged, or another version's: nobody ends a job on
+account of that.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,17 @@ def test_keeper_leaves_the_job_alone(
 def test_job_is_asked_to_end_first(
     runner: Runner, shell: Any, engine: Any, renote: Any, eventually: Any, tmp_path: Path
 ) -> None:
-    """Deleting such an app gives its programs the time to end; containers, network, notes and results are gone then."""
+    """Deleting such an app gives its programs the time to end; containers, network, notes and
+    results are gone then.
+    """
     command = f"trap 'echo bye > {tmp_path}/said; exit 0' TERM; echo up; sleep 300 & wait $!"
     app = shell(command, replicas=2, mounts=[BindMount(str(tmp_path), str(tmp_path))])
     handle = runner.run(app, "docker", app_id="broken-1")
     results = Path(Home(engine.url).results_folder("broken-1"))
-    eventually(lambda: all(list(runner.log_lines(handle, "main", k)) == ["up\n"] for k in (0, 1)), timeout=60)
+    eventually(
+        lambda: all(list(runner.log_lines(handle, "main", k)) == ["up\n"] for k in (0, 1)),
+        timeout=60,
+    )
     assert results.is_dir()
     renote("broken-1", RECORD, DEEP)
     runner.delete(handle)
@@ -64,7 +71,9 @@ def test_job_is_asked_to_end_first(
 
 def test_cancel(runner: Runner, shell: Any, engine: Any, renote: Any, eventually: Any) -> None:
     """Such an app can be cancelled: its containers end."""
-    handle = runner.run(shell("trap 'exit 0' TERM; sleep 300 & wait $!"), "docker", app_id="broken-2")
+    handle = runner.run(
+        shell("trap 'exit 0' TERM; sleep 300 & wait $!"), "docker", app_id="broken-2"
+    )
     eventually(lambda: _runs(runner, handle), timeout=60)
     renote("broken-2", RECORD, "{")
     runner.cancel(handle)
@@ -73,7 +82,9 @@ def test_cancel(runner: Runner, shell: Any, engine: Any, renote: Any, eventually
 
 
 def test_newer_record_is_left_alone(runner: Runner, shell: Any, renote: Any) -> None:
-    """What a newer version wrote is no damage: it is shown as UNKNOWN, and neither cancelled nor deleted."""
+    """What a newer version wrote is no damage: it is shown as UNKNOWN, and neither cancelled nor
+    deleted.
+    """
     handle = runner.run(shell("true"), "docker", app_id="newer-1")
     assert runner.wait(handle, timeout=60) is not None
     before = renote("newer-1", RECORD, json.dumps({"schema": 99}))
@@ -87,7 +98,9 @@ def test_newer_record_is_left_alone(runner: Runner, shell: Any, renote: Any) -> 
 
 
 @pytest.mark.parametrize("kind", [STOP, ENDED])
-@pytest.mark.parametrize("text", ["", DEEP, "5", '{"state": 5}', '{"state": "RUNNING", "roles": 5}'])
+@pytest.mark.parametrize(
+    "text", ["", DEEP, "5", '{"state": 5}', '{"state": "RUNNING", "roles": 5}']
+)
 def test_other_notes(runner: Runner, shell: Any, renote: Any, kind: str, text: str) -> None:
     """A damaged note of a cancel or of an end hides no other app, and the app can be deleted."""
     good, bad = (runner.run(shell("true"), "docker", app_id=name) for name in ("good-1", "bad-1"))

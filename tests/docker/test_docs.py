@@ -7,7 +7,11 @@ from typing import Any
 from transload.runner import Runner
 
 
-def test_what_the_page_shows_works(docs_page: str, runner: Runner, engine: Any, busybox: str, docs_reader: Any) -> None:
-    """Every block of code of the page runs, in order. The image that it names is a stand-in: nothing is pulled."""
+def test_what_the_page_shows_works(
+    docs_page: str, runner: Runner, engine: Any, busybox: str, docs_reader: Any
+) -> None:
+    """Every block of code of the page runs, in order. The image that it names is a stand-in:
+    nothing is pulled.
+    """
     engine.client.tag(busybox, "alpine", "3")
     docs_reader.read(docs_page)

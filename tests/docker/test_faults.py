@@ -44,8 +44,12 @@ def container(engine: Any, name: str) -> Any:
     return next(row for row in engine.client.containers(all=True) if row["Names"] == [f"/{name}"])
 
 
-def test_keeper_is_replaced(runner: Runner, shell: Any, transload_home: Path, eventually: Any) -> None:
-    """The keeper is killed: the app goes on, and the next look brings a new one that restarts and ends as due."""
+def test_keeper_is_replaced(
+    runner: Runner, shell: Any, transload_home: Path, eventually: Any
+) -> None:
+    """The keeper is killed: the app goes on, and the next look brings a new one that restarts and
+    ends as due.
+    """
     app = shell(
         {"main": 'test "$TRANSLOAD_RETRY" = 1 || { sleep 3; exit 1; }', "other": "sleep 60"},
         max_retries=1,
@@ -57,20 +61,28 @@ def test_keeper_is_replaced(runner: Runner, shell: Any, transload_home: Path, ev
     os.kill(keeper, signal.SIGKILL)
     eventually(lambda: keeper not in keepers(transload_home))
     status = runner.status(handle)
-    assert status is not None and not status.is_terminal()  # on a busy machine it may be between its two attempts
-    eventually(lambda: (s := runner.status(handle)) and s.roles[0].replicas[0].restarts == 1, timeout=30)
+    assert (
+        status is not None and not status.is_terminal()
+    )  # on a busy machine it may be between its two attempts
+    eventually(
+        lambda: (s := runner.status(handle)) and s.roles[0].replicas[0].restarts == 1, timeout=30
+    )
     assert keepers(transload_home)
     runner.cancel(handle)
     assert ends(runner, handle).state is AppState.CANCELLED
 
 
-def test_keeper_ends_when_idle(runner: Runner, shell: Any, transload_home: Path, eventually: Any) -> None:
+def test_keeper_ends_when_idle(
+    runner: Runner, shell: Any, transload_home: Path, eventually: Any
+) -> None:
     """Nothing to keep: no process is left after a few seconds, no zombie either."""
     ends(runner, runner.run(shell("true"), "docker"))
     eventually(lambda: not keepers(transload_home), timeout=20)
 
 
-def test_one_keeper_for_many_apps(runner: Runner, shell: Any, transload_home: Path, eventually: Any) -> None:
+def test_one_keeper_for_many_apps(
+    runner: Runner, shell: Any, transload_home: Path, eventually: Any
+) -> None:
     """However many apps: one process."""
     handles = [runner.run(shell("sleep 2"), "docker") for _ in range(4)]
     eventually(lambda: len(keepers(transload_home)) == 1)
@@ -79,7 +91,9 @@ def test_one_keeper_for_many_apps(runner: Runner, shell: Any, transload_home: Pa
 
 
 def test_container_removed_behind_our_back(runner: Runner, shell: Any, engine: Any) -> None:
-    """A replica that somebody removed is lost: FAILED, the rest of the gang ended; never "completed"."""
+    """A replica that somebody removed is lost: FAILED, the rest of the gang ended; never
+    "completed".
+    """
     handle = runner.run(shell("sleep 60", replicas=2), "docker")
     name = f"{parse_app_handle(handle).app_id}.main.1.0"
     engine.client.remove_container(container(engine, name)["Id"], force=True)
@@ -115,11 +129,17 @@ def test_stopped_from_outside(runner: Runner, shell: Any, engine: Any) -> None:
 def test_gpus_of_a_submit_that_was_killed(
     runner: Runner, shell: Any, engine: Any, busybox: str, transload_home: Path, eventually: Any
 ) -> None:
-    """It died between its containers and its record: what it holds is cleared though nothing else wants a keeper."""
+    """It died between its containers and its record: what it holds is cleared though nothing else
+    wants a keeper.
+    """
     from transload_docker import names
     from transload_docker.home import Home
 
-    labels = {names.LABEL_APP: "dead", names.LABEL_OWNER: Home(engine.url).owner, names.LABEL_GPUS: "0"}
+    labels = {
+        names.LABEL_APP: "dead",
+        names.LABEL_OWNER: Home(engine.url).owner,
+        names.LABEL_GPUS: "0",
+    }
     config = engine.client.create_container_config(busybox, "true", labels=labels)
     engine.client.create_container_from_config(config, "dead.main.0.0")
     app = shell("true", resource=Resource(cpu=1, gpu=1, memMB=64))
@@ -136,7 +156,9 @@ def test_gpus_of_a_submit_that_was_killed(
 
 
 def test_cancel_on_an_engine_without_room(runner: Runner, shell: Any, engine: Any) -> None:
-    """That an end was asked for cannot be noted on a full disk: it is not asked for, and can be once there is room."""
+    """That an end was asked for cannot be noted on a full disk: it is not asked for, and can be
+    once there is room.
+    """
     handle = runner.run(shell("sleep 60"), "docker")
     disk = str(engine.folder / "D")
     used = int(engine.run("df", "--output=iused", disk).split()[-1])
@@ -151,8 +173,12 @@ def test_cancel_on_an_engine_without_room(runner: Runner, shell: Any, engine: An
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_engine_restarted_under_a_running_app(runner: Runner, shell: Any, engine: Any, number: int) -> None:
-    """The engine goes away and comes back: UNKNOWN meanwhile, then FAILED, since its containers ended with it."""
+def test_engine_restarted_under_a_running_app(
+    runner: Runner, shell: Any, engine: Any, number: int
+) -> None:
+    """The engine goes away and comes back: UNKNOWN meanwhile, then FAILED, since its containers
+    ended with it.
+    """
     handle = runner.run(shell("sleep 60"), "docker")
     try:
         engine.stop(number)
@@ -170,7 +196,9 @@ def test_engine_restarted_under_a_running_app(runner: Runner, shell: Any, engine
 def test_a_keeper_does_not_spin_while_the_engine_is_away(
     runner: Runner, shell: Any, engine: Any, transload_home: Path, eventually: Any
 ) -> None:
-    """An app's time limit passes while nobody can be asked: the keeper asks again each second, not all the time."""
+    """An app's time limit passes while nobody can be asked: the keeper asks again each second, not
+    all the time.
+    """
 
     def used() -> float:
         """Return the processor seconds of the keeper."""
@@ -211,7 +239,9 @@ def test_network_of_an_app_that_ended_with_the_engine(
 def test_network_of_an_app_whose_keeper_was_killed_at_its_end(
     runner: Runner, shell: Any, engine: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An app has ended when that is noted; nobody looks after it then, so its network has gone before."""
+    """An app has ended when that is noted; nobody looks after it then, so its network has gone
+    before.
+    """
     from transload_docker import keeper as module
     from transload_docker.engine import Engine
     from transload_docker.home import Home
@@ -241,8 +271,12 @@ def test_network_of_an_app_whose_keeper_was_killed_at_its_end(
     assert not engine.client.networks(names=["transload."])
 
 
-def test_a_retry_runs_the_image_that_the_first_try_ran(runner: Runner, shell: Any, busybox: str, engine: Any) -> None:
-    """Somebody builds the image anew between two tries: the tag leads to another one, the app stays what it is."""
+def test_a_retry_runs_the_image_that_the_first_try_ran(
+    runner: Runner, shell: Any, busybox: str, engine: Any
+) -> None:
+    """Somebody builds the image anew between two tries: the tag leads to another one, the app stays
+    what it is.
+    """
     made = engine.client.create_container(busybox, "true")["Id"]
     newer = engine.client.commit(made, changes=["ENV WHICH=newer"])["Id"]
     engine.client.remove_container(made)
@@ -260,8 +294,12 @@ def test_a_retry_runs_the_image_that_the_first_try_ran(runner: Runner, shell: An
         engine.client.remove_image("tl-test-moves:1", force=True)
 
 
-def test_engine_restarted_under_an_app_with_retries(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:
-    """With retries the keeper starts it again when the engine is back; waiting and tailing go through it."""
+def test_engine_restarted_under_an_app_with_retries(
+    runner: Runner, shell: Any, engine: Any, eventually: Any
+) -> None:
+    """With retries the keeper starts it again when the engine is back; waiting and tailing go
+    through it.
+    """
     app = shell(
         'echo "try $TRANSLOAD_RETRY"; test "$TRANSLOAD_RETRY" = 1 || sleep 60',
         max_retries=1,
@@ -278,7 +316,9 @@ def test_engine_restarted_under_an_app_with_retries(runner: Runner, shell: Any, 
     assert list(tail) == ["try 1\n"]
 
 
-def test_watch_survives_a_restart_of_the_engine(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:
+def test_watch_survives_a_restart_of_the_engine(
+    runner: Runner, shell: Any, engine: Any, eventually: Any
+) -> None:
     """A watch tells of the loss and of what happens once the engine is back."""
     watch: Any = runner.scheduler("docker").watch()
     try:
@@ -318,7 +358,9 @@ def test_watch_has_one_thread(runner: Runner, shell: Any, eventually: Any) -> No
     eventually(lambda: threading.active_count() == before)  # also the thread that followed the apps
 
 
-def test_a_watch_that_is_closed_at_once_leaves_nothing_open(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_that_is_closed_at_once_leaves_nothing_open(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Closed before its thread came to read, it closes the connection all the same."""
     import transload_docker.watch as module
 
@@ -342,7 +384,9 @@ def test_a_watch_that_is_closed_at_once_leaves_nothing_open(runner: Runner, monk
 
 
 def test_waiting_is_woken(runner: Runner, shell: Any) -> None:
-    """The end is seen because the engine tells of it: with no other reason to look, waiting ends all the same."""
+    """The end is seen because the engine tells of it: with no other reason to look, waiting ends
+    all the same.
+    """
     app_id = parse_app_handle(runner.run(shell("sleep 1"), "docker")).app_id
     watch: Any = runner.scheduler("docker").watch()
     try:
@@ -363,9 +407,16 @@ async def test_wait_async(runner: Runner, shell: Any) -> None:
 
 
 def test_submit_that_gave_up_is_withdrawn(
-    runner: Runner, engine: Any, shell: Any, tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch
+    runner: Runner,
+    engine: Any,
+    shell: Any,
+    tmp_path: Path,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An engine that hangs makes the record of an app later, when its submit was refused: the app does not run."""
+    """An engine that hangs makes the record of an app later, when its submit was refused: the app
+    does not run.
+    """
     from transload_docker import submit
 
     monkeypatch.setattr("transload_docker.engine._TIMEOUT_S", 2)
@@ -393,7 +444,11 @@ def test_submit_that_gave_up_is_withdrawn(
     def cleared() -> bool:
         """Look, which starts a keeper if there is something to keep, until nothing is left."""
         row = runner.status("docker://tests/late")
-        return row is None and not engine.client.containers(all=True) and not engine.client.volumes()["Volumes"]
+        return (
+            row is None
+            and not engine.client.containers(all=True)
+            and not engine.client.volumes()["Volumes"]
+        )
 
     eventually(cleared, timeout=60)
     assert not (tmp_path / "ran").exists()

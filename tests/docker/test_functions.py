@@ -25,8 +25,14 @@ def place(name: str) -> tuple[str, int]:
 
 
 def test_a_function_in_a_container(runner: Runner, python_image: str) -> None:
-    """Its module travels, its value comes back, its exception too; the image is the scheduler's default one."""
-    options: dict[str, Any] = {"scheduler": "docker", "runner": runner, "cfg": {"image": python_image}}
+    """Its module travels, its value comes back, its exception too; the image is the scheduler's
+    default one.
+    """
+    options: dict[str, Any] = {
+        "scheduler": "docker",
+        "runner": runner,
+        "cfg": {"image": python_image},
+    }
     options["env"] = {"PATH": os.path.dirname(sys.executable)}  # where that image has its Python
     name, pid = transload.submit(place, "here", **options).result(timeout=90)
     assert name == "here" and pid < 100
@@ -37,14 +43,21 @@ def test_a_function_in_a_container(runner: Runner, python_image: str) -> None:
 def test_modules_travel_into_a_container(
     runner: Runner, python_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partial, cached function of a module that knows another one: both are there, though no image has them."""
+    """A partial, cached function of a module that knows another one: both are there, though no
+    image has them.
+    """
     (tmp_path / "training_steps.py").write_text(
         "import functools, threading, training_helpers\nLOCK = threading.Lock()\n"
-        "@functools.cache\ndef train(a, b):\n    with LOCK:\n        return training_helpers.add(a, b)\n"
+        "@functools.cache\ndef train(a, b):\n    with LOCK:\n        return "
+        "training_helpers.add(a, b)\n"
     )
     (tmp_path / "training_helpers.py").write_text("def add(a, b):\n    return a + b\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     steps = importlib.import_module("training_steps")
-    options: dict[str, Any] = {"scheduler": "docker", "runner": runner, "cfg": {"image": python_image}}
+    options: dict[str, Any] = {
+        "scheduler": "docker",
+        "runner": runner,
+        "cfg": {"image": python_image},
+    }
     options["env"] = {"PATH": os.path.dirname(sys.executable)}
     assert transload.submit(functools.partial(steps.train, 1), 2, **options).result(timeout=90) == 3

@@ -18,7 +18,9 @@ _ids = itertools.count()
 
 def plan(*roles: RolePlan, **more: Any) -> Plan:
     """Return a plan submitted at second 100."""
-    return Plan("app", "uid", "owner", roles or (RolePlan("main", 2, 2, 0, "REPLICA"),), 100.0, **more)
+    return Plan(
+        "app", "uid", "owner", roles or (RolePlan("main", 2, 2, 0, "REPLICA"),), 100.0, **more
+    )
 
 
 def box(k: int = 0, status: str = "running", *, role: str = "main", **more: Any) -> Container:
@@ -27,7 +29,9 @@ def box(k: int = 0, status: str = "running", *, role: str = "main", **more: Any)
         more["exit_code"], status = more.pop("code"), "exited"
         more.setdefault("finished", 110.0 + k)
     values = {"attempt": 0, "restarts": Restarts(), "started": 105.0} | more
-    return Container(f"id{next(_ids)}", f"app.{role}.{k}", role, k, uid="uid", status=status, **values)
+    return Container(
+        f"id{next(_ids)}", f"app.{role}.{k}", role, k, uid="uid", status=status, **values
+    )
 
 
 def look(facts: Facts, now: float = 200.0) -> Any:
@@ -64,7 +68,10 @@ def test_final_failure_of_one_ends_the_others() -> None:
     facts.containers[1] = box(1, code=143, finished=112.0)
     ended = look(facts)
     assert ended.note and ended.status.state is AppState.FAILED
-    assert [r.state for r in ended.status.roles[0].replicas] == [AppState.FAILED, AppState.CANCELLED]
+    assert [r.state for r in ended.status.roles[0].replicas] == [
+        AppState.FAILED,
+        AppState.CANCELLED,
+    ]
     assert ended.status.msg == "role 'main', replica 0 failed (exit code 3)"
 
 
@@ -100,33 +107,54 @@ def test_replica_is_started_again_alone() -> None:
 
 
 def test_the_next_attempt_waits() -> None:
-    """A failure in a row waits longer, by what the container's label says; what else is to start does not."""
+    """A failure in a row waits longer, by what the container's label says; what else is to start
+    does not.
+    """
     role = RolePlan("main", 2, 2, 9, "REPLICA")
     last = box(0, code=1, attempt=3, restarts=Restarts(0, 0, 3, 3), finished=120.0, started=119.0)
     facts = Facts(plan(role), [last, box(1, "created", started=None)])
     early = look(facts, now=127.9)
     assert (early.due, early.renew, [c.replica for c in early.start]) == (128.0, [], [1])
-    assert [r.state for r in early.status.roles[0].replicas] == [AppState.PENDING, AppState.SUBMITTED]
+    assert [r.state for r in early.status.roles[0].replicas] == [
+        AppState.PENDING,
+        AppState.SUBMITTED,
+    ]
     ((renewal,), due) = (look(facts, now=128.0).renew, look(facts, now=128.0).due)
     assert renewal.restarts == Restarts(0, 0, 4, 4) and due == 128.0
     assert Restarts.from_text(renewal.restarts.to_text()) == renewal.restarts
 
 
 def test_application_is_started_again_as_a_whole() -> None:
-    """APPLICATION: all others are ended first, then all are made, then all started; counted once."""
+    """APPLICATION: all others are ended first, then all are made, then all started; counted
+    once.
+    """
     roles = (RolePlan("a", 1, 1, 1, "APPLICATION"), RolePlan("b", 2, 2, 0, "REPLICA"))
-    facts = Facts(plan(*roles), [box(0, code=1, role="a"), box(0, role="b"), box(1, role="b", code=0, finished=101.0)])
+    facts = Facts(
+        plan(*roles),
+        [box(0, code=1, role="a"), box(0, role="b"), box(1, role="b", code=0, finished=101.0)],
+    )
     verdict = look(facts)
     assert [c.role for c in verdict.end] == ["b"] and not verdict.renew and verdict.stop is None
     facts.containers[1] = box(0, role="b", code=137, finished=130.0)
     verdict = look(facts)
     assert verdict.status.state is AppState.PENDING
-    assert [(r.last.role, r.attempt, r.restarts.app) for r in verdict.renew] == [("a", 1, 1), ("b", 1, 1), ("b", 1, 1)]
+    assert [(r.last.role, r.attempt, r.restarts.app) for r in verdict.renew] == [
+        ("a", 1, 1),
+        ("b", 1, 1),
+        ("b", 1, 1),
+    ]
     # the keeper dies when one of three is made: the next one goes on, nothing is counted twice
-    facts.containers.append(box(0, "created", role="a", attempt=1, restarts=Restarts(1), started=None))
+    facts.containers.append(
+        box(0, "created", role="a", attempt=1, restarts=Restarts(1), started=None)
+    )
     verdict = look(facts)
-    assert [(r.last.role, r.restarts.app) for r in verdict.renew] == [("b", 1), ("b", 1)] and not verdict.start
-    facts.containers += [box(k, "created", role="b", attempt=1, restarts=Restarts(1), started=None) for k in (0, 1)]
+    assert [(r.last.role, r.restarts.app) for r in verdict.renew] == [
+        ("b", 1),
+        ("b", 1),
+    ] and not verdict.start
+    facts.containers += [
+        box(k, "created", role="b", attempt=1, restarts=Restarts(1), started=None) for k in (0, 1)
+    ]
     verdict = look(facts)
     assert len(verdict.start) == 3 and verdict.status.num_restarts == 1
 
@@ -170,14 +198,23 @@ def test_cancel() -> None:
 
 def test_cancel_before_the_start() -> None:
     """What was never started is not started any more."""
-    facts = Facts(plan(), [box(k, "created", started=None) for k in (0, 1)], stop={"reason": "cancel", "time": 1.0})
+    facts = Facts(
+        plan(),
+        [box(k, "created", started=None) for k in (0, 1)],
+        stop={"reason": "cancel", "time": 1.0},
+    )
     verdict = look(facts)
     assert verdict.status.state is AppState.CANCELLED and not verdict.start
 
 
 def test_out_of_memory_is_told_apart() -> None:
-    """The kernel's kill for the memory limit is named; the same exit code without it is a signal."""
-    assert "out of memory" in look(Facts(plan(), [box(0, code=137, oom=True), box(1, code=0)])).status.msg
+    """The kernel's kill for the memory limit is named; the same exit code without it is a
+    signal.
+    """
+    assert (
+        "out of memory"
+        in look(Facts(plan(), [box(0, code=137, oom=True), box(1, code=0)])).status.msg
+    )
     assert "SIGKILL" in look(Facts(plan(), [box(0, code=137), box(1, code=0)])).status.msg
 
 
@@ -216,7 +253,9 @@ _BOXES = st.builds(
     ),
     st.integers(0, 2),
     st.sampled_from(["a", "b"]),
-    st.sampled_from(["created", "running", "paused", "exited", "exited", "dead", "removing", "new-word"]),
+    st.sampled_from(
+        ["created", "running", "paused", "exited", "exited", "dead", "removing", "new-word"]
+    ),
     st.sampled_from([0, 1, 137]),
     st.integers(0, 2),
     st.integers(0, 1),
@@ -235,14 +274,20 @@ _ROLES = st.builds(
 @given(
     _ROLES,
     st.lists(_BOXES, max_size=9),
-    st.sampled_from([None, {"reason": "cancel", "time": 110.0}, {"reason": "failure", "time": 110.0}]),
+    st.sampled_from(
+        [None, {"reason": "cancel", "time": 110.0}, {"reason": "failure", "time": 110.0}]
+    ),
     st.sampled_from([None, 50.0]),
 )
 def test_every_verdict_is_sound(
     role: RolePlan, containers: list[Container], stop: dict[str, Any] | None, timeout: float | None
 ) -> None:
-    """Whatever is found: final iff nothing may run; nothing is started or made while something is to be ended."""
-    facts = Facts(plan(role, RolePlan("b", 2, 2, 1, "REPLICA"), timeout=timeout), containers, stop=stop)
+    """Whatever is found: final iff nothing may run; nothing is started or made while something is
+    to be ended.
+    """
+    facts = Facts(
+        plan(role, RolePlan("b", 2, 2, 1, "REPLICA"), timeout=timeout), containers, stop=stop
+    )
     verdict = look(facts)
     assert verdict.note == verdict.status.is_terminal()
     if verdict.note:

@@ -26,7 +26,9 @@ def keeper(transload_home: Path) -> Keeper:
 def test_an_app_that_nobody_understands(
     keeper: Keeper, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Facts that no version foresaw are written to the keeper's log, and looked at again; it goes on."""
+    """Facts that no version foresaw are written to the keeper's log, and looked at again; it goes
+    on.
+    """
 
     def look(app_id: str) -> Any:
         raise KeyError("replicas")
@@ -44,7 +46,9 @@ def test_an_engine_that_is_away_is_not_an_apps_trouble(keeper: Keeper) -> None:
 
 
 def test_an_engine_that_was_never_there(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A keeper that comes as the engine goes has seen no app, and waits: it asks again each second, and stays."""
+    """A keeper that comes as the engine goes has seen no app, and waits: it asks again each second,
+    and stays.
+    """
     asked: list[float] = []
     notes = keeper.engine.notes
 
@@ -66,7 +70,9 @@ def test_an_engine_that_was_never_there(keeper: Keeper, monkeypatch: pytest.Monk
 
 
 def test_rubbish_that_cannot_be_cleared(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that refuses to remove what a dead submit has left does not keep the keeper from its apps."""
+    """An engine that refuses to remove what a dead submit has left does not keep the keeper from
+    its apps.
+    """
 
     def clear(app_id: str) -> Any:
         raise EngineError("driver failed to remove", 409)

@@ -78,28 +78,39 @@ class Recorded:
 
 
 def test_a_stream_that_lags_behind_loses_nothing() -> None:
-    """The engine times the streams by two threads, and one may be seconds late: read line by line, all is there.
+    """The engine times the streams by two threads, and one may be seconds late: read line by line,
+    all is there.
 
     With a recorded log: a real engine lags so only on a busy machine, now and then.
     """
     second = 1_000_000_000
-    messages = [(STDOUT, second, "a\n"), (STDOUT, 30 * second, "b\n"), (STDERR, 2 * second, "late\n")]
+    messages = [
+        (STDOUT, second, "a\n"),
+        (STDOUT, 30 * second, "b\n"),
+        (STDERR, 2 * second, "late\n"),
+    ]
     plan = SimpleNamespace(roles=[SimpleNamespace(name="main", num_replicas=1)])
     facts: Any = SimpleNamespace(plan=plan, unread="")
     view = LogView(Recorded(messages), "app", LogQuery("main", 0, Stream.COMBINED), lambda: facts)  # type: ignore[arg-type]
     container: Any = SimpleNamespace(id="0" * 64)
     cursor, lines = Cursor(), []  # type: ignore[var-annotated]
-    while view._read(container, cursor, lines, sum(line.size for line in lines) + 1, True, True, 0) is Reached.FULL:
+    while (
+        view._read(container, cursor, lines, sum(line.size for line in lines) + 1, True, True, 0)
+        is Reached.FULL
+    ):
         cursor = Cursor.of(cursor.text())
     assert [line.text for line in lines] == ["a\n", "late\n", "b\n"]
 
 
 def test_pages_of_a_log_ask_for_it_once() -> None:
-    """An engine looks for a place from the beginning on, so that a request goes on from page to page.
+    """An engine looks for a place from the beginning on, so that a request goes on from page to
+    page.
 
     With a recorded log: how much of it an engine reads cannot be seen from outside.
     """
-    messages = [(STDOUT + number % 2, number * 1000 + 1, f"line {number}\n") for number in range(3000)]
+    messages = [
+        (STDOUT + number % 2, number * 1000 + 1, f"line {number}\n") for number in range(3000)
+    ]
     done = Container("a", "app.main.0", "main", 0, 0, Restarts(), "uid", "running", started=1.0)
     facts = Facts(Plan("app", "uid", "owner", (RolePlan("main", 1, 1, 1, "REPLICA"),), 0.0), [done])
     engine: Any = Recorded(messages)
@@ -128,13 +139,18 @@ def test_pages_of_a_log_ask_for_it_once() -> None:
 
 
 def test_an_attempt_that_could_not_be_started_hides_no_later_one() -> None:
-    """An engine that dies while it starts a container leaves one that is for ever to be started, and has no log.
+    """An engine that dies while it starts a container leaves one that is for ever to be started,
+    and has no log.
 
     With a recorded log: an engine dies there only now and then.
     """
-    unstarted = Container("a", "app.main.0", "main", 0, 0, Restarts(), "uid", "created", error="it exists already")
+    unstarted = Container(
+        "a", "app.main.0", "main", 0, 0, Restarts(), "uid", "created", error="it exists already"
+    )
     begun = replace(unstarted, id="b", attempt=1, status="running", error="", started=1.0)
-    facts = Facts(Plan("app", "uid", "owner", (RolePlan("main", 1, 1, 1, "REPLICA"),), 0.0), [unstarted])
+    facts = Facts(
+        Plan("app", "uid", "owner", (RolePlan("main", 1, 1, 1, "REPLICA"),), 0.0), [unstarted]
+    )
     engine: Any = Recorded([(STDOUT, 1_000_000_000, "began\n")])
     view = LogView(engine, "app", LogQuery("main", 0, Stream.STDOUT), lambda: facts)
     page = view.log_page()
@@ -150,7 +166,8 @@ def test_an_attempt_that_could_not_be_started_hides_no_later_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("1970-01-01T00:00:01Z", 10**9), ("1970-01-01T00:00:01.00000001Z", 10**9 + 10)]
+    ("text", "expected"),
+    [("1970-01-01T00:00:01Z", 10**9), ("1970-01-01T00:00:01.00000001Z", 10**9 + 10)],
 )
 def test_nanoseconds(text: str, expected: int) -> None:
     """No digit of a time is lost."""
@@ -176,20 +193,28 @@ def _pages(runner: Runner, handle: str, stream: Stream, max_bytes: int) -> list[
 
 @pytest.mark.parametrize("max_bytes", [1, 700, 1 << 20])
 def test_pages_while_it_writes(runner: Runner, shell: Any, max_bytes: int) -> None:
-    """Read while both streams are written: every line once, in order, whatever the size of a page."""
+    """Read while both streams are written: every line once, in order, whatever the size of a
+    page.
+    """
     count = 40 if max_bytes == 1 else 400
     command = f"for i in $(seq {count}); do echo out $i; echo err $i >&2; done; sleep 1; echo last"
     handle = runner.run(shell(command), "docker")
     expected = [f"out {i}\n" for i in range(1, count + 1)]
     found = _pages(runner, handle, Stream.COMBINED, max_bytes)
     assert [line for line in found if line.startswith("out")] == expected
-    assert [line for line in found if line.startswith("err")] == [line.replace("out", "err") for line in expected]
+    assert [line for line in found if line.startswith("err")] == [
+        line.replace("out", "err") for line in expected
+    ]
     assert found[-1] == "last\n" and len(found) == 2 * count + 1
-    assert _pages(runner, handle, Stream.STDERR, max_bytes) == [line.replace("out", "err") for line in expected]
+    assert _pages(runner, handle, Stream.STDERR, max_bytes) == [
+        line.replace("out", "err") for line in expected
+    ]
 
 
 def test_long_lines_of_both_streams_at_once(runner: Runner, shell: Any) -> None:
-    """The engine cuts lines of more than 16 kB; here they are whole again, also when read line by line."""
+    """The engine cuts lines of more than 16 kB; here they are whole again, also when read line by
+    line.
+    """
     piece = "printf '%s' $(head -c 50000 /dev/zero | tr '\\\\0' a)"
     command = f"for i in 1 2 3; do {piece}; {piece} >&2; echo $i; echo $i >&2; done"
     handle = runner.run(shell(command.replace("\\\\0", "\\0")), "docker")
@@ -205,15 +230,24 @@ def test_since_and_until(runner: Runner, shell: Any, engine: Any) -> None:
     (row,) = engine.client.containers(all=True)
     stamped = engine.client.logs(row["Id"], timestamps=True).decode().splitlines()
     one, two, three = (nanoseconds(line.split()[0]) / 1e9 for line in stamped)
-    after, before = datetime.fromtimestamp((one + two) / 2), datetime.fromtimestamp((two + three) / 2)
+    after, before = (
+        datetime.fromtimestamp((one + two) / 2),
+        datetime.fromtimestamp((two + three) / 2),
+    )
     assert list(runner.log_lines(handle, "main", since=after)) == ["two\n", "three\n"]
     assert list(runner.log_lines(handle, "main", until=before)) == ["one\n", "two\n"]
-    assert list(runner.log_lines(handle, "main", since=after, until=before, should_tail=True)) == ["two\n"]
+    assert list(runner.log_lines(handle, "main", since=after, until=before, should_tail=True)) == [
+        "two\n"
+    ]
 
 
 def test_unfinished_line_of_an_earlier_attempt(runner: Runner, shell: Any) -> None:
-    """Each attempt begins a line of its own, and the log is not complete before the last has ended."""
-    app = shell('printf "try $TRANSLOAD_RETRY"; exit 1', max_retries=1, retry_policy=RetryPolicy.REPLICA)
+    """Each attempt begins a line of its own, and the log is not complete before the last has
+    ended.
+    """
+    app = shell(
+        'printf "try $TRANSLOAD_RETRY"; exit 1', max_retries=1, retry_policy=RetryPolicy.REPLICA
+    )
     handle = runner.run(app, "docker")
     assert _pages(runner, handle, Stream.STDOUT, 1 << 20) == ["try 0\n", "try 1"]
     status = runner.status(handle)
@@ -241,7 +275,9 @@ def test_tail_ends_when_the_app_is_deleted(runner: Runner, shell: Any) -> None:
 
 
 def test_a_program_that_writes_in_a_tight_loop(runner: Runner, shell: Any, eventually: Any) -> None:
-    """Its log is what it was when its reading began: an engine sends what is written meanwhile without an end."""
+    """Its log is what it was when its reading began: an engine sends what is written meanwhile
+    without an end.
+    """
     handle = runner.run(shell("i=0; while :; do i=$((i + 1)); echo $i; done"), "docker")
     scheduler, app_id = runner.scheduler("docker"), handle.rpartition("/")[2]
 

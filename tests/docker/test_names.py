@@ -16,7 +16,9 @@ TAKEN = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+\Z")
 
 @given(IDS, ROLES, st.integers(0, 999), st.integers(0, 9))
 def test_an_engine_takes_every_name(app_id: str, role: str, k: int, attempt: int) -> None:
-    """Whatever the id, the names are ones that an engine accepts, and the volume's leads back to the app."""
+    """Whatever the id, the names are ones that an engine accepts, and the volume's leads back to
+    the app.
+    """
     for name in (names.container_name(app_id, role, k, attempt), names.network_name(app_id)):
         assert TAKEN.match(name)
     assert names.app_base_of_volume(names.volume_name(app_id, "stop")) == names.base_name(app_id)

@@ -30,7 +30,9 @@ def test_two_names() -> None:
     assert plugins.get("schedulers", "docker")("session", name="gpu-box").name == "gpu-box"
 
 
-def test_torchx_name_is_no_kind_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchx_name_is_no_kind_of_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cluster of kind ``local_docker`` cannot have another name: that is ``docker``'s."""
     monkeypatch.chdir(tmp_path)
     Path("transload.toml").write_text('[schedulers.x]\nkind = "local_docker"\n')
@@ -47,10 +49,13 @@ def test_dry_run_imports_no_client() -> None:
         "from transload.specs import AppDef, Role\n"
         "s = create_docker('x')\n"
         "s.connect({'docker_host': 'tcp://nowhere.invalid:1'})\n"
-        "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), s.run_opts().resolve({})))\n"
+        "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), "
+        "s.run_opts().resolve({})))\n"
         "print(s.capabilities.reachable_from, *sorted({'docker', 'requests'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.stdout.strip(), done.stderr) == ("network", "")
 
 
@@ -62,7 +67,9 @@ def test_reach_follows_the_address() -> None:
 
 
 def test_client_that_is_missing(monkeypatch: pytest.MonkeyPatch, transload_home: Path) -> None:
-    """Without the engine's Python client doctor says so in its rows, and everything else in one line."""
+    """Without the engine's Python client doctor says so in its rows, and everything else in one
+    line.
+    """
     scheduler = _at("tcp://127.0.0.1:1")
     for module in ("docker", "docker.errors"):
         monkeypatch.setitem(sys.modules, module, None)

@@ -34,12 +34,15 @@ def test_the_table_is_total() -> None:
     ],
 )
 def test_replica_state(status: str, code: int | None, error: str, state: AppState) -> None:
-    """A container's state, exit code and error make the replica's state; a word of the future is UNKNOWN."""
+    """A container's state, exit code and error make the replica's state; a word of the future is
+    UNKNOWN.
+    """
     assert replica_state(status, code, error) is state
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"), [(0, 0), (7, 7), (128, 128), (137, -9), (143, -15), (255, 255), (None, None)]
+    ("code", "expected"),
+    [(0, 0), (7, 7), (128, 128), (137, -9), (143, -15), (255, 255), (None, None)],
 )
 def test_exit_code(code: int | None, expected: int | None) -> None:
     """128 + N is a death by signal N, as far as there are signals."""

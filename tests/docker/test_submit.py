@@ -49,11 +49,15 @@ def test_pull_that_fails(runner: Runner, engine: Any) -> None:
 
 def test_pull_missing_takes_what_is_there(runner: Runner, shell: Any) -> None:
     """An image that is there is not asked of a registry."""
-    assert ends(runner, runner.run(shell("true"), "docker", {"pull": "missing"})) is AppState.SUCCEEDED
+    assert (
+        ends(runner, runner.run(shell("true"), "docker", {"pull": "missing"})) is AppState.SUCCEEDED
+    )
 
 
 def test_name_clash_with_a_stranger(runner: Runner, shell: Any, engine: Any, busybox: str) -> None:
-    """A container of somebody else has the name: refused, theirs untouched, nothing of ours left."""
+    """A container of somebody else has the name: refused, theirs untouched, nothing of ours
+    left.
+    """
     body = {"Image": busybox, "Entrypoint": ["sleep", "60"]}
     stranger = engine.client.create_container_from_config(body, "clash-1.main.1.0")["Id"]
     with pytest.raises(SubmitError, match=r"clash-1\.main\.1\.0.*already in use"):
@@ -62,10 +66,15 @@ def test_name_clash_with_a_stranger(runner: Runner, shell: Any, engine: Any, bus
     assert left["Id"] == stranger
     assert not engine.client.volumes().get("Volumes")
     engine.client.remove_container(stranger)
-    assert ends(runner, runner.run(shell("true", replicas=3), "docker", app_id="clash-1")) is AppState.SUCCEEDED
+    assert (
+        ends(runner, runner.run(shell("true", replicas=3), "docker", app_id="clash-1"))
+        is AppState.SUCCEEDED
+    )
 
 
-def test_role_that_cannot_start_takes_the_others_along(runner: Runner, shell: Any, engine: Any) -> None:
+def test_role_that_cannot_start_takes_the_others_along(
+    runner: Runner, shell: Any, engine: Any
+) -> None:
     """The last container cannot be started: those that run already are gone again."""
     app = shell({"one": "sleep 60", "two": "sleep 60"})
     app.roles[1].metadata = {"docker.container": {"HostConfig": {"Runtime": "no-such-runtime"}}}
@@ -92,7 +101,9 @@ def test_an_interrupted_submit_leaves_nothing(
 
 def test_no_engine(runner: Runner, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is not there: unavailable, for a submit; UNKNOWN, for a status."""
-    with Runner("x", clusters=[Cluster("docker", connection={"docker_host": "unix:///no/S"})]) as other:
+    with Runner(
+        "x", clusters=[Cluster("docker", connection={"docker_host": "unix:///no/S"})]
+    ) as other:
         with pytest.raises(SchedulerUnavailable, match="/no/S: cannot be reached"):
             other.run(shell("true"), "docker")
         status = other.status("docker://x/app-1")
@@ -149,8 +160,12 @@ def test_own_id_leaves_nothing(runner: Runner, shell: Any, engine: Any) -> None:
     assert nothing_left(engine)
 
 
-def test_cancel_leaves_nothing_behind(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:
-    """A cancelled app runs nothing and keeps no network, only its logs; deleted, it has never been."""
+def test_cancel_leaves_nothing_behind(
+    runner: Runner, shell: Any, engine: Any, eventually: Any
+) -> None:
+    """A cancelled app runs nothing and keeps no network, only its logs; deleted, it has never
+    been.
+    """
     handle = runner.run(shell("echo up; sleep 300", replicas=3), "docker", {"grace_period": 0.5})
     runner.cancel(handle)
     assert ends(runner, handle) is AppState.CANCELLED
@@ -177,8 +192,12 @@ def _submit_and_die(busybox: str, where: str) -> None:
     assert done.returncode == 9
 
 
-def test_submitter_dies_before_the_record(runner: Runner, shell: Any, busybox: str, engine: Any) -> None:
-    """Containers without a record are rubbish: the app does not exist, and submitting again works."""
+def test_submitter_dies_before_the_record(
+    runner: Runner, shell: Any, busybox: str, engine: Any
+) -> None:
+    """Containers without a record are rubbish: the app does not exist, and submitting again
+    works.
+    """
     _submit_and_die(busybox, "_record")
     assert len(engine.client.containers(all=True)) == 3
     assert runner.status("docker://tests/dies-1") is None
@@ -191,7 +210,9 @@ def test_submitter_dies_before_the_record(runner: Runner, shell: Any, busybox: s
 def test_submitter_dies_after_the_network(
     runner: Runner, shell: Any, busybox: str, engine: Any, eventually: Any
 ) -> None:
-    """A network alone is left, without a container: the keeper that comes for another app removes it."""
+    """A network alone is left, without a container: the keeper that comes for another app removes
+    it.
+    """
     _submit_and_die(busybox, "_make")
     assert engine.client.networks(names=["transload.dies-1"])
     assert not engine.client.containers(all=True)
@@ -202,7 +223,9 @@ def test_submitter_dies_after_the_network(
 def test_a_submit_that_is_interrupted_at_its_network(
     runner: Runner, shell: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Ctrl-C comes when the engine has made the network, and nobody has been told: it goes, too."""
+    """The Ctrl-C comes when the engine has made the network, and nobody has been told: it goes,
+    too.
+    """
     from transload_docker import submit
 
     create = submit.networks.create
@@ -217,8 +240,12 @@ def test_a_submit_that_is_interrupted_at_its_network(
     assert nothing_left(engine)
 
 
-def test_submitter_dies_after_the_record(runner: Runner, shell: Any, busybox: str, engine: Any) -> None:
-    """The app exists: whoever looks next brings a keeper, which starts it; submitting again adopts."""
+def test_submitter_dies_after_the_record(
+    runner: Runner, shell: Any, busybox: str, engine: Any
+) -> None:
+    """The app exists: whoever looks next brings a keeper, which starts it; submitting again
+    adopts.
+    """
     _submit_and_die(busybox, "_start")
     assert {row["State"] for row in engine.client.containers(all=True)} == {"created"}
     handle = runner.run(shell("echo once", replicas=3), "docker", app_id="dies-1")
@@ -235,11 +262,18 @@ def test_rubbish_is_cleared_by_the_keeper(
     handle = runner.run(shell("sleep 0.2"), "docker")
     ends(runner, handle)
     app_id = parse_app_handle(handle).app_id
-    eventually(lambda: all(app_id in row["Names"][0] for row in engine.client.containers(all=True)), timeout=20)
+    eventually(
+        lambda: all(app_id in row["Names"][0] for row in engine.client.containers(all=True)),
+        timeout=20,
+    )
 
 
-def test_python_is_python3_where_only_that_is(runner: Runner, shell: Any, busybox: str, engine: Any) -> None:
-    """The entrypoint ``python`` is found as ``python3`` in an image that has no other, and as itself where it is."""
+def test_python_is_python3_where_only_that_is(
+    runner: Runner, shell: Any, busybox: str, engine: Any
+) -> None:
+    """The entrypoint ``python`` is found as ``python3`` in an image that has no other, and as
+    itself where it is.
+    """
     for names in (("python3",), ("python", "python3")):
         with io.BytesIO() as archive:
             with tarfile.open(fileobj=archive, mode="w") as tar:
@@ -252,7 +286,9 @@ def test_python_is_python3_where_only_that_is(runner: Runner, shell: Any, busybo
             engine.client.put_archive(made, "/", archive.getvalue())
         image = engine.client.commit(made)["Id"]
         engine.client.remove_container(made)
-        handle = runner.run(shell("", image=image, entrypoint="python", args=["-V"], num_replicas=2), "docker")
+        handle = runner.run(
+            shell("", image=image, entrypoint="python", args=["-V"], num_replicas=2), "docker"
+        )
         status = runner.wait(handle, timeout=60)
         assert status is not None and status.state is AppState.SUCCEEDED, status
         assert list(runner.log_lines(handle, "main", 1)) == [f"{names[0]} -V\n"]

@@ -1,4 +1,6 @@
-"""What containers used: real ones, and control groups of version 2, which are a stub folder here."""
+"""What containers used: real ones, and control groups of version 2, which are a stub folder
+here.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,15 @@ def group(folder: Path, files: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("files", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
 def test_what_a_group_tells(tmp_path: Path, files: dict[str, str]) -> None:
-    """The watermark without the unused file cache, and the time; what an older kernel does not tell is left out."""
+    """The watermark without the unused file cache, and the time; what an older kernel does not tell
+    is left out.
+    """
     assert usage([group(tmp_path / "a", files)]) == {"peak_memory": 100_000_000, "cpu_seconds": 2.5}
-    old = {name: text for name, text in files.items() if name not in ("memory.peak", "memory.max_usage_in_bytes")}
+    old = {
+        name: text
+        for name, text in files.items()
+        if name not in ("memory.peak", "memory.max_usage_in_bytes")
+    }
     assert usage([group(tmp_path / "b", old)]) == {"cpu_seconds": 2.5}
     with pytest.raises(OSError, match="stat"):
         usage([str(tmp_path / "removed")])
@@ -47,9 +55,15 @@ def test_what_a_group_tells(tmp_path: Path, files: dict[str, str]) -> None:
 @pytest.mark.parametrize("missed", [False, True])
 @pytest.mark.parametrize("place", ["system.slice/docker-abc.scope", "docker/abc"])
 def test_a_container_is_read_when_its_program_ends(
-    tmp_path: Path, place: str, missed: bool, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    place: str,
+    missed: bool,
+    eventually: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a container uses is known at its end, or, where that was missed, a moment before; no unknown one's."""
+    """What a container uses is known at its end, or, where that was missed, a moment before; no
+    unknown one's.
+    """
     monkeypatch.setattr("transload_docker.usage.SAMPLE_S", 0.05)
     meter = Meter(str(tmp_path))
     meter.follow("abc")
@@ -72,7 +86,9 @@ def test_a_container_is_read_when_its_program_ends(
 
 def test_usage_of_replicas(runner: Runner, shell: Callable[..., Any]) -> None:
     """What each replica used is in the status, and what one took is not the other's."""
-    command = 'test "$TRANSLOAD_REPLICA_ID" = 0 && dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 5'
+    command = (
+        'test "$TRANSLOAD_REPLICA_ID" = 0 && dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 5'
+    )
     status = runner.wait(runner.run(shell(command, replicas=2), "docker"), timeout=60)
     assert status is not None
     first, second = (replica.usage for replica in status.roles[0].replicas)

@@ -22,12 +22,18 @@ def run(runner: Runner, app: Any, folder: Path, **cfg: Any) -> list[str]:
     """Run an app with a workspace; return its log."""
     handle = runner.run(app, "docker", cfg, workspace=str(folder))
     status = runner.wait(handle, timeout=60)
-    assert status is not None and status.state is AppState.SUCCEEDED, list(runner.log_lines(handle, "main"))
+    assert status is not None and status.state is AppState.SUCCEEDED, list(
+        runner.log_lines(handle, "main")
+    )
     return list(runner.log_lines(handle, "main"))
 
 
-def test_code_travels_and_is_cached(runner: Runner, shell: Any, engine: Any, tmp_path: Path) -> None:
-    """The working directory is the workspace; equal content gives the same image, a change another."""
+def test_code_travels_and_is_cached(
+    runner: Runner, shell: Any, engine: Any, tmp_path: Path
+) -> None:
+    """The working directory is the workspace; equal content gives the same image, a change
+    another.
+    """
     (tmp_path / "code.sh").write_text("echo one\n")
     (tmp_path / "code.sh").chmod(0o600)
     (tmp_path / ".transloadignore").write_text("*.log\n")
@@ -35,7 +41,12 @@ def test_code_travels_and_is_cached(runner: Runner, shell: Any, engine: Any, tmp
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "link").symlink_to("../code.sh")
     app = shell("pwd; sh sub/link; ls")
-    assert run(runner, app, tmp_path, user="1000") == ["/workspace\n", "one\n", "code.sh\n", "sub\n"]
+    assert run(runner, app, tmp_path, user="1000") == [
+        "/workspace\n",
+        "one\n",
+        "code.sh\n",
+        "sub\n",
+    ]
     first = images(engine)
     assert len(first) == 1
     run(runner, app, tmp_path)
@@ -49,7 +60,9 @@ def test_code_travels_and_is_cached(runner: Runner, shell: Any, engine: Any, tmp
 def test_an_app_without_an_image(
     runner: Runner, shell: Any, busybox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs in the scheduler's default image with the working folder on top; without one, a line says what to set."""
+    """It runs in the scheduler's default image with the working folder on top; without one, a line
+    says what to set.
+    """
     (tmp_path / "code.sh").write_text("echo mine\n")
     monkeypatch.chdir(tmp_path)
     app = shell("sh code.sh", image="")
@@ -57,7 +70,9 @@ def test_an_app_without_an_image(
     status = runner.wait(handle, timeout=60)
     assert status is not None and status.state is AppState.SUCCEEDED
     assert list(runner.log_lines(handle, "main")) == ["mine\n"]
-    with pytest.raises(SpecError, match=r"roles\[0\]\.image=''.*run option image, \[schedulers\.docker\] image"):
+    with pytest.raises(
+        SpecError, match=r"roles\[0\]\.image=''.*run option image, \[schedulers\.docker\] image"
+    ):
         runner.run(app, "docker")
 
 
@@ -77,15 +92,23 @@ def test_image_missing(runner: Runner, shell: Any, engine: Any, tmp_path: Path) 
     assert images(engine) == {} and engine.client.containers(all=True) == []
 
 
-def test_image_keeps_its_own_settings(runner: Runner, shell: Any, engine: Any, tmp_path: Path) -> None:
+def test_image_keeps_its_own_settings(
+    runner: Runner, shell: Any, engine: Any, tmp_path: Path
+) -> None:
     """The base's working directory takes the workspace, its entrypoint stays."""
     (tmp_path / "f").write_text("")
-    made = engine.client.create_container_from_config({"Image": shell("x").roles[0].image, "Cmd": ["sh"]})["Id"]
+    made = engine.client.create_container_from_config(
+        {"Image": shell("x").roles[0].image, "Cmd": ["sh"]}
+    )["Id"]
     changes = ["WORKDIR /srv/app", 'ENTRYPOINT ["sh", "-c"]']
     engine.client.commit(made, repository="tl-test-based", tag="1", changes=changes)
     engine.client.remove_container(made)
     app = shell("x")
-    app.roles[0].image, app.roles[0].entrypoint, app.roles[0].args = "tl-test-based:1", "pwd; ls", []
+    app.roles[0].image, app.roles[0].entrypoint, app.roles[0].args = (
+        "tl-test-based:1",
+        "pwd; ls",
+        [],
+    )
     try:
         assert run(runner, app, tmp_path, image_entrypoint=True) == ["/srv/app\n", "f\n"]
     finally:
@@ -96,8 +119,12 @@ def test_image_keeps_its_own_settings(runner: Runner, shell: Any, engine: Any, t
         engine.client.remove_image("tl-test-based:1", force=True)
 
 
-def test_image_without_a_program_gets_none(runner: Runner, shell: Any, engine: Any, tmp_path: Path) -> None:
-    """A base without an entrypoint has none afterwards: with ``image_entrypoint`` the role's program is what runs."""
+def test_image_without_a_program_gets_none(
+    runner: Runner, shell: Any, engine: Any, tmp_path: Path
+) -> None:
+    """A base without an entrypoint has none afterwards: with ``image_entrypoint`` the role's
+    program is what runs.
+    """
     (tmp_path / "f").write_text("")
     app = shell("ls")
     assert run(runner, app, tmp_path, image_entrypoint=True) == ["f\n"]

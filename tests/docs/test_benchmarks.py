@@ -1,4 +1,6 @@
-"""The page of the benchmarks: every script is on it, and what it shows is what the scripts printed."""
+"""The page of the benchmarks: every script is on it, and what it shows is what the scripts
+printed.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,17 @@ from xml.etree import ElementTree
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FIELDS = {"figure": str, "unit": str, "transload": (int, float), "peer": (int, float), "ratio": (int, float)}
+FIELDS = {
+    "figure": str,
+    "unit": str,
+    "transload": (int, float),
+    "peer": (int, float),
+    "ratio": (int, float),
+}
 FIELDS |= {"target": (int, float), "better": str, "met": bool}
 NO_SCRIPTS = {"measure", "run_all", "scale", "classes", "kubernetes_real"}
-"""What all of them import, what runs them, a simulation with a page of its own, and a count that needs no clock."""
+"""What all of them import, what runs them, a simulation with a page of its own, and a count that
+needs no clock."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +48,9 @@ def collector(plots: ModuleType) -> Any:
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """What ``docs/benchmarks.json`` holds."""
-    store: dict[str, Any] = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
+    store: dict[str, Any] = json.loads(
+        (ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8")
+    )
     return store
 
 
@@ -51,31 +62,44 @@ def test_every_script_is_collected(collector: Any, found: dict[str, Any]) -> Non
 
 
 def test_one_schema(found: dict[str, Any]) -> None:
-    """Each says where it ran and what it compares with; each figure has all that the table and the picture need."""
+    """Each says where it ran and what it compares with; each figure has all that the table and the
+    picture need.
+    """
     for name, data in found.items():
         assert {"python", "cores", "system"} <= set(data["machine"]), name
         assert data["peer"] and isinstance(data["peer"], str), name
         assert data["rows"], name
         for row in data["rows"]:
             assert all(isinstance(row.get(key), kind) for key, kind in FIELDS.items()), (name, row)
-            assert math.isfinite(row["transload"]) and row["better"] in ("lower", "higher"), (name, row)
+            assert math.isfinite(row["transload"]) and row["better"] in ("lower", "higher"), (
+                name,
+                row,
+            )
             ratio = row["transload"] / row["peer"] if row["peer"] else math.inf
-            assert row["met"] == (ratio <= row["target"] if row["better"] == "lower" else ratio >= row["target"])
+            assert row["met"] == (
+                ratio <= row["target"] if row["better"] == "lower" else ratio >= row["target"]
+            )
 
 
 def test_the_page_is_fresh(collector: Any, found: dict[str, Any]) -> None:
-    """Run ``python benchmarks/run_all.py none`` where this fails: the tables are those of benchmarks.json."""
+    """Run ``python benchmarks/run_all.py none`` where this fails: the tables are those of
+    benchmarks.json.
+    """
     text = collector.PAGE.read_text(encoding="utf-8")
     assert collector.page(found, text) == text
 
 
 @pytest.mark.parametrize("group", ["core", "hosts"])
 def test_the_pictures_are_fresh(group: str, plots: ModuleType) -> None:
-    """Run ``docs/make_plots.py`` where this fails: each figure is in the picture, with its value, and no other is."""
+    """Run ``docs/make_plots.py`` where this fails: each figure is in the picture, with its value,
+    and no other is.
+    """
     picture = ElementTree.parse(ROOT / "docs" / "images" / f"benchmarks-{group}.svg")
     texts = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
     rows = plots.rows(group)
     assert len(rows) > 10
-    assert sorted(text for text in texts if text.endswith("]")) == sorted(row["label"] for row in rows)
+    assert sorted(text for text in texts if text.endswith("]")) == sorted(
+        row["label"] for row in rows
+    )
     for row in rows:
         assert f"{row['share']:.2g}" in texts, row["figure"]

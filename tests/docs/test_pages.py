@@ -37,16 +37,24 @@ def _suites(page: str) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_is_run_or_says_why_not(page: str) -> None:
-    """Each is of a language that is run, in a suite that has the test, or has a comment with a reason."""
+    """Each is of a language that is run, in a suite that has the test, or has a comment with a
+    reason.
+    """
     suites = _suites(page)
     assert suites, f"{page} belongs to no suite: see PAGES in tests/snippets.py"
     for snippet in SNIPPETS.snippets(page):
-        assert snippet.language in SNIPPETS.LANGUAGES, f"{snippet.place}: nobody runs {snippet.language!r}"
+        assert snippet.language in SNIPPETS.LANGUAGES, (
+            f"{snippet.place}: nobody runs {snippet.language!r}"
+        )
         if snippet.not_run or snippet.run_by or not snippet.language:
             continue
-        assert not snippet.only_in or snippet.only_in in suites, f"{snippet.place}: that suite does not run this page"
+        assert not snippet.only_in or snippet.only_in in suites, (
+            f"{snippet.place}: that suite does not run this page"
+        )
         for suite in {snippet.only_in} if snippet.only_in else suites:
-            assert (TESTS / suite / "test_docs.py").exists(), f"{snippet.place}: tests/{suite}/test_docs.py is missing"
+            assert (TESTS / suite / "test_docs.py").exists(), (
+                f"{snippet.place}: tests/{suite}/test_docs.py is missing"
+            )
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -55,29 +63,45 @@ def test_who_runs_a_block_instead_is_there(page: str) -> None:
     for snippet in SNIPPETS.snippets(page):
         file, _, name = snippet.run_by.partition("::")
         if file:
-            assert re.search(rf"^ *(?:async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), snippet.place
+            assert re.search(
+                rf"^ *(?:async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE
+            ), snippet.place
 
 
 def test_few_blocks_are_run_by_nobody() -> None:
-    """Each that is added wants a reason better than those that there are; where readers begin there is none."""
+    """Each that is added wants a reason better than those that there are; where readers begin there
+    is none.
+    """
     marks = [snippet for page in PAGES for snippet in SNIPPETS.snippets(page) if snippet.not_run]
     assert len(marks) <= MOST_NOT_RUN, [snippet.place for snippet in marks]
-    first = [snippet.place for snippet in marks if snippet.page in FIRST_READ or snippet.line <= SCREEN]
+    first = [
+        snippet.place for snippet in marks if snippet.page in FIRST_READ or snippet.line <= SCREEN
+    ]
     assert first == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_block_without_a_language_is_no_code(page: str) -> None:
-    """A picture of folders or a list of forms may have none; a prompt or an import would be run if it had one."""
+    """A picture of folders or a list of forms may have none; a prompt or an import would be run if
+    it had one.
+    """
     for snippet in SNIPPETS.snippets(page):
         if not snippet.language:
-            assert not re.search(r"^(\$ |import |from \w+ import )", snippet.text, re.MULTILINE), snippet.place
+            assert not re.search(r"^(\$ |import |from \w+ import )", snippet.text, re.MULTILINE), (
+                snippet.place
+            )
 
 
 def test_the_tests_that_pages_name_exist() -> None:
-    """``tests/….py::name`` in a page is a file and a function of it, or a scenario of a suite that others inherit."""
+    """``tests/….py::name`` in a page is a file and a function of it, or a scenario of a suite that
+    others inherit.
+    """
     for path in ROOT.glob("docs/**/*.md"):
-        for file, name in re.findall(r"(?<![\w/])((?:tests|core/src)/[\w/]+\.py)(?:::(\w+))?", path.read_text()):
+        for file, name in re.findall(
+            r"(?<![\w/])((?:tests|core/src)/[\w/]+\.py)(?:::(\w+))?", path.read_text()
+        ):
             assert (ROOT / file).exists(), f"{path.name}: {file}"
-            defined = re.search(rf"^ *(?:async )?(?:def|class) {name}\b", (ROOT / file).read_text(), re.MULTILINE)
+            defined = re.search(
+                rf"^ *(?:async )?(?:def|class) {name}\b", (ROOT / file).read_text(), re.MULTILINE
+            )
             assert not name or defined, f"{path.name}: {file}::{name}"

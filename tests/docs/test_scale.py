@@ -28,13 +28,23 @@ def _seconds(value: float) -> str:
 
 
 def test_the_table_is_what_the_simulation_gives(scale: ModuleType) -> None:
-    """Each row but the first, which takes long, and the constants: run ``benchmarks/scale.py`` where this fails."""
+    """Each row but the first, which takes long, and the constants: run ``benchmarks/scale.py``
+    where this fails.
+    """
     page = (ROOT / "benchmarks" / "scale.md").read_text(encoding="utf-8")
     world = scale.World()
     for looks_at in (world.apps, world.apps // world.users, world.apps // world.clients):
         load = scale.simulate(world, "batched", looks_at)
         seen = f"{_seconds(load.seen_after_s)}, {_seconds(load.seen_after_95_s)}"
-        assert f"| {load.per_second:.0f} | {load.busy:.0%}".replace("%", " %") + f" | {seen} |" in page
+        assert (
+            f"| {load.per_second:.0f} | {load.busy:.0%}".replace("%", " %") + f" | {seen} |" in page
+        )
     told = scale.simulate(world, "told", world.apps // world.clients, pushed=True)
-    assert f"told of changes; asks for all every {scale.RECHECK:.0f} s | {told.per_second:.0f} |" in page
-    assert f"`poll_interval` {scale.INTERVAL:g} s, first pause {scale.FIRST_PAUSE:g} s, growth {scale.GROWTH:g}" in page
+    assert (
+        f"told of changes; asks for all every {scale.RECHECK:.0f} s | {told.per_second:.0f} |"
+        in page
+    )
+    assert (
+        f"`poll_interval` {scale.INTERVAL:g} s, first pause {scale.FIRST_PAUSE:g} s, growth "
+        f"{scale.GROWTH:g}" in page
+    )

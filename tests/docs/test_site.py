@@ -57,16 +57,28 @@ def test_every_public_name_of_the_core_is_in_the_reference(names: set[str]) -> N
     """All of ``__all__``, of every module that make_pages.py lists."""
     reference = _script("make_pages")
     modules = {name: importlib.import_module(name) for name in reference.MODULES}
-    wanted = {f"{name}.{each}" for name, module in modules.items() for each in reference.public_names(module)}
+    wanted = {
+        f"{name}.{each}"
+        for name, module in modules.items()
+        for each in reference.public_names(module)
+    }
     assert wanted - names == set()
 
 
 def test_every_module_with_public_names_is_in_the_reference() -> None:
-    """A package of the core that has ``__all__`` is listed, unless one that is listed shows its names."""
+    """A package of the core that has ``__all__`` is listed, unless one that is listed shows its
+    names.
+    """
     reference = _script("make_pages")
     source = ROOT / "core" / "src"
-    packages = {".".join(path.parent.relative_to(source).parts) for path in source.rglob("__init__.py")}
-    found = {name for name in packages if "._" not in name and hasattr(importlib.import_module(name), "__all__")}
+    packages = {
+        ".".join(path.parent.relative_to(source).parts) for path in source.rglob("__init__.py")
+    }
+    found = {
+        name
+        for name in packages
+        if "._" not in name and hasattr(importlib.import_module(name), "__all__")
+    }
     inner = {"transload.cli", "transload.cli.commands", "transload.tracker.backend"}
     assert found - set(reference.MODULES) - inner - {"transload"} == set()
 
@@ -83,9 +95,13 @@ def test_pages_written_from_the_code_are_fresh(page: str) -> None:
     assert (ROOT / "docs" / page).read_text() == _script("make_pages").PAGES[page]()
 
 
-@pytest.mark.parametrize("host", ["Airflow", "Prefect", "Kubeflow Pipelines", "Tinyflow, the template"])
+@pytest.mark.parametrize(
+    "host", ["Airflow", "Prefect", "Kubeflow Pipelines", "Tinyflow, the template"]
+)
 def test_every_run_py_has_the_same_words(host: str) -> None:
-    """The functions that make up an adapter's `run.py` are there, called alike, in the same order."""
+    """The functions that make up an adapter's `run.py` are there, called alike, in the same
+    order.
+    """
     script = _script("make_adapters")
     found = [name for name in script.functions(script.HOSTS[host]) if name in script.WORDS]
     optional = {"traces_of"} - set(found)
@@ -100,12 +116,16 @@ def test_every_page_is_built(pages: list[Path]) -> None:
 
 def test_it_loads_nothing_from_elsewhere(pages: list[Path]) -> None:
     """No script, style, font or picture of another machine: the site works offline."""
-    loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src=["'](?:https?:)?//|<link[^>]+href=["'](?:https?:)?//""")
+    loaded = re.compile(
+        r"""<(?:script|img|iframe)[^>]+src=["'](?:https?:)?//|<link[^>]+href=["'](?:https?:)?//"""
+    )
     assert [str(page) for page in pages if loaded.search(page.read_text(encoding="utf-8"))] == []
 
 
 def test_versions_lie_beside_each_other(pages: list[Path], tmp_path: Path) -> None:
-    """The newest is where the folder of all leads; each page reads their list, which a build writes anew."""
+    """The newest is where the folder of all leads; each page reads their list, which a build writes
+    anew.
+    """
     for name in ("0.9.0", "0.10.0", "images"):
         (tmp_path / name).mkdir()
         if name != "images":
@@ -117,4 +137,7 @@ def test_versions_lie_beside_each_other(pages: list[Path], tmp_path: Path) -> No
     assert SITE.name in (SITE.parent / "versions.js").read_text()
     for page in (SITE / "docs" / "index.html", SITE / "README.html"):
         source = re.search(r'<script src="([./]*versions\.js)">', page.read_text(encoding="utf-8"))
-        assert source is not None and (page.parent / source[1]).resolve() == SITE.parent / "versions.js"
+        assert (
+            source is not None
+            and (page.parent / source[1]).resolve() == SITE.parent / "versions.js"
+        )

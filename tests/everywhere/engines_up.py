@@ -1,9 +1,11 @@
-"""Starts the engines of the table, says in one line of JSON how to reach them, and ends them when stdin is closed.
+"""Starts the engines of the table, says in one line of JSON how to reach them, and ends them when
+stdin is closed.
 
     python engines_up.py FOLDER PYTHON…
 
-FOLDER gets the settings file, and every engine's jobs see it; images hold a Python, with scikit-learn, at the path of
-each PYTHON. ``hpc`` is the engine ``slurm`` again, by ssh from a place that has neither its tools nor its disk.
+FOLDER gets the settings file, and every engine's jobs see it; images hold a Python, with
+scikit-learn, at the path of each PYTHON. ``hpc`` is the engine ``slurm`` again, by ssh from a place
+that has neither its tools nor its disk.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class Engines:
 
     Attributes:
         environment: leads to them.
-        places: engine → what goes before a command that is to run where the engine is used from, and its environment.
+        places: engine → what goes before a command that is to run where the engine is used from,
+            and its environment.
     """
 
     def __init__(self, stack: contextlib.ExitStack, folder: Path, pythons: list[str]) -> None:
@@ -61,7 +64,10 @@ class Engines:
         self._cluster: Any = None
         self._docker: Any = None
         self._login: Any = None
-        self.environment = {"TRANSLOAD_CONFIG": f"{folder}/transload.toml", "ONCE_STRIKES": f"{folder}/strikes"}
+        self.environment = {
+            "TRANSLOAD_CONFIG": f"{folder}/transload.toml",
+            "ONCE_STRIKES": f"{folder}/strikes",
+        }
         self.places: dict[str, tuple[list[str], dict[str, str]]] = {"local": ([], {})}
 
     def docker(self) -> str:
@@ -104,15 +110,22 @@ class Engines:
 
     def kubernetes(self) -> str:
         """Make a namespace in the real cluster, whose nodes have the folders of this machine."""
-        real = runpy.run_path(str(Path(__file__).resolve().parents[1] / "real_kubernetes" / "conftest.py"))
+        real = runpy.run_path(
+            str(Path(__file__).resolve().parents[1] / "real_kubernetes" / "conftest.py")
+        )
         cluster, image = real["RealCluster"](os.environ["REAL_KUBECONFIG"]), real["IMAGE"]
         self._stack.callback(cluster.wait_removed)
         self._stack.callback(cluster.remove)
-        # the image has Python and no scikit-learn: the interpreters of the hosts are mounted from the node
+        # the image has Python and no scikit-learn: the interpreters of the hosts are mounted from
+        # the node
         pythons = (str(Path(python).parents[1]) for python in self._pythons)
         folders = dict.fromkeys([sys.base_prefix, *pythons])
-        mounts = [{"name": f"mount-{number}", "mountPath": path} for number, path in enumerate(folders)]
-        volumes = [{"name": each["name"], "hostPath": {"path": each["mountPath"]}} for each in mounts]
+        mounts = [
+            {"name": f"mount-{number}", "mountPath": path} for number, path in enumerate(folders)
+        ]
+        volumes = [
+            {"name": each["name"], "hostPath": {"path": each["mountPath"]}} for each in mounts
+        ]
         pod = {"containers": [{"name": "main", "volumeMounts": mounts}], "volumes": volumes}
         table = {
             "kubeconfig": cluster.kubeconfig,
@@ -129,7 +142,9 @@ class Engines:
     # -- strikes: `tests/once` asks for them on a socket
 
     def listen(self) -> None:
-        """Obey, as long as this process lives, who writes ``VICTIM WAY`` on the socket ONCE_STRIKES."""
+        """Obey, as long as this process lives, who writes ``VICTIM WAY`` on the socket
+        ONCE_STRIKES.
+        """
         server = socket.socket(socket.AF_UNIX)
         self._stack.callback(server.close)
         server.bind(self.environment["ONCE_STRIKES"])
@@ -151,7 +166,9 @@ class Engines:
                     link.sendall(repr(exc).encode())
 
     def strike(self, victim: str, way: str) -> None:
-        """Kill a daemon (``kill``, ``term``) and start it again at once, or ``freeze`` it for 20 s."""
+        """Kill a daemon (``kill``, ``term``) and start it again at once, or ``freeze`` it for 20
+        s.
+        """
         if victim in ("apiserver", "kubelet"):
             self._strike_kubernetes(victim, way)
         elif victim == "connection":
@@ -173,7 +190,9 @@ class Engines:
         process.send_signal(signal.SIGKILL if way == "kill" else signal.SIGTERM)
         try:
             process.wait(30)
-        except subprocess.TimeoutExpired:  # on a busy machine; systemd, too, kills what does not end
+        except (
+            subprocess.TimeoutExpired
+        ):  # on a busy machine; systemd, too, kills what does not end
             process.kill()
             process.wait(30)
         if name == "slurmctld":
@@ -231,7 +250,11 @@ def main(folder: Path, pythons: list[str]) -> None:
             tables.append(getattr(started, engine)())
         Path(started.environment["TRANSLOAD_CONFIG"]).write_text("\n".join(tables))
         started.listen()
-        answer = {"environment": started.environment, "left_out": left_out, "engines": started.places}
+        answer = {
+            "environment": started.environment,
+            "left_out": left_out,
+            "engines": started.places,
+        }
         answer["lacking"] = {engine: names for engine in left_out if (names := lacking(engine))}
         print(json.dumps(answer), flush=True)
         sys.stdin.read()

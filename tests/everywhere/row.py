@@ -19,9 +19,13 @@ __all__ += ["cancelled", "jobs", "tried_again", "until"]
 T = TypeVar("T")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "everywhere"
 TESTS = Path(__file__).resolve().parents[1]
-ENDLESS, FAILING = (f"{Path(__file__).with_name('short.py')}:{name}" for name in ("endless", "failing"))
+ENDLESS, FAILING = (
+    f"{Path(__file__).with_name('short.py')}:{name}" for name in ("endless", "failing")
+)
 ENGINES = os.environ["EVERYWHERE_ENGINES"].split()
-signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that servers are stopped on the way out
+signal.signal(
+    signal.SIGTERM, lambda *_: sys.exit("terminated")
+)  # so that servers are stopped on the way out
 
 
 def until(condition: Callable[[], T], what: str, timeout: float = 180) -> T:
@@ -35,19 +39,26 @@ def until(condition: Callable[[], T], what: str, timeout: float = 180) -> T:
 
 
 def jobs(session: str, engine: str, word: str) -> list[str]:
-    """Return the states of a host's apps on an engine with a word in their names; other hosts use the engine, too."""
+    """Return the states of a host's apps on an engine with a word in their names; other hosts use
+    the engine, too.
+    """
     from transload.runner import get_runner
     from transload.specs import parse_app_handle
 
     with get_runner(session) as runner:
-        found = {parse_app_handle(each.app_handle).app_id: each.state.name for each in runner.list(engine)}
+        found = {
+            parse_app_handle(each.app_handle).app_id: each.state.name
+            for each in runner.list(engine)
+        }
     return [state for app_id, state in found.items() if f"{session}-" in app_id and word in app_id]
 
 
 def cancelled(session: str, engine: str, word: str = "endless") -> str:
     """Return how the app with a word in its name ended, once it has."""
     ended = ("CANCELLED", "FAILED", "SUCCEEDED")
-    return until(lambda: [each for each in jobs(session, engine, word) if each in ended], "the app's end")[0]
+    return until(
+        lambda: [each for each in jobs(session, engine, word) if each in ended], "the app's end"
+    )[0]
 
 
 def tried_again(session: str, engine: str) -> str:
@@ -70,12 +81,15 @@ class Cell:
         self._also: dict[str, str] = {}
 
     def also(self, **said: str) -> None:
-        """Note what became of a job that the host cancelled (``cancel``) and of one that it tried again (``retry``),
-        and from where else than its own process the host waited (``waiter``); what cannot be begins with a dash.
+        """Note what became of a job that the host cancelled (``cancel``) and of one that it tried
+        again (``retry``), and from where else than its own process the host waited (``waiter``);
+        what cannot be begins with a dash.
         """
         self._also |= said
 
-    def emit(self, handle: str, state: str, host_state: str, accuracy: float, log: str | None) -> None:
+    def emit(
+        self, handle: str, state: str, host_state: str, accuracy: float, log: str | None
+    ) -> None:
         """Print the cell as a line of stdout.
 
         Args:
@@ -85,7 +99,17 @@ class Cell:
             accuracy: as the host hands it on.
             log: what the host shows of the app's lines; None where the host shows none.
         """
-        lines = None if log is None else sum("epoch" in line and "loss" in line for line in log.splitlines())
+        lines = (
+            None
+            if log is None
+            else sum("epoch" in line and "loss" in line for line in log.splitlines())
+        )
         seconds = round(time.monotonic() - self._began, 1)
-        told = {"handle": handle, "state": state, "said": host_state, "accuracy": accuracy, "lines": lines}
+        told = {
+            "handle": handle,
+            "state": state,
+            "said": host_state,
+            "accuracy": accuracy,
+            "lines": lines,
+        }
         print(json.dumps({**self._said, **told, "seconds": seconds, **self._also}), flush=True)

@@ -1,4 +1,6 @@
-"""Tasks of a real Airflow: scheduler, triggerer, DAG processor and API server; its connections lead to the engines."""
+"""Tasks of a real Airflow: scheduler, triggerer, DAG processor and API server; its connections lead
+to the engines.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,18 @@ from transload.runner import get_runner
 home = Path(os.environ["AIRFLOW_HOME"])
 dags = home.with_name("dags")
 dags.mkdir()
-for file in (EXAMPLE / "job.py", *(Path(__file__).with_name(name) for name in ("matrix_dag.py", "short.py"))):
+for file in (
+    EXAMPLE / "job.py",
+    *(Path(__file__).with_name(name) for name in ("matrix_dag.py", "short.py")),
+):
     shutil.copy(file, dags)
 server = AirflowServer(home, dags, {}, AIRFLOW_TASKS)
 
 
 def connection(engine: str) -> dict[str, str]:
-    """Return a connection that leads to an engine: what the settings of this machine say of its kind is all in it."""
+    """Return a connection that leads to an engine: what the settings of this machine say of its
+    kind is all in it.
+    """
     settings = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())
     table = settings.get("schedulers", {}).get(engine, {})
     kind = table.pop("kind", engine)
@@ -47,9 +54,17 @@ def tell(run: Run) -> None:
     for word in ("", "endless_", "failing_"):
         for engine in ENGINES:
             task = run.task(f"{word}{engine}")
-            told = {name: task[name] for name in ("state", "try_number", "start_date", "end_date", "trigger")}
+            told = {
+                name: task[name]
+                for name in ("state", "try_number", "start_date", "end_date", "trigger")
+            }
             log = run.log(f"{word}{engine}").strip().splitlines()[-6:]
-            print(f"{word}{engine}: {told}", *(f"    {line[-300:]}" for line in log), sep="\n", file=sys.stderr)
+            print(
+                f"{word}{engine}: {told}",
+                *(f"    {line[-300:]}" for line in log),
+                sep="\n",
+                file=sys.stderr,
+            )
 
 
 run = None

@@ -12,7 +12,9 @@ from transload_ax import TRANSLOAD_APP_HANDLE, make_experiment
 
 def stop_one(engine: str) -> str:
     """Stop a trial whose job runs, as early stopping does; return how its app ended."""
-    experiment = make_experiment(ENDLESS, ["lr:float:0:1"], "loss", name="endless", scheduler=engine)
+    experiment = make_experiment(
+        ENDLESS, ["lr:float:0:1"], "loss", name="endless", scheduler=engine
+    )
     trial = experiment.new_trial()
     trial.add_arm(Arm({"lr": 0.5}))
     trial.run()
@@ -28,5 +30,9 @@ for engine in ENGINES:
     handle = trial.run_metadata[TRANSLOAD_APP_HANDLE]
     with get_runner() as runner:
         status = runner.status(handle)
-    cell.also(cancel=stop_one(engine), retry="– (Ax tries another trial)", waiter="– (Ax polls, in its own process)")
+    cell.also(
+        cancel=stop_one(engine),
+        retry="– (Ax tries another trial)",
+        waiter="– (Ax polls, in its own process)",
+    )
     cell.emit(handle, status.state.name if status else "", trial.status.name, accuracy, None)

@@ -1,4 +1,6 @@
-"""`transload run`, in a shell; the app is waited for by another process than the one that submitted it."""
+"""`transload run`, in a shell; the app is waited for by another process than the one that submitted
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ TRANSLOAD = [sys.executable, "-m", "transload"]
 
 def said(*words: str, code: int = 0) -> str:
     """Return what a command of transload prints; ends this program when it exits otherwise."""
-    done = subprocess.run([*TRANSLOAD, *words], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [*TRANSLOAD, *words], capture_output=True, text=True, check=False, timeout=300
+    )
     if done.returncode != code:
         sys.exit(f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout

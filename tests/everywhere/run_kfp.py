@@ -58,4 +58,10 @@ for engine in ENGINES:
         retry=tried_again("kfp", engine),
         waiter="– (it waits in its task)",
     )
-    cell.emit(handle, status.state.name if status else "", said, float(accuracy), done.stdout + done.stderr)
+    cell.emit(
+        handle,
+        status.state.name if status else "",
+        said,
+        float(accuracy),
+        done.stdout + done.stderr,
+    )

@@ -17,7 +17,18 @@ from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.runtime import flow_run
 from prefect.states import Cancelling
 from prefect.testing.utilities import prefect_test_harness
-from row import ARGUMENTS, COMPONENT, ENDLESS, ENGINES, FAILING, Cell, cancelled, jobs, tried_again, until
+from row import (
+    ARGUMENTS,
+    COMPONENT,
+    ENDLESS,
+    ENGINES,
+    FAILING,
+    Cell,
+    cancelled,
+    jobs,
+    tried_again,
+    until,
+)
 
 from transload.runner import AppResults
 from transload_prefect import app_task
@@ -50,7 +61,9 @@ def cancel(engine: str, run: str) -> None:
 
 
 def lines_of(run: str) -> str:
-    """Return the log of a flow run once the server has the app's last line; Prefect sends lines some time later."""
+    """Return the log of a flow run once the server has the app's last line; Prefect sends lines
+    some time later.
+    """
     end, found = time.monotonic() + 30, ""
     while "held-out" not in found and time.monotonic() < end:
         time.sleep(0.2)
@@ -61,7 +74,8 @@ def lines_of(run: str) -> str:
 def _read(run: str) -> str:
     with get_client(sync_client=True) as client:
         return "\n".join(
-            each.message for each in client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run])))
+            each.message
+            for each in client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run])))
         )
 
 

@@ -1,4 +1,6 @@
-"""Two more components for each cell: a job that is to be cancelled, and one that is to be tried again."""
+"""Two more components for each cell: a job that is to be cancelled, and one that is to be tried
+again.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def endless(lr: float = 0.0) -> AppDef:
     Args:
         lr: not used
     """
-    return AppDef("endless", [Role("main", image="", entrypoint=sys.executable, args=["-c", SLEEP, str(lr)])])
+    return AppDef(
+        "endless", [Role("main", image="", entrypoint=sys.executable, args=["-c", SLEEP, str(lr)])]
+    )
 
 
 def failing() -> AppDef:

@@ -1,13 +1,17 @@
-"""One component, unchanged, in every host on every engine: runs all of it for real, and prints a table.
+"""One component, unchanged, in every host on every engine: runs all of it for real, and prints a
+table.
 
-    python table.py [--all | --write | --engines=NAME,NAME] STARTER command_line=PYTHON airflow=PYTHON …
+    python table.py [--all | --write | --engines=NAME,NAME] STARTER command_line=PYTHON
+    airflow=PYTHON …
 
-Each host on one engine, so that every engine is met; with ``--all`` each on all of them; with ``--write`` likewise, and
-the table goes to the pages, too; with ``--engines`` those of the first rows that these engines are met by. STARTER is
-the Python that starts the engines (``engines_up.py``). A host's cells are made by ``run_<host>.py`` with that host's
-own Python, since hosts cannot share an environment. An engine that is not on this machine is named with the reason,
-unless TRANSLOAD_REQUIRE names it. The exit status tells whether all cells are there, all succeeded, all accuracies are
-equal, bit for bit, all logs show lines, a cancel and a retry by the host came through.
+Each host on one engine, so that every engine is met; with ``--all`` each on all of them; with
+``--write`` likewise, and the table goes to the pages, too; with ``--engines`` those of the first
+rows that these engines are met by. STARTER is the Python that starts the engines
+(``engines_up.py``). A host's cells are made by ``run_<host>.py`` with that host's own Python, since
+hosts cannot share an environment. An engine that is not on this machine is named with the reason,
+unless TRANSLOAD_REQUIRE names it. The exit status tells whether all cells are there, all succeeded,
+all accuracies are equal, bit for bit, all logs show lines, a cancel and a retry by the host came
+through.
 """
 
 from __future__ import annotations
@@ -28,13 +32,27 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGE, README = ROOT / "examples" / "everywhere" / "README.md", ROOT / "README.md"
 BEGIN, END = "<!-- table: nox -s everywhere -- --write -->", "<!-- end of the table -->"
-COLUMNS = ("host", "engine", "handle", "state", "said", "accuracy", "lines", "cancel", "retry", "waiter", "seconds")
+COLUMNS = (
+    "host",
+    "engine",
+    "handle",
+    "state",
+    "said",
+    "accuracy",
+    "lines",
+    "cancel",
+    "retry",
+    "waiter",
+    "seconds",
+)
 LIMIT_S = 900
 GRACE_S = 60
 
 
 @contextlib.contextmanager
-def started(python: str, pythons: list[str], only: Iterable[str] = ()) -> Iterator[dict[str, dict[str, Any]]]:
+def started(
+    python: str, pythons: list[str], only: Iterable[str] = ()
+) -> Iterator[dict[str, dict[str, Any]]]:
     """Have the engines started, all or only these; give what ``engines_up.py`` says of them."""
     folder = tempfile.mkdtemp(prefix="tl-", dir="/tmp")
     command = [python, str(HERE / "engines_up.py"), folder, *pythons]
@@ -58,7 +76,9 @@ def chosen(hosts: list[str], engines: list[str]) -> list[tuple[str, list[str]]]:
     return [(hosts[k % len(hosts)], [engines[k % len(engines)]]) for k in range(count)]
 
 
-def run(host: str, before: list[str], python: str, environment: dict[str, str]) -> tuple[list[dict[str, Any]], str]:
+def run(
+    host: str, before: list[str], python: str, environment: dict[str, str]
+) -> tuple[list[dict[str, Any]], str]:
     """Return the cells of a host, and what went wrong, if anything did."""
     home = tempfile.mkdtemp(prefix="tl-", dir="/tmp")
     try:
@@ -73,7 +93,9 @@ def run(host: str, before: list[str], python: str, environment: dict[str, str]) 
 
 
 def _finished(command: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
-    """Run a command; return its exit code and what it wrote. One that takes too long may first stop its servers."""
+    """Run a command; return its exit code and what it wrote. One that takes too long may first stop
+    its servers.
+    """
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=environment, text=True, **pipes) as child:
         try:
@@ -88,8 +110,12 @@ def _finished(command: list[str], environment: dict[str, str]) -> tuple[int, str
 
 
 def as_asked(cell: dict[str, Any]) -> bool:
-    """Return whether the job that the host cancelled is CANCELLED, and the failing one was tried twice, where it is."""
-    return cell["cancel"] == "CANCELLED" and (cell["retry"].startswith("–") or cell["retry"] == "2 FAILED")
+    """Return whether the job that the host cancelled is CANCELLED, and the failing one was tried
+    twice, where it is.
+    """
+    return cell["cancel"] == "CANCELLED" and (
+        cell["retry"].startswith("–") or cell["retry"] == "2 FAILED"
+    )
 
 
 def render(rows: list[dict[str, Any]]) -> str:
@@ -98,22 +124,32 @@ def render(rows: list[dict[str, Any]]) -> str:
     table = [list(COLUMNS), *cells]
     widths = [max(len(line[column]) for line in table) for column in range(len(COLUMNS))]
     lines = [
-        "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |" for line in table
+        "| "
+        + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        + " |"
+        for line in table
     ]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+    return "\n".join(
+        [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
+    )
 
 
 def summary(rows: list[dict[str, Any]], today: str) -> str:
     """Return the accuracies alone: a line for each host, a column for each engine."""
     hosts, engines = (list(dict.fromkeys(row[name] for row in rows)) for name in ("host", "engine"))
     found = {(row["host"], row["engine"]): f"{row['accuracy']:.6f}" for row in rows}
-    lines = [[f"accuracy, {today}", *(f"`{engine}`" for engine in engines)], ["---"] * (len(engines) + 1)]
+    lines = [
+        [f"accuracy, {today}", *(f"`{engine}`" for engine in engines)],
+        ["---"] * (len(engines) + 1),
+    ]
     lines += [[host, *(found.get((host, engine), "–") for engine in engines)] for host in hosts]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def write(rows: list[dict[str, Any]], left_out: dict[str, str]) -> None:
-    """Put the table into its page, and the accuracies into the README, between their marks, with today's date."""
+    """Put the table into its page, and the accuracies into the README, between their marks, with
+    today's date.
+    """
     today = str(dt.datetime.now(dt.UTC).date())
     missing = "".join(f"\n- not run: {engine}: {why}" for engine, why in left_out.items())
     for page, text in (
@@ -125,7 +161,9 @@ def write(rows: list[dict[str, Any]], left_out: dict[str, str]) -> None:
 
 
 def note_left_out(lacking: dict[str, list[str]]) -> None:
-    """Write which engines had no row, and what must be installed for them, for ``run_tests.py --left-out``."""
+    """Write which engines had no row, and what must be installed for them, for ``run_tests.py
+    --left-out``.
+    """
     file = os.environ.pop("TESTS_LEFT_OUT", None)
     if file is not None:
         Path(file).write_text(json.dumps(lacking))
@@ -150,10 +188,14 @@ def main(arguments: list[str]) -> int:
         environment = {**os.environ, **there["environment"]}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         here = str(ROOT / "examples" / "everywhere")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [here, os.environ.get("PYTHONPATH")])
+        )
         for host, engines in rows:
             # those that are used from one place together
-            for place in {json.dumps(places[engine]): places[engine] for engine in engines}.values():
+            for place in {
+                json.dumps(places[engine]): places[engine] for engine in engines
+            }.values():
                 same = [engine for engine in engines if places[engine] == place]
                 before, leads = place
                 print(f"{host} on {', '.join(same)} …", file=sys.stderr, flush=True)
@@ -174,7 +216,10 @@ def main(arguments: list[str]) -> int:
     unlike = [f"{cell['host']} on {cell['engine']}" for cell in cells if not as_asked(cell)]
     accuracies = {cell["accuracy"] for cell in good}
     if len(good) < wanted or len(accuracies) != 1 or silent or unlike:
-        print(f"not the same everywhere: {len(good)} of {wanted}; accuracies {sorted(accuracies)}; no lines: {silent};")
+        print(
+            f"not the same everywhere: {len(good)} of {wanted}; accuracies {sorted(accuracies)}; "
+            f"no lines: {silent};"
+        )
         print(f"cancel or retry not as asked: {unlike}")
         return 1
     if option == "--write":

@@ -70,9 +70,26 @@ def train(
         image: where
         layers: widths
     """
-    args = ["-m", "train", f"--lr={lr}", "--epochs", str(epochs), "--note", note, f"--data={data}", f"{verbose}"]
+    args = [
+        "-m",
+        "train",
+        f"--lr={lr}",
+        "--epochs",
+        str(epochs),
+        "--note",
+        note,
+        f"--data={data}",
+        f"{verbose}",
+    ]
     args += [f"--layer={width}" for width in layers or ()]
-    role = Role("trainer", image, entrypoint="python", args=args, env={"MODE": "fast"}, num_replicas=replicas)
+    role = Role(
+        "trainer",
+        image,
+        entrypoint="python",
+        args=args,
+        env={"MODE": "fast"},
+        num_replicas=replicas,
+    )
     return AppDef("train", [role])
 
 
@@ -82,8 +99,17 @@ def identified(name: str = "x") -> AppDef:
     Args:
         name: a name
     """
-    args = ["--id", macros.app_id, f"--where={macros.img_root}/data", macros.replica_id, macros.rank0_env, name]
-    return AppDef("identified", [Role("main", "img:1", entrypoint="run", args=args, env={"KIND": "x"})])
+    args = [
+        "--id",
+        macros.app_id,
+        f"--where={macros.img_root}/data",
+        macros.replica_id,
+        macros.rank0_env,
+        name,
+    ]
+    return AppDef(
+        "identified", [Role("main", "img:1", entrypoint="run", args=args, env={"KIND": "x"})]
+    )
 
 
 def tracked(tracker_base: str, seed: int = 0) -> AppDef:
@@ -93,7 +119,10 @@ def tracked(tracker_base: str, seed: int = 0) -> AppDef:
         tracker_base: where to report
         seed: a number
     """
-    return AppDef("tracked", [Role("main", "img:1", entrypoint="run", args=["--to", tracker_base, f"--seed={seed}"])])
+    return AppDef(
+        "tracked",
+        [Role("main", "img:1", entrypoint="run", args=["--to", tracker_base, f"--seed={seed}"])],
+    )
 
 
 def full() -> AppDef:
@@ -128,7 +157,9 @@ def script(n: int, mode: Literal["fast", "slow"], epochs: int = 1, *rest: str) -
         epochs: how often
         rest: the program's
     """
-    return AppDef("script", [Role("main", "img:1", entrypoint="run", args=[str(n), mode, str(epochs), *rest])])
+    return AppDef(
+        "script", [Role("main", "img:1", entrypoint="run", args=[str(n), mode, str(epochs), *rest])]
+    )
 
 
 def talkative(level: str = "info", n: int = 1) -> AppDef:
@@ -138,7 +169,9 @@ def talkative(level: str = "info", n: int = 1) -> AppDef:
         level: how much it says
         n: a number
     """
-    return AppDef("talkative", [Role("main", "img:1", entrypoint="run", args=[str(n)], env={"LEVEL": level})])
+    return AppDef(
+        "talkative", [Role("main", "img:1", entrypoint="run", args=[str(n)], env={"LEVEL": level})]
+    )
 
 
 def endless(limit: float = float("inf"), n: int = 1) -> AppDef:

@@ -1,4 +1,6 @@
-"""KFP's own local runner on a private engine, with an image that the tests build of this very Python."""
+"""KFP's own local runner on a private engine, with an image that the tests build of this very
+Python.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,19 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [path for path in (str(Path(__file__).parent), str(ROOT / "examples" / "kfp")) if path not in sys.path]
+sys.path[:0] = [
+    path
+    for path in (str(Path(__file__).parent), str(ROOT / "examples" / "kfp"))
+    if path not in sys.path
+]
 BUSYBOX_APPLETS = "sh mktemp cat sleep env printf true false mkdir rm echo tr"
 
 
 @pytest.fixture(scope="session")
 def image(private_engine: Any) -> str:
-    """Name of an image with this Python, scikit-learn, transload and this adapter, a shell, and the digits example."""
+    """Name of an image with this Python, scikit-learn, transload and this adapter, a shell, and the
+    digits example.
+    """
     import transload
     import transload_kfp
 
@@ -40,7 +48,9 @@ def image(private_engine: Any) -> str:
 
 @pytest.fixture
 def engine(private_engine: Any, image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The engine as a test uses it: DOCKER_HOST set, and nothing but images left on it afterwards."""
+    """The engine as a test uses it: DOCKER_HOST set, and nothing but images left on it
+    afterwards.
+    """
     monkeypatch.setenv("DOCKER_HOST", private_engine.url)
     _keep_containers(monkeypatch)
     yield private_engine
@@ -50,7 +60,8 @@ def engine(private_engine: Any, image: str, monkeypatch: pytest.MonkeyPatch) -> 
 def _keep_containers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have ended containers stay until the test is over.
 
-    KFP's runner lets the engine remove them at once, asks for the exit code afterwards, and takes a container that is
+    KFP's runner lets the engine remove them at once, asks for the exit code afterwards, and takes a
+    container that is
     gone already for one that ended well: a failure would now and then be a success.
     """
     from docker.models.containers import ContainerCollection
@@ -66,8 +77,12 @@ def _keep_containers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def local_kfp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
-    """``local_kfp(runner, **more)``: run KFP here from now on; returns the folder of its artifacts."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # KFP leaves a folder there when a run fails
+    """``local_kfp(runner, **more)``: run KFP here from now on; returns the folder of its
+    artifacts.
+    """
+    monkeypatch.setattr(
+        tempfile, "tempdir", str(tmp_path)
+    )  # KFP leaves a folder there when a run fails
     from kfp import local
     from kfp.local import config
 

@@ -14,7 +14,11 @@ echo "I am $1"
 
 
 def group(
-    image: str, replicas: int = 2, cpu: float = 0.1, words: list[str] | None = None, parent_run_id: str = ""
+    image: str,
+    replicas: int = 2,
+    cpu: float = 0.1,
+    words: list[str] | None = None,
+    parent_run_id: str = "",
 ) -> AppDef:
     """Run two roles.
 
@@ -53,7 +57,9 @@ def decide(image: str, cpu: float) -> AppDef:
     text = """mkdir -p "$TRANSLOAD_TRACKER_BASE"
 printf '{"schema": 1, "results": {"image": "%s", "cpu": %s}}' "$1" "$2" > "$TRANSLOAD_TRACKER_BASE/next.json"
 """
-    return AppDef("decide", [Role("main", "/tmp", entrypoint="sh", args=["-c", text, "x", image, str(cpu)])])
+    return AppDef(
+        "decide", [Role("main", "/tmp", entrypoint="sh", args=["-c", text, "x", image, str(cpu)])]
+    )
 
 
 def waiting(folder: str, image: str = "/tmp", seconds: int = 600) -> AppDef:
@@ -89,7 +95,10 @@ def failing(code: int = 3) -> AppDef:
     Args:
         code: exit code
     """
-    return AppDef("failing", [Role("main", "/tmp", entrypoint="sh", args=["-c", f"echo last words >&2; exit {code}"])])
+    return AppDef(
+        "failing",
+        [Role("main", "/tmp", entrypoint="sh", args=["-c", f"echo last words >&2; exit {code}"])],
+    )
 
 
 class Mode(Enum):
@@ -99,7 +108,11 @@ class Mode(Enum):
 
 
 def odd_names(
-    place: str = "a", given: str = "b", found: str = "c", mode: Mode = Mode.FAST, path: Path = Path("/p")
+    place: str = "a",
+    given: str = "b",
+    found: str = "c",
+    mode: Mode = Mode.FAST,
+    path: Path = Path("/p"),
 ) -> AppDef:
     """Say what it got.
 

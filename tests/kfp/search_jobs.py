@@ -43,10 +43,15 @@ def lost_sight_of(x: float, trial_idx: int = 0) -> AppDef:
     """
     from transload_testing import scripted_app
 
-    return scripted_app("lost", {"steps": [{"state": "RUNNING", "seconds": 0.1}, {"state": "UNKNOWN", "seconds": 600}]})
+    return scripted_app(
+        "lost",
+        {"steps": [{"state": "RUNNING", "seconds": 0.1}, {"state": "UNKNOWN", "seconds": 600}]},
+    )
 
 
-def stepping(x: float, trial_idx: int, tracker_base: str, folder: str = "/tmp", bad: int = -1) -> AppDef:
+def stepping(
+    x: float, trial_idx: int, tracker_base: str, folder: str = "/tmp", bad: int = -1
+) -> AppDef:
     """Report two steps and end well; the bad trial's are worse, and it goes on for ever.
 
     Args:
@@ -57,14 +62,20 @@ def stepping(x: float, trial_idx: int, tracker_base: str, folder: str = "/tmp", 
         bad: the trial that is worse
     """
     loss = 100 if trial_idx == bad else x
-    steps = "".join(f'{{"step": {step}, "results": {{"loss": {loss + step}}}}}\\n' for step in (1, 2))
+    steps = "".join(
+        f'{{"step": {step}, "results": {{"loss": {loss + step}}}}}\\n' for step in (1, 2)
+    )
     text = f"echo {trial_idx} >> {folder}/starts; mkdir -p $1; printf '{steps}' > $1/final.steps.jsonl; "
     text += (
         "exec sleep 600"
         if trial_idx == bad
-        else "printf '{}' > $1/final.json".format(f'{{"schema": 1, "key": "final", "results": {{"loss": {loss}}}}}')
+        else "printf '{}' > $1/final.json".format(
+            f'{{"schema": 1, "key": "final", "results": {{"loss": {loss}}}}}'
+        )
     )
-    return AppDef("stepping", [Role("main", "/tmp", entrypoint="sh", args=["-c", text, "sh", tracker_base])])
+    return AppDef(
+        "stepping", [Role("main", "/tmp", entrypoint="sh", args=["-c", text, "sh", tracker_base])]
+    )
 
 
 def told(x: float, trial_idx: int = 0) -> AppDef:

@@ -1,6 +1,8 @@
-"""A stub of the v2beta1 REST contract of Kubeflow Pipelines: runs that a test moves from state to state.
+"""A stub of the v2beta1 REST contract of Kubeflow Pipelines: runs that a test moves from state to
+state.
 
-It is no backend: nothing runs, and only what the client parts use is there (create, get, list, terminate, health).
+It is no backend: nothing runs, and only what the client parts use is there (create, get, list,
+terminate, health).
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class StubBackend:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.host = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -36,9 +40,17 @@ class StubBackend:
         self._server.server_close()
         self._thread.join(10)
 
-    def put(self, run_id: str, state: str | None, tasks: list[dict[str, Any]] | None = None, **more: Any) -> None:
+    def put(
+        self, run_id: str, state: str | None, tasks: list[dict[str, Any]] | None = None, **more: Any
+    ) -> None:
         """Show a run."""
-        run = {"run_id": run_id, "display_name": "a run", "experiment_id": "e", "created_at": TIME, **more}
+        run = {
+            "run_id": run_id,
+            "display_name": "a run",
+            "experiment_id": "e",
+            "created_at": TIME,
+            **more,
+        }
         if state is not None:
             run["state"] = state
         if tasks is not None:
@@ -58,7 +70,10 @@ class StubBackend:
         if parts[2:] == ["runs"] and method == "POST":
             run_id = f"run-{len(self.runs)}"
             self.put(
-                run_id, "PENDING", display_name=body.get("display_name", ""), runtime_config=body.get("runtime_config")
+                run_id,
+                "PENDING",
+                display_name=body.get("display_name", ""),
+                runtime_config=body.get("runtime_config"),
             )
             return 200, self.runs[run_id]
         if parts[2:] == ["runs"]:

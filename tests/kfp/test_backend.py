@@ -1,4 +1,6 @@
-"""Runs on a backend: against a stub of the v2beta1 REST contract, for there is no backend to be had here."""
+"""Runs on a backend: against a stub of the v2beta1 REST contract, for there is no backend to be had
+here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stub_backend import StubBackend, stub_backend, task
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, StateUnknown, TransloadTimeout
+from transload.errors import (
+    AppNotFound,
+    ConfigError,
+    SchedulerUnavailable,
+    StateUnknown,
+    TransloadTimeout,
+)
 from transload.specs import AppState
 from transload_kfp import (
     FINAL_STATES,
@@ -26,7 +34,9 @@ from transload_kfp import (
 )
 from transload_kfp.component import pipeline_from_component
 
-pytestmark = pytest.mark.filterwarnings("ignore:This client only works with Kubeflow Pipeline:FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This client only works with Kubeflow Pipeline:FutureWarning"
+)
 
 
 @pytest.fixture
@@ -61,14 +71,18 @@ def test_tables_are_total() -> None:
     ended = {"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"}
     for word in words:
         state = STATES.to_app(word)
-        assert (state in (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)) == (word in ended), word
+        assert (state in (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)) == (
+            word in ended
+        ), word
     assert STATES.to_app("CANCELED") is AppState.CANCELLED
     assert STATES.to_app("RUNTIME_STATE_UNSPECIFIED") is AppState.UNKNOWN
 
 
 @given(st.sampled_from(list(AppState)))
 def test_there_and_back(state: AppState) -> None:
-    """What has ended, runs or is not known is the same after a way there and back; what waits, waits."""
+    """What has ended, runs or is not known is the same after a way there and back; what waits,
+    waits.
+    """
     waiting = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING)
     assert STATES.to_app(STATES[state]) is (AppState.PENDING if state in waiting else state)
 
@@ -82,7 +96,9 @@ def test_final_status_table() -> None:
         AppState.CANCELLED,
     }
     assert all(
-        FINAL_STATES.to_app(FINAL_STATES[s]) is s for s in AppState if s.name in ("SUCCEEDED", "FAILED", "CANCELLED")
+        FINAL_STATES.to_app(FINAL_STATES[s]) is s
+        for s in AppState
+        if s.name in ("SUCCEEDED", "FAILED", "CANCELLED")
     )
 
 
@@ -109,14 +125,30 @@ def test_describe_every_state(backend: StubBackend, client: Any, word: str | Non
 
 def test_describe_tasks(backend: StubBackend, client: Any) -> None:
     """Tasks have paths, messages, times, tries and pods; equal names are numbered."""
-    history = [{"state": state, "update_time": "2026-01-02T03:04:05Z"} for state in ("RUNNING", "FAILED", "RUNNING")]
+    history = [
+        {"state": state, "update_time": "2026-01-02T03:04:05Z"}
+        for state in ("RUNNING", "FAILED", "RUNNING")
+    ]
     backend.put(
         "r",
         "FAILED",
         [
             task("loop", "FAILED", task_id="1"),
-            task("train", "FAILED", task_id="2", parent_task_id="1", error={"code": 3, "message": "out of\nmemory"}),
-            task("train", "RUNNING", task_id="3", parent_task_id="1", state_history=history, pod_name="pod-3"),
+            task(
+                "train",
+                "FAILED",
+                task_id="2",
+                parent_task_id="1",
+                error={"code": 3, "message": "out of\nmemory"},
+            ),
+            task(
+                "train",
+                "RUNNING",
+                task_id="3",
+                parent_task_id="1",
+                state_history=history,
+                pod_name="pod-3",
+            ),
         ],
         error={"code": 3, "message": "a task failed"},
     )
@@ -125,7 +157,11 @@ def test_describe_tasks(backend: StubBackend, client: Any) -> None:
     assert (seen.name, seen.msg) == ("a run", "a task failed")
     assert seen.tasks["loop/train"].msg == "out of memory"
     (role,) = seen.tasks["loop/train#2"].roles
-    assert (role.replicas[0].restarts, role.replicas[0].hostname, role.replicas[0].end_time) == (1, "pod-3", None)
+    assert (role.replicas[0].restarts, role.replicas[0].hostname, role.replicas[0].end_time) == (
+        1,
+        "pod-3",
+        None,
+    )
     assert len(seen.status.roles) == 3
 
 
@@ -171,7 +207,9 @@ def test_wait_runs_out(backend: StubBackend, client: Any) -> None:
     assert not any("terminate" in path for _, path in backend.calls)
 
 
-def test_a_backend_that_does_not_answer(backend: StubBackend, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_does_not_answer(
+    backend: StubBackend, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A backend that takes the question and says nothing does not hold a wait up for ever."""
     backend.put("r", "RUNNING")
     answer = backend.answer
@@ -182,7 +220,9 @@ def test_a_backend_that_does_not_answer(backend: StubBackend, client: Any, monke
         return answer(*request)
 
     monkeypatch.setattr(backend, "answer", silent)
-    monkeypatch.setattr(backend._server, "handle_error", lambda *request: None)  # nobody is there to take the answer
+    monkeypatch.setattr(
+        backend._server, "handle_error", lambda *request: None
+    )  # nobody is there to take the answer
     monkeypatch.setattr("transload_kfp.backend.ANSWER", 0.2)
     try:
         with pytest.raises(StateUnknown, match="cannot be reached"):
@@ -207,7 +247,9 @@ def test_a_client_of_somebody_s_own(backend: StubBackend, client: Any) -> None:
 
 
 def test_patience(backend: StubBackend, client: Any) -> None:
-    """A backend that is out of reach, or does not know, for longer than patience is a failure of its own."""
+    """A backend that is out of reach, or does not know, for longer than patience is a failure of
+    its own.
+    """
     backend.put("r", "RUNTIME_STATE_UNSPECIFIED")
     with pytest.raises(StateUnknown, match="unknown"):
         wait_for_run(client, "r", 60, poll_interval=0.05, patience=0.2)
@@ -218,7 +260,9 @@ def test_patience(backend: StubBackend, client: Any) -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 403])
 def test_a_refusal_is_said_at_once(backend: StubBackend, client: Any, status: int) -> None:
-    """A question that the backend refuses, of a client with a wrong token say, is asked once and never again."""
+    """A question that the backend refuses, of a client with a wrong token say, is asked once and
+    never again.
+    """
     backend.put("r", "RUNNING")
     for ask in (describe_run, wait_for_run, cancel_run):
         backend.failures = [status]
@@ -236,7 +280,9 @@ def test_a_wrong_moment_is_waited_out(backend: StubBackend, client: Any) -> None
 
 
 def test_a_run_that_ends_while_it_is_cancelled(backend: StubBackend, client: Any) -> None:
-    """A backend that refuses to end a run, for it has just ended, has done what was asked; else it is said."""
+    """A backend that refuses to end a run, for it has just ended, has done what was asked; else it
+    is said.
+    """
     backend.put("r", "RUNNING")
     terminate = client.terminate_run
 
@@ -260,7 +306,9 @@ def test_cancel(backend: StubBackend, client: Any) -> None:
     cancel_run(client, "r")
     assert describe_run(client, "r").runtime_state == "CANCELING"
     waiter: list[Any] = []
-    thread = threading.Thread(target=lambda: waiter.append(wait_for_run(client, "r", 60, poll_interval=0.05)))
+    thread = threading.Thread(
+        target=lambda: waiter.append(wait_for_run(client, "r", 60, poll_interval=0.05))
+    )
     thread.start()
     backend.put("r", "CANCELED")
     thread.join(60)
@@ -276,7 +324,9 @@ def test_from_app_to_run(backend: StubBackend, client: Any, tmp_path: Path) -> N
     """KFP's own client submits what was compiled; the run is found, listed and waited for."""
     path = tmp_path / "pipeline.yaml"
     path.write_text(pipeline_text(pipeline_from_component(component_from_app(apps.train))))
-    made = client.create_run_from_pipeline_package(str(path), arguments={"lr": 0.5}, experiment_id="e", run_name="mine")
+    made = client.create_run_from_pipeline_package(
+        str(path), arguments={"lr": 0.5}, experiment_id="e", run_name="mine"
+    )
     assert [run.run_id for run in client.list_runs().runs] == [made.run_id]
     assert describe_run(client, made.run_id).state is AppState.PENDING
     assert backend.runs[made.run_id]["runtime_config"]["parameters"] == {"lr": 0.5}

@@ -46,7 +46,9 @@ def transload(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
 def test_import_is_lazy(module: str) -> None:
     """None of these imports KFP, which takes seconds."""
     program = f"import sys, transload_kfp{module}; print('kfp' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout == "False\n"
 
 
@@ -61,9 +63,24 @@ def test_all_public_names_are_there() -> None:
 
 
 def test_compile_a_component(tmp_path: Path, transload_home: Path) -> None:
-    """A component function becomes a pipeline: the arguments that are named are its parameters, and no others."""
+    """A component function becomes a pipeline: the arguments that are named are its parameters, and
+    no others.
+    """
     path = tmp_path / "pipeline.yaml"
-    words = [TRAIN, "-o", str(path), "--input", "lr", "--input", "note", "--result", "accuracy", "--", "--epochs", "7"]
+    words = [
+        TRAIN,
+        "-o",
+        str(path),
+        "--input",
+        "lr",
+        "--input",
+        "note",
+        "--result",
+        "accuracy",
+        "--",
+        "--epochs",
+        "7",
+    ]
     done = transload("kfp", "compile", *words)
     assert (done.returncode, done.stdout) == (0, f"{path}\n"), done.stderr
     spec = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -72,14 +89,18 @@ def test_compile_a_component(tmp_path: Path, transload_home: Path) -> None:
     assert set(parameters) == {"lr", "note"}
     assert parameters["lr"]["defaultValue"] == 0.1
     (component,) = spec["components"].values()
-    assert component["outputDefinitions"]["parameters"]["accuracy"]["parameterType"] == "NUMBER_DOUBLE"
+    assert (
+        component["outputDefinitions"]["parameters"]["accuracy"]["parameterType"] == "NUMBER_DOUBLE"
+    )
 
 
 def test_compile_an_app(tmp_path: Path, transload_home: Path) -> None:
     """An AppDef as JSON becomes a pipeline; chosen arguments are its parameters."""
     app = tmp_path / "app.json"
     app.write_text(apps.bare(args=["--lr=0.5", "größe"]).to_json(), encoding="utf-8")
-    done = transload("kfp", "compile", str(app), "-o", "-", "--name", "Mine", "--input", "lr=args[--lr]")
+    done = transload(
+        "kfp", "compile", str(app), "-o", "-", "--name", "Mine", "--input", "lr=args[--lr]"
+    )
     assert done.returncode == 0, done.stderr
     (spec,) = yaml.safe_load_all(done.stdout)
     assert spec["pipelineInfo"]["name"] == "mine"
@@ -97,7 +118,9 @@ def test_compile_a_launcher(tmp_path: Path, transload_home: Path) -> None:
     assert "roles" in done.stderr and "launcher" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "p.yaml").exists()
     more = ["--launcher", "--scheduler", "local", "--image", "launcher:1"]
-    done = transload("kfp", "compile", source, "-o", str(tmp_path / "p.yaml"), *more, "--", *arguments)
+    done = transload(
+        "kfp", "compile", source, "-o", str(tmp_path / "p.yaml"), *more, "--", *arguments
+    )
     assert done.returncode == 0, done.stderr
     spec = yaml.safe_load((tmp_path / "p.yaml").read_text(encoding="utf-8"))
     assert "replicas" in spec["root"]["inputDefinitions"]["parameters"]
@@ -109,13 +132,17 @@ def test_compile_a_launcher(tmp_path: Path, transload_home: Path) -> None:
 
 
 def test_dry_run_of_a_launcher_is_what_compile_makes(tmp_path: Path, transload_home: Path) -> None:
-    """A dry-run takes the inputs and results that compile takes, refuses what it refuses, and needs no more."""
+    """A dry-run takes the inputs and results that compile takes, refuses what it refuses, and needs
+    no more.
+    """
     source = f"{Path(__file__).with_name('launched.py')}:group"
     words = ["kfp", "compile", source, "-o", str(tmp_path / "p.yaml"), "--launcher", "--dry-run"]
     done = transload(*words, "--input", "image", "--result", "left-1/who:str")
     assert done.returncode == 0, done.stderr
     assert "image must be given" in done.stdout
-    assert [line for line in done.stdout.splitlines() if line.startswith(("input ", "output "))] == [
+    assert [
+        line for line in done.stdout.splitlines() if line.startswith(("input ", "output "))
+    ] == [
         "input image: String (required)",
         "output left_1_who: String",
         "output handle: String",
@@ -161,19 +188,26 @@ def test_a_file_that_is_no_text(transload_home: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"transload: error: {path}: cannot be read: not UTF-8\n"
     path.write_text(apps.bare(args=["a", "b"]).to_json(), encoding="utf-8")
-    done = transload("kfp", "compile", str(path), "-o", "-", "--input", "x=args[0]", "--input", "x=args[1]")
+    done = transload(
+        "kfp", "compile", str(path), "-o", "-", "--input", "x=args[0]", "--input", "x=args[1]"
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert "given twice" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_what_was_typed_is_settled() -> None:
-    """Short spellings are settled like long ones; what the program itself gets settles nothing; choices stay open."""
+    """Short spellings are settled like long ones; what the program itself gets settles nothing;
+    choices stay open.
+    """
     from transload.components import ComponentHelpRequested, as_component
     from transload_kfp.cli import _settled
 
     script = as_component(TRAIN.replace(":train", ":script"))
     for words in (["-n", "3"], ["-n3"], ["--n", "3"], ["--n=3"]):
-        assert _settled(script, (*words, "--", "--epochs", "7")) == {"n": 3, "rest": ["--epochs", "7"]}
+        assert _settled(script, (*words, "--", "--epochs", "7")) == {
+            "n": 3,
+            "rest": ["--epochs", "7"],
+        }
     assert _settled(script, ("--mode", "fast", "--epochs=2")) == {"mode": "fast", "epochs": 2}
     assert _settled(script, ()) == {}
     with pytest.raises(ComponentHelpRequested, match="default: 1"):
@@ -235,15 +269,23 @@ def run_inline(
     """Run the wrapper as a container would."""
     from transload_kfp.convert import inline_source
 
-    spec = {"argv": [["sh"], ["-c"], [text], ["x"], *([k] for k in range(len(values)))], "env": {"A": ["b"]}}
+    spec = {
+        "argv": [["sh"], ["-c"], [text], ["x"], *([k] for k in range(len(values)))],
+        "env": {"A": ["b"]},
+    }
     word = encoded(**spec, outputs=outputs, files=files)
-    artifacts = {name: {"artifacts": [{"name": name}]} for name in ("results", "metrics", *(each[1] for each in files))}
+    artifacts = {
+        name: {"artifacts": [{"name": name}]}
+        for name in ("results", "metrics", *(each[1] for each in files))
+    }
     request = {"outputs": {"outputFile": str(tmp_path / "out" / "o.json"), "artifacts": artifacts}}
     paths = [str(tmp_path / "files" / name) for name, *_ in outputs]
     paths += [str(tmp_path / "made" / port) for _, port, _ in files]
     words = [word, json.dumps(request), str(tmp_path / "base"), str(tmp_path / "output"), *paths]
     command = [sys.executable, "-I", "-c", inline_source(), *words]
-    return subprocess.run([*command, *values], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [*command, *values], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def say(results: str, key: str = "all") -> str:
@@ -255,7 +297,12 @@ def say(results: str, key: str = "all") -> str:
 def test_inline_outputs(tmp_path: Path) -> None:
     """Results become files of outputs, numbers become metrics; NaN and infinities survive."""
     text = say('{"a": 0.5, "n": 3, "t": "größe", "x": NaN}') + say('{"a": 2}', "other")
-    outputs = [["a", "all", "Float"], ["n", None, "Integer"], ["t", None, "String"], ["x", None, "Float"]]
+    outputs = [
+        ["a", "all", "Float"],
+        ["n", None, "Integer"],
+        ["t", None, "String"],
+        ["x", None, "Float"],
+    ]
     done = run_inline(tmp_path, text, outputs)
     assert done.returncode == 0, done.stderr
     found = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "files").iterdir()}
@@ -267,9 +314,14 @@ def test_inline_outputs(tmp_path: Path) -> None:
 
 
 def test_inline_files(tmp_path: Path) -> None:
-    """Files of the app become artifacts, folders too; of metrics the content is what KFP's page shows."""
+    """Files of the app become artifacts, folders too; of metrics the content is what KFP's page
+    shows.
+    """
     curve = {"fpr": [0, 1], "tpr": [0.5, 1], "threshold": [9, 0]}
-    table = {"confusion_matrix": {"categories": ["a", "b"], "matrix": [[3, 1], [0, 4]]}, "roc_curve": curve}
+    table = {
+        "confusion_matrix": {"categories": ["a", "b"], "matrix": [[3, 1], [0, 4]]},
+        "roc_curve": curve,
+    }
     (tmp_path / "table").write_text(json.dumps(table))
     text = f"""
     cd "$TRANSLOAD_OUTPUT_DIR"; mkdir -p a/model; echo weights > a/model/w; echo '<b>hi</b>' > page.html; echo x > other
@@ -312,33 +364,56 @@ def test_inline_files(tmp_path: Path) -> None:
 )
 def test_inline_files_that_are_none(tmp_path: Path, text: str, kind: str, said: str) -> None:
     """A declared file that is not there, or not of its class, is one line and exit code 70."""
-    done = run_inline(tmp_path, f'cd "$TRANSLOAD_OUTPUT_DIR"; {text}', [], files=(("it", "it", kind),))
+    done = run_inline(
+        tmp_path, f'cd "$TRANSLOAD_OUTPUT_DIR"; {text}', [], files=(("it", "it", kind),)
+    )
     assert done.returncode == 70
     assert said in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_inline_hostile_files(tmp_path: Path) -> None:
-    """FIFOs, devices and huge files among the results are named, long texts too; the rest is handed over."""
+    """FIFOs, devices and huge files among the results are named, long texts too; the rest is handed
+    over.
+    """
     text = """cd "$TRANSLOAD_TRACKER_BASE"; mkfifo fifo.json; ln -s /dev/zero zero.json; truncate -s 6G huge.json; """
     text += say(f'{{"long": "{"x" * 2000}", "a": 1}}', "odd")
-    done = run_inline(tmp_path, text + say('{"n": 3}'), [["n", None, "Integer"], ["a", None, "Integer"]])
+    done = run_inline(
+        tmp_path, text + say('{"n": 3}'), [["n", None, "Integer"], ["a", None, "Integer"]]
+    )
     assert done.returncode == 0, done.stderr
-    for said in ("fifo.json: is no regular file", "zero.json: is no regular file", "huge.json: more than 16,777,216"):
+    for said in (
+        "fifo.json: is no regular file",
+        "zero.json: is no regular file",
+        "huge.json: more than 16,777,216",
+    ):
         assert f"[transload] not read: {tmp_path}/base/{said}" in done.stderr
     assert "odd.json: result 'long': 2000 bytes; at most 1024" in done.stderr
 
 
 def test_inline_error_file_that_is_none(tmp_path: Path) -> None:
     """A FIFO or a device in the place of the error file costs nothing but the reason."""
-    for text in ("mkfifo $TRANSLOAD_ERROR_FILE; exit 3", "ln -s /dev/zero $TRANSLOAD_ERROR_FILE; exit 3"):
+    for text in (
+        "mkfifo $TRANSLOAD_ERROR_FILE; exit 3",
+        "ln -s /dev/zero $TRANSLOAD_ERROR_FILE; exit 3",
+    ):
         done = run_inline(tmp_path, text, [])
         assert (done.returncode, done.stderr) == (3, "[transload] the app failed: exit code 3\n")
 
 
 def test_inline_lets_other_files_be(tmp_path: Path) -> None:
-    """Files that are no results, though they are called .json, are the app's own affair, as in every host."""
-    others = {"list": "[1]", "text": "{", "bytes": "\\377", "bare": '{"results": {"a": 1}}', "odd": '{"schema": 1}'}
-    text = "".join(f"printf '{body}' > $TRANSLOAD_TRACKER_BASE/{name}.json; " for name, body in others.items())
+    """Files that are no results, though they are called .json, are the app's own affair, as in
+    every host.
+    """
+    others = {
+        "list": "[1]",
+        "text": "{",
+        "bytes": "\\377",
+        "bare": '{"results": {"a": 1}}',
+        "odd": '{"schema": 1}',
+    }
+    text = "".join(
+        f"printf '{body}' > $TRANSLOAD_TRACKER_BASE/{name}.json; " for name, body in others.items()
+    )
     newer = """echo '{"schema": 9, "results": {"b": 1}}' > $TRANSLOAD_TRACKER_BASE/newer.json; """
     done = run_inline(tmp_path, text + newer + say(f'{{"n": {10**400}}}'), [["n", None, "Integer"]])
     assert done.returncode == 0, done.stderr
@@ -351,8 +426,18 @@ def test_inline_lets_other_files_be(tmp_path: Path) -> None:
     ("text", "outputs", "code", "said"),
     [
         ("exit 7", [], 7, "exit code 7"),
-        ("""echo '{"message": "no data"}' > "$TRANSLOAD_ERROR_FILE"; exit 1""", [], 1, "exit code 1: no data"),
-        ("""echo '{"message": {"message": "odd"}}' > "$TORCHELASTIC_ERROR_FILE"; exit 1""", [], 1, "code 1: odd"),
+        (
+            """echo '{"message": "no data"}' > "$TRANSLOAD_ERROR_FILE"; exit 1""",
+            [],
+            1,
+            "exit code 1: no data",
+        ),
+        (
+            """echo '{"message": {"message": "odd"}}' > "$TORCHELASTIC_ERROR_FILE"; exit 1""",
+            [],
+            1,
+            "code 1: odd",
+        ),
         ("""echo '[]' > "$TRANSLOAD_ERROR_FILE"; exit 1""", [], 1, "exit code 1\n"),
         ("kill -9 $$", [], 137, "exit code 137"),
         ("exit 0", [["a", None, "Float"]], 70, "reported: nothing"),
@@ -360,10 +445,17 @@ def test_inline_lets_other_files_be(tmp_path: Path) -> None:
         (say('{"a": 1}') + say('{"a": 2}', "k"), [["a", None, "Float"]], 70, "keys all, k"),
         (say('{"a": "word"}'), [["a", None, "Float"]], 70, "declared as Float"),
         (say('{"a": 1.5}'), [["a", None, "Integer"]], 70, "declared as Integer"),
-        ("echo nonsense > $TRANSLOAD_TRACKER_BASE/x.json", [["a", None, "Float"]], 70, "ended well, but"),
+        (
+            "echo nonsense > $TRANSLOAD_TRACKER_BASE/x.json",
+            [["a", None, "Float"]],
+            70,
+            "ended well, but",
+        ),
     ],
 )
-def test_inline_failures(tmp_path: Path, text: str, outputs: list[list[Any]], code: int, said: str) -> None:
+def test_inline_failures(
+    tmp_path: Path, text: str, outputs: list[list[Any]], code: int, said: str
+) -> None:
     """What went wrong is one line, and the exit code is the program's where it failed itself."""
     done = run_inline(tmp_path, text, outputs)
     assert done.returncode == code
@@ -377,7 +469,15 @@ def test_inline_signal(tmp_path: Path, eventually: Any) -> None:
 
     text = f"trap 'exit 9' TERM; : > {tmp_path}/up; while [ -e {tmp_path}/up ]; do sleep 0.1; done"
     folders = [str(tmp_path / "base"), str(tmp_path / "output")]
-    command = [sys.executable, "-I", "-c", inline_source(), encoded([["sh"], ["-c"], [text]]), "{}", *folders]
+    command = [
+        sys.executable,
+        "-I",
+        "-c",
+        inline_source(),
+        encoded([["sh"], ["-c"], [text]]),
+        "{}",
+        *folders,
+    ]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         eventually(lambda: (tmp_path / "up").exists(), 60)

@@ -17,7 +17,9 @@ PYTHON: dict[str, Any] = {"form": "python", "image": "python:3.11", "scheduler":
 
 @pytest.fixture
 def subprocess_kfp(local_kfp: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """KFP's subprocess runner; its tasks find these tests' modules and this environment's programs."""
+    """KFP's subprocess runner; its tasks find these tests' modules and this environment's
+    programs.
+    """
     found = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
     folder: Path = local_kfp(local.SubprocessRunner(use_venv=False))
@@ -39,7 +41,9 @@ def _apps() -> int:
 
 
 def test_a_loaded_launcher_runs(subprocess_kfp: Path, tmp_path: Path) -> None:
-    """It takes the component's arguments only, and gives its outputs; each run of it is a job, and each key."""
+    """It takes the component's arguments only, and gives its outputs; each run of it is a job, and
+    each key.
+    """
     settled = {"image": "/tmp", "words": ["one"], "replicas": 1}
     made = launcher_from_app(launched.group, component_args=settled, results={"who": str}, **PYTHON)
     loaded = _loaded(made, tmp_path)
@@ -57,8 +61,12 @@ def test_a_loaded_launcher_runs(subprocess_kfp: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["python", "container"])
 def test_the_interface_of_a_loaded_launcher(form: str, tmp_path: Path) -> None:
-    """Inputs and outputs are those of the launcher, without what only a pipeline's compiler fills in."""
-    made = launcher_from_app(launched.group, results={"left/who": str}, form=form, image="python:3.11")
+    """Inputs and outputs are those of the launcher, without what only a pipeline's compiler fills
+    in.
+    """
+    made = launcher_from_app(
+        launched.group, results={"left/who": str}, form=form, image="python:3.11"
+    )
     loaded = _loaded(made, tmp_path)
     assert {name: each.optional for name, each in loaded.component_spec.inputs.items()} == {
         "image": False,
@@ -116,7 +124,9 @@ def test_equal_jobs_of_a_loop_are_refused(tmp_path: Path) -> None:
 
 
 def test_jobs_of_a_loop_that_differ(tmp_path: Path) -> None:
-    """An item, a part of one, a text that holds one, or what a task of the loop returned is enough."""
+    """An item, a part of one, a text that holds one, or what a task of the loop returned is
+    enough.
+    """
     made = launcher_from_app(launched.failing, image="python:3.11")
 
     def body(items: Any) -> None:

@@ -1,4 +1,6 @@
-"""The launcher passes the suite that every adapter must pass, as far as a host without a store can."""
+"""The launcher passes the suite that every adapter must pass, as far as a host without a store
+can.
+"""
 
 from __future__ import annotations
 

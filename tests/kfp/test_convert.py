@@ -19,7 +19,17 @@ from kfp import compiler, components, dsl
 from kfp.dsl.types.type_utils import InconsistentTypeException
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
-from transload.specs import AppDef, BindMount, DeviceMount, Resource, RetryPolicy, Role, VolumeMount, Workspace, macros
+from transload.specs import (
+    AppDef,
+    BindMount,
+    DeviceMount,
+    Resource,
+    RetryPolicy,
+    Role,
+    VolumeMount,
+    Workspace,
+    macros,
+)
 from transload_kfp import (
     TaskSettings,
     component_from_app,
@@ -66,7 +76,8 @@ def same_as_golden(name: str, text: str) -> None:
     """Compare with the file that people have reviewed; ``WRITE_GOLDEN=1`` writes it."""
     text = text.replace(json.dumps(inline_source())[1:-1], "<inline.py>")
     text = text.replace(
-        "\n".join("      " + line if line else "" for line in inline_source().split("\n")), "      <inline.py>\n"
+        "\n".join("      " + line if line else "" for line in inline_source().split("\n")),
+        "      <inline.py>\n",
     )
     path = GOLDEN / f"{name}.yaml"
     if os.environ.get("WRITE_GOLDEN"):
@@ -105,7 +116,9 @@ def test_no_yaml_is_written_or_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("dump", "safe_load", "safe_load_all"):
         monkeypatch.setattr(f"yaml.{name}", never)
-    made = component_from_app(apps.bare(args=["--lr", "0.1"]), name="a", inputs={"lr": float}, results={"loss": float})
+    made = component_from_app(
+        apps.bare(args=["--lr", "0.1"]), name="a", inputs={"lr": float}, results={"loss": float}
+    )
     assert made.component_spec.inputs["lr"].default == 0.1
 
 
@@ -119,7 +132,9 @@ def test_pipeline_is_valid(name: str, tmp_path: Path) -> None:
     def pipeline():
         arguments = {}
         if needed.get(name):
-            arguments["data"] = dsl.importer(artifact_uri="s3://x/y", artifact_class=dsl.Artifact).output
+            arguments["data"] = dsl.importer(
+                artifact_uri="s3://x/y", artifact_class=dsl.Artifact
+            ).output
         made(**arguments)
 
     spec, platform = compiled(pipeline, tmp_path / "pipeline.yaml")
@@ -127,7 +142,9 @@ def test_pipeline_is_valid(name: str, tmp_path: Path) -> None:
     for executor in spec["deploymentSpec"]["executors"].values():
         command = executor.get("container", {}).get("command", [])
         command[:] = ["<inline.py>" if word == inline_source() else word for word in command]
-    same_as_golden(f"{name}-pipeline", yaml.safe_dump_all([spec, platform], sort_keys=True, allow_unicode=True))
+    same_as_golden(
+        f"{name}-pipeline", yaml.safe_dump_all([spec, platform], sort_keys=True, allow_unicode=True)
+    )
 
 
 # -- inputs
@@ -135,7 +152,9 @@ def test_pipeline_is_valid(name: str, tmp_path: Path) -> None:
 
 def test_inputs_have_types_and_defaults() -> None:
     """Arguments that are named become inputs, with their defaults; the others keep their values."""
-    spec = component_from_app(apps.train, inputs={"lr": float, "epochs": int, "note": str}).component_spec
+    spec = component_from_app(
+        apps.train, inputs={"lr": float, "epochs": int, "note": str}
+    ).component_spec
     assert {name: (each.type, each.default) for name, each in spec.inputs.items()} == {
         "lr": ("Float", 0.1),
         "epochs": ("Integer", 3),
@@ -150,7 +169,9 @@ def test_inputs_have_types_and_defaults() -> None:
 
 
 def test_a_type_that_is_given_goes_before_the_annotation() -> None:
-    """What stands in the app is the default, read as the type that is given, else as the function's argument has it."""
+    """What stands in the app is the default, read as the type that is given, else as the function's
+    argument has it.
+    """
     made = component_from_app(apps.train, inputs={"epochs": float, "note": "args[--note]"})
     assert {name: each.type for name, each in made.component_spec.inputs.items()} == {
         "epochs": "Float",
@@ -165,7 +186,9 @@ def test_a_type_that_is_given_goes_before_the_annotation() -> None:
 
 
 def test_a_file_beside_the_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A component file is found from the file that defines the pipeline, whatever the working directory."""
+    """A component file is found from the file that defines the pipeline, whatever the working
+    directory.
+    """
     (tmp_path / "place").mkdir()
     text = "from transload.specs import AppDef, Role\n\n\ndef train(lr: float = 0.1) -> AppDef:\n"
     text += '    """Run.\n\n    Args:\n        lr: a number\n    """\n'
@@ -181,8 +204,12 @@ def test_a_file_beside_the_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     import defines_pipeline  # type: ignore[import-not-found]
 
     assert defines_pipeline.made.component_spec.inputs["lr"].type == "Float"
-    spec = LaunchSpec.decode(defines_pipeline.launcher.component_spec.implementation.container.command[3])
-    assert spec.launch["component"] == "jobs_beside.py:train"  # as it is called in the launcher's image
+    spec = LaunchSpec.decode(
+        defines_pipeline.launcher.component_spec.implementation.container.command[3]
+    )
+    assert (
+        spec.launch["component"] == "jobs_beside.py:train"
+    )  # as it is called in the launcher's image
     assert spec.launch["pass_env"] == ["HF_*"]
 
 
@@ -224,7 +251,9 @@ def test_refused_inputs(more: dict[str, Any], words: list[str]) -> None:
 
 
 def test_a_function_never_sees_a_value_of_run_time() -> None:
-    """The function is called once, now, so that no value can decide: only the text that an input names is replaced."""
+    """The function is called once, now, so that no value can decide: only the text that an input
+    names is replaced.
+    """
     seen = []
 
     def deciding(note: str = "calm", n: int = 2) -> AppDef:
@@ -235,10 +264,18 @@ def test_a_function_never_sees_a_value_of_run_time() -> None:
             n: a number
         """
         seen.append((note, n))
-        args = ["--note", note, f"--n={n}", f"--twice={2 * n}", *(["--hurry"] if note == "urgent" else [])]
+        args = [
+            "--note",
+            note,
+            f"--n={n}",
+            f"--twice={2 * n}",
+            *(["--hurry"] if note == "urgent" else []),
+        ]
         return AppDef("deciding", [Role("r", "i", entrypoint="run", args=args)])
 
-    container = component_from_app(deciding, inputs=["note", "n"]).component_spec.implementation.container
+    container = component_from_app(
+        deciding, inputs=["note", "n"]
+    ).component_spec.implementation.container
     assert seen == [("calm", 2)]
     values = {name: f"{{{{$.inputs.parameters['{name}']}}}}" for name in ("note", "n")}
     assert container.args == ["--note", values["note"], f"--n={values['n']}", "--twice=4"]
@@ -247,7 +284,9 @@ def test_a_function_never_sees_a_value_of_run_time() -> None:
 
 
 def test_names_of_options() -> None:
-    """An input without a path is the program's option of its name, also where that is written with hyphens."""
+    """An input without a path is the program's option of its name, also where that is written with
+    hyphens.
+    """
     app = AppDef("a", [Role("r", "i", entrypoint="run", args=["--batch-size=4", "--data", "/x"])])
     container = component_from_app(
         app, inputs={"batch_size": int, "data": dsl.Dataset}
@@ -265,13 +304,17 @@ def test_the_folder_for_files() -> None:
     container = made.component_spec.implementation.container
     spec = json.loads(base64.b64decode(container.command[3]))
     values = [*container.args[3:], container.args[1], container.args[2]]
-    assert [text_of(pieces, values) for pieces in spec["argv"]][2] == "{{$.outputs.artifacts['files'].path}}/x"
+    assert [text_of(pieces, values) for pieces in spec["argv"]][
+        2
+    ] == "{{$.outputs.artifacts['files'].path}}/x"
     assert set(made.component_spec.outputs) == {"results", "metrics", "files"}
 
 
 def test_a_variable_as_an_input() -> None:
     """Not only arguments: with the lines that start the program, an input may be a variable."""
-    container = component_from_app(apps.talkative, inputs={"n": "args[0]"}).component_spec.implementation.container
+    container = component_from_app(
+        apps.talkative, inputs={"n": "args[0]"}
+    ).component_spec.implementation.container
     assert (container.command, container.env) == (["run"], {"LEVEL": "info"})
     # KFP sets no variables at run time
     made = component_from_app(apps.talkative, inputs={"level": "env[LEVEL]"})
@@ -281,10 +324,14 @@ def test_a_variable_as_an_input() -> None:
 
 
 def test_a_required_argument_is_settled() -> None:
-    """What a function must have is given now; it is the default of an input that stands in its place."""
+    """What a function must have is given now; it is the default of an input that stands in its
+    place.
+    """
     with pytest.raises(SpecError, match="script: missing: n, mode"):
         component_from_app(apps.script, inputs={"n": ("args[0]", int)})
-    made = component_from_app(apps.script, component_args={"mode": "fast", "n": 4}, inputs={"n": ("args[0]", int)})
+    made = component_from_app(
+        apps.script, component_args={"mode": "fast", "n": 4}, inputs={"n": ("args[0]", int)}
+    )
     assert made.component_spec.inputs["n"].default == 4
 
 
@@ -311,7 +358,9 @@ KINDS = (
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_artifacts_are_typed(kind: type, tmp_path: Path) -> None:
-    """An artifact that goes out of one component goes into another of its class, and into none of another class."""
+    """An artifact that goes out of one component goes into another of its class, and into none of
+    another class.
+    """
     makes = component_from_app(apps.bare(), name="makes", results={"sub/thing.x": kind})
     takes = component_from_app(apps.bare(args=["--it", "x"]), name="takes", inputs={"it": kind})
 
@@ -321,8 +370,16 @@ def test_artifacts_are_typed(kind: type, tmp_path: Path) -> None:
 
     spec, _ = compiled(pipeline, tmp_path / "p.yaml")
     schema = {"schemaTitle": kind.schema_title, "schemaVersion": "0.0.1"}
-    assert spec["components"]["comp-makes"]["outputDefinitions"]["artifacts"]["sub_thing"]["artifactType"] == schema
-    assert spec["components"]["comp-takes"]["inputDefinitions"]["artifacts"]["it"]["artifactType"] == schema
+    assert (
+        spec["components"]["comp-makes"]["outputDefinitions"]["artifacts"]["sub_thing"][
+            "artifactType"
+        ]
+        == schema
+    )
+    assert (
+        spec["components"]["comp-takes"]["inputDefinitions"]["artifacts"]["it"]["artifactType"]
+        == schema
+    )
     wanted = {"it": dsl.SlicedClassificationMetrics}
     other = component_from_app(apps.bare(args=["--it", "x"]), name="other", inputs=wanted)
     if kind is not dsl.Artifact:
@@ -334,10 +391,25 @@ def test_artifacts_are_typed(kind: type, tmp_path: Path) -> None:
 
 
 def test_inputs_of_an_app() -> None:
-    """Chosen arguments and variables of a given app become inputs, with what stands there as defaults."""
-    app = AppDef("a", [Role("r", "i", entrypoint="run", args=["--lr", "0.5", "--n=3", "last"], env={"A": "true"})])
+    """Chosen arguments and variables of a given app become inputs, with what stands there as
+    defaults.
+    """
+    app = AppDef(
+        "a",
+        [
+            Role(
+                "r", "i", entrypoint="run", args=["--lr", "0.5", "--n=3", "last"], env={"A": "true"}
+            )
+        ],
+    )
     made = component_from_app(
-        app, inputs={"lr": ("args[--lr]", float), "n": ("args[--n]", int), "Last!": "args[3]", "flag": ("env[A]", bool)}
+        app,
+        inputs={
+            "lr": ("args[--lr]", float),
+            "n": ("args[--n]", int),
+            "Last!": "args[3]",
+            "flag": ("env[A]", bool),
+        },
     )
     inputs = made.component_spec.inputs
     assert {name: (each.type, each.default) for name, each in inputs.items()} == {
@@ -373,12 +445,34 @@ def test_refused_inputs_of_an_app(inputs: Any, words: str) -> None:
 
 
 def test_names_do_not_collide() -> None:
-    """KFP drops letters that it does not know: names that differ stay different, and valid ones stay as they are."""
-    names = ["größe", "grüße", "Größe", "gr e", "gr.e", "a b", "a-b", "a_b", "A_B", "_x_", "1st", "class", "東京", "名"]
-    outputs = component_from_app(apps.bare(), results=dict.fromkeys(names, float)).component_spec.outputs
+    """KFP drops letters that it does not know: names that differ stay different, and valid ones
+    stay as they are.
+    """
+    names = [
+        "größe",
+        "grüße",
+        "Größe",
+        "gr e",
+        "gr.e",
+        "a b",
+        "a-b",
+        "a_b",
+        "A_B",
+        "_x_",
+        "1st",
+        "class",
+        "東京",
+        "名",
+    ]
+    outputs = component_from_app(
+        apps.bare(), results=dict.fromkeys(names, float)
+    ).component_spec.outputs
     assert len(outputs) == len(names) + 3
     assert "a_b" in outputs
-    made = [component_from_app(apps.bare(), name=name).name for name in ("größe", "grüße", "東京", "京東", "9lives")]
+    made = [
+        component_from_app(apps.bare(), name=name).name
+        for name in ("größe", "grüße", "東京", "京東", "9lives")
+    ]
     assert len(set(made)) == 5
     assert all(name and name[0].isalpha() for name in made)
 
@@ -394,7 +488,9 @@ def test_any_names_are_made_valid(names: list[str]) -> None:
     made = port_names(names)
     assert len(set(made.values())) == len(names)
     assert all(sanitize_input_name(name) == name and name.isidentifier() for name in made.values())
-    assert all(maybe_rename_for_k8s(component_name(name)) == component_name(name) != "" for name in names)
+    assert all(
+        maybe_rename_for_k8s(component_name(name)) == component_name(name) != "" for name in names
+    )
 
 
 def test_two_components_of_one_name(tmp_path: Path) -> None:
@@ -439,7 +535,9 @@ def test_encoded_arguments_survive(text: str) -> None:
 @pytest.mark.parametrize("text", apps.ODD)
 def test_odd_arguments_are_written_exactly(text: str) -> None:
     """A text without meaning for KFP stands in the YAML as it is."""
-    loaded = components.load_component_from_text(component_spec_from_app(apps.bare(args=["x", text, "y"])))
+    loaded = components.load_component_from_text(
+        component_spec_from_app(apps.bare(args=["x", text, "y"]))
+    )
     assert loaded.component_spec.implementation.container.args == ["x", text, "y"]
 
 
@@ -453,7 +551,9 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 @settings(max_examples=100)
 @given(st.lists(TEXTS, min_size=1, max_size=4))
 def test_any_text_survives_or_is_refused(words: list[str]) -> None:
-    """Whatever the arguments: they are passed on exactly, or refused by field name; encoded, always passed on."""
+    """Whatever the arguments: they are passed on exactly, or refused by field name; encoded, always
+    passed on.
+    """
     app = apps.bare(args=words)
     spec = json.loads(base64.b64decode(made_args(app, results={})[0][3]))
     assert [text_of(pieces, []) for pieces in spec["argv"]][1:] == words
@@ -473,7 +573,9 @@ def made_args(app: AppDef, **more: Any) -> tuple[list[str], list[str]]:
 
 
 def test_a_cluster_would_expand_its_own_variables() -> None:
-    """``$(NAME)`` of a variable of the role is a value to Kubernetes; of any other name it is text."""
+    """``$(NAME)`` of a variable of the role is a value to Kubernetes; of any other name it is
+    text.
+    """
     role = Role("r", "i", entrypoint="run", args=["$(A) $(B)"], env={"A": "1"})
     with pytest.raises(UnsupportedFeature, match=r"args\[0\]"):
         component_from_app(AppDef("a", [role]))
@@ -489,7 +591,9 @@ def test_a_cluster_would_expand_its_own_variables() -> None:
 
 @pytest.mark.parametrize("text", ["kill $$", "$$(A)", "$(KFP_POD_NAME)"])
 def test_a_cluster_would_change_a_dollar(text: str) -> None:
-    """``$$`` is one ``$`` to Kubernetes, and a backend gives variables of its own: refused, or passed encoded."""
+    """``$$`` is one ``$`` to Kubernetes, and a backend gives variables of its own: refused, or
+    passed encoded.
+    """
     with pytest.raises(UnsupportedFeature, match=r"args\[0\].*a cluster would"):
         component_from_app(app_with(args=[text]))
     with pytest.raises(UnsupportedFeature, match=r"env\['A'\].*a cluster would.*launcher_from_app"):
@@ -511,14 +615,20 @@ def test_placeholder_in_a_default_is_refused() -> None:
             component_from_app(apps.bare(args=[text]), inputs={"x": "args[0]"})
 
 
-SAID = [each for each in apps.PLACEHOLDERS if not each.startswith("/")]  # a folder is one to a command only
+SAID = [
+    each for each in apps.PLACEHOLDERS if not each.startswith("/")
+]  # a folder is one to a command only
 
 
 @pytest.mark.parametrize("text", SAID)
 def test_placeholder_in_a_call_is_refused(text: str) -> None:
-    """A constant that looks like a placeholder is refused by the argument's name, in lists and mappings too."""
+    """A constant that looks like a placeholder is refused by the argument's name, in lists and
+    mappings too.
+    """
     made = component_from_app(apps.train, inputs=["note"])
-    listed = component_from_app(apps.bare(args=["[]", "{}"]), inputs={"l": ("args[0]", list), "d": ("args[1]", dict)})
+    listed = component_from_app(
+        apps.bare(args=["[]", "{}"]), inputs={"l": ("args[0]", list), "d": ("args[1]", dict)}
+    )
     calls: list[tuple[Any, dict[str, Any]]] = [
         (made, {"note": text}),
         (listed, {"l": ["x", text]}),
@@ -548,7 +658,9 @@ def test_outputs_in_a_text_are_no_constants(tmp_path: Path) -> None:
 
 
 def test_app_id_is_passed_as_whole_inputs(tmp_path: Path) -> None:
-    """What the run knows of itself reaches the command by inputs of their own, and the task is never cached."""
+    """What the run knows of itself reaches the command by inputs of their own, and the task is
+    never cached.
+    """
 
     @dsl.pipeline(name="p")
     def pipeline():
@@ -556,7 +668,10 @@ def test_app_id_is_passed_as_whole_inputs(tmp_path: Path) -> None:
 
     spec, _ = compiled(pipeline, tmp_path / "p.yaml")
     task = spec["root"]["dag"]["tasks"]["identified"]
-    constants = {name: each["runtimeValue"]["constant"] for name, each in task["inputs"]["parameters"].items()}
+    constants = {
+        name: each["runtimeValue"]["constant"]
+        for name, each in task["inputs"]["parameters"].items()
+    }
     assert constants == {
         "transload_job_id": "{{$.pipeline_job_uuid}}",
         "transload_job_name": "{{$.pipeline_job_name}}",
@@ -581,13 +696,19 @@ def app_with(**fields: Any) -> AppDef:
         (app_with(min_replicas=0), "roles[0].min_replicas"),
         (app_with(port_map={"http": 80}), "roles[0].port_map"),
         (app_with(mounts=[BindMount("/a", "/b")]), "roles[0].mounts[0]"),
-        (app_with(mounts=[VolumeMount("a", "/b"), DeviceMount("/dev/x", "/dev/x")]), "roles[0].mounts[1]"),
+        (
+            app_with(mounts=[VolumeMount("a", "/b"), DeviceMount("/dev/x", "/dev/x")]),
+            "roles[0].mounts[1]",
+        ),
         (app_with(mounts=[VolumeMount("a", "/b", read_only=True)]), "roles[0].mounts[0].read_only"),
         (app_with(workspace=Workspace({"/tmp": ""})), "roles[0].workspace"),
         (app_with(secrets={"A": "env:B"}), "roles[0].secrets['A']"),
         (app_with(secrets={"A": "k8s:B"}), "roles[0].secrets['A']"),
         (app_with(resource=Resource(1, 1, 1, devices={"x/y": 1})), "roles[0].resource.devices"),
-        (app_with(resource=Resource(1, 0, 1, capabilities={"spot": True})), "roles[0].resource.capabilities['spot']"),
+        (
+            app_with(resource=Resource(1, 0, 1, capabilities={"spot": True})),
+            "roles[0].resource.capabilities['spot']",
+        ),
         (app_with(retry_policy=RetryPolicy.HOT_SPARE), "roles[0].retry_policy"),
         (AppDef("a", [Role("r", "i", entrypoint="x", max_retries=1)], timeout=5), "timeout"),
     ],
@@ -602,7 +723,9 @@ def test_refused_by_field(app: AppDef, path: str) -> None:
 
 
 def test_a_time_limit_does_not_hold_for_retries(tmp_path: Path) -> None:
-    """Retries by a setting are refused as the role's are; a limit that is a setting holds for each try, as it says."""
+    """Retries by a setting are refused as the role's are; a limit that is a setting holds for each
+    try, as it says.
+    """
     app = AppDef("a", [Role("r", "i", entrypoint="x")], timeout=5)
     for convert in (component_from_app, KfpAdapter().dry_run):
         with pytest.raises(UnsupportedFeature, match="launcher_from_app") as caught:
@@ -623,9 +746,17 @@ def test_a_folder_is_no_image(image: str) -> None:
 
 
 def test_settings_reach_the_task(tmp_path: Path) -> None:
-    """Resources, retries, mounts, secrets, labels, placement, caching and the name are the task's."""
+    """Resources, retries, mounts, secrets, labels, placement, caching and the name are the
+    task's.
+    """
     made = component_from_app(
-        apps.full(), retries=2, backoff=30, caching=False, display_name="Full!", env={"MORE": "1"}, labels={"x": "y"}
+        apps.full(),
+        retries=2,
+        backoff=30,
+        caching=False,
+        display_name="Full!",
+        env={"MORE": "1"},
+        labels={"x": "y"},
     )
 
     @dsl.pipeline(name="p")
@@ -637,7 +768,10 @@ def test_settings_reach_the_task(tmp_path: Path) -> None:
     resources = container["resources"]
     assert (resources["resourceCpuLimit"], resources["resourceMemoryRequest"]) == ("2500m", "4096M")
     assert resources["accelerator"]["resourceType"] == "nvidia.com/gpu"
-    assert {each["name"]: each["value"] for each in container["env"]} == {"LEVEL": "info", "MORE": "1"}
+    assert {each["name"]: each["value"] for each in container["env"]} == {
+        "LEVEL": "info",
+        "MORE": "1",
+    }
     task = spec["root"]["dag"]["tasks"]["full"]
     assert task["retryPolicy"]["maxRetryCount"] == 2
     assert task["retryPolicy"]["backoffDuration"] == "30s"
@@ -645,7 +779,10 @@ def test_settings_reach_the_task(tmp_path: Path) -> None:
     pod = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-full"]
     assert pod["podMetadata"]["labels"] == {"team": "vision", "owner": "me", "x": "y"}
     assert pod["podMetadata"]["annotations"] == {"note": "any text – at all"}
-    assert pod["nodeSelector"]["labels"] == {"disk": "ssd", "node.kubernetes.io/instance-type": "p4"}
+    assert pod["nodeSelector"]["labels"] == {
+        "disk": "ssd",
+        "node.kubernetes.io/instance-type": "p4",
+    }
     assert pod["pvcMount"][0]["mountPath"] == "/data"
     assert pod["secretAsEnv"][0]["keyToEnv"] == [{"envVar": "TOKEN", "secretKey": "token"}]
     assert pod["tolerations"][0]["key"] == "gpu"
@@ -680,7 +817,10 @@ def test_time_limit(tmp_path: Path) -> None:
         ({"mem_mb": 1.5}, "mem_mb=1.5"),
         ({"accelerators": {"a": 1, "b": 1}}, "only one kind"),
         ({"accelerators": {"a": "1"}}, "accelerators"),
-        ({"tolerations": [{"key": "x", "tolerationSeconds": 3}]}, r"tolerations\[0\].*'tolerationSeconds'"),
+        (
+            {"tolerations": [{"key": "x", "tolerationSeconds": 3}]},
+            r"tolerations\[0\].*'tolerationSeconds'",
+        ),
         ({"tolerations": {"key": "x"}}, "tolerations=.*list"),
         ({"tolerations": ["x"]}, r"tolerations\[0\]"),
         ({"secrets": {"A": "k8s:s/k"}}, r"secrets\['A'\]='k8s:s/k'"),
@@ -701,7 +841,8 @@ def test_refused_settings(given_settings: dict[str, Any], words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata", [{"kfp.label": {}}, {"kfp.labels": []}, {"kfp.tolerations": {}}, {"kfp.node_selector": "x"}]
+    "metadata",
+    [{"kfp.label": {}}, {"kfp.labels": []}, {"kfp.tolerations": {}}, {"kfp.node_selector": "x"}],
 )
 def test_refused_metadata(metadata: dict[str, Any]) -> None:
     """Metadata that is meant for this adapter and makes no sense is refused by name."""
@@ -711,7 +852,10 @@ def test_refused_metadata(metadata: dict[str, Any]) -> None:
 
 def test_an_id_of_run_time_in_metadata_is_refused() -> None:
     """The app's id is not known when the pod is described; metadata of others is not looked at."""
-    for metadata in ({"kfp.annotations": {"id": "${app_id}"}}, {"kfp.labels": {"id": "x-${app_id}"}}):
+    for metadata in (
+        {"kfp.annotations": {"id": "${app_id}"}},
+        {"kfp.labels": {"id": "x-${app_id}"}},
+    ):
         with pytest.raises(UnsupportedFeature, match="app's id") as caught:
             component_from_app(app_with(metadata=metadata))
         (key,) = metadata
@@ -725,7 +869,9 @@ def test_settings_of_nothing() -> None:
 
 
 def test_original_names_in_calls(tmp_path: Path) -> None:
-    """Arguments are given under the component function's own names, also where KFP needs another."""
+    """Arguments are given under the component function's own names, also where KFP needs
+    another.
+    """
 
     def camel(batchSize: int = 1) -> AppDef:
         """Run.
@@ -742,11 +888,19 @@ def test_original_names_in_calls(tmp_path: Path) -> None:
         made(batchSize=4)
 
     spec, _ = compiled(pipeline, tmp_path / "p.yaml")
-    assert spec["root"]["dag"]["tasks"]["camel"]["inputs"]["parameters"]["batchsize"]["runtimeValue"]["constant"] == 4
+    assert (
+        spec["root"]["dag"]["tasks"]["camel"]["inputs"]["parameters"]["batchsize"]["runtimeValue"][
+            "constant"
+        ]
+        == 4
+    )
 
 
 def test_nothing_warns(tmp_path: Path) -> None:
     """Converting and compiling is quiet."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        compiled(component_from_app(apps.train, inputs=["lr"], results={"accuracy": float}), tmp_path / "c.yaml")
+        compiled(
+            component_from_app(apps.train, inputs=["lr"], results={"accuracy": float}),
+            tmp_path / "c.yaml",
+        )

@@ -1,6 +1,7 @@
 """Pipelines run for real: KFP's local runner, a real engine, an image made of this very Python."""
 
-# No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as types.
+# No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as
+# types.
 
 import json
 from pathlib import Path
@@ -30,7 +31,9 @@ def _sklearn() -> None:
 
 def shell(text: str, image: str, *args: str, **fields: Any) -> AppDef:
     """Return an app of a shell command."""
-    return AppDef("shell", [Role("main", image, entrypoint="sh", args=["-c", text, *args], **fields)])
+    return AppDef(
+        "shell", [Role("main", image, entrypoint="sh", args=["-c", text, *args], **fields)]
+    )
 
 
 def report(image: str, text: str = "", **results: float) -> AppDef:
@@ -40,7 +43,9 @@ def report(image: str, text: str = "", **results: float) -> AppDef:
 
 
 def test_digits_in_stages(docker_kfp: Path, image: str) -> None:
-    """Split, train with a parameter, evaluate: the last stage reads the results of both others by key."""
+    """Split, train with a parameter, evaluate: the last stage reads the results of both others by
+    key.
+    """
     run = make_pipeline(image)(lr=0.4, seed=3)
     assert run.outputs["Output"] == "good"
     (folder,) = docker_kfp.iterdir()
@@ -48,15 +53,25 @@ def test_digits_in_stages(docker_kfp: Path, image: str) -> None:
     metrics = json.loads((folder / "train" / "executor_output.json").read_text())
     metadata = metrics["artifacts"]["metrics"]["artifacts"][0]["metadata"]
     assert metadata["accuracy"] == final["accuracy"] > 0.8
-    assert json.loads((folder / "split" / "results" / "split.json").read_text())["results"]["seed"] == 3
-    judged = json.loads((folder / "evaluate" / "results" / "evaluation.json").read_text())["results"]
+    assert (
+        json.loads((folder / "split" / "results" / "split.json").read_text())["results"]["seed"]
+        == 3
+    )
+    judged = json.loads((folder / "evaluate" / "results" / "evaluation.json").read_text())[
+        "results"
+    ]
     assert judged["accuracy"] == final["accuracy"]
 
 
 def test_loop_and_collected(docker_kfp: Path, image: str) -> None:
-    """One training per learning rate side by side; their accuracies, collected, go into the next app in order."""
+    """One training per learning rate side by side; their accuracies, collected, go into the next
+    app in order.
+    """
     training = component_from_app(
-        stages.train, component_args={"image": image, "epochs": 1}, inputs=["lr"], results={"final/accuracy": float}
+        stages.train,
+        component_args={"image": image, "epochs": 1},
+        inputs=["lr"],
+        results={"final/accuracy": float},
     )
     text = """printf '{"schema": 1, "results": {"all": "%s"}}' "$1" > $TRANSLOAD_TRACKER_BASE/all.json"""
     gather = component_from_app(
@@ -72,7 +87,8 @@ def test_loop_and_collected(docker_kfp: Path, image: str) -> None:
     accuracies = json.loads(rates().outputs["Output"])
     (folder,) = docker_kfp.iterdir()
     reports = [
-        json.loads(path.read_text()) for path in sorted(folder.glob("for-loop-*-iteration-*/train/results/final.json"))
+        json.loads(path.read_text())
+        for path in sorted(folder.glob("for-loop-*-iteration-*/train/results/final.json"))
     ]
     assert accuracies == [each["results"]["accuracy"] for each in reports]
     assert accuracies[0] < accuracies[1]
@@ -105,8 +121,12 @@ def test_condition(docker_kfp: Path, image: str) -> None:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_failure(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str], wrapped: bool) -> None:
-    """A failing app fails the run; its last lines are shown, and with results declared its exit code too."""
+def test_failure(
+    docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str], wrapped: bool
+) -> None:
+    """A failing app fails the run; its last lines are shown, and with results declared its exit
+    code too.
+    """
     app = shell("echo going; echo last words >&2; exit 3", image)
     failing = component_from_app(app, results={"never": float} if wrapped else None)
     after = component_from_app(shell("echo not me", image), name="after")
@@ -123,7 +143,9 @@ def test_failure(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]
     assert ("exit code 3" in shown) == wrapped
 
 
-def test_a_result_that_never_came(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_result_that_never_came(
+    docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     """An app that ends well without a declared result is a failure that says what was reported."""
     made = component_from_app(report(image, loss=1.0), results=["accuracy"])
 
@@ -158,14 +180,21 @@ def test_retry(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]) 
 
 
 def test_typed_artifacts(docker_kfp: Path, image: str) -> None:
-    """A file of one app is a Model that the next one reads by its path; Metrics have their numbers."""
+    """A file of one app is a Model that the next one reads by its path; Metrics have their
+    numbers.
+    """
     text = """cd "$TRANSLOAD_OUTPUT_DIR"; echo weights > model.pt; echo '{"loss": 0.5}' > numbers.json"""
     training = component_from_app(
-        shell(text, image), name="training", results={"model.pt": dsl.Model, "numbers.json": dsl.Metrics}
+        shell(text, image),
+        name="training",
+        results={"model.pt": dsl.Model, "numbers.json": dsl.Metrics},
     )
     text = """printf '{"schema": 1, "results": {"read": "%s"}}' "$(cat $1)" > $TRANSLOAD_TRACKER_BASE/a.json"""
     reading = component_from_app(
-        shell(text, image, "x", "-"), name="reading", inputs={"model": ("args[3]", dsl.Model)}, results={"read": str}
+        shell(text, image, "x", "-"),
+        name="reading",
+        inputs={"model": ("args[3]", dsl.Model)},
+        results={"read": str},
     )
 
     @dsl.pipeline(name="p")
@@ -208,12 +237,18 @@ def test_exit_handler(docker_kfp: Path, image: str) -> None:
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_odd_arguments(docker_kfp: Path, image: str, wrapped: bool) -> None:
-    """Every argument arrives byte for byte: settled ones, inputs, and, encoded, what KFP would read as its own."""
+    """Every argument arrives byte for byte: settled ones, inputs, and, encoded, what KFP would read
+    as its own.
+    """
     words = [*apps.ODD, *(apps.PLACEHOLDERS if wrapped else [])]
     program = "import json, sys; open(sys.argv[1] + '/args', 'w').write(json.dumps(sys.argv[2:]))"
-    role = Role("main", image, entrypoint="python3", args=["-c", program, str(docker_kfp), *words, "given"])
+    role = Role(
+        "main", image, entrypoint="python3", args=["-c", program, str(docker_kfp), *words, "given"]
+    )
     made = component_from_app(
-        AppDef("odd", [role]), inputs={"given": f"args[{3 + len(words)}]"}, results={} if wrapped else None
+        AppDef("odd", [role]),
+        inputs={"given": f"args[{3 + len(words)}]"},
+        results={} if wrapped else None,
     )
 
     @dsl.pipeline(name="p")
@@ -228,7 +263,10 @@ def test_values_of_every_type(docker_kfp: Path, image: str) -> None:
     """What an input of each type looks like to the program."""
     program = "import json, sys; open(sys.argv[1] + '/args', 'w').write(json.dumps(sys.argv[2:]))"
     role = Role(
-        "main", image, entrypoint="python3", args=["-c", program, str(docker_kfp), "a", "1", "0.5", "true", "[]"]
+        "main",
+        image,
+        entrypoint="python3",
+        args=["-c", program, str(docker_kfp), "a", "1", "0.5", "true", "[]"],
     )
     made = component_from_app(
         AppDef("typed", [role]),
@@ -253,7 +291,12 @@ def test_values_of_every_type(docker_kfp: Path, image: str) -> None:
 
     pipeline()
     found = json.loads((docker_kfp / "args").read_text())
-    assert [found[0], int(float(found[1])), float(found[2]), found[3]] == ["text", 12, 0.25, "false"]
+    assert [found[0], int(float(found[1])), float(found[2]), found[3]] == [
+        "text",
+        12,
+        0.25,
+        "false",
+    ]
     assert json.loads(found[4]) == [1, "x"]
 
 

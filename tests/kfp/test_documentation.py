@@ -15,7 +15,10 @@ PAGE = (DOCS / "kfp.md").read_text(encoding="utf-8")
 def test_tables() -> None:
     """The published tables are those of the code."""
     assert STATES.markdown() in (DOCS / "states.md").read_text(encoding="utf-8")
-    assert test_conformance.TestKfp.render_exceptions() in (DOCS / "internals" / "conformance.md").read_text()
+    assert (
+        test_conformance.TestKfp.render_exceptions()
+        in (DOCS / "internals" / "conformance.md").read_text()
+    )
 
 
 def test_exit_codes() -> None:
@@ -23,4 +26,9 @@ def test_exit_codes() -> None:
     from transload_kfp.states import ENDINGS, EXIT_NO_RESULT
 
     for code in (EXIT_CANCELLED, EXIT_UNKNOWN, EXIT_NO_RESULT, *ENDINGS.values()):
-        assert f"| {code}" in PAGE or f"({code}:" in PAGE or f"; {code} " in PAGE or f" {code} says" in PAGE
+        assert (
+            f"| {code}" in PAGE
+            or f"({code}:" in PAGE
+            or f"; {code} " in PAGE
+            or f" {code} says" in PAGE
+        )

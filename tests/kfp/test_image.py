@@ -27,22 +27,32 @@ ROOT = Path(__file__).parents[2]
 
 
 def _app() -> AppDef:
-    return AppDef("hello", [Role("main", "", entrypoint="sh", args=["-c", "echo hello from inside"])])
+    return AppDef(
+        "hello", [Role("main", "", entrypoint="sh", args=["-c", "echo hello from inside"])]
+    )
 
 
 def test_no_image_is_refused_when_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a public image nor that of the built-in components need hold transload: none is a launcher's."""
+    """Neither a public image nor that of the built-in components need hold transload: none is a
+    launcher's.
+    """
     monkeypatch.setenv("TRANSLOAD_IMAGE", "of-the-jobs:1")
-    search = Search(search_jobs.parabola, [Parameter("x", "float", -2, 4)], Objective("loss"), trials=2)
+    search = Search(
+        search_jobs.parabola, [Parameter("x", "float", -2, 4)], Objective("loss"), trials=2
+    )
     refused: dict[str, Callable[[], Any]] = {
         "image: must be given: .*Dockerfile": lambda: launcher_from_app(_app()),
-        "image: must be given: .*the scheduler": lambda: search_pipeline(search, "s3://bucket/searches"),
-        "image: must be given: .*transload": lambda: search_component(search, "s3://bucket/searches"),
-        "image: must be given .transload-kfp is not in packages=.'pandas'": lambda: launcher_from_app(
-            _app(), form="python", packages=["pandas"]
+        "image: must be given: .*the scheduler": lambda: search_pipeline(
+            search, "s3://bucket/searches"
         ),
-        "image: must be given .transload-kfp is not in packages=.'transload'": lambda: launcher_from_app(
-            _app(), form="python", packages=["transload"]
+        "image: must be given: .*transload": lambda: search_component(
+            search, "s3://bucket/searches"
+        ),
+        "image: must be given .transload-kfp is not in packages=.'pandas'": lambda: (
+            launcher_from_app(_app(), form="python", packages=["pandas"])
+        ),
+        "image: must be given .transload-kfp is not in packages=.'transload'": lambda: (
+            launcher_from_app(_app(), form="python", packages=["transload"])
         ),
         "image: must be given .transload-search is not in": lambda: search_pipeline(
             search, "s3://bucket/searches", packages=["transload-kfp"]
@@ -57,39 +67,69 @@ def test_no_image_is_refused_when_compiling(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "packages", [["transload_kfp[search]>=0.1"], ["numpy", "transload-kfp", "https://host/transload_search.whl"]]
+    "packages",
+    [
+        ["transload_kfp[search]>=0.1"],
+        ["numpy", "transload-kfp", "https://host/transload_search.whl"],
+    ],
 )
 def test_packages_make_an_image(packages: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a task installs this adapter, an image with Python is enough; one that was given is taken before it."""
+    """Where a task installs this adapter, an image with Python is enough; one that was given is
+    taken before it.
+    """
     monkeypatch.setenv("TRANSLOAD_IMAGE", "of-the-jobs:1")
-    search = Search(search_jobs.parabola, [Parameter("x", "float", -2, 4)], Objective("loss"), trials=2)
+    search = Search(
+        search_jobs.parabola, [Parameter("x", "float", -2, 4)], Objective("loss"), trials=2
+    )
     for image, wanted in {None: "python:3.11-slim", "mine:1": "mine:1"}.items():
         found: list[Any] = [
             launcher_from_app(_app(), form="python", packages=packages, image=image),
             search_component(search, "s3://bucket/searches", packages=packages, image=image),
         ]
-        assert [each.component_spec.implementation.container.image for each in found] == [wanted, wanted]
-        text = pipeline_text(search_pipeline(search, "s3://bucket/searches", packages=packages, image=image))
+        assert [each.component_spec.implementation.container.image for each in found] == [
+            wanted,
+            wanted,
+        ]
+        text = pipeline_text(
+            search_pipeline(search, "s3://bucket/searches", packages=packages, image=image)
+        )
         assert set(re.findall("image: (.*)", text)) == {wanted}
 
 
 def _wheel(source: Path, folder: Path) -> None:
-    """Pack a distribution of this repository as a wheel that requires those of this repository alone."""
+    """Pack a distribution of this repository as a wheel that requires those of this repository
+    alone.
+    """
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
     module, version = project["name"].replace("-", "_"), project["version"]
     lines = ["Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {version}"]
-    for extra, needs in {"": project["dependencies"], **project.get("optional-dependencies", {})}.items():
+    for extra, needs in {
+        "": project["dependencies"],
+        **project.get("optional-dependencies", {}),
+    }.items():
         lines += [f"Provides-Extra: {extra}"] if extra else []
         own = [each for each in needs if each.startswith("transload")]
-        lines += [f"Requires-Dist: {each}" + (f" ; extra == {extra!r}" if extra else "") for each in own]
+        lines += [
+            f"Requires-Dist: {each}" + (f" ; extra == {extra!r}" if extra else "") for each in own
+        ]
     points = {"console_scripts": project.get("scripts", {}), **project.get("entry-points", {})}
     told = [
-        line for group, names in points.items() for line in (f"[{group}]", *(f"{k} = {v}" for k, v in names.items()))
+        line
+        for group, names in points.items()
+        for line in (f"[{group}]", *(f"{k} = {v}" for k, v in names.items()))
     ]
     info = f"{module}-{version}.dist-info"
-    files = {str(path.relative_to(source / "src")): path.read_bytes() for path in (source / "src").rglob("*.*")}
-    files |= {f"{info}/METADATA": "\n".join(lines).encode(), f"{info}/entry_points.txt": "\n".join(told).encode()}
-    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files = {
+        str(path.relative_to(source / "src")): path.read_bytes()
+        for path in (source / "src").rglob("*.*")
+    }
+    files |= {
+        f"{info}/METADATA": "\n".join(lines).encode(),
+        f"{info}/entry_points.txt": "\n".join(told).encode(),
+    }
+    files[f"{info}/WHEEL"] = (
+        b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
     rows = []
     for path, content in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
@@ -105,9 +145,13 @@ def _wheel(source: Path, folder: Path) -> None:
 def test_the_dockerfile_makes_an_image_that_launches(
     engine: Any, docker_kfp: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The page's line, on an image with Python and libraries alone, with wheels of this project and no index."""
+    """The page's line, on an image with Python and libraries alone, with wheels of this project and
+    no index.
+    """
     base = engine.python_image(
-        "transload-test/base:1", packages=("pip", "fsspec", "pluggy", "click"), applets="sh mkdir rm echo mktemp"
+        "transload-test/base:1",
+        packages=("pip", "fsspec", "pluggy", "click"),
+        applets="sh mkdir rm echo mktemp",
     )
     context = tmp_path / "plugins" / "kfp"
     context.mkdir(parents=True)
@@ -118,7 +162,9 @@ def test_the_dockerfile_makes_an_image_that_launches(
     (line,) = [line[2:] for line in page.splitlines() if line.startswith("$ docker build")]
     command = [*shlex.split(line), "--build-arg", f"BASE={base}", "--build-arg", "PIP_NO_INDEX=1"]
     environment = {**os.environ, "DOCKER_HOST": engine.url, "DOCKER_BUILDKIT": "0"}
-    said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert said.returncode == 0, said.stdout + said.stderr
     assert "transload-kubernetes" in said.stdout and "transload-search" in said.stdout
     made = launcher_from_app(_app(), scheduler="local", image=command[command.index("-t") + 1])

@@ -1,6 +1,9 @@
-"""The functions of `kfp.kubernetes` work on the task of an app as on one that somebody has written by hand."""
+"""The functions of `kfp.kubernetes` work on the task of an app as on one that somebody has written
+by hand.
+"""
 
-# No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as types.
+# No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as
+# types.
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +18,16 @@ from test_convert import compiled
 from transload_kfp import component_from_app, launcher_from_app
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "add_ephemeral_volume": {"volume_name": "v", "mount_path": "/v", "access_modes": ["ReadWriteOnce"], "size": "1Gi"},
+    "add_ephemeral_volume": {
+        "volume_name": "v",
+        "mount_path": "/v",
+        "access_modes": ["ReadWriteOnce"],
+        "size": "1Gi",
+    },
     "add_node_affinity": {"match_expressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
-    "add_node_affinity_json": {"node_affinity_json": {"requiredDuringSchedulingIgnoredDuringExecution": {}}},
+    "add_node_affinity_json": {
+        "node_affinity_json": {"requiredDuringSchedulingIgnoredDuringExecution": {}}
+    },
     "add_node_selector": {"label_key": "a", "label_value": "b"},
     "add_node_selector_json": {"node_selector_json": {"a": "b"}},
     "add_pod_annotation": {"annotation_key": "a", "annotation_value": "b"},
@@ -85,7 +95,9 @@ def test_a_claim_of_the_pipeline(tmp_path: Path) -> None:
 
     @dsl.pipeline(name="p")
     def pipeline():
-        claim = kubernetes.CreatePVC(pvc_name_suffix="-x", access_modes=["ReadWriteMany"], size="5Gi")
+        claim = kubernetes.CreatePVC(
+            pvc_name_suffix="-x", access_modes=["ReadWriteMany"], size="5Gi"
+        )
         task = kubernetes.mount_pvc(train(), claim.outputs["name"], "/data")
         kubernetes.DeletePVC(pvc_name=claim.outputs["name"]).after(task)
 

@@ -1,6 +1,9 @@
-"""The launcher for real: apps of several roles and replicas, submitted by a task, killed, started again."""
+"""The launcher for real: apps of several roles and replicas, submitted by a task, killed, started
+again.
+"""
 
-# No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as types.
+# No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as
+# types.
 
 import json
 import os
@@ -37,7 +40,9 @@ IMAGE = "launcher:1"
 
 @pytest.fixture
 def subprocess_kfp(local_kfp: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """KFP's subprocess runner; its tasks find these tests' modules and this environment's programs."""
+    """KFP's subprocess runner; its tasks find these tests' modules and this environment's
+    programs.
+    """
     found = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
     folder: Path = local_kfp(local.SubprocessRunner(use_venv=False))
@@ -60,7 +65,9 @@ def made_in(folder: Path, *names: str) -> dict[str, Any]:
 
 
 def test_two_roles_of_two_locally(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Two roles of two replicas by the local scheduler; logs and results come back, the upstream is its parent."""
+    """Two roles of two replicas by the local scheduler; logs and results come back, the upstream is
+    its parent.
+    """
     decide = launcher_from_app(
         launched.group,
         name="decide",
@@ -114,12 +121,22 @@ def cores_and_images(engine: Any) -> list[tuple[float, str]]:
 def test_two_roles_of_two_by_docker(
     engine: Any, image: str, subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The same app as containers: only the scheduler's name changes; image and cores are an upstream's outputs."""
+    """The same app as containers: only the scheduler's name changes; image and cores are an
+    upstream's outputs.
+    """
     first = launcher_from_app(
-        launched.decide, scheduler="local", component_args={"cpu": 0.25}, results={"image": str, "cpu": float}, **PYTHON
+        launched.decide,
+        scheduler="local",
+        component_args={"cpu": 0.25},
+        results={"image": str, "cpu": float},
+        **PYTHON,
     )
     made = launcher_from_app(
-        launched.group, scheduler="docker", results={"left-1/who": str, "right-0/size": int}, inherit_env=True, **PYTHON
+        launched.group,
+        scheduler="docker",
+        results={"left-1/who": str, "right-0/size": int},
+        inherit_env=True,
+        **PYTHON,
     )
 
     @dsl.pipeline(name="p")
@@ -136,13 +153,18 @@ def test_two_roles_of_two_by_docker(
         (row,) = runner.list("docker")
         status = runner.status(row.app_handle)
         assert status is not None and status.state is AppState.SUCCEEDED
-        assert sorted((role.role, len(role.replicas)) for role in status.roles) == [("left", 2), ("right", 2)]
+        assert sorted((role.role, len(role.replicas)) for role in status.roles) == [
+            ("left", 2),
+            ("right", 2),
+        ]
         assert cores_and_images(engine) == [(0.25, image)] * 4
         runner.delete(row.app_handle)
 
 
 def test_container_form(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """The launcher as a container component, in a container: it submits to the local scheduler that is in there."""
+    """The launcher as a container component, in a container: it submits to the local scheduler that
+    is in there.
+    """
     app = launched.group("/tmp", replicas=2)
     made = launcher_from_app(
         app,
@@ -181,9 +203,13 @@ def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 
 
 def test_any_names_of_arguments(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither an app's name nor its arguments' can meet names that the Python form has for itself."""
+    """Neither an app's name nor its arguments' can meet names that the Python form has for
+    itself.
+    """
     settled = {"mode": launched.Mode.FAST, "path": Path("/q")}
-    made = launcher_from_app(launched.odd_names, name="class", scheduler="local", component_args=settled, **PYTHON)
+    made = launcher_from_app(
+        launched.odd_names, name="class", scheduler="local", component_args=settled, **PYTHON
+    )
 
     @dsl.pipeline(name="p")
     def pipeline():
@@ -214,18 +240,32 @@ def start(
     args = {"folder": str(tmp_path)}
     results = options.pop("results", None)
     made = launcher_from_app(
-        source, component_args=args, scheduler="local", results=results, form=form, image="python:3.11", **options
+        source,
+        component_args=args,
+        scheduler="local",
+        results=results,
+        form=form,
+        image="python:3.11",
+        **options,
     )
     container = made.component_spec.implementation.container
     named = {"job_id": "11111111", "job_name": "run", "task_name": "task", "path": "p/0"}
     kinds = {"results": "system.Artifact", "metrics": "system.Metrics"}
     request = {
-        "inputs": {"parameterValues": {f"transload_{name}": value for name, value in named.items()}},
+        "inputs": {
+            "parameterValues": {f"transload_{name}": value for name, value in named.items()}
+        },
         "outputs": {
             "outputFile": str(tmp_path / "out" / "executor_output.json"),
             "artifacts": {
                 name: {
-                    "artifacts": [{"name": name, "uri": str(tmp_path / "out" / name), "type": {"schemaTitle": kind}}]
+                    "artifacts": [
+                        {
+                            "name": name,
+                            "uri": str(tmp_path / "out" / name),
+                            "type": {"schemaTitle": kind},
+                        }
+                    ]
                 }
                 for name, kind in kinds.items()
             },
@@ -237,9 +277,16 @@ def start(
         words += [str(tmp_path / "out" / name) for name in kinds]
     else:  # what KFP's shell command ends in; whether a signal passes through a shell is the shell's affair
         (tmp_path / "component.py").write_text(container.command[-1])
-        words = ["-m", "kfp.dsl.executor_main", "--component_module_path", str(tmp_path / "component.py")]
+        words = [
+            "-m",
+            "kfp.dsl.executor_main",
+            "--component_module_path",
+            str(tmp_path / "component.py"),
+        ]
         words += [json.dumps(request) if word == "{{$}}" else word for word in container.args]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    }
     return subprocess.Popen(
         [sys.executable, *words],
         stdout=subprocess.PIPE,
@@ -256,8 +303,12 @@ def starts(tmp_path: Path) -> int:
 
 
 @pytest.mark.parametrize("form", ["container", "python"])
-def test_sigterm_cancels_and_stays_cancelled(tmp_path: Path, transload_home: Path, eventually: Any, form: str) -> None:
-    """SIGTERM ends the app and the launcher exits 75; started again it exits 75 again and submits nothing."""
+def test_sigterm_cancels_and_stays_cancelled(
+    tmp_path: Path, transload_home: Path, eventually: Any, form: str
+) -> None:
+    """SIGTERM ends the app and the launcher exits 75; started again it exits 75 again and submits
+    nothing.
+    """
     process = start(tmp_path, launched.waiting, form)
     eventually(lambda: starts(tmp_path) == 1, 60)
     process.send_signal(signal.SIGTERM)
@@ -273,9 +324,13 @@ def test_sigterm_cancels_and_stays_cancelled(tmp_path: Path, transload_home: Pat
 def test_sigterm_inside_a_job_leaves_the_app(
     tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
-    """Where a job around the launcher can say that nobody asked for its end, SIGTERM leaves the app, to be found."""
+    """Where a job around the launcher can say that nobody asked for its end, SIGTERM leaves the
+    app, to be found.
+    """
     with Runner("test") as runner:
-        outer = runner.run(AppDef("outer", [Role("main", "", entrypoint="sleep", args=["600"])]), "local")
+        outer = runner.run(
+            AppDef("outer", [Role("main", "", entrypoint="sleep", args=["600"])]), "local"
+        )
         with monkeypatch.context() as inside:
             inside.setenv("TRANSLOAD_JOB_ID", outer)
             process = start(tmp_path, launched.waiting)
@@ -298,11 +353,17 @@ def test_sigterm_inside_a_job_leaves_the_app(
         assert starts(tmp_path) == 1
 
 
-def test_sigterm_before_the_launcher_is_ready(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
-    """A SIGTERM while a launcher that was started again is being imported cancels the app that it would find."""
+def test_sigterm_before_the_launcher_is_ready(
+    tmp_path: Path, transload_home: Path, eventually: Any
+) -> None:
+    """A SIGTERM while a launcher that was started again is being imported cancels the app that it
+    would find.
+    """
     first = start(tmp_path, launched.waiting, early=True)
     _, said = first.communicate(timeout=60)
-    assert (first.returncode, starts(tmp_path)) == (143, 0), said  # there is nothing yet, and nothing is submitted
+    assert (first.returncode, starts(tmp_path)) == (143, 0), (
+        said
+    )  # there is nothing yet, and nothing is submitted
     process = start(tmp_path, launched.waiting)
     eventually(lambda: starts(tmp_path) == 1, 60)
     process.kill()
@@ -336,7 +397,9 @@ def test_cancelled_by_somebody_else(tmp_path: Path, transload_home: Path, eventu
 def test_started_again_is_one_job(
     tmp_path: Path, transload_home: Path, eventually: Any, form: str, number: int
 ) -> None:
-    """A launcher that is killed, or evicted with on_kill=detach, finds its app again: one job, one result."""
+    """A launcher that is killed, or evicted with on_kill=detach, finds its app again: one job, one
+    result.
+    """
     detach = {"on_kill": "detach"} if number == signal.SIGTERM else {}
     process = start(tmp_path, launched.once, form, results={"done": int}, **detach)
     eventually(lambda: starts(tmp_path) == 1, 60)
@@ -355,12 +418,16 @@ def test_started_again_is_one_job(
     assert output["parameterValues"]["done"] == 1
     assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"done": 1}
     handle = output["parameterValues"]["handle"]
-    assert output["artifacts"]["results"]["artifacts"][0]["metadata"] == {"transload_handle": handle}
+    assert output["artifacts"]["results"]["artifacts"][0]["metadata"] == {
+        "transload_handle": handle
+    }
     assert (tmp_path / "out" / "results" / "all.json").exists()
 
 
 def test_a_failed_app_is_tried_again(tmp_path: Path, in_process: None) -> None:
-    """KFP's own retry of a task whose app has failed is a new attempt; with retries_by=scheduler it is not."""
+    """KFP's own retry of a task whose app has failed is a new attempt; with retries_by=scheduler it
+    is not.
+    """
     text = f'echo run >> "{tmp_path}/starts"; exit 4'
     app = AppDef("bad", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
     for options, count in (({}, 2), ({"retries_by": "scheduler"}, 1)):
@@ -392,10 +459,15 @@ def test_a_result_of_another_type(
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [('"' + "x" * 2000 + '"', "at most 1024"), ("null", "a value is"), ("[1]", "a value is")]
+    ("value", "said"),
+    [('"' + "x" * 2000 + '"', "at most 1024"), ("null", "a value is"), ("[1]", "a value is")],
 )
-def test_a_result_that_none_can_be(tmp_path: Path, transload_home: Path, value: str, said: str) -> None:
-    """What the public format does not have is named; it is exit code 70 where the pipeline declares the result."""
+def test_a_result_that_none_can_be(
+    tmp_path: Path, transload_home: Path, value: str, said: str
+) -> None:
+    """What the public format does not have is named; it is exit code 70 where the pipeline declares
+    the result.
+    """
     (tmp_path / "report.json").write_text(f'{{"schema": 1, "results": {{"n": {value}}}}}')
     for results, code in ((None, 0), ({"n": str}, 70)):
         folder = tmp_path / str(code)
@@ -427,11 +499,15 @@ def test_a_spec_of_another_version(word: str, capfd: pytest.CaptureFixture[str])
     assert said.count("[transload] launcher: not a spec") == said.count("\n") == 2
 
 
-@pytest.mark.parametrize(("index", "answered"), [(None, False), ("", False), ("0", False), ("1", True), ("2", True)])
+@pytest.mark.parametrize(
+    ("index", "answered"), [(None, False), ("", False), ("0", False), ("1", True), ("2", True)]
+)
 def test_a_try_after_the_first(
     monkeypatch: pytest.MonkeyPatch, in_process: None, index: str | None, answered: bool
 ) -> None:
-    """A backend that says which try it is has seen the loss of the one before: it is not reported once more."""
+    """A backend that says which try it is has seen the loss of the one before: it is not reported
+    once more.
+    """
     monkeypatch.delenv("KFP_RETRY_INDEX", raising=False)
     if index is not None:
         monkeypatch.setenv("KFP_RETRY_INDEX", index)
@@ -445,8 +521,14 @@ def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixtur
     command = ["sh", "-c", 'echo "got $*"', "sh", "--batch-size", "4", "--lr=0.1"]
     asked = {"batch_size": int, "lr": float}
     made = launcher_from_app(command=command, scheduler="local", inputs=asked, image=IMAGE)
-    inputs = {name: each for name, each in made.component_spec.inputs.items() if not name.startswith("transload")}
-    assert {name: (each.type, each.default) for name, each in inputs.items() if name != "parent_run_id"} == {
+    inputs = {
+        name: each
+        for name, each in made.component_spec.inputs.items()
+        if not name.startswith("transload")
+    }
+    assert {
+        name: (each.type, each.default) for name, each in inputs.items() if name != "parent_run_id"
+    } == {
         "batch_size": ("Integer", 4),
         "lr": ("Float", 0.1),
     }
@@ -473,11 +555,17 @@ made.mkdir(parents=True, exist_ok=True)
 
 @pytest.mark.parametrize("form", ["container", "python"])
 def test_files_become_artifacts(subprocess_kfp: Path, tmp_path: Path, form: str) -> None:
-    """Files that the app makes where it runs are artifacts of the class that results declares; others only noted."""
+    """Files that the app makes where it runs are artifacts of the class that results declares;
+    others only noted.
+    """
     kinds = {"model": dsl.Model, "numbers.json": dsl.Metrics}
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint=sys.executable, args=["-c", FILES])])
     made = launcher_from_app(app, scheduler="local", results=kinds, form=form, image="python:3.11")
-    assert {name: each.type for name, each in made.component_spec.outputs.items() if name in ("model", "numbers")} == {
+    assert {
+        name: each.type
+        for name, each in made.component_spec.outputs.items()
+        if name in ("model", "numbers")
+    } == {
         "model": "system.Model@0.0.1",
         "numbers": "system.Metrics@0.0.1",
     }
@@ -500,11 +588,17 @@ def test_files_become_artifacts(subprocess_kfp: Path, tmp_path: Path, form: str)
         place = tmp_path / "made" / "model"
     assert (place / "w").read_text() == "weights"
     assert metadata["numbers"] == {"loss": 0.5}
-    assert sorted(metadata["results"]["transload_files"]) == ["model/w", "numbers.json", "page.html"]
+    assert sorted(metadata["results"]["transload_files"]) == [
+        "model/w",
+        "numbers.json",
+        "page.html",
+    ]
     host_runner("kfp").close()
 
 
-def test_a_file_that_was_not_made(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_was_not_made(
+    in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A declared file that the app did not make is exit code 70, and what it made is said."""
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint=sys.executable, args=["-c", FILES])])
     spec = LaunchSpec.decode(
@@ -516,7 +610,10 @@ def test_a_file_that_was_not_made(in_process: None, tmp_path: Path, capfd: pytes
     with pytest.raises(TaskFailed) as caught:
         run_task(spec, {}, {"job_id": "1"}, artifacts)
     assert caught.value.code == 70
-    assert "'model.pt' is not in TRANSLOAD_OUTPUT_DIR; the app made: model/w, numbers.json" in capfd.readouterr().err
+    assert (
+        "'model.pt' is not in TRANSLOAD_OUTPUT_DIR; the app made: model/w, numbers.json"
+        in capfd.readouterr().err
+    )
 
 
 # -- clusters
@@ -525,7 +622,9 @@ def test_a_file_that_was_not_made(in_process: None, tmp_path: Path, capfd: pytes
 def test_a_cluster_travels_with_the_component(
     tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launcher that no settings file tells of a cluster has it in its component; a secret comes from its own pod."""
+    """A launcher that no settings file tells of a cluster has it in its component; a secret comes
+    from its own pod.
+    """
     cluster = {"name": "lab", "kind": "local", "secrets": {"state_folder": "k8s:places/lab"}}
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
     made = launcher_from_app(app, cluster=cluster, secrets={"MORE": ("s", "k")}, image=IMAGE)
@@ -536,7 +635,10 @@ def test_a_cluster_travels_with_the_component(
 
     _, platform = compiled(pipeline, tmp_path / "p.yaml")
     pod = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-a"]
-    variables = {each["keyToEnv"][0]["envVar"]: each["keyToEnv"][0]["secretKey"] for each in pod["secretAsEnv"]}
+    variables = {
+        each["keyToEnv"][0]["envVar"]: each["keyToEnv"][0]["secretKey"]
+        for each in pod["secretAsEnv"]
+    }
     assert variables == {"MORE": "k", "TRANSLOAD_CLUSTER_STATE_FOLDER": "lab"}
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     monkeypatch.setenv("TRANSLOAD_CLUSTER_STATE_FOLDER", str(tmp_path / "state"))
@@ -552,7 +654,10 @@ def test_a_cluster_travels_with_the_component(
     [
         ({"cluster": {"name": "Lab", "kind": "local"}}, "Lab"),
         ({"cluster": {"name": "lab", "kind": "local"}, "scheduler": "local"}, "give one of them"),
-        ({"cluster": {"name": "lab", "kind": "local", "secrets": {"x": "k8s:s"}}}, "k8s:SECRET/KEY"),
+        (
+            {"cluster": {"name": "lab", "kind": "local", "secrets": {"x": "k8s:s"}}},
+            "k8s:SECRET/KEY",
+        ),
     ],
 )
 def test_refused_clusters(options: dict[str, Any], words: str) -> None:
@@ -565,11 +670,16 @@ def test_refused_clusters(options: dict[str, Any], words: str) -> None:
 
 
 def test_identity() -> None:
-    """The app's id follows from run, task, call, arguments and the user's key; the same for every try."""
+    """The app's id follows from run, task, call, arguments and the user's key; the same for every
+    try.
+    """
     context = {"job_id": "1", "job_name": "n", "task_name": "train", "path": "p/0", "key": ""}
     base = identity_of(context, "app", {"lr": 0.1})
     assert base == identity_of(context, "app", {"lr": 0.1})
-    others = [app_id_of(identity_of({**context, name: "other"}, "app", {"lr": 0.1}), 0) for name in context]
+    others = [
+        app_id_of(identity_of({**context, name: "other"}, "app", {"lr": 0.1}), 0)
+        for name in context
+    ]
     others.append(app_id_of(identity_of(context, "app", {"lr": 0.2}), 0))
     assert len({app_id_of(base, 0), *others}) == 7
     assert app_id_of(base, 0).startswith("kfp-train-")
@@ -602,7 +712,9 @@ def test_calls_and_loops_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["python", "container"])
 def test_both_forms_have_one_interface(form: str, tmp_path: Path) -> None:
     """Inputs and outputs do not depend on the form, and both compile to valid pipelines."""
-    made = launcher_from_app(launched.group, results={"left/who": str}, form=form, image="python:3.11", retries=2)
+    made = launcher_from_app(
+        launched.group, results={"left/who": str}, form=form, image="python:3.11", retries=2
+    )
     spec = made.component_spec
     assert {name: (each.type, each.optional) for name, each in spec.inputs.items()} == {
         "image": ("String", False),
@@ -628,11 +740,16 @@ def test_both_forms_have_one_interface(form: str, tmp_path: Path) -> None:
 
 
 def test_arguments_reach_the_app() -> None:
-    """Values come as KFP has them: whole numbers as floats, lists of them too; what was not given keeps its default."""
+    """Values come as KFP has them: whole numbers as floats, lists of them too; what was not given
+    keeps its default.
+    """
     made = launcher_from_app(launched.group, component_args={"cpu": 0.5}, image=IMAGE)
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     app = spec.launch_with({"image": "i", "replicas": 3.0, "words": ["a", "b"]}).build()
-    assert [(role.name, role.num_replicas, role.resource.cpu) for role in app.roles] == [("a", 3, 0.5), ("b", 3, 0.5)]
+    assert [(role.name, role.num_replicas, role.resource.cpu) for role in app.roles] == [
+        ("a", 3, 0.5),
+        ("b", 3, 0.5),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -650,7 +767,10 @@ def test_fields(path: str, value: Any, got: Any) -> None:
     """An input sets a field of an app by its path."""
     app = AppDef(
         "x",
-        [Role("a", "i", entrypoint="run", args=["--n=1", "x"]), Role("b", "i", entrypoint="run", env={"A": "b"})],
+        [
+            Role("a", "i", entrypoint="run", args=["--n=1", "x"]),
+            Role("b", "i", entrypoint="run", env={"A": "b"}),
+        ],
     )
     field_at(app, path, value)
     assert got(app)
@@ -675,7 +795,11 @@ def test_refused_fields(path: str) -> None:
         ({"inputs": []}, SpecError, "missing: image"),
         ({"results": {"handle": str}}, SpecError, "handle"),
         ({"retry": 3}, ConfigError, "retries"),
-        ({"args": {"cpu": 1}}, ConfigError, "unknown setting 'args': did you mean 'component_args'"),
+        (
+            {"args": {"cpu": 1}},
+            ConfigError,
+            "unknown setting 'args': did you mean 'component_args'",
+        ),
     ],
 )
 def test_refused_options(options: dict[str, Any], error: type[Exception], words: str) -> None:
@@ -710,7 +834,9 @@ def test_refused_of_a_function() -> None:
 def test_the_name_is_the_app_s() -> None:
     """The JSON of an app has its name."""
     app = AppDef("trainer", [Role("a", "i", entrypoint="run")])
-    assert {launcher_from_app(source, image=IMAGE).name for source in (app, app.to_json())} == {"trainer"}
+    assert {launcher_from_app(source, image=IMAGE).name for source in (app, app.to_json())} == {
+        "trainer"
+    }
 
 
 def test_a_function_that_cannot_be_found_again() -> None:
@@ -725,13 +851,19 @@ def test_a_function_that_cannot_be_found_again() -> None:
 
 
 def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A dry-run shows what would be submitted, from here and from inside a task, and submits nothing."""
-    shown = dry_run_launcher(launched.group, scheduler="local", arguments={"image": "/tmp", "replicas": 3})
+    """A dry-run shows what would be submitted, from here and from inside a task, and submits
+    nothing.
+    """
+    shown = dry_run_launcher(
+        launched.group, scheduler="local", arguments={"image": "/tmp", "replicas": 3}
+    )
     with pytest.raises(ConfigError, match="retries"):
         dry_run_launcher(launched.group, retry=1)
     assert "role left: 3 replica" in shown and "right-2" not in shown.splitlines()[0]
     settled = {"folder": str(tmp_path)}
-    made = launcher_from_app(launched.waiting, component_args=settled, scheduler="local", image=IMAGE, dry_run=True)
+    made = launcher_from_app(
+        launched.waiting, component_args=settled, scheduler="local", image=IMAGE, dry_run=True
+    )
     assert set(made.component_spec.outputs) == {"results", "metrics"}
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     assert run_task(spec, {}, {}, made_in(tmp_path, "results")) == {}
@@ -741,8 +873,12 @@ def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("inherit", [False, True])
-def test_dry_run_is_of_the_same_runner(monkeypatch: pytest.MonkeyPatch, in_process: None, inherit: bool) -> None:
-    """What a dry-run asks is the runner that the launcher would have, with the same environment for its jobs."""
+def test_dry_run_is_of_the_same_runner(
+    monkeypatch: pytest.MonkeyPatch, in_process: None, inherit: bool
+) -> None:
+    """What a dry-run asks is the runner that the launcher would have, with the same environment for
+    its jobs.
+    """
     seen = []
 
     def recorded(host: str, **more: Any) -> Runner:
@@ -750,7 +886,9 @@ def test_dry_run_is_of_the_same_runner(monkeypatch: pytest.MonkeyPatch, in_proce
         return host_runner(host, **more)
 
     monkeypatch.setattr("transload_kfp.run.host_runner", recorded)
-    dry_run_launcher(launched.group, scheduler="local", arguments={"image": "/tmp"}, inherit_env=inherit)
+    dry_run_launcher(
+        launched.group, scheduler="local", arguments={"image": "/tmp"}, inherit_env=inherit
+    )
     assert seen == [("kfp", {"inherit_env": inherit, "clusters": []})]
     host_runner("kfp", inherit_env=inherit).close()
 
@@ -766,7 +904,9 @@ def test_the_launcher_needs_no_kfp() -> None:
 def test_results_lead_to_the_page(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_process: None, page: str | None
 ) -> None:
-    """The handle, and what a plugin knows as the page about the app, are in the results artifact's metadata."""
+    """The handle, and what a plugin knows as the page about the app, are in the results artifact's
+    metadata.
+    """
     from transload.plugins import get_plugins
 
     monkeypatch.setattr(get_plugins(), "app_link", lambda handle: page)
@@ -778,8 +918,12 @@ def test_results_lead_to_the_page(
     assert made["results"].metadata == {"transload_handle": values["handle"], **links}
 
 
-def test_the_last_word_of_a_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_process: None) -> None:
-    """Why a task failed is left where a cluster looks for a pod's last word, and shows it as the task's error."""
+def test_the_last_word_of_a_pod(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_process: None
+) -> None:
+    """Why a task failed is left where a cluster looks for a pod's last word, and shows it as the
+    task's error.
+    """
     (tmp_path / "log").touch()
     monkeypatch.setattr("transload_kfp.inline.TERMINATION_LOG", str(tmp_path / "log"))
     spec = LaunchSpec({"component": "launched:failing", "args": {"code": 5}, "scheduler": "local"})

@@ -1,6 +1,7 @@
 """Searches as pipelines and as one task, run for real by KFP's local runner."""
 
-# No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as types.
+# No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as
+# types.
 
 import json
 import os
@@ -62,14 +63,23 @@ def starts(folder: Path) -> list[int]:
 
 
 def test_rounds_as_a_pipeline(run_kfp: Path, tmp_path: Path) -> None:
-    """Each trial is a task; a failed one is no failure of the search; the best is the pipeline's output."""
+    """Each trial is a task; a failed one is no failure of the search; the best is the pipeline's
+    output.
+    """
     base = tmp_path / "base"
-    found = json.loads(search_pipeline(search(tmp_path, bad=1), str(base), image=IMAGE)().outputs["Output"])
+    found = json.loads(
+        search_pipeline(search(tmp_path, bad=1), str(base), image=IMAGE)().outputs["Output"]
+    )
     assert starts(tmp_path) == [0, 1, 2, 3]
     (own,) = base.iterdir()
     ledger = SearchLedger(search(tmp_path, bad=1), str(own))
     summary = ledger.summary()
-    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED", "FAILED", "SUCCEEDED", "SUCCEEDED"]
+    assert [row["state"] for row in summary["trials"]] == [
+        "SUCCEEDED",
+        "FAILED",
+        "SUCCEEDED",
+        "SUCCEEDED",
+    ]
     values = {row["index"]: row["value"] for row in summary["trials"] if row["value"] is not None}
     assert found["value"] == min(values.values())
     assert found["value"] == pytest.approx((found["parameters"]["x"] - 1) ** 2)
@@ -81,7 +91,9 @@ def test_rounds_as_a_pipeline(run_kfp: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ax_suggests_between_rounds(run_kfp: Path, tmp_path: Path) -> None:
-    """With Ax's suggester, each round's task asks Ax; where it is not installed there is nothing to test."""
+    """With Ax's suggester, each round's task asks Ax; where it is not installed there is nothing to
+    test.
+    """
     pytest.importorskip("transload_ax")
     base = tmp_path / "base"
     wanted = replace(search(tmp_path, trials=8), suggester="ax")
@@ -93,7 +105,9 @@ def test_ax_suggests_between_rounds(run_kfp: Path, tmp_path: Path) -> None:
 
 
 def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:
-    """The launcher form runs all rounds in one task; going on with a search runs what is new only."""
+    """The launcher form runs all rounds in one task; going on with a search runs what is new
+    only.
+    """
     base = tmp_path / "base"
     short = search_component(search(tmp_path, trials=3), str(base), own=False, image=IMAGE)
     longer = search_component(search(tmp_path, trials=5), str(base), own=False, image=IMAGE)
@@ -112,7 +126,9 @@ def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [search_pipeline, search_component])
 def test_a_trial_is_stopped_early(run_kfp: Path, tmp_path: Path, form: Any) -> None:
-    """A trial whose steps are worse than those of the others is ended; its task and the search end well."""
+    """A trial whose steps are worse than those of the others is ended; its task and the search end
+    well.
+    """
     wanted = replace(
         search(tmp_path, trials=5, parallelism=4, bad=4),
         component=search_jobs.stepping,
@@ -153,10 +169,16 @@ def test_steps_run_again(tmp_path: Path, transload_home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "step", ["lambda s: s.run_all()", "lambda s: s.run_trial(0, s.suggest(0)[0])"], ids=["all", "trial"]
+    "step",
+    ["lambda s: s.run_all()", "lambda s: s.run_trial(0, s.suggest(0)[0])"],
+    ids=["all", "trial"],
 )
-def test_sigterm_ends_the_trials(step: str, tmp_path: Path, transload_home: Path, eventually: Any) -> None:
-    """SIGTERM to a search's task, or to a trial's, cancels what runs; nothing is written down as failed."""
+def test_sigterm_ends_the_trials(
+    step: str, tmp_path: Path, transload_home: Path, eventually: Any
+) -> None:
+    """SIGTERM to a search's task, or to a trial's, cancels what runs; nothing is written down as
+    failed.
+    """
     wanted = Search(
         search_jobs.waiting,
         [Parameter("x", "float", 0, 1)],
@@ -166,8 +188,12 @@ def test_sigterm_ends_the_trials(step: str, tmp_path: Path, transload_home: Path
     )
     text, base = encode_search(wanted, {}), str(tmp_path / "base")
     code = f"from transload_kfp.search_steps import *\nending(lambda: ({step})(Steps({text!r}, {base!r})))"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
-    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True
+    )
     eventually(lambda: (tmp_path / "starts").exists(), 60)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
@@ -180,13 +206,21 @@ def test_sigterm_ends_the_trials(step: str, tmp_path: Path, transload_home: Path
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["trial", "all"])
-def test_an_outage_is_no_failed_trial(whole: bool, transload_home: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    """A scheduler that cannot say what a trial does fails the task; the trial is gone on with when it is run again."""
+def test_an_outage_is_no_failed_trial(
+    whole: bool, transload_home: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """A scheduler that cannot say what a trial does fails the task; the trial is gone on with when
+    it is run again.
+    """
     control = ScriptedControl(tmp_path / "scripted")
     for name, value in control.environment().items():
         monkeypatch.setenv(name, value)
     wanted = Search(
-        search_jobs.lost_sight_of, [Parameter("x", "float", 0, 1)], Objective("loss"), trials=1, scheduler="scripted"
+        search_jobs.lost_sight_of,
+        [Parameter("x", "float", 0, 1)],
+        Objective("loss"),
+        trials=1,
+        scheduler="scripted",
     )
     text = encode_search(wanted, {"patience": 0.2, "poll_interval": 0.1})
     steps = Steps(text, str(tmp_path / "base"))
@@ -201,8 +235,12 @@ def test_an_outage_is_no_failed_trial(whole: bool, transload_home: Path, tmp_pat
 
 
 def test_compiled(tmp_path: Path) -> None:
-    """The rounds are laid out when compiling: a suggestion, a loop of at most so many, a sum; the next after it."""
-    made = search_pipeline(search(tmp_path, trials=5), "s3://bucket/searches", image=IMAGE, retries=2)
+    """The rounds are laid out when compiling: a suggestion, a loop of at most so many, a sum; the
+    next after it.
+    """
+    made = search_pipeline(
+        search(tmp_path, trials=5), "s3://bucket/searches", image=IMAGE, retries=2
+    )
     spec, _ = compiled(made, tmp_path / "p.yaml")
     tasks = spec["root"]["dag"]["tasks"]
     loops = [each for each in tasks.values() if "parameterIterator" in each]
@@ -210,12 +248,17 @@ def test_compiled(tmp_path: Path) -> None:
     assert all(each["iteratorPolicy"]["parallelismLimit"] == 2 for each in loops)
     assert tasks["suggest-trials-2"]["dependentTasks"] == ["observe-trials"]
     assert tasks["suggest-trials"]["retryPolicy"]["maxRetryCount"] == 2
-    assert spec["root"]["inputDefinitions"]["parameters"]["tracker_base"]["defaultValue"] == "s3://bucket/searches"
+    assert (
+        spec["root"]["inputDefinitions"]["parameters"]["tracker_base"]["defaultValue"]
+        == "s3://bucket/searches"
+    )
 
 
 @pytest.mark.parametrize("form", [search_pipeline, search_component])
 def test_every_task_has_the_settings(form: Any, tmp_path: Path) -> None:
-    """The tasks of a search have what those of a component have: secrets for an S3 ledger, placement, resources."""
+    """The tasks of a search have what those of a component have: secrets for an S3 ledger,
+    placement, resources.
+    """
     made = form(
         search(tmp_path),
         "s3://bucket/searches",
@@ -237,7 +280,9 @@ def test_every_task_has_the_settings(form: Any, tmp_path: Path) -> None:
     for name, executor in executors.items():
         assert executor["container"]["resources"]["resourceCpuRequest"] == "500m"
         assert pods[name]["nodeSelector"]["labels"] == {"pool": "small"}
-        assert pods[name]["secretAsEnv"][0]["keyToEnv"] == [{"envVar": "AWS_SECRET_ACCESS_KEY", "secretKey": "key"}]
+        assert pods[name]["secretAsEnv"][0]["keyToEnv"] == [
+            {"envVar": "AWS_SECRET_ACCESS_KEY", "secretKey": "key"}
+        ]
 
 
 @pytest.mark.parametrize(
@@ -248,8 +293,12 @@ def test_every_task_has_the_settings(form: Any, tmp_path: Path) -> None:
         ({"caching": True}, {"round 0: suggest", "round 0: trial", "round 0: observe"}, True),
     ],
 )
-def test_names_and_caching(given: dict[str, Any], names: set[str], cached: bool, tmp_path: Path) -> None:
-    """The tasks of a search have names of their own, and are never taken from the cache, unless the user says so."""
+def test_names_and_caching(
+    given: dict[str, Any], names: set[str], cached: bool, tmp_path: Path
+) -> None:
+    """The tasks of a search have names of their own, and are never taken from the cache, unless the
+    user says so.
+    """
     made = search_pipeline(search(tmp_path, trials=2), "s3://bucket/searches", image=IMAGE, **given)
     spec, _ = compiled(made, tmp_path / "p.yaml")
     loops = [each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each]
@@ -265,8 +314,14 @@ def test_names_and_caching(given: dict[str, Any], names: set[str], cached: bool,
 
 def test_a_cluster_of_a_search(tmp_path: Path, transload_home: Path) -> None:
     """A search's trials run on the cluster that its tasks carry."""
-    cluster = {"name": "lab", "kind": "local", "connection": {"state_folder": str(tmp_path / "state")}}
-    made = search_component(search(tmp_path, trials=1), str(tmp_path / "base"), image=IMAGE, cluster=cluster)
+    cluster = {
+        "name": "lab",
+        "kind": "local",
+        "connection": {"state_folder": str(tmp_path / "state")},
+    }
+    made = search_component(
+        search(tmp_path, trials=1), str(tmp_path / "base"), image=IMAGE, cluster=cluster
+    )
     try:
         steps = Steps(made.constants["search"], str(tmp_path / "base"))
         assert steps.run_trial(0, steps.suggest(0)[0])["handle"].startswith("lab://kfp/")
@@ -274,10 +329,18 @@ def test_a_cluster_of_a_search(tmp_path: Path, transload_home: Path) -> None:
         host_runner("kfp").close()
 
 
-def test_variables_of_a_search(tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_a_search(
+    tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A search's trials get the variables of its tasks that are named."""
     monkeypatch.setenv("SEARCH_TEST_LOSS", "0.5")
-    given = Search(search_jobs.told, [Parameter("x", "float", 0, 1)], Objective("loss"), trials=1, scheduler="local")
+    given = Search(
+        search_jobs.told,
+        [Parameter("x", "float", 0, 1)],
+        Objective("loss"),
+        trials=1,
+        scheduler="local",
+    )
     made = search_component(given, str(tmp_path / "base"), image=IMAGE, pass_env=["SEARCH_TEST_*"])
     try:
         steps = Steps(made.constants["search"], str(tmp_path / "base"))
@@ -291,7 +354,9 @@ def test_through_the_uniform_door(tmp_path: Path) -> None:
     adapter = get_adapter("kfp")
     made = adapter.convert(search(tmp_path), tracker_base="s3://bucket/x", name="tune", image=IMAGE)
     assert made.name == "tune"
-    assert "observe-trials" in adapter.dry_run(search(tmp_path), tracker_base="s3://bucket/x", image=IMAGE)
+    assert "observe-trials" in adapter.dry_run(
+        search(tmp_path), tracker_base="s3://bucket/x", image=IMAGE
+    )
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A fake cluster for each test that wants one, a runner on it, and what both leave behind is looked at."""
+"""A fake cluster for each test that wants one, a runner on it, and what both leave behind is looked
+at.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ FOLDER = str(Path(__file__).parent)
 
 
 @pytest.fixture
-def fake(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A fake cluster, named by KUBECONFIG; its user has the rights that are asked for, and no others."""
+def fake(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
+    """A fake cluster, named by KUBECONFIG; its user has the rights that are asked for, and no
+    others.
+    """
     monkeypatch.syspath_prepend(FOLDER)
     from fake_server import FakeServer
 
@@ -24,7 +30,10 @@ def fake(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
     server = FakeServer(tmp_path_factory.mktemp("kube"))
     server.cluster.rights = {
-        (*what, verb) for rights in (OBSERVE, SUBMIT) for what, verbs in rights.items() for verb in verbs
+        (*what, verb)
+        for rights in (OBSERVE, SUBMIT)
+        for what, verbs in rights.items()
+        for verb in verbs
     }
     monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
     try:
@@ -56,11 +65,22 @@ def runner(fake: Any, transload_home: Path) -> Iterator[Runner]:
 def shell() -> Any:
     """``shell(role=command, …, **fields of the first role)`` → an app of shell commands."""
 
-    def make(commands: dict[str, str] | str, replicas: int = 1, timeout: float | None = None, **fields: Any) -> AppDef:
+    def make(
+        commands: dict[str, str] | str,
+        replicas: int = 1,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> AppDef:
         if isinstance(commands, str):
             commands = {"main": commands}
         roles = [
-            Role(name, "registry.example/shell:1", entrypoint="sh", args=["-c", text], num_replicas=replicas)
+            Role(
+                name,
+                "registry.example/shell:1",
+                entrypoint="sh",
+                args=["-c", text],
+                num_replicas=replicas,
+            )
             for name, text in commands.items()
         ]
         for name, value in fields.items():

@@ -53,17 +53,23 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Any, steps: Any) -> dict[str, Any]:
-    """Return a merge patch that does what a JSON patch (RFC 6902) does to ``target``: of mappings, by three steps."""
+    """Return a merge patch that does what a JSON patch (RFC 6902) does to ``target``: of mappings,
+    by three steps.
+    """
     change: dict[str, Any] = {}
     for step in steps:
-        *path, last = [part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:]]
+        *path, last = [
+            part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:]
+        ]
         old, new = target, change
         for part in path:
             old, new = old.get(part) or {}, new.setdefault(part, {})
         if step["op"] == "replace":
             new[last] = step["value"]
         elif last not in old or (step["op"] == "test" and old[last] != step["value"]):
-            raise ApiError(422, "Invalid", "the server rejected our request due to an error in our request")
+            raise ApiError(
+                422, "Invalid", "the server rejected our request due to an error in our request"
+            )
         elif step["op"] == "remove":
             new[last] = None
     return change

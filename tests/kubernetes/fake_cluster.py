@@ -1,11 +1,14 @@
-"""A fake of a Kubernetes cluster: API server, Job controller, garbage collector and kubelet in threads of the test.
+"""A fake of a Kubernetes cluster: API server, Job controller, garbage collector and kubelet in
+threads of the test.
 
-No server of Kubernetes is run in these tests. The fake was corrected by what a real one did (``test_fake.py`` compares
-their objects field by field), for the few kinds of objects that the plugin uses. It has names and versions (404, 409,
-410), selectors of labels and fields, watches with resume, merge patches, owner references, foreground deletion, Indexed
-Jobs with limits of failures for each index, pod failure policies, deadlines and suspension, conditions, logs. Pods'
-containers, init containers and sidecars too, are processes of this machine. Nothing is scheduled, no image pulled, no
-network made; a back-off, a grace period and the second between a pod's end and the Job's verdict are short.
+No server of Kubernetes is run in these tests. The fake was corrected by what a real one did
+(``test_fake.py`` compares their objects field by field), for the few kinds of objects that the
+plugin uses. It has names and versions (404, 409, 410), selectors of labels and fields, watches with
+resume, merge patches, owner references, foreground deletion, Indexed Jobs with limits of failures
+for each index, pod failure policies, deadlines and suspension, conditions, logs. Pods' containers,
+init containers and sidecars too, are processes of this machine. Nothing is scheduled, no image
+pulled, no network made; a back-off, a grace period and the second between a pod's end and the Job's
+verdict are short.
 """
 
 from __future__ import annotations
@@ -54,22 +57,38 @@ class Cluster:
         self.history: list[tuple[int, str, str, dict[str, Any]]] = []
         self.version, self.floor = 100, 0
         self.processes: dict[str, Process] = {}
-        self.logs: dict[str, Process] = {}  # name of a pod, "/" and its container if that is a sidecar
+        self.logs: dict[
+            str, Process
+        ] = {}  # name of a pod, "/" and its container if that is a sidecar
         self.helpers: dict[str, Process] = {}
-        self.beside: dict[str, dict[str, Process]] = {}  # uid of a pod → its other containers that are no helpers
-        self.late: set[str] = set()  # pods whose own time limit was set, after which all of them ends
-        self.forgotten: set[str] = set()  # pods that their kubelet, which begins again, does not know yet
-        self.seen_late_s = 0.0  # how long a kubelet takes to see the end of a program, and of its pod
-        self.ended: dict[str, dict[str, tuple[int, str, float]]] = {}  # uid of a Job → of a pod → index, how, when
+        self.beside: dict[
+            str, dict[str, Process]
+        ] = {}  # uid of a pod → its other containers that are no helpers
+        self.late: set[str] = (
+            set()
+        )  # pods whose own time limit was set, after which all of them ends
+        self.forgotten: set[str] = (
+            set()
+        )  # pods that their kubelet, which begins again, does not know yet
+        self.seen_late_s = (
+            0.0  # how long a kubelet takes to see the end of a program, and of its pod
+        )
+        self.ended: dict[
+            str, dict[str, tuple[int, str, float]]
+        ] = {}  # uid of a Job → of a pod → index, how, when
         self.began: dict[str, float] = {}  # uid of a Job → when
         self.requests: list[str] = []
         self.sent = 0  # bytes of logs
         self.calls: set[tuple[str, str, str]] = set()  # group, resource, verb
         self.fail: dict[tuple[str, str], ApiError] = {}
-        self.lost: tuple[str, str] | None = None  # of the next such request, which is done, no answer arrives
+        self.lost: tuple[str, str] | None = (
+            None  # of the next such request, which is done, no answer arrives
+        )
         self.leaves = False  # after that the server is away
         self.away = False  # connections are cut before anything is done
-        self.rights: set[tuple[str, str, str]] | None = None  # group, resource, verb; None: everything
+        self.rights: set[tuple[str, str, str]] | None = (
+            None  # group, resource, verb; None: everything
+        )
         self.only = ""  # the one namespace that the user may do anything in; "": all
         self.namespaces = namespaces
         self.open = True
@@ -103,7 +122,9 @@ class Cluster:
                 if kind == plural and namespace in (None, space)
             ]
 
-    def create(self, plural: str, namespace: str, item: dict[str, Any], *, only_try: bool = False) -> dict[str, Any]:
+    def create(
+        self, plural: str, namespace: str, item: dict[str, Any], *, only_try: bool = False
+    ) -> dict[str, Any]:
         """Make an object; with ``only_try`` (``dryRun=All``) only say whether it could be made."""
         item = copy.deepcopy(item)
         metadata = item["metadata"]
@@ -118,15 +139,24 @@ class Cluster:
         metadata.update(namespace=namespace, uid=str(uuid.uuid4()), creationTimestamp=now_text())
         if "stringData" in item:
             plain = item.pop("stringData")
-            item["data"] = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+            item["data"] = {
+                key: base64.b64encode(value.encode()).decode() for key, value in plain.items()
+            }
         if plural in ("jobs", "jobsets", "pods"):
             metadata["generation"] = 1
         if plural == "jobs":
             item["status"] = {}
-            defaults = {"backoffLimit": 2147483647, "manualSelector": False, "podReplacementPolicy": "Failed"}
+            defaults = {
+                "backoffLimit": 2147483647,
+                "manualSelector": False,
+                "podReplacementPolicy": "Failed",
+            }
             item["spec"] = {**defaults, "suspend": False, **item["spec"]}
             labels = item["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})
-            for name, value in (("job-name", metadata["name"]), ("controller-uid", metadata["uid"])):
+            for name, value in (
+                ("job-name", metadata["name"]),
+                ("controller-uid", metadata["uid"]),
+            ):
                 labels.update({name: value, f"batch.kubernetes.io/{name}": value})
         if plural == "jobsets":
             defaulted(item)
@@ -147,7 +177,9 @@ class Cluster:
             self.changed.notify_all()
             self._dirty.set()
 
-    def patch(self, plural: str, namespace: str, name: str, change: dict[str, Any]) -> dict[str, Any]:
+    def patch(
+        self, plural: str, namespace: str, name: str, change: dict[str, Any]
+    ) -> dict[str, Any]:
         """Merge a change into an object."""
         old = self.get(plural, namespace, name)
         wanted = (change.get("metadata") or {}).get("resourceVersion")
@@ -160,11 +192,19 @@ class Cluster:
         return new
 
     def _limit_pod(self, pod: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-        """Give a pod a time limit, which is all that may be changed of one; a kubelet ends it when that is over."""
+        """Give a pod a time limit, which is all that may be changed of one; a kubelet ends it when
+        that is over.
+        """
         if list(change.get("spec") or ()) != ["activeDeadlineSeconds"]:
-            raise ApiError(422, "Invalid", "spec: Forbidden: pod updates may not change fields other than a few")
+            raise ApiError(
+                422,
+                "Invalid",
+                "spec: Forbidden: pod updates may not change fields other than a few",
+            )
         pod["spec"].update(change["spec"])
-        pod["metadata"]["annotations"].update((change.get("metadata") or {}).get("annotations") or {})
+        pod["metadata"]["annotations"].update(
+            (change.get("metadata") or {}).get("annotations") or {}
+        )
         self.save("pods", pod)
         uid = pod["metadata"]["uid"]
         self.late.add(uid)
@@ -177,9 +217,15 @@ class Cluster:
 
     def _running(self, uid: str) -> list[Process]:
         """Return the processes of a pod, helpers aside."""
-        return [each for each in (self.processes.get(uid), *self.beside.get(uid, {}).values()) if each is not None]
+        return [
+            each
+            for each in (self.processes.get(uid), *self.beside.get(uid, {}).values())
+            if each is not None
+        ]
 
-    def replace(self, plural: str, namespace: str, name: str, item: dict[str, Any]) -> dict[str, Any]:
+    def replace(
+        self, plural: str, namespace: str, name: str, item: dict[str, Any]
+    ) -> dict[str, Any]:
         """Replace an object."""
         old = self.get(plural, namespace, name)
         item = copy.deepcopy(item)
@@ -189,7 +235,9 @@ class Cluster:
         return item
 
     def delete(self, plural: str, namespace: str, name: str, policy: str = "Background") -> None:
-        """Delete an object; pods get their grace period, Jobs in the foreground wait for their pods."""
+        """Delete an object; pods get their grace period, Jobs in the foreground wait for their
+        pods.
+        """
         item = self.get(plural, namespace, name)
         if plural == "pods":
             self.end_pod(item)
@@ -206,7 +254,10 @@ class Cluster:
         """Delete what an object owned that is gone."""
         for (plural, namespace, name), item in list(self.objects.items()):
             owners = item["metadata"].get("ownerReferences") or ()
-            if any(owner["uid"] == uid for owner in owners) and (plural, namespace, name) in self.objects:
+            if (
+                any(owner["uid"] == uid for owner in owners)
+                and (plural, namespace, name) in self.objects
+            ):
                 self.delete(plural, namespace, name)
 
     def compact(self) -> None:
@@ -240,7 +291,9 @@ class Cluster:
     def evict(self, pod: dict[str, Any], reason: str = "PreemptionByScheduler") -> None:
         """End a pod as a scheduler does that needs its place."""
         with self.lock:
-            pod["status"]["conditions"].append(self._pod_condition("DisruptionTarget", "True", reason, "preempting"))
+            pod["status"]["conditions"].append(
+                self._pod_condition("DisruptionTarget", "True", reason, "preempting")
+            )
             self.save("pods", pod)
             for process in self._running(pod["metadata"]["uid"]):
                 process.signal(signal.SIGKILL)
@@ -251,17 +304,30 @@ class Cluster:
         metadata = made["metadata"]
         metadata.update(generateName=f"{name}-", name=f"{name}-{uuid.uuid4().hex[:5]}")
         metadata.setdefault("labels", {}).update({INDEX: str(index)})
-        annotations = {INDEX: str(index), FAILURES: str(failures), **({IGNORED: str(ignored)} if ignored else {})}
+        annotations = {
+            INDEX: str(index),
+            FAILURES: str(failures),
+            **({IGNORED: str(ignored)} if ignored else {}),
+        }
         metadata.setdefault("annotations", {}).update(annotations)
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "controller": True}
-        metadata["ownerReferences"] = [{**owner, "uid": job["metadata"]["uid"], "blockOwnerDeletion": True}]
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": job["metadata"]["name"],
+            "controller": True,
+        }
+        metadata["ownerReferences"] = [
+            {**owner, "uid": job["metadata"]["uid"], "blockOwnerDeletion": True}
+        ]
         metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
         made["spec"]["hostname"] = name
         made["status"] = {"phase": "Pending"}
         pod = self.create("pods", job["metadata"]["namespace"], made)
         container = pod["spec"]["containers"][0]
         if "unschedulable" in (pod["spec"].get("nodeSelector") or {}):
-            condition = self._pod_condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+            condition = self._pod_condition(
+                "PodScheduled", "False", "Unschedulable", "0/3 nodes are available"
+            )
             pod["status"]["conditions"] = [condition]
             return self.save("pods", pod)
         pod["spec"]["nodeName"] = "node-1"
@@ -269,24 +335,37 @@ class Cluster:
         self._tell(pod, {"waiting": {"reason": "ContainerCreating"}}, "ContainersNotReady")
         if container["image"].startswith("missing"):
             message = f'failed to pull and unpack image "{container["image"]}"'
-            self._tell(pod, {"waiting": {"reason": "ErrImagePull", "message": message}}, "ContainersNotReady")
+            self._tell(
+                pod,
+                {"waiting": {"reason": "ErrImagePull", "message": message}},
+                "ContainersNotReady",
+            )
             later = threading.Timer(0.2, self._back_off, (pod, container["image"]))
             later.daemon = True
             return later.start()
         if any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or ()):
-            return self._event(pod, "FailedMount", "Unable to attach or mount volumes: claim not found")
+            return self._event(
+                pod, "FailedMount", "Unable to attach or mount volumes: claim not found"
+            )
         return self._run_pod(pod, container)
 
     def _back_off(self, pod: dict[str, Any], image: str) -> None:
         with self.lock:
             if ("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]) in self.objects:
                 message = f'Back-off pulling image "{image}"'
-                self._tell(pod, {"waiting": {"reason": "ImagePullBackOff", "message": message}}, "ContainersNotReady")
+                self._tell(
+                    pod,
+                    {"waiting": {"reason": "ImagePullBackOff", "message": message}},
+                    "ContainersNotReady",
+                )
 
     def _event(self, about: dict[str, Any], reason: str, message: str) -> None:
         metadata = about["metadata"]
         involved = {"kind": about["kind"], "name": metadata["name"], "uid": metadata["uid"]}
-        event = {"metadata": {"name": f"{metadata['name']}.{uuid.uuid4().hex[:6]}"}, "involvedObject": involved}
+        event = {
+            "metadata": {"name": f"{metadata['name']}.{uuid.uuid4().hex[:6]}"},
+            "involvedObject": involved,
+        }
         event.update(type="Warning", reason=reason, message=message)
         self.create("events", metadata["namespace"], event)
 
@@ -305,10 +384,17 @@ class Cluster:
         (own / "message").touch()
 
         def here(text: str) -> str:
-            return text.replace(MESSAGE, str(own / "message")).replace(RESULTS, str(own / "results"))
+            return text.replace(MESSAGE, str(own / "message")).replace(
+                RESULTS, str(own / "results")
+            )
 
-        env = {name: here(text) for name, text in container_environment(pod, container, secret).items()}
-        command = [here(expanded(each, env)) for each in (*container["command"], *container.get("args", ()))]
+        env = {
+            name: here(text) for name, text in container_environment(pod, container, secret).items()
+        }
+        command = [
+            here(expanded(each, env))
+            for each in (*container["command"], *container.get("args", ()))
+        ]
         for each in pod["spec"].get("initContainers") or ():
             if each.get("restartPolicy") == "Always":
                 places = {MESSAGE: str(own / "helper"), MARK: str(own / "mark"), STAY: "stay=0"}
@@ -316,18 +402,32 @@ class Cluster:
                 for place, found in places.items():
                     words = [word.replace(place, found) for word in words]
                 words = [here(word) for word in words]
-                self.helpers[metadata["uid"]] = self.logs[f"{metadata['name']}/{each['name']}"] = Process(words, {})
+                self.helpers[metadata["uid"]] = self.logs[f"{metadata['name']}/{each['name']}"] = (
+                    Process(words, {})
+                )
                 runs = {"name": each["name"], "state": {"running": {"startedAt": now_text()}}}
                 pod["status"]["initContainerStatuses"] = [runs]
-            elif each["name"] != "workspace":  # what that writes to is a folder of the container's own
-                words = [here(expanded(word, env)) for word in (*each["command"], *each.get("args", ()))]
-                first = functools.partial(self._after_init, pod, each["name"], now_text(), command, env)
+            elif (
+                each["name"] != "workspace"
+            ):  # what that writes to is a folder of the container's own
+                words = [
+                    here(expanded(word, env)) for word in (*each["command"], *each.get("args", ()))
+                ]
+                first = functools.partial(
+                    self._after_init, pod, each["name"], now_text(), command, env
+                )
                 self.logs[f"{metadata['name']}/{each['name']}"] = Process(words, env, first)
                 return
         self._start_main(pod, command, env)
 
     def _after_init(
-        self, pod: dict[str, Any], name: str, started: str, command: list[str], env: dict[str, str], code: int
+        self,
+        pod: dict[str, Any],
+        name: str,
+        started: str,
+        command: list[str],
+        env: dict[str, str],
+        code: int,
     ) -> None:
         """Go on when an init container has ended: with the program, or with the pod's end."""
         end = {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": started}
@@ -368,8 +468,17 @@ class Cluster:
     def _report(self, pod: dict[str, Any], name: str, state: dict[str, Any]) -> None:
         """Store the state of a container beside the program."""
         runs = "running" in state
-        report = {"name": name, "ready": runs, "started": runs, "restartCount": 0, "lastState": {}, "state": state}
-        others = [each for each in pod["status"].get("containerStatuses") or () if each["name"] != name]
+        report = {
+            "name": name,
+            "ready": runs,
+            "started": runs,
+            "restartCount": 0,
+            "lastState": {},
+            "state": state,
+        }
+        others = [
+            each for each in pod["status"].get("containerStatuses") or () if each["name"] != name
+        ]
         pod["status"]["containerStatuses"] = [*others, report]
         self.save("pods", pod)
 
@@ -382,7 +491,9 @@ class Cluster:
         if reason == "StartError":
             started = "1970-01-01T00:00:00Z"
         end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now_text()}
-        if reason != "StartError" and (said := (self.folder / pod["metadata"]["uid"] / "message").read_bytes()):
+        if reason != "StartError" and (
+            said := (self.folder / pod["metadata"]["uid"] / "message").read_bytes()
+        ):
             end["message"] = said[:4096].decode(errors="replace")
         uid = pod["metadata"]["uid"]
         if self._others_run(uid):
@@ -396,7 +507,9 @@ class Cluster:
             told = {"exitCode": 0, "reason": "Completed", "finishedAt": now_text()}
             if (file := self.folder / pod["metadata"]["uid"] / "helper").exists():
                 told["message"] = file.read_bytes()[:4096].decode(errors="replace")
-            pod["status"]["initContainerStatuses"] = [{"name": "transload-results", "state": {"terminated": told}}]
+            pod["status"]["initContainerStatuses"] = [
+                {"name": "transload-results", "state": {"terminated": told}}
+            ]
         with self.lock:  # for a moment its phase is still Running
             self._tell(pod, {"terminated": end}, "PodCompleted" if code == 0 else "PodFailed")
         time.sleep(_MOMENT_S + self.seen_late_s)
@@ -410,7 +523,11 @@ class Cluster:
 
             def ended() -> list[dict[str, Any]]:
                 reports = pod["status"].get("containerStatuses") or ()
-                return [each for each in reports if each["name"] in wanted and "terminated" in each["state"]]
+                return [
+                    each
+                    for each in reports
+                    if each["name"] in wanted and "terminated" in each["state"]
+                ]
 
             self.changed.wait_for(lambda: len(ended()) == len(wanted))
             return ended()
@@ -423,35 +540,77 @@ class Cluster:
             code = int(failed or late)
             pod["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
             if late:
-                words = {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the limit"}
+                words = {
+                    "reason": "DeadlineExceeded",
+                    "message": "Pod was active on the node longer than the limit",
+                }
                 pod["status"].update(words)
-            disrupted = any(each["type"] == "DisruptionTarget" for each in pod["status"]["conditions"])
+            disrupted = any(
+                each["type"] == "DisruptionTarget" for each in pod["status"]["conditions"]
+            )
             how = "done" if code == 0 else "ignored" if disrupted else "failed"
-            owner, index = pod["metadata"]["ownerReferences"][0]["uid"], int(pod["metadata"]["annotations"][INDEX])
+            owner, index = (
+                pod["metadata"]["ownerReferences"][0]["uid"],
+                int(pod["metadata"]["annotations"][INDEX]),
+            )
             deleted = pod["metadata"].get("deletionTimestamp")
-            held = [each["spec"]["suspend"] for each in self.items("jobs") if each["metadata"]["uid"] == owner]
-            if not (deleted and any(held)):  # a suspended Job lets the pods go that it ends, and does not count them
-                self.ended.setdefault(owner, {})[pod["metadata"]["uid"]] = (index, how, time.monotonic())
+            held = [
+                each["spec"]["suspend"]
+                for each in self.items("jobs")
+                if each["metadata"]["uid"] == owner
+            ]
+            if not (
+                deleted and any(held)
+            ):  # a suspended Job lets the pods go that it ends, and does not count them
+                self.ended.setdefault(owner, {})[pod["metadata"]["uid"]] = (
+                    index,
+                    how,
+                    time.monotonic(),
+                )
             self.save("pods", pod)
             if deleted:
                 self.save("pods", pod, "DELETED")
 
     def _tell(self, pod: dict[str, Any], state: dict[str, Any], unready: str = "") -> None:
-        """Store what a kubelet reports of a pod: the state of its container, and why it is not ready."""
+        """Store what a kubelet reports of a pod: the state of its container, and why it is not
+        ready.
+        """
         runs, name = "running" in state, pod["spec"]["containers"][0]["name"]
-        report = {"name": name, "ready": runs, "started": runs, "restartCount": 0, "lastState": {}, "state": state}
-        message = f"containers with unready status: [{name}]" if unready == "ContainersNotReady" else ""
+        report = {
+            "name": name,
+            "ready": runs,
+            "started": runs,
+            "restartCount": 0,
+            "lastState": {},
+            "state": state,
+        }
+        message = (
+            f"containers with unready status: [{name}]" if unready == "ContainersNotReady" else ""
+        )
         made = [self._pod_condition("PodReadyToStartContainers", str("terminated" not in state))]
-        made.append(self._pod_condition("Initialized", "True", unready if unready == "PodCompleted" else ""))
-        made += [self._pod_condition(kind, str(runs), unready, message) for kind in ("Ready", "ContainersReady")]
+        made.append(
+            self._pod_condition("Initialized", "True", unready if unready == "PodCompleted" else "")
+        )
+        made += [
+            self._pod_condition(kind, str(runs), unready, message)
+            for kind in ("Ready", "ContainersReady")
+        ]
         made.append(self._pod_condition("PodScheduled", "True"))
-        kept = [each for each in pod["status"].get("conditions", ()) if each["type"] == "DisruptionTarget"]
-        others = [each for each in pod["status"].get("containerStatuses") or () if each["name"] != name]
+        kept = [
+            each
+            for each in pod["status"].get("conditions", ())
+            if each["type"] == "DisruptionTarget"
+        ]
+        others = [
+            each for each in pod["status"].get("containerStatuses") or () if each["name"] != name
+        ]
         pod["status"].update(containerStatuses=[report, *others], conditions=made + kept)
         self.save("pods", pod)
 
     @staticmethod
-    def _pod_condition(kind: str, status: str, reason: str = "", message: str = "") -> dict[str, Any]:
+    def _pod_condition(
+        kind: str, status: str, reason: str = "", message: str = ""
+    ) -> dict[str, Any]:
         words = {name: text for name, text in (("reason", reason), ("message", message)) if text}
         times = {"lastProbeTime": None, "lastTransitionTime": now_text(), "observedGeneration": 1}
         return {"type": kind, "status": status, **times, **words}
@@ -488,7 +647,9 @@ class Cluster:
             if not self._pods_of(job):
                 self.save("jobs", job, "DELETED")
             return
-        if any(each["type"] in ("Complete", "Failed") for each in job["status"].get("conditions", ())):
+        if any(
+            each["type"] in ("Complete", "Failed") for each in job["status"].get("conditions", ())
+        ):
             return
         if job["spec"]["suspend"]:
             self._suspend(job, pods)
@@ -499,21 +660,32 @@ class Cluster:
 
     def _suspend(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
         status = job["status"]
-        if not any(each["type"] == "Suspended" and each["status"] == "True" for each in status.get("conditions", ())):
+        if not any(
+            each["type"] == "Suspended" and each["status"] == "True"
+            for each in status.get("conditions", ())
+        ):
             status["conditions"] = [self._condition("Suspended", "JobSuspended", "Job suspended")]
             status.update(ready=0, terminating=0, failedIndexes="", uncountedTerminatedPods={})
             status.pop("startTime", None)
         done, failed, active, _ = self._tally(job, pods)
         for pod in active:
             self.end_pod(pod)
-        status.update(terminating=len(active), completedIndexes=ranges(done), failedIndexes=ranges(failed))
+        status.update(
+            terminating=len(active), completedIndexes=ranges(done), failedIndexes=ranges(failed)
+        )
         status.pop("active", None)
 
     @staticmethod
     def _condition(kind: str, reason: str = "", message: str = "") -> dict[str, Any]:
         now = now_text()
         words = {"reason": reason, "message": message}
-        return {"type": kind, "status": "True", **words, "lastTransitionTime": now, "lastProbeTime": now}
+        return {
+            "type": kind,
+            "status": "True",
+            **words,
+            "lastTransitionTime": now,
+            "lastProbeTime": now,
+        }
 
     def _progress(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
         spec, status = job["spec"], job["status"]
@@ -526,12 +698,18 @@ class Cluster:
         kept = [each for each in status["conditions"] if each["type"] == "Suspended"]
         done, failed, active, counts = self._tally(job, pods)
         ends = self.ended.get(job["metadata"]["uid"], {}).items()
-        uncounted = [uid for uid, (_, how, at) in ends if how != "done" and time.monotonic() - at < _MOMENT_S]
+        uncounted = [
+            uid for uid, (_, how, at) in ends if how != "done" and time.monotonic() - at < _MOMENT_S
+        ]
         status["uncountedTerminatedPods"] = {"failed": uncounted} if uncounted else {}
         status["failedIndexes"] = ranges(failed)
-        status["terminating"] = sum(bool(pod["metadata"].get("deletionTimestamp")) for pod in active)
+        status["terminating"] = sum(
+            bool(pod["metadata"].get("deletionTimestamp")) for pod in active
+        )
         counted = {"completedIndexes": ranges(done), "active": len(active) - status["terminating"]}
-        counted.update(succeeded=len(done), failed=sum(bad + ignored for bad, ignored, _ in counts.values()))
+        counted.update(
+            succeeded=len(done), failed=sum(bad + ignored for bad, ignored, _ in counts.values())
+        )
         for name, value in counted.items():
             status.pop(name, None)
             status.update({name: value} if value else {})
@@ -541,7 +719,10 @@ class Cluster:
         if limit is not None and time.monotonic() - self.began[job["metadata"]["uid"]] >= limit:
             verdict = ("DeadlineExceeded", "Job was active longer than specified deadline")
         elif len(failed) > spec.get("maxFailedIndexes", spec["completions"]):
-            verdict = ("MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes")
+            verdict = (
+                "MaxFailedIndexesExceeded",
+                "Job has exceeded the specified maximal number of failed indexes",
+            )
         elif len(done) + len(failed) == spec["completions"] and failed:
             verdict = ("FailedIndexes", "Job has failed indexes")
         if verdict is not None:
@@ -551,7 +732,9 @@ class Cluster:
             status["conditions"] = kept + [self._condition(kind, *verdict) for kind in kinds]
         elif len(done) == spec["completions"]:
             why = ("CompletionsReached", "Reached expected number of succeeded pods")
-            status["conditions"] = kept + [self._condition(kind, *why) for kind in ("SuccessCriteriaMet", "Complete")]
+            status["conditions"] = kept + [
+                self._condition(kind, *why) for kind in ("SuccessCriteriaMet", "Complete")
+            ]
             status["completionTime"] = now_text()
         else:
             present = {int(pod["metadata"]["annotations"][INDEX]) for pod in active}
@@ -574,8 +757,16 @@ class Cluster:
             if how == "done":
                 done.add(index)
             else:
-                counts[index] = (failures + (how == "failed"), ignored + (how == "ignored"), max(last, moment))
-        failed = {index for index, (count, *_) in counts.items() if count > job["spec"]["backoffLimitPerIndex"]}
+                counts[index] = (
+                    failures + (how == "failed"),
+                    ignored + (how == "ignored"),
+                    max(last, moment),
+                )
+        failed = {
+            index
+            for index, (count, *_) in counts.items()
+            if count > job["spec"]["backoffLimitPerIndex"]
+        }
         active = [pod for pod in pods if pod["status"]["phase"] not in ("Succeeded", "Failed")]
         return done, failed - done, active, counts
 

@@ -1,8 +1,10 @@
-"""The JobSet controller of the fake cluster, after the documentation and the behaviour of JobSet 0.9 to 0.11.
+"""The JobSet controller of the fake cluster, after the documentation and the behaviour of JobSet
+0.9 to 0.11.
 
-What it has: child Jobs with their labels, annotations and names, the headless Service, suspension and what resuming
-merges, the failure policy (rules in order, ``RestartJobSet`` and ``FailJobSet``, both strategies of recreation), the
-success policy "All", counts of Jobs for each replicated job, conditions with the reasons of the real one.
+What it has: child Jobs with their labels, annotations and names, the headless Service, suspension
+and what resuming merges, the failure policy (rules in order, ``RestartJobSet`` and ``FailJobSet``,
+both strategies of recreation), the success policy "All", counts of Jobs for each replicated job,
+conditions with the reasons of the real one.
 What it has not: dependsOn, start-up order, coordinator, in-place restarts, claims, time to live.
 """
 
@@ -53,9 +55,13 @@ class JobSets:
         self.cluster = cluster
 
     def remove(self, item: dict[str, Any]) -> None:
-        """Go on with the deletion of a JobSet in the foreground, as the garbage collector does: its Jobs first."""
+        """Go on with the deletion of a JobSet in the foreground, as the garbage collector does: its
+        Jobs first.
+        """
         for job in self._jobs(item):
-            self.cluster.delete("jobs", job["metadata"]["namespace"], job["metadata"]["name"], "Foreground")
+            self.cluster.delete(
+                "jobs", job["metadata"]["namespace"], job["metadata"]["name"], "Foreground"
+            )
         if not self._jobs(item):
             self.cluster.save("jobsets", item, "DELETED")
             self.cluster.collect(item["metadata"]["uid"])
@@ -64,7 +70,11 @@ class JobSets:
         """Do what is due for one JobSet."""
         before = json.dumps(item["status"], sort_keys=True)
         jobs = self._jobs(item)
-        current = [job for job in jobs if job["metadata"]["labels"][RESTARTS] == str(item["status"]["restarts"])]
+        current = [
+            job
+            for job in jobs
+            if job["metadata"]["labels"][RESTARTS] == str(item["status"]["restarts"])
+        ]
         previous = [job for job in jobs if job not in current]
         self._count(item, current)
         if is_true(item, "Completed", "Failed"):
@@ -86,7 +96,9 @@ class JobSets:
     def _delete(self, jobs: list[dict[str, Any]]) -> None:
         for job in jobs:
             if not job["metadata"].get("deletionTimestamp"):
-                self.cluster.delete("jobs", job["metadata"]["namespace"], job["metadata"]["name"], "Foreground")
+                self.cluster.delete(
+                    "jobs", job["metadata"]["namespace"], job["metadata"]["name"], "Foreground"
+                )
 
     @staticmethod
     def _count(item: dict[str, Any], jobs: list[dict[str, Any]]) -> None:
@@ -97,7 +109,10 @@ class JobSets:
             rows.append(
                 {
                     "name": each["name"],
-                    "ready": sum(job["status"].get("ready", -1) >= job["spec"]["completions"] for job in open_),
+                    "ready": sum(
+                        job["status"].get("ready", -1) >= job["spec"]["completions"]
+                        for job in open_
+                    ),
                     "succeeded": sum(is_true(job, "Complete") for job in mine),
                     "failed": sum(is_true(job, "Failed") for job in mine),
                     "active": sum(job["status"].get("active", 0) > 0 for job in open_),
@@ -106,7 +121,9 @@ class JobSets:
             )
         item["status"]["replicatedJobsStatus"] = rows
 
-    def _progress(self, item: dict[str, Any], jobs: list[dict[str, Any]], previous: list[dict[str, Any]]) -> None:
+    def _progress(
+        self, item: dict[str, Any], jobs: list[dict[str, Any]], previous: list[dict[str, Any]]
+    ) -> None:
         failed = [job for job in jobs if is_true(job, "Failed")]
         wanted = sum(each["replicas"] for each in item["spec"]["replicatedJobs"])
         if failed:
@@ -115,7 +132,9 @@ class JobSets:
             item["status"]["terminalState"] = "Completed"
             return self._set(item, "Completed", "AllJobsCompleted", "jobset completed successfully")
         self._serve(item)
-        blocking = item["spec"].get("failurePolicy", {}).get("restartStrategy") == "BlockingRecreate"
+        blocking = (
+            item["spec"].get("failurePolicy", {}).get("restartStrategy") == "BlockingRecreate"
+        )
         if not (previous and blocking):
             taken = {job["metadata"]["name"] for job in (*jobs, *previous)}
             for each in item["spec"]["replicatedJobs"]:
@@ -132,10 +151,14 @@ class JobSets:
             job["spec"]["suspend"] = suspended
             if not suspended:
                 name = job["metadata"]["labels"][NAME]
-                template = next(e for e in item["spec"]["replicatedJobs"] if e["name"] == name)["template"]
+                template = next(e for e in item["spec"]["replicatedJobs"] if e["name"] == name)[
+                    "template"
+                ]
                 pod = template["spec"]["template"]
                 for key in ("labels", "annotations"):
-                    job["spec"]["template"]["metadata"].setdefault(key, {}).update(pod["metadata"].get(key) or {})
+                    job["spec"]["template"]["metadata"].setdefault(key, {}).update(
+                        pod["metadata"].get(key) or {}
+                    )
                 selector = pod["spec"].get("nodeSelector")
                 if selector:
                     job["spec"]["template"]["spec"].setdefault("nodeSelector", {}).update(selector)
@@ -160,10 +183,14 @@ class JobSets:
             if found:
                 break
         if item["status"].get("restartsCountTowardsMax", 0) >= policy.get("maxRestarts", 0):
-            message = f"jobset failed due to reaching max number of restarts (first failed job: {first})"
+            message = (
+                f"jobset failed due to reaching max number of restarts (first failed job: {first})"
+            )
             return self._set_failed(item, "ReachedMaxRestarts", message)
         item["status"]["restarts"] += 1
-        item["status"]["restartsCountTowardsMax"] = item["status"].get("restartsCountTowardsMax", 0) + 1
+        item["status"]["restartsCountTowardsMax"] = (
+            item["status"].get("restartsCountTowardsMax", 0) + 1
+        )
         return None
 
     @staticmethod
@@ -179,10 +206,18 @@ class JobSets:
         self._set(item, "Failed", reason, message)
 
     @staticmethod
-    def _set(item: dict[str, Any], kind: str, reason: str, message: str, status: str = "True") -> None:
+    def _set(
+        item: dict[str, Any], kind: str, reason: str, message: str, status: str = "True"
+    ) -> None:
         conditions = item["status"].setdefault("conditions", [])
         known = next((each for each in conditions if each["type"] == kind), None)
-        new = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now_text()}
+        new = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": now_text(),
+        }
         if known is None and status == "True":
             conditions.append(new)
         elif known is not None and known["status"] != status:
@@ -192,7 +227,10 @@ class JobSets:
         network = item["spec"]["network"]
         name = network.get("subdomain") or item["metadata"]["name"]
         namespace = item["metadata"]["namespace"]
-        if not network["enableDNSHostnames"] or ("services", namespace, name) in self.cluster.objects:
+        if (
+            not network["enableDNSHostnames"]
+            or ("services", namespace, name) in self.cluster.objects
+        ):
             return
         selector = {f"{PREFIX}jobset-name": item["metadata"]["name"]}
         spec = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
@@ -202,7 +240,12 @@ class JobSets:
     @staticmethod
     def _owner(item: dict[str, Any]) -> dict[str, Any]:
         owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "controller": True}
-        return {**owner, "name": item["metadata"]["name"], "uid": item["metadata"]["uid"], "blockOwnerDeletion": True}
+        return {
+            **owner,
+            "name": item["metadata"]["name"],
+            "uid": item["metadata"]["uid"],
+            "blockOwnerDeletion": True,
+        }
 
     def _make(self, item: dict[str, Any], each: dict[str, Any], index: int) -> None:
         name = f"{item['metadata']['name']}-{each['name']}-{index}"
@@ -228,7 +271,9 @@ class JobSets:
         }
         for metadata in (job["metadata"], job["spec"]["template"].setdefault("metadata", {})):
             for key in ("labels", "annotations"):
-                metadata.setdefault(key, {}).update({f"{PREFIX}{mark}": value for mark, value in marks.items()})
+                metadata.setdefault(key, {}).update(
+                    {f"{PREFIX}{mark}": value for mark, value in marks.items()}
+                )
         job["spec"]["template"]["metadata"]["labels"][f"{PREFIX}priority"] = "0"
         network = item["spec"]["network"]
         if network["enableDNSHostnames"]:

@@ -1,4 +1,6 @@
-"""Pods of the fake cluster: a pod's container is a process of this machine, its image is ignored."""
+"""Pods of the fake cluster: a pod's container is a process of this machine, its image is
+ignored.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def now_text() -> str:
 def expanded(text: str, env: Mapping[str, str]) -> str:
     """Replace ``$(NAME)`` and ``$$`` as a kubelet does; an unknown name stays as it is."""
     return _REFERENCE.sub(
-        lambda match: "$" if match.group(0) == "$$" else env.get(match.group(1), match.group(0)), text
+        lambda match: "$" if match.group(0) == "$$" else env.get(match.group(1), match.group(0)),
+        text,
     )
 
 
@@ -37,9 +40,13 @@ def container_environment(
     for each in container.get("env") or ():
         source = each.get("valueFrom") or {}
         if "secretKeyRef" in source:
-            env[each["name"]] = secret(source["secretKeyRef"]["name"], source["secretKeyRef"]["key"])
+            env[each["name"]] = secret(
+                source["secretKeyRef"]["name"], source["secretKeyRef"]["key"]
+            )
         elif "fieldRef" in source:
-            match = re.fullmatch(r"metadata\.(annotations|labels)\['(.+)'\]", source["fieldRef"]["fieldPath"])
+            match = re.fullmatch(
+                r"metadata\.(annotations|labels)\['(.+)'\]", source["fieldRef"]["fieldPath"]
+            )
             assert match is not None, source
             env[each["name"]] = (pod["metadata"].get(match[1]) or {}).get(match[2], "")
         else:
@@ -53,11 +60,15 @@ class Process:
     Args:
         command: program and arguments.
         env: its environment, beside PATH.
-        on_end: called with the exit code as a container runtime reports it; default: nobody wants to know.
+        on_end: called with the exit code as a container runtime reports it; default: nobody wants
+            to know.
     """
 
     def __init__(
-        self, command: list[str], env: Mapping[str, str], on_end: Callable[[int], object] = lambda _: None
+        self,
+        command: list[str],
+        env: Mapping[str, str],
+        on_end: Callable[[int], object] = lambda _: None,
     ) -> None:
         self.lines: list[tuple[int, bytes]] = []
         self.condition = threading.Condition()

@@ -1,4 +1,6 @@
-"""The HTTP side of the fake cluster: paths, verbs, errors, watches and logs, on a free port of the loopback."""
+"""The HTTP side of the fake cluster: paths, verbs, errors, watches and logs, on a free port of the
+loopback.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,12 @@ class Handler(BaseHTTPRequestHandler):
             if not self._discovery(parts.path, body):
                 self._resource(parts.path, query, body)
         except ApiError as exc:
-            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": str(exc)}
+            status = {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "status": "Failure",
+                "message": str(exc),
+            }
             self._answer({**status, "reason": exc.reason, "code": exc.status}, exc.status)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
@@ -91,9 +98,18 @@ class Handler(BaseHTTPRequestHandler):
                 for name, (kind, group) in KINDS.items()
                 if group == version
             ]
-            self._answer({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": rows})
+            self._answer(
+                {
+                    "kind": "APIResourceList",
+                    "apiVersion": "v1",
+                    "groupVersion": version,
+                    "resources": rows,
+                }
+            )
         elif path == "/apis/authentication.k8s.io/v1/selfsubjectreviews":
-            self._answer({"kind": "SelfSubjectReview", "status": {"userInfo": {"username": "tester"}}}, 201)
+            self._answer(
+                {"kind": "SelfSubjectReview", "status": {"userInfo": {"username": "tester"}}}, 201
+            )
         elif path.endswith("/selfsubjectaccessreviews"):
             asked = body["spec"]["resourceAttributes"]
             allowed = self.cluster.may(asked["group"], asked["resource"], asked["verb"])
@@ -103,7 +119,11 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def _versions(self) -> list[str]:
-        return [version for version in PREFIXES if version != JOBSETS or self.cluster.jobsets is not None]
+        return [
+            version
+            for version in PREFIXES
+            if version != JOBSETS or self.cluster.jobsets is not None
+        ]
 
     def _resource(self, path: str, query: dict[str, str], body: dict[str, Any]) -> None:
         for version in self._versions():
@@ -123,7 +143,9 @@ class Handler(BaseHTTPRequestHandler):
         if plural not in KINDS or KINDS[plural][1] != version:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         if self.cluster.only and namespace != self.cluster.only:
-            raise ApiError(403, "Forbidden", f'{plural} is forbidden: User "tester" cannot list resource')
+            raise ApiError(
+                403, "Forbidden", f'{plural} is forbidden: User "tester" cannot list resource'
+            )
         self._check_right(version, "/".join([plural, *steps[2:]]), name, query)
         if steps[2:] == ["log"]:
             self._log(namespace or "", name, query)
@@ -136,20 +158,30 @@ class Handler(BaseHTTPRequestHandler):
             self._one(plural, namespace or "", name, query, body)
 
     def _check_right(self, version: str, resource: str, name: str, query: dict[str, str]) -> None:
-        verbs = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
+        verbs = {
+            "POST": "create",
+            "PUT": "update",
+            "PATCH": "patch",
+            "DELETE": "delete",
+            "GET": "get",
+        }
         verb = verbs[self.command]
         if verb == "get" and not name:
             verb = "watch" if query.get("watch", "").lower() in ("true", "1") else "list"
         group = version.rpartition("/")[0]
         self.cluster.calls.add((group, resource, verb))
         if not self.cluster.may(group, resource, verb):
-            raise ApiError(403, "Forbidden", f'{resource} is forbidden: User "tester" cannot {verb} resource')
+            raise ApiError(
+                403, "Forbidden", f'{resource} is forbidden: User "tester" cannot {verb} resource'
+            )
 
     def _list(self, plural: str, namespace: str | None, query: dict[str, str]) -> None:
         with self.cluster.lock:
             found = self.cluster.items(plural, namespace)
             items = [
-                item for item in found if selected(item, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+                item
+                for item in found
+                if selected(item, query.get("labelSelector", ""), query.get("fieldSelector", ""))
             ]
             text = json.dumps(
                 {
@@ -160,24 +192,34 @@ class Handler(BaseHTTPRequestHandler):
             )
         self._answer(text)
 
-    def _one(self, plural: str, namespace: str, name: str, query: dict[str, str], body: dict[str, Any]) -> None:
+    def _one(
+        self, plural: str, namespace: str, name: str, query: dict[str, str], body: dict[str, Any]
+    ) -> None:
         cluster = self.cluster
         with cluster.lock:
             if self.command == "POST":
-                answer, status = cluster.create(plural, namespace, body, only_try="dryRun" in query), 201
+                answer, status = (
+                    cluster.create(plural, namespace, body, only_try="dryRun" in query),
+                    201,
+                )
             elif self.command == "PUT":
                 answer, status = cluster.replace(plural, namespace, name, body), 200
             elif self.command == "PATCH":
                 kind = self.headers["Content-Type"]
                 if kind not in ("application/merge-patch+json", "application/json-patch+json"):
-                    raise ApiError(415, "UnsupportedMediaType", "only merge patches and JSON patches here")
+                    raise ApiError(
+                        415, "UnsupportedMediaType", "only merge patches and JSON patches here"
+                    )
                 change = body
                 if kind == "application/json-patch+json":
                     change = json_patch(cluster.get(plural, namespace, name), body)
                 answer, status = cluster.patch(plural, namespace, name, change), 200
             elif self.command == "DELETE":
                 cluster.delete(
-                    plural, namespace, name, query.get("propagationPolicy") or body.get("propagationPolicy", "")
+                    plural,
+                    namespace,
+                    name,
+                    query.get("propagationPolicy") or body.get("propagationPolicy", ""),
                 )
                 answer, status = {"kind": "Status", "status": "Success"}, 200
             else:
@@ -212,8 +254,15 @@ class Handler(BaseHTTPRequestHandler):
         while True:
             with cluster.lock:
                 if at < cluster.floor:
-                    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-                    events: list[tuple[int, str, str, dict[str, Any]]] = [(at, "ERROR", plural, gone)]
+                    gone = {
+                        "kind": "Status",
+                        "code": 410,
+                        "reason": "Expired",
+                        "message": "too old resource version",
+                    }
+                    events: list[tuple[int, str, str, dict[str, Any]]] = [
+                        (at, "ERROR", plural, gone)
+                    ]
                 else:
                     events = [each for each in cluster.history if each[0] > at]
                 if not events:
@@ -243,11 +292,17 @@ class Handler(BaseHTTPRequestHandler):
             container = query.get("container", "main")
             process = cluster.logs.get(name if container == "main" else f"{name}/{container}")
             if name in cluster.forgotten:
-                raise ApiError(404, "NotFound", f"the server could not find the requested resource ( pods/log {name})")
+                raise ApiError(
+                    404,
+                    "NotFound",
+                    f"the server could not find the requested resource ( pods/log {name})",
+                )
         if process is None:
             if pod["status"]["phase"] == "Failed":
                 return self._answer("")
-            raise ApiError(400, "BadRequest", f'container "main" in pod "{name}" is waiting to start')
+            raise ApiError(
+                400, "BadRequest", f'container "main" in pod "{name}" is waiting to start'
+            )
         start = 0
         if query.get("sinceSeconds"):
             start = time.time_ns() - int(query["sinceSeconds"]) * 1_000_000_000
@@ -304,7 +359,9 @@ class FakeServer:
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
         self._thread.start()
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.write_text(
@@ -314,7 +371,9 @@ class FakeServer:
                     "kind": "Config",
                     "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
                     "users": [{"name": "tester", "user": {}}],
-                    "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "tester"}}],
+                    "contexts": [
+                        {"name": "fake", "context": {"cluster": "fake", "user": "tester"}}
+                    ],
                     "current-context": "fake",
                 }
             )

@@ -28,20 +28,25 @@ class Registry:
         host: its address.
     """
 
-    def __init__(self, folder: Path, more: str = "", tls: str = "", host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, folder: Path, more: str = "", tls: str = "", host: str = "127.0.0.1"
+    ) -> None:
         with socket.socket() as free:
             free.bind((host, 0))
             self._address = free.getsockname()
         self.name = f"{host}:{self._address[1]}"
         config = folder / "registry.yml"
         config.write_text(
-            f"version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {folder}/R}}}}\n"
+            f"version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: "
+            f"{folder}/R}}}}\n"
             f"http: {{addr: '{self.name}'{tls}}}\n{more}"
         )
         program = shutil.which("docker-registry")
         assert program is not None
         with (folder / "registry.log").open("wb") as log:
-            self._process = subprocess.Popen([program, "serve", str(config)], stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [program, "serve", str(config)], stdout=log, stderr=log
+            )
 
     def wait(self, eventually: Any) -> None:
         """Wait until it listens."""
@@ -52,11 +57,15 @@ class Registry:
 
         eventually(listens, 30)
 
-    def ask(self, path: str, accept: str = "*/*", body: bytes | None = None, verb: str = "GET") -> Any:
+    def ask(
+        self, path: str, accept: str = "*/*", body: bytes | None = None, verb: str = "GET"
+    ) -> Any:
         """Send a request; return the answer."""
         url = path if "://" in path else f"http://{self.name}/v2/{path}"
         headers = {"Accept": accept, "Content-Type": accept}
-        return urllib.request.urlopen(urllib.request.Request(url, body, headers, method=verb), timeout=30)
+        return urllib.request.urlopen(
+            urllib.request.Request(url, body, headers, method=verb), timeout=30
+        )
 
     def push(self, repository: str, data: bytes) -> dict[str, Any]:
         """Put a blob; return its descriptor."""
@@ -88,7 +97,11 @@ class Registry:
         inner = f"sha256:{hashlib.sha256(gzip.decompress(layer.getvalue())).hexdigest()}"
         entries = []
         for architecture in architectures or ("amd64",):
-            config: dict[str, Any] = {"architecture": architecture, "os": "linux", "config": {"WorkingDir": folder}}
+            config: dict[str, Any] = {
+                "architecture": architecture,
+                "os": "linux",
+                "config": {"WorkingDir": folder},
+            }
             config["rootfs"] = {
                 "type": "layers",
                 "diff_ids": [inner],
@@ -99,14 +112,24 @@ class Registry:
                     "mediaType": f"{OCI}.config.v1+json",
                     **self.push(repository, json.dumps(config).encode()),
                 },
-                "layers": [{"mediaType": f"{OCI}.layer.v1.tar+gzip", **self.push(repository, layer.getvalue())}],
+                "layers": [
+                    {
+                        "mediaType": f"{OCI}.layer.v1.tar+gzip",
+                        **self.push(repository, layer.getvalue()),
+                    }
+                ],
             }
             text = json.dumps(manifest).encode()
             where = f"sha256:{hashlib.sha256(text).hexdigest()}" if architectures else "1"
             self.ask(f"{repository}/manifests/{where}", f"{OCI}.manifest.v1+json", text, "PUT")
             platform = {"os": "linux", "architecture": architecture}
             entries.append(
-                {"mediaType": f"{OCI}.manifest.v1+json", "digest": where, "size": len(text), "platform": platform}
+                {
+                    "mediaType": f"{OCI}.manifest.v1+json",
+                    "digest": where,
+                    "size": len(text),
+                    "platform": platform,
+                }
             )
         if architectures:
             text = json.dumps({"schemaVersion": 2, "manifests": entries}).encode()

@@ -1,4 +1,6 @@
-"""The conformance suite against the fake cluster: its pods are processes of this machine, the cluster is simulated."""
+"""The conformance suite against the fake cluster: its pods are processes of this machine, the
+cluster is simulated.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class TestKubernetes(SchedulerConformance):
         from transload_kubernetes.scheduler import create_scheduler
 
         scheduler = create_scheduler("suite")
-        # not promised is that all start together; that all end with the first failure is, and the suite looks for it
+        # not promised is that all start together; that all end with the first failure is, and the
+        # suite looks for it
         # and a device takes run option privileged, so that without it the suite looks for a refusal
         mounts = scheduler.capabilities.mounts - {MountType.DEVICE}
         scheduler.capabilities = scheduler.capabilities._replace(gangs=True, mounts=mounts)

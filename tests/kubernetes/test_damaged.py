@@ -1,4 +1,6 @@
-"""A record on the cluster may be damaged, or another version's: it is shown, and nobody ends a job unasked for it."""
+"""A record on the cluster may be damaged, or another version's: it is shown, and nobody ends a job
+unasked for it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ Change = Callable[[str, str], str]
 
 @pytest.fixture
 def rewrite(fake: Any) -> Change:
-    """``rewrite(name, text)`` → the plan in the record of an app becomes that text; what it was is returned."""
+    """``rewrite(name, text)`` → the plan in the record of an app becomes that text; what it was is
+    returned.
+    """
 
     def replace(name: str, text: str) -> str:
         cluster = Cluster()
@@ -43,9 +47,13 @@ def _kinds(fake: Any, name: str) -> list[str]:
     return [kind for kind in kinds if any(map(has, fake.cluster.items(kind, "default")))]
 
 
-def test_job_is_ended_first(fake: Any, runner: Runner, shell: Any, rewrite: Change, eventually: Any) -> None:
+def test_job_is_ended_first(
+    fake: Any, runner: Runner, shell: Any, rewrite: Change, eventually: Any
+) -> None:
     """Deleting such an app ends its pods and removes all of it; the id stays taken."""
-    handle = runner.run(shell("sleep 300", replicas=2), "kubernetes", {"jobset": "never"}, app_id="broken")
+    handle = runner.run(
+        shell("sleep 300", replicas=2), "kubernetes", {"jobset": "never"}, app_id="broken"
+    )
     eventually(lambda: runner.status(handle).state is AppState.RUNNING, timeout=60)  # type: ignore[union-attr]
     before = rewrite("broken", "{")
     assert "ConfigMap broken of namespace default, is damaged" in runner.status(handle).msg  # type: ignore[union-attr]
@@ -72,7 +80,9 @@ def test_cancel(fake: Any, runner: Runner, shell: Any, rewrite: Change, eventual
 
 
 def test_newer_record_is_left_alone(runner: Runner, shell: Any, rewrite: Change) -> None:
-    """What a newer version wrote is no damage: it is shown as UNKNOWN, and neither cancelled nor deleted."""
+    """What a newer version wrote is no damage: it is shown as UNKNOWN, and neither cancelled nor
+    deleted.
+    """
     handle = runner.run(shell("true"), "kubernetes", app_id="newer")
     assert runner.wait(handle, timeout=60) is not None
     before = rewrite("newer", json.dumps({"schema": 99}))
@@ -87,7 +97,14 @@ def test_newer_record_is_left_alone(runner: Runner, shell: Any, rewrite: Change)
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("created", "yesterday"), ("app_id", 5), ("cfg", []), ("jobs", ["x"]), ("roles", [{"name": 1}]), ("digest", None)],
+    [
+        ("created", "yesterday"),
+        ("app_id", 5),
+        ("cfg", []),
+        ("jobs", ["x"]),
+        ("roles", [{"name": 1}]),
+        ("digest", None),
+    ],
 )
 def test_fields_of_another_type(field: str, value: Any) -> None:
     """A plan with a field of the wrong type is damaged, not one to reckon with."""

@@ -1,5 +1,5 @@
-"""What the pages show is so: their code is run as it stands there, on the simulated cluster: a real one has no image
-that these pages name, and nothing is pulled here.
+"""What the pages show is so: their code is run as it stands there, on the simulated cluster: a real
+one has no image that these pages name, and nothing is pulled here.
 """
 
 from __future__ import annotations
@@ -8,5 +8,7 @@ from typing import Any
 
 
 def test_what_the_page_shows_works(docs_page: str, fake: Any, docs_reader: Any) -> None:
-    """Every block of code of the page runs, in order, and prints what the page says that it prints."""
+    """Every block of code of the page runs, in order, and prints what the page says that it
+    prints.
+    """
     docs_reader.read(docs_page)

@@ -1,4 +1,6 @@
-"""What doctor tells of a cluster, and what rights a user needs. In every test here the user has just those."""
+"""What doctor tells of a cluster, and what rights a user needs. In every test here the user has
+just those.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +35,34 @@ def test_doctor(scheduler: Any) -> None:
 
 @pytest.mark.parametrize(
     ("part", "what", "verbs"),
-    [(name, *each) for name, part in (("observe", OBSERVE), ("submit", SUBMIT)) for each in part.items()],
+    [
+        (name, *each)
+        for name, part in (("observe", OBSERVE), ("submit", SUBMIT))
+        for each in part.items()
+    ],
 )
 def test_every_missing_right_is_named(
     fake: Any, scheduler: Any, part: str, what: tuple[str, str], verbs: tuple[str, ...]
 ) -> None:
     """A right that is needed and missing is named, with the namespace."""
-    fake.cluster.rights -= {(*what, verb) for verb in verbs if verb != "list" or what[1] != "jobsets"}
+    fake.cluster.rights -= {
+        (*what, verb) for verb in verbs if verb != "list" or what[1] != "jobsets"
+    }
     missing = ", ".join(verb for verb in verbs if verb != "list" or what[1] != "jobsets")
-    assert told(scheduler)[part] == (False, f"in namespace default this user may not: {missing} {what[1]}")
+    assert told(scheduler)[part] == (
+        False,
+        f"in namespace default this user may not: {missing} {what[1]}",
+    )
 
 
 def test_jobsets_that_may_not_be_seen(fake: Any, scheduler: Any) -> None:
     """JobSets are optional: without them no right on them is missing."""
     fake.cluster.rights = {each for each in fake.cluster.rights if each[1] != "jobsets"}
     checks = told(scheduler)
-    assert checks["submit"][0] and checks["jobset"] == (True, "not installed, or not to be seen by this user")
+    assert checks["submit"][0] and checks["jobset"] == (
+        True,
+        "not installed, or not to be seen by this user",
+    )
 
 
 def test_the_configured_namespace_is_looked_at(
@@ -78,7 +92,12 @@ def test_nobody_listens(tmp_path: Path, free_port: int, monkeypatch: pytest.Monk
     """The line says why in few words, not through how many layers that came."""
     cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{free_port}"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-    made = {"clusters": [cluster], "users": [{"name": "u", "user": {}}], "contexts": [context], "current-context": "c"}
+    made = {
+        "clusters": [cluster],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [context],
+        "current-context": "c",
+    }
     (tmp_path / "config").write_text(json.dumps(made))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     scheduler = create_scheduler("tests")
@@ -90,8 +109,18 @@ def test_nobody_listens(tmp_path: Path, free_port: int, monkeypatch: pytest.Monk
 def test_the_page_has_the_same_rights() -> None:
     """The Roles that the page tells to apply are those of the code."""
     text = PAGE.read_text(encoding="utf-8")
-    assert yaml.safe_dump(_role("transload-observe", OBSERVE), sort_keys=False, default_flow_style=None) in text
-    assert yaml.safe_dump(_role("transload-submit", OBSERVE, SUBMIT), sort_keys=False, default_flow_style=None) in text
+    assert (
+        yaml.safe_dump(
+            _role("transload-observe", OBSERVE), sort_keys=False, default_flow_style=None
+        )
+        in text
+    )
+    assert (
+        yaml.safe_dump(
+            _role("transload-submit", OBSERVE, SUBMIT), sort_keys=False, default_flow_style=None
+        )
+        in text
+    )
 
 
 def _role(name: str, *parts: Any) -> dict[str, Any]:
@@ -99,7 +128,12 @@ def _role(name: str, *parts: Any) -> dict[str, Any]:
     found: dict[tuple[str, str], list[str]] = {}
     for part in parts:
         for what, verbs in part.items():
-            found.setdefault(what, []).extend(verb for verb in verbs if verb not in found.get(what, ()))
-    rules = [{"apiGroups": [group], "resources": [kind], "verbs": verbs} for (group, kind), verbs in found.items()]
+            found.setdefault(what, []).extend(
+                verb for verb in verbs if verb not in found.get(what, ())
+            )
+    rules = [
+        {"apiGroups": [group], "resources": [kind], "verbs": verbs}
+        for (group, kind), verbs in found.items()
+    ]
     head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
     return {**head, "metadata": {"name": name}, "rules": rules}

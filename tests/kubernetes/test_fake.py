@@ -1,4 +1,6 @@
-"""The fake cluster against the recordings of a real one, field by field, as far as those were kept."""
+"""The fake cluster against the recordings of a real one, field by field, as far as those were
+kept.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ PULLING = "Pod.status.containerStatuses[].state.waiting.reason="
 
 NOT_KEPT = {
     *(f"{PULLING}ErrImagePull", f"{PULLING}ImagePullBackOff"),
-    *(f"{kind}.metadata.annotations.{ANNOTATION_HELD}" for kind in ("Job", "JobSet")),  # ours, and newer than they
+    *(
+        f"{kind}.metadata.annotations.{ANNOTATION_HELD}" for kind in ("Job", "JobSet")
+    ),  # ours, and newer than they
 }
 """What the fake makes, and none of the lives kept here had."""
 NOT_MADE = {
@@ -38,18 +42,26 @@ NOT_MADE = {
 
 
 def fields(value: Any, path: str) -> Iterator[str]:
-    """Yield the path of every field; conditions by type, status and reason, words with their value."""
+    """Yield the path of every field; conditions by type, status and reason, words with their
+    value.
+    """
     if isinstance(value, dict):
         if not value:
             yield f"{path}{{}}"
         for name, each in value.items():
-            yield from [f"{path}.{name}={each}"] if name in WORDS else fields(each, f"{path}.{name}")
+            yield from (
+                [f"{path}.{name}={each}"] if name in WORDS else fields(each, f"{path}.{name}")
+            )
     elif isinstance(value, list):
         for each in value:
             if isinstance(each, dict) and {"type", "status"} <= each.keys():
                 reason = f":{each['reason']}" if each.get("reason") else ""
                 yield f"{path}[{each['type']}={each['status']}{reason}]"
-                each = {name: other for name, other in each.items() if name not in ("type", "status", "reason")}
+                each = {
+                    name: other
+                    for name, other in each.items()
+                    if name not in ("type", "status", "reason")
+                }
             yield from fields(each, f"{path}[]")
     else:
         yield path
@@ -60,8 +72,12 @@ def recorded() -> tuple[set[str], set[str]]:
     """Return the fields of all recorded objects, and which of their specs were kept."""
     data = lzma.decompress(Path(__file__).with_name("lives").joinpath("lives.json.xz").read_bytes())
     objects = [change["object"] for life in json.loads(data).values() for change in life]
-    found = {path for item in objects if item["kind"] in KINDS for path in fields(item, item["kind"])}
-    return found, {".".join(path.split("[")[0].split(".")[:3]) for path in found if ".spec." in path}
+    found = {
+        path for item in objects if item["kind"] in KINDS for path in fields(item, item["kind"])
+    }
+    return found, {
+        ".".join(path.split("[")[0].split(".")[:3]) for path in found if ".spec." in path
+    }
 
 
 def apps(shell: Any) -> dict[str, tuple[AppDef, dict[str, Any]]]:
@@ -88,9 +104,12 @@ def apps(shell: Any) -> dict[str, tuple[AppDef, dict[str, Any]]]:
 
 
 def test_every_field_is_as_recorded(fake: Any, runner: Runner, shell: Any, eventually: Any) -> None:
-    """Jobs, JobSets and pods of the fake have the fields of real ones, no more and, but for a list, no fewer."""
+    """Jobs, JobSets and pods of the fake have the fields of real ones, no more and, but for a list,
+    no fewer.
+    """
     handles = {
-        name: runner.run(app, "kubernetes", {"jobset": "never", **cfg}) for name, (app, cfg) in apps(shell).items()
+        name: runner.run(app, "kubernetes", {"jobset": "never", **cfg})
+        for name, (app, cfg) in apps(shell).items()
     }
 
     def state(name: str) -> AppState:
@@ -98,7 +117,11 @@ def test_every_field_is_as_recorded(fake: Any, runner: Runner, shell: Any, event
 
     def pod(name: str) -> dict[str, Any]:
         label = handles[name].rpartition("/")[2].rpartition(":")[2]
-        return next(pod for pod in fake.cluster.items("pods") if pod["metadata"]["labels"]["transload.io/app"] == label)
+        return next(
+            pod
+            for pod in fake.cluster.items("pods")
+            if pod["metadata"]["labels"]["transload.io/app"] == label
+        )
 
     for name in ("preempted", "cancelled"):
         eventually(lambda name=name: state(name) is AppState.RUNNING, 30)
@@ -107,8 +130,12 @@ def test_every_field_is_as_recorded(fake: Any, runner: Runner, shell: Any, event
         eventually(lambda name=name: "suspended" in runner.status(handles[name]).msg, 30)
     for plural in ("jobs", "jobsets"):
         for item in fake.cluster.items(plural):
-            if item["spec"].get("suspend") and not item["metadata"]["ownerReferences"][0].get("controller"):
-                fake.cluster.patch(plural, "default", item["metadata"]["name"], {"spec": {"suspend": False}})
+            if item["spec"].get("suspend") and not item["metadata"]["ownerReferences"][0].get(
+                "controller"
+            ):
+                fake.cluster.patch(
+                    plural, "default", item["metadata"]["name"], {"spec": {"suspend": False}}
+                )
     eventually(lambda: "ImagePullBackOff" in runner.status(handles["noimage"]).msg, 30)
     eventually(lambda: state("setcancelled") is AppState.RUNNING, 30)
     for name in ("cancelled", "noroom", "noimage", "setcancelled"):

@@ -1,4 +1,6 @@
-"""Python functions in pods without storage: the key comes as a secret, what is signed with it as the pod's message."""
+"""Python functions in pods without storage: the key comes as a secret, what is signed with it as
+the pod's message.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ pytest.importorskip("cloudpickle")
 
 @pytest.fixture
 def in_pods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The simulated pods have no image and no files of ours: their program works where the call lies already."""
+    """The simulated pods have no image and no files of ours: their program works where the call
+    lies already.
+    """
     dryrun = Runner.dryrun
 
     def simulated(self: Runner, launch: Any, *args: Any, **options: Any) -> Any:
@@ -35,7 +39,11 @@ def in_pods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
         folder = str(tmp_path / launch.app.name)
         copy_workspace(role.workspace, folder)
-        role.entrypoint, role.args, role.workspace = "env", ["-C", folder, sys.executable, *role.args], None
+        role.entrypoint, role.args, role.workspace = (
+            "env",
+            ["-C", folder, sys.executable, *role.args],
+            None,
+        )
         return dryrun(self, launch, *args, **options)
 
     monkeypatch.setattr(Runner, "dryrun", simulated)
@@ -43,7 +51,12 @@ def in_pods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def options_of(runner: Runner, **more: Any) -> Mapping[str, Any]:
     """Return what `transload.submit` takes."""
-    return {"scheduler": "kubernetes", "runner": runner, "image": "registry.example/python:3", **more}
+    return {
+        "scheduler": "kubernetes",
+        "runner": runner,
+        "image": "registry.example/python:3",
+        **more,
+    }
 
 
 def squared(n: int) -> tuple[int, bool]:
@@ -53,7 +66,9 @@ def squared(n: int) -> tuple[int, bool]:
 
 @pytest.mark.usefixtures("in_pods")
 def test_a_signed_result_comes_with_the_status(runner: Runner, fake: Any) -> None:
-    """The value comes back; a message that somebody with rights on the cluster put in its place does not."""
+    """The value comes back; a message that somebody with rights on the cluster put in its place
+    does not.
+    """
     app = transload.submit(squared, 7, name="square", **options_of(runner))
     assert app.result(timeout=60) == (49, False)
     assert transload.attach(app.handle, runner).result() == (49, False)
@@ -75,7 +90,9 @@ def end_of(fake: Any, name: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("in_pods")
 @pytest.mark.parametrize("second", ["returns", "dies"])
 def test_only_the_last_attempt_speaks(runner: Runner, second: str) -> None:
-    """What a pod raised that was replaced is not the end, whether its successor says something or not."""
+    """What a pod raised that was replaced is not the end, whether its successor says something or
+    not.
+    """
 
     def fail_first() -> int:
         if os.environ["TRANSLOAD_RETRY"] == "0":
@@ -93,12 +110,18 @@ def test_only_the_last_attempt_speaks(runner: Runner, second: str) -> None:
 
 
 def test_the_attempt_of_a_program() -> None:
-    """As it stands in its pod: a number, or an annotation that the engine fills in; else nothing is known."""
-    by_engine = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{names.INDEX_FAILURES}']"}}}
+    """As it stands in its pod: a number, or an annotation that the engine fills in; else nothing is
+    known.
+    """
+    by_engine = {
+        "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{names.INDEX_FAILURES}']"}}
+    }
     for found, attempt in (({"value": "2"}, 2), (by_engine, 1), ({"value": ""}, None), ({}, None)):
         pod = {
             "metadata": {"annotations": {names.INDEX_FAILURES: "1", names.INDEX_IGNORED: "5"}},
-            "spec": {"containers": [{"name": names.MAIN, "env": [{"name": "TRANSLOAD_RETRY", **found}]}]},
+            "spec": {
+                "containers": [{"name": names.MAIN, "env": [{"name": "TRANSLOAD_RETRY", **found}]}]
+            },
         }
         assert attempt_of_program(pod) == attempt
     assert attempt_of_program({"metadata": {}, "spec": {}}) is None

@@ -1,4 +1,6 @@
-"""A submit that gave up starts nothing: Jobs and JobSets are on hold until all of an app is there."""
+"""A submit that gave up starts nothing: Jobs and JobSets are on hold until all of an app is
+there.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def start(scheduler: Any, app: Any, **cfg: Any) -> bool:
     """Submit an app under the id ``held``; return whether it was made by this."""
     options = scheduler.run_opts().resolve(cfg)
     request = scheduler.convert(app, options)
-    made: bool = scheduler.submit(request, "held", Submission(app, app.digest(), "tests", options, id_given=True))
+    made: bool = scheduler.submit(
+        request, "held", Submission(app, app.digest(), "tests", options, id_given=True)
+    )
     return made
 
 
@@ -45,7 +49,9 @@ def ended(scheduler: Any, eventually: Any) -> Any:
 
 
 def is_suspended(fake: Any, kind: str = "jobs") -> bool:
-    """Tell whether the controller has seen that the Job, or the JobSet, is suspended; then it would have begun."""
+    """Tell whether the controller has seen that the Job, or the JobSet, is suspended; then it would
+    have begun.
+    """
     with fake.cluster.lock:
         found = fake.cluster.items(kind)
         conditions = [each for item in found for each in item["status"].get("conditions", ())]
@@ -67,9 +73,17 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @JOBSET
 def test_what_was_made_for_a_submit_that_gave_up_does_not_run(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any, impatient: None, monkeypatch: Any, jobset: str
+    fake: Any,
+    scheduler: Any,
+    shell: Any,
+    eventually: Any,
+    impatient: None,
+    monkeypatch: Any,
+    jobset: str,
 ) -> None:
-    """The cluster makes the Job, its answer is lost, and it stays away: nothing runs until it is submitted again."""
+    """The cluster makes the Job, its answer is lost, and it stays away: nothing runs until it is
+    submitted again.
+    """
     app = shell("echo once")
     fake.cluster.lost, fake.cluster.leaves = ("POST", PLURALS[jobset]), True
     with pytest.raises(SchedulerUnavailable, match="starts only if this is submitted again"):
@@ -88,7 +102,13 @@ def test_what_was_made_for_a_submit_that_gave_up_does_not_run(
 
 @JOBSET
 def test_what_a_submit_has_left_can_be_deleted(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any, impatient: None, monkeypatch: Any, jobset: str
+    fake: Any,
+    scheduler: Any,
+    shell: Any,
+    eventually: Any,
+    impatient: None,
+    monkeypatch: Any,
+    jobset: str,
 ) -> None:
     """What stays of a submit that gave up is deleted like any app, and has never run."""
     monkeypatch.setattr(judge, "HALF_SUBMITTED_S", -60.0)
@@ -104,9 +124,16 @@ def test_what_a_submit_has_left_can_be_deleted(
 @JOBSET
 @pytest.mark.parametrize("verb_plural", [("POST", ""), ("PATCH", "configmaps"), ("PATCH", "")])
 def test_one_lost_answer_loses_and_repeats_nothing(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any, jobset: str, verb_plural: tuple[str, str]
+    fake: Any,
+    scheduler: Any,
+    shell: Any,
+    eventually: Any,
+    jobset: str,
+    verb_plural: tuple[str, str],
 ) -> None:
-    """Whatever answer is lost while the cluster is there: either the submit is refused and all is gone, or it runs."""
+    """Whatever answer is lost while the cluster is there: either the submit is refused and all is
+    gone, or it runs.
+    """
     verb, plural = verb_plural
     fake.cluster.lost = (verb, plural or PLURALS[jobset])
     if verb == "POST":
@@ -126,7 +153,9 @@ def test_one_lost_answer_loses_and_repeats_nothing(
 def test_a_submit_that_gave_up_when_all_was_there(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, impatient: None, jobset: str, then: str
 ) -> None:
-    """Who only looks starts nothing and sees why; who waits as its owner, or submits the same, starts it, once."""
+    """Who only looks starts nothing and sees why; who waits as its owner, or submits the same,
+    starts it, once.
+    """
     app = shell("echo once")
     fake.cluster.lost, fake.cluster.leaves = ("PATCH", "configmaps"), True
     with pytest.raises(SchedulerUnavailable, match="starts only if this is submitted again"):
@@ -134,7 +163,10 @@ def test_a_submit_that_gave_up_when_all_was_there(
     fake.cluster.away = False
     eventually(lambda: is_suspended(fake, PLURALS[jobset]), 30)
     found = status(scheduler)
-    assert (found.state, [each.state for each in scheduler.list()]) == (AppState.SUBMITTED, [AppState.SUBMITTED])
+    assert (found.state, [each.state for each in scheduler.list()]) == (
+        AppState.SUBMITTED,
+        [AppState.SUBMITTED],
+    )
     assert hold.LEFT in found.msg and "transload wait kubernetes://tests/held" in found.msg
     assert not fake.cluster.items("pods")
     if then == "cancel":
@@ -156,7 +188,9 @@ def test_a_cluster_that_goes_away_at_the_start(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, impatient: None, caplog: Any, jobset: str, arrives: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """All is there: the submit holds, with a warning; its owner starts it when the cluster is back, if it must."""
+    """All is there: the submit holds, with a warning; its owner starts it when the cluster is back,
+    if it must.
+    """
     change_if = Cluster.change_if
 
     def gone(self: Cluster, *args: Any) -> Any:
@@ -176,7 +210,9 @@ def test_a_cluster_that_goes_away_at_the_start(
     assert lines(scheduler) == ["once\n"]
 
 
-def test_a_cluster_that_refuses_the_start(fake: Any, scheduler: Any, shell: Any, impatient: None) -> None:
+def test_a_cluster_that_refuses_the_start(
+    fake: Any, scheduler: Any, shell: Any, impatient: None
+) -> None:
     """A user who may make Jobs and not change them gets an error, and nothing stays."""
     fake.cluster.rights -= {("batch", "jobs", "patch")}
     with pytest.raises(SubmitError, match=r"cannot patch.*the rights that the docs list"):
@@ -187,7 +223,12 @@ def test_a_cluster_that_refuses_the_start(fake: Any, scheduler: Any, shell: Any,
 
 @JOBSET
 def test_a_cancel_just_before_the_start(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch, jobset: str
+    fake: Any,
+    scheduler: Any,
+    shell: Any,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    jobset: str,
 ) -> None:
     """What another process has cancelled is not started by its submit any more."""
     change_if = Cluster.change_if
@@ -209,9 +250,16 @@ def test_a_cancel_just_before_the_start(
 
 @JOBSET
 def test_an_app_that_is_deleted_while_a_second_submit_is_slow(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch, jobset: str
+    fake: Any,
+    scheduler: Any,
+    shell: Any,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    jobset: str,
 ) -> None:
-    """Two submit the same; the app runs, ends and is deleted before the slow one makes its Job: that never runs."""
+    """Two submit the same; the app runs, ends and is deleted before the slow one makes its Job:
+    that never runs.
+    """
     app, create = shell("echo once"), Cluster.create
     other = create_scheduler("others")
 
@@ -234,7 +282,9 @@ def test_an_app_that_is_deleted_while_a_second_submit_is_slow(
     assert not fake.cluster.processes
 
 
-def test_a_ctrl_c_just_before_the_start(fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ctrl_c_just_before_the_start(
+    fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody learns the handle, so nothing of the app stays."""
 
     def interrupted(self: Cluster, *args: Any) -> Any:
@@ -274,9 +324,17 @@ def test_what_an_administrator_suspends_stays_so(
 @JOBSET
 @pytest.mark.parametrize("by", ["option", "webhook"])
 def test_what_a_queue_admits_is_not_started_here(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch, jobset: str, by: str
+    fake: Any,
+    scheduler: Any,
+    shell: Any,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    jobset: str,
+    by: str,
 ) -> None:
-    """Neither a submit nor an owner starts what Kueue holds, whose webhook may have put it into a default queue."""
+    """Neither a submit nor an owner starts what Kueue holds, whose webhook may have put it into a
+    default queue.
+    """
     create = fake.cluster.create
 
     def queued(plural: str, namespace: str, item: Any, **options: Any) -> Any:
@@ -292,14 +350,20 @@ def test_what_a_queue_admits_is_not_started_here(
     found = scheduler.describe("held")
     tend(scheduler, found)
     assert found.status.state is AppState.PENDING and "is suspended" in found.status.msg
-    assert not [each for each in fake.cluster.requests if each.startswith("PATCH") and "/configmaps/" not in each]
+    assert not [
+        each
+        for each in fake.cluster.requests
+        if each.startswith("PATCH") and "/configmaps/" not in each
+    ]
     name = "held" if jobset == "always" else "held-main"
     with fake.cluster.lock:
         fake.cluster.patch(PLURALS[jobset], "default", name, {"spec": {"suspend": False}})
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
 
 
-def test_a_job_that_its_user_wants_suspended_stays_so(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+def test_a_job_that_its_user_wants_suspended_stays_so(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
     """An overlay may leave it to somebody else when a Job runs."""
     start(scheduler, shell("true"), overlay="{spec: {suspend: true}}")
     eventually(lambda: is_suspended(fake), 30)

@@ -1,4 +1,6 @@
-"""As whom a cluster is asked, and which: impersonation, credential plugins, in-cluster identity, several clusters."""
+"""As whom a cluster is asked, and which: impersonation, credential plugins, in-cluster identity,
+several clusters.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,18 @@ def configuration(fake: Any, **user: Any) -> dict[str, Any]:
 
 
 def test_impersonation(fake: Any, tmp_path: Path, seen: list[Any]) -> None:
-    """``as`` of a user in the configuration goes along with each request; what cannot go along is refused."""
+    """``as`` of a user in the configuration goes along with each request; what cannot go along is
+    refused.
+    """
     path = tmp_path / "config"
     path.write_text(json.dumps(configuration(fake, **{"as": "anna", "as-groups": ["a"]})))
     for given in (str(path), path.read_text()):
         cluster = Cluster(kubeconfig=given)
         cluster.version()
         cluster.close()
-    assert [(each["Impersonate-User"], each["Impersonate-Group"]) for each in seen] == [("anna", "a")] * 2
+    assert [(each["Impersonate-User"], each["Impersonate-Group"]) for each in seen] == [
+        ("anna", "a")
+    ] * 2
     path.write_text(json.dumps(configuration(fake, **{"as": "anna", "as-groups": ["a", "b"]})))
     with pytest.raises(ConfigError, match="several as-groups"):
         Cluster(kubeconfig=str(path)).version()
@@ -59,7 +65,11 @@ echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential
   "status": {{"token": "'token-$n'", "expirationTimestamp": "'$until'"}}}}'
 """)
     program.chmod(0o755)
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": str(program),
+        "interactiveMode": "Never",
+    }
     cluster = Cluster(kubeconfig=json.dumps(configuration(fake, exec=plugin)))
     for _ in range(3):
         cluster.version()
@@ -69,7 +79,9 @@ echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential
 
 
 def test_inside_of_a_cluster(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a configuration the service account of the pod is taken; where there is none either, one line says so."""
+    """Without a configuration the service account of the pod is taken; where there is none either,
+    one line says so.
+    """
     from kubernetes import config
     from kubernetes.config import incluster_config
 
@@ -85,7 +97,9 @@ def test_inside_of_a_cluster(fake: Any, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(fake.port))
     cluster = Cluster()
     assert cluster.url == f"https://127.0.0.1:{fake.port}"
-    (found,) = cluster.client().configuration.auth_settings().values()  # the fake speaks no TLS: nothing is sent
+    (found,) = (
+        cluster.client().configuration.auth_settings().values()
+    )  # the fake speaks no TLS: nothing is sent
     assert found["value"].lower() == "bearer of-the-pod"
     cluster.close()
 
@@ -115,7 +129,9 @@ def test_several_clusters_at_once(
     monkeypatch.delenv("KUBECONFIG")
     try:
         with Runner("tests", settings=load_settings()) as runner:
-            handles = [runner.run(shell("true"), name, app_id=f"on-{name}") for name in ("east", "west")]
+            handles = [
+                runner.run(shell("true"), name, app_id=f"on-{name}") for name in ("east", "west")
+            ]
             assert handles == ["east://tests/default:on-east", "west://tests/default:on-west"]
             for handle, server in zip(handles, (fake, other), strict=True):
                 status = runner.wait(handle, timeout=20)
@@ -130,7 +146,9 @@ def test_several_clusters_at_once(
 
 def test_a_context_that_is_not_there(fake: Any, transload_home: Path, shell: Any) -> None:
     """A submit is one line that names the context and the file, and is not worth another try."""
-    wrong = ClusterName("prod", "kubernetes", {"context": "nope", "kubeconfig": str(fake.kubeconfig)})
+    wrong = ClusterName(
+        "prod", "kubernetes", {"context": "nope", "kubeconfig": str(fake.kubeconfig)}
+    )
     with (
         Runner("tests", clusters=[wrong]) as runner,
         pytest.raises(ConfigError, match=f"nope in {fake.kubeconfig}") as caught,
@@ -139,12 +157,31 @@ def test_a_context_that_is_not_there(fake: Any, transload_home: Path, shell: Any
     assert "\n" not in str(caught.value)
 
 
-def test_a_certificate_that_has_run_out(fake: Any, tmp_path: Path, transload_home: Path, shell: Any) -> None:
-    """A server whose certificate is over cannot be reached, and one line says why, of a submit too."""
+def test_a_certificate_that_has_run_out(
+    fake: Any, tmp_path: Path, transload_home: Path, shell: Any
+) -> None:
+    """A server whose certificate is over cannot be reached, and one line says why, of a submit
+    too.
+    """
     made = [str(tmp_path / name) for name in ("key", "request", "certificate")]
-    asks = ["req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", made[0], "-out", made[1], "-subj", "/CN=x"]
+    asks = [
+        "req",
+        "-new",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        made[0],
+        "-out",
+        made[1],
+        "-subj",
+        "/CN=x",
+    ]
     signs = ["x509", "-req", "-in", made[1], "-signkey", made[0], "-days", "-1", "-out", made[2]]
-    for words in ([*asks, "-addext", "subjectAltName=IP:127.0.0.1"], [*signs, "-copy_extensions", "copy"]):
+    for words in (
+        [*asks, "-addext", "subjectAltName=IP:127.0.0.1"],
+        [*signs, "-copy_extensions", "copy"],
+    ):
         subprocess.run(["openssl", *words], check=True, capture_output=True)
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,6 @@
-"""Option ``image_repo``: images with workspaces are pushed to a real registry; no engine is needed to make them."""
+"""Option ``image_repo``: images with workspaces are pushed to a real registry; no engine is needed
+to make them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ def workspace_app(folder: Path, image: str) -> AppDef:
     folder.mkdir(exist_ok=True)
     (folder / "train.sh").write_text("echo trained\n")
     (folder / "train.sh").chmod(0o600)
-    one = Role("main", image, entrypoint="sh", args=["train.sh"], workspace=Workspace({str(folder): "code"}))
+    one = Role(
+        "main",
+        image,
+        entrypoint="sh",
+        args=["train.sh"],
+        workspace=Workspace({str(folder): "code"}),
+    )
     return AppDef("a", [one, Role("other", image, entrypoint="true")])
 
 
@@ -45,7 +53,9 @@ def registry(needs_registry: None, tmp_path: Path, eventually: Any) -> Iterator[
 
 
 def test_pushed_and_used_again(registry: Any, tmp_path: Path) -> None:
-    """The workspace lies over the base, in its working directory: whoever pulls it has the code. Once."""
+    """The workspace lies over the base, in its working directory: whoever pulls it has the code.
+    Once.
+    """
     base = registry.image(folder="/srv")
     app = workspace_app(tmp_path / "code", base)
     repository = f"{registry.name}/team/code"
@@ -64,7 +74,9 @@ def test_pushed_and_used_again(registry: Any, tmp_path: Path) -> None:
 
 
 def test_an_image_for_several_machines(registry: Any, tmp_path: Path) -> None:
-    """The one for the nodes is taken; an architecture that there is not is named, with those that there are."""
+    """The one for the nodes is taken; an architecture that there is not is named, with those that
+    there are.
+    """
     app = workspace_app(tmp_path / "code", registry.image(architectures=("arm64", "amd64")))
     for architecture in ("amd64", "arm64"):
         image = with_images(app, f"{registry.name}/code", "", architecture).roles[0].image
@@ -74,7 +86,9 @@ def test_an_image_for_several_machines(registry: Any, tmp_path: Path) -> None:
 
 
 def test_a_submit_uses_the_image(registry: Any, fake: Any, runner: Runner, tmp_path: Path) -> None:
-    """The Job names the image that was pushed; there is no init container; a dry-run has pushed nothing."""
+    """The Job names the image that was pushed; there is no init container; a dry-run has pushed
+    nothing.
+    """
     folder = tmp_path / "code"
     app = workspace_app(folder, "")
     app.roles[0].args = ["${img_root}/train.sh"]
@@ -86,30 +100,53 @@ def test_a_submit_uses_the_image(registry: Any, fake: Any, runner: Runner, tmp_p
     handle = runner.run(app, "kubernetes", cfg, workspace=str(folder))
     pod = fake.cluster.items("jobs")[0]["spec"]["template"]["spec"]
     assert pod["containers"][0]["args"] == ["/workspace/train.sh"]
-    assert pod["containers"][0]["image"].startswith(f"{registry.name}/mine:") and "initContainers" not in pod
-    assert registry.found(pod["containers"][0]["image"])[1][1]["workspace/train.sh"] == b"echo trained\n"
+    assert (
+        pod["containers"][0]["image"].startswith(f"{registry.name}/mine:")
+        and "initContainers" not in pod
+    )
+    assert (
+        registry.found(pod["containers"][0]["image"])[1][1]["workspace/train.sh"]
+        == b"echo trained\n"
+    )
     runner.delete(handle)
 
 
 def test_a_registry_that_asks_who_one_is(
     needs_registry: None, tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over TLS, as whom ``docker login`` was done, or as a helper of Docker's settings says; else it is refused."""
+    """Over TLS, as whom ``docker login`` was done, or as a helper of Docker's settings says; else
+    it is refused.
+    """
     key, certificate, users = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "users"
     subject = ("-subj", "/CN=registry", "-addext", "subjectAltName=IP:127.0.0.2")
     files = ("-keyout", str(key), "-out", str(certificate))
-    made = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", *subject, *files]
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-nodes",
+        "-newkey",
+        "rsa:2048",
+        "-days",
+        "2",
+        *subject,
+        *files,
+    ]
     subprocess.run(made, check=True, capture_output=True)
     users.write_text(TESTER)
     tls = f", tls: {{certificate: {certificate}, key: {key}}}"
-    closed = Registry(tmp_path, f"auth: {{htpasswd: {{realm: here, path: {users}}}}}\n", tls, "127.0.0.2")
+    closed = Registry(
+        tmp_path, f"auth: {{htpasswd: {{realm: here, path: {users}}}}}\n", tls, "127.0.0.2"
+    )
     (tmp_path / "O").mkdir()
     open_to_all = Registry(tmp_path / "O")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     helper = tmp_path / "docker-credential-test"
-    helper.write_text("""#!/bin/sh\nread host; echo '{"Username": "tester", "Secret": "tester"}'\n""")
+    helper.write_text(
+        """#!/bin/sh\nread host; echo '{"Username": "tester", "Secret": "tester"}'\n"""
+    )
     helper.chmod(0o755)
     try:
         closed.wait(eventually)
@@ -118,7 +155,11 @@ def test_a_registry_that_asks_who_one_is(
         with pytest.raises(SubmitError, match=rf"to {closed.name}/code: .*docker login"):
             with_images(app, f"{closed.name}/code")
         entry = {"auth": base64.b64encode(b"tester:tester").decode()}
-        settings = ({"auths": {closed.name: entry}}, {"credHelpers": {closed.name: "test"}}, {"credsStore": "test"})
+        settings = (
+            {"auths": {closed.name: entry}},
+            {"credHelpers": {closed.name: "test"}},
+            {"credsStore": "test"},
+        )
         images = set()
         for noted in settings:
             (tmp_path / "config.json").write_text(json.dumps(noted))
@@ -155,7 +196,9 @@ def test_a_dry_run_shows_the_place_of_the_hash(tmp_path: Path) -> None:
     assert "initContainers" not in text
 
 
-@pytest.mark.parametrize("text", ["registry.example/a:1", "a@sha256:0", "/a", "registry.example:5000/a:b"])
+@pytest.mark.parametrize(
+    "text", ["registry.example/a:1", "a@sha256:0", "/a", "registry.example:5000/a:b"]
+)
 def test_a_repository_has_no_tag(text: str) -> None:
     """The tag is the content's; two ways for one workspace are refused too."""
     app = AppDef("a", [Role("r", "i", entrypoint="e")])

@@ -19,7 +19,8 @@ from transload_kubernetes.options import run_opts
 
 RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 
-# What jobset.x-k8s.io/v1alpha2 allows of the fields that are used here, after its reference documentation.
+# What jobset.x-k8s.io/v1alpha2 allows of the fields that are used here, after its reference
+# documentation.
 _NAME = {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
 _RULE = {
     "type": "object",
@@ -112,7 +113,9 @@ def start(scheduler: Any, app: AppDef, app_id: str = "set", **cfg: Any) -> str:
     """Submit an app as a JobSet; return its id."""
     options = scheduler.run_opts().resolve({"jobset": "always", **cfg})
     request = scheduler.convert(app, options)
-    scheduler.submit(request, app_id, Submission(app, app.digest(), "tests", options, id_given=True))
+    scheduler.submit(
+        request, app_id, Submission(app, app.digest(), "tests", options, id_given=True)
+    )
     return app_id
 
 
@@ -145,17 +148,30 @@ def kinds(fake: Any) -> list[str]:
     "cfg", [{}, {"queue": "gpus", "labels": {"cost": "me"}}], ids=["plain", "queue"]
 )  # fmt: skip
 def test_the_manifest_is_valid(version: str, cfg: Mapping[str, CfgVal]) -> None:
-    """It keeps to the documented schema, and each template is a Job that several versions of Kubernetes take."""
+    """It keeps to the documented schema, and each template is a Job that several versions of
+    Kubernetes take.
+    """
     roles = [
-        role("lead", num_replicas=1, max_retries=2, retry_policy=RetryPolicy.APPLICATION, env={"A_TOKEN": "x"}),
+        role(
+            "lead",
+            num_replicas=1,
+            max_retries=2,
+            retry_policy=RetryPolicy.APPLICATION,
+            env={"A_TOKEN": "x"},
+        ),
         role("Work_er.s", num_replicas=3, max_retries=1, retry_policy=RetryPolicy.REPLICA),
     ]
-    secret, made = yaml.safe_load_all(format_request(request_for(AppDef("a", roles, timeout=90.5), **cfg)))
+    secret, made = yaml.safe_load_all(
+        format_request(request_for(AppDef("a", roles, timeout=90.5), **cfg))
+    )
     assert secret["kind"] == "Secret"
     jsonschema.validate(made, SCHEMA)
     for each in made["spec"]["replicatedJobs"]:
         job = {"apiVersion": "batch/v1", "kind": "Job", **each["template"]}
-        job["metadata"] = {**job["metadata"], "name": f"{made['metadata']['name']}-{each['name']}-0"}
+        job["metadata"] = {
+            **job["metadata"],
+            "name": f"{made['metadata']['name']}-{each['name']}-0",
+        }
         kubernetes_validate.validate(job, version, strict=True)
         # the longest name that the controller makes of it is a host name
         assert len(f"{job['metadata']['name']}-99999-abcde") <= 63
@@ -164,7 +180,9 @@ def test_the_manifest_is_valid(version: str, cfg: Mapping[str, CfgVal]) -> None:
 def test_one_replicated_job_for_each_role() -> None:
     """Roles are replicated jobs; the policy says what is started again, and what never is."""
     retried = role("lead", num_replicas=2, max_retries=3, retry_policy=RetryPolicy.APPLICATION)
-    request = request_for(AppDef("a", [retried, role("reader")]), app_id="team:x", namespace="team", queue="gpus")
+    request = request_for(
+        AppDef("a", [retried, role("reader")]), app_id="team:x", namespace="team", queue="gpus"
+    )
     assert (request.services, request.jobs) == ([], [])
     made = request.jobset
     assert made is not None
@@ -175,14 +193,20 @@ def test_one_replicated_job_for_each_role() -> None:
         "maxRestarts": 3,
         "restartStrategy": "BlockingRecreate",
         "rules": [
-            {"name": "tookTooLong", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
+            {
+                "name": "tookTooLong",
+                "action": "FailJobSet",
+                "onJobFailureReasons": ["DeadlineExceeded"],
+            },
             {"name": "notRetried", "action": "FailJobSet", "targetReplicatedJobs": ["reader"]},
         ],
     }
     template = made["spec"]["replicatedJobs"][0]["template"]
     assert "name" not in template["metadata"] and "suspend" not in template["spec"]
     assert "kueue.x-k8s.io/queue-name" not in template["metadata"]["labels"]
-    env = {each["name"]: each for each in template["spec"]["template"]["spec"]["containers"][0]["env"]}
+    env = {
+        each["name"]: each for each in template["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
     assert env["TRANSLOAD_RANK0_HOST"]["value"] == "x-lead-0-0.x"
     assert RESTARTS in env["TRANSLOAD_RETRY"]["valueFrom"]["fieldRef"]["fieldPath"]
     alone = request_for(AppDef("a", [role("main")])).jobset
@@ -194,7 +218,10 @@ def test_one_replicated_job_for_each_role() -> None:
     ("fields", "field"),
     [
         ({"num_replicas": 2, "min_replicas": 1}, "roles[1].min_replicas"),
-        ({"num_replicas": 2, "max_retries": 1, "retry_policy": RetryPolicy.ROLE}, "roles[1].retry_policy"),
+        (
+            {"num_replicas": 2, "max_retries": 1, "retry_policy": RetryPolicy.ROLE},
+            "roles[1].retry_policy",
+        ),
         ({"max_retries": 1, "retry_policy": RetryPolicy.APPLICATION}, "roles[1].max_retries"),
     ],
 )
@@ -207,13 +234,18 @@ def test_what_a_jobset_cannot_say_is_refused(fields: dict[str, Any], field: str)
 
 
 def test_roles_run_and_end(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Every replica has its number, its logs and the host name of rank 0; deleting leaves the record alone."""
+    """Every replica has its number, its logs and the host name of rank 0; deleting leaves the
+    record alone.
+    """
     command = 'echo "$TRANSLOAD_ROLE $TRANSLOAD_REPLICA_ID $TRANSLOAD_RANK0_HOST $TRANSLOAD_RETRY"'
     start(scheduler, shell({"lead": command, "work": command}, replicas=2))
     found = reaches(scheduler, eventually, AppState.SUCCEEDED)
     assert [replica.exit_code for each in found.roles for replica in each.replicas] == [0] * 4
     assert list(log_lines(scheduler, "set", "work", 1)) == ["work 1 set-lead-0-0.set 0\n"]
-    hosts = {f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}" for pod in fake.cluster.items("pods")}
+    hosts = {
+        f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}"
+        for pod in fake.cluster.items("pods")
+    }
     assert "set-lead-0-0.set" in hosts
     assert kinds(fake) == ["Job", "JobSet", "Pod", "Service"]
     scheduler.delete("set")
@@ -221,8 +253,12 @@ def test_roles_run_and_end(fake: Any, scheduler: Any, shell: Any, eventually: An
     assert scheduler.existed("set")
 
 
-def test_a_failure_starts_all_roles_again(scheduler: Any, shell: Any, eventually: Any, tmp_path: Any) -> None:
-    """APPLICATION: the controller ends the others and makes all Jobs again, whether anybody looks or not."""
+def test_a_failure_starts_all_roles_again(
+    scheduler: Any, shell: Any, eventually: Any, tmp_path: Any
+) -> None:
+    """APPLICATION: the controller ends the others and makes all Jobs again, whether anybody looks
+    or not.
+    """
     mark = tmp_path / "failed"
     bad = f"test -e {mark} && exit 0; touch {mark}; exit 3"
     good = 'test "$TRANSLOAD_RETRY" = 1 && echo again && exit 0; sleep 300'
@@ -233,9 +269,15 @@ def test_a_failure_starts_all_roles_again(scheduler: Any, shell: Any, eventually
     assert list(log_lines(scheduler, "set", "good", 0)) == ["again\n"]
 
 
-def test_the_last_failure_ends_all_roles(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Without retries left the app has FAILED with the exit code of who failed; the others are CANCELLED."""
-    app = shell({"bad": "exit 3", "good": "sleep 300"}, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
+def test_the_last_failure_ends_all_roles(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """Without retries left the app has FAILED with the exit code of who failed; the others are
+    CANCELLED.
+    """
+    app = shell(
+        {"bad": "exit 3", "good": "sleep 300"}, max_retries=1, retry_policy=RetryPolicy.APPLICATION
+    )
     start(scheduler, app)
     found = reaches(scheduler, eventually, AppState.FAILED)
     bad, good = (each.replicas[0] for each in found.roles)
@@ -259,8 +301,12 @@ def test_a_watch_tells_of_the_end(scheduler: Any, shell: Any, eventually: Any) -
         watch.close()
 
 
-def test_cancel_leaves_nothing_running(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """The JobSet is suspended, so that it makes nothing again; the app is CANCELLED when its pods are gone."""
+def test_cancel_leaves_nothing_running(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """The JobSet is suspended, so that it makes nothing again; the app is CANCELLED when its pods
+    are gone.
+    """
     start(scheduler, shell({"one": "sleep 300", "two": "sleep 300"}, replicas=2))
     reaches(scheduler, eventually, AppState.RUNNING)
     scheduler.cancel("set")
@@ -271,14 +317,18 @@ def test_cancel_leaves_nothing_running(fake: Any, scheduler: Any, shell: Any, ev
 
 def test_a_timeout_is_final(scheduler: Any, shell: Any, eventually: Any) -> None:
     """A Job that took too long is not started again, though there are retries."""
-    app = shell("sleep 300", replicas=2, timeout=1.0, max_retries=3, retry_policy=RetryPolicy.APPLICATION)
+    app = shell(
+        "sleep 300", replicas=2, timeout=1.0, max_retries=3, retry_policy=RetryPolicy.APPLICATION
+    )
     start(scheduler, app)
     found = reaches(scheduler, eventually, AppState.FAILED)
     assert "timeout" in found.msg and found.num_restarts == 0
 
 
 def test_a_queue_holds_all_of_it(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Suspended as a whole: PENDING with the reason until it is admitted; where to is passed on to the pods."""
+    """Suspended as a whole: PENDING with the reason until it is admitted; where to is passed on to
+    the pods.
+    """
     start(scheduler, shell({"one": "true", "two": "true"}), queue="gpus")
     eventually(lambda: "suspended" in status(scheduler).msg, 30)
     assert status(scheduler).state is AppState.PENDING and not fake.cluster.items("pods")
@@ -289,10 +339,14 @@ def test_a_queue_holds_all_of_it(fake: Any, scheduler: Any, shell: Any, eventual
         admitted["spec"]["suspend"] = False
         fake.cluster.save("jobsets", admitted)
     reaches(scheduler, eventually, AppState.SUCCEEDED)
-    assert all(pod["spec"]["nodeSelector"] == {"flavour": "spot"} for pod in fake.cluster.items("pods"))
+    assert all(
+        pod["spec"]["nodeSelector"] == {"flavour": "spot"} for pod in fake.cluster.items("pods")
+    )
 
 
-def test_deleted_by_somebody_is_lost(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+def test_deleted_by_somebody_is_lost(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
     """A JobSet that somebody deletes is a failure, and not made again."""
     start(scheduler, shell("sleep 300", replicas=2))
     reaches(scheduler, eventually, AppState.RUNNING)
@@ -305,13 +359,17 @@ def test_deleted_by_somebody_is_lost(fake: Any, scheduler: Any, shell: Any, even
 def test_a_warning_about_the_attempt_before_is_none_about_this_one(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """The Jobs of all attempts have one name: what was said of an earlier one does not say why this one waits."""
+    """The Jobs of all attempts have one name: what was said of an earlier one does not say why this
+    one waits.
+    """
     fake.cluster._start_pod = lambda *args: None
     start(scheduler, shell("true", replicas=2))
     job = eventually(lambda: fake.cluster.items("jobs"), 30)[0]
     earlier = {**job, "metadata": {**job["metadata"], "uid": "of-the-attempt-before"}}
     with fake.cluster.lock:
-        fake.cluster._event(earlier, "MaxFailedIndexesExceeded", "Job has exceeded the number of failed indexes")
+        fake.cluster._event(
+            earlier, "MaxFailedIndexesExceeded", "Job has exceeded the number of failed indexes"
+        )
     assert "MaxFailedIndexesExceeded" not in status(scheduler).msg
     with fake.cluster.lock:
         fake.cluster._event(job, "FailedCreate", "exceeded quota: pods=2")
@@ -326,7 +384,9 @@ def test_no_controller(fake: Any, scheduler: Any, shell: Any, eventually: Any) -
 
 
 def test_a_cluster_without_jobsets(fake: Any, scheduler: Any, shell: Any) -> None:
-    """The submit is refused with what is missing, nothing is left, and doctor says it beforehand."""
+    """The submit is refused with what is missing, nothing is left, and doctor says it
+    beforehand.
+    """
     fake.cluster.jobsets = None
     with pytest.raises(SubmitError, match="needs JobSet installed"):
         start(scheduler, shell("true", replicas=2, env={"A_TOKEN": "x"}))

@@ -18,7 +18,9 @@ SAID = "files.main.0.20261122120000.a-main-0-p"
 """Where a record has what the helper of a pod handed over."""
 
 
-def facts_of(roles: list[RolePlan], jobs: list[dict[str, Any]], created: float = NOW, **data: str) -> Facts:
+def facts_of(
+    roles: list[RolePlan], jobs: list[dict[str, Any]], created: float = NOW, **data: str
+) -> Facts:
     """Return facts with a record."""
     made = Plan("a", "a", "sha256:0", "s", created, roles)
     item = record("a", "default", made, "{}")
@@ -26,17 +28,25 @@ def facts_of(roles: list[RolePlan], jobs: list[dict[str, Any]], created: float =
     return Facts(item, jobs)
 
 
-def job(role: str, attempt: names.Attempt = (0, 0), condition: str = "", **status: Any) -> dict[str, Any]:
+def job(
+    role: str, attempt: names.Attempt = (0, 0), condition: str = "", **status: Any
+) -> dict[str, Any]:
     """Return a Job."""
     labels = {names.LABEL_ROLE: role, names.LABEL_ATTEMPT: names.attempt_text(attempt)}
     if condition:
         status["conditions"] = [{"type": condition, "status": "True", "reason": "x"}]
-    return {"metadata": {"name": names.job_name("a", role, attempt), "labels": labels}, "spec": {}, "status": status}
+    return {
+        "metadata": {"name": names.job_name("a", role, attempt), "labels": labels},
+        "spec": {},
+        "status": status,
+    }
 
 
 def test_all_jobs_complete_is_success() -> None:
     """The end is noted, once."""
-    facts = facts_of([RolePlan("r", 2, 2)], [job("r", condition="Complete", completedIndexes="0,1")])
+    facts = facts_of(
+        [RolePlan("r", 2, 2)], [job("r", condition="Complete", completedIndexes="0,1")]
+    )
     verdict = judge(facts, NOW)
     assert (verdict.status.state, verdict.note) == (AppState.SUCCEEDED, True)
 
@@ -49,18 +59,31 @@ def test_enough_replicas_are_enough() -> None:
 
 
 def test_one_role_failed_ends_the_others() -> None:
-    """The reason is noted first, then what is open is ended; the app has failed when nothing is left."""
+    """The reason is noted first, then what is open is ended; the app has failed when nothing is
+    left.
+    """
     roles = [RolePlan("x", 1, 1), RolePlan("y", 1, 1)]
     failed = job("x", condition="Failed", failedIndexes="0")
     verdict = judge(facts_of(roles, [failed, job("y")]), NOW)
-    assert verdict.stop is not None and verdict.end == [("Job", "a-y")] and not verdict.status.is_terminal()
-    over = judge(facts_of(roles, [failed], stop=json.dumps({"kind": "failed", "msg": "x failed"})), NOW)
+    assert (
+        verdict.stop is not None
+        and verdict.end == [("Job", "a-y")]
+        and not verdict.status.is_terminal()
+    )
+    over = judge(
+        facts_of(roles, [failed], stop=json.dumps({"kind": "failed", "msg": "x failed"})), NOW
+    )
     assert (over.status.state, over.status.msg, over.note) == (AppState.FAILED, "x failed", True)
-    assert [role.replicas[0].state for role in over.status.roles] == [AppState.FAILED, AppState.CANCELLED]
+    assert [role.replicas[0].state for role in over.status.roles] == [
+        AppState.FAILED,
+        AppState.CANCELLED,
+    ]
 
 
 def test_whole_app_waits_for_the_old_attempt_to_be_gone() -> None:
-    """Jobs of a new attempt are made only when nothing of the old one runs, and all of them in the end."""
+    """Jobs of a new attempt are made only when nothing of the old one runs, and all of them in the
+    end.
+    """
     roles = [RolePlan("x", 2, 2, 1, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
     failed = job("x", condition="Failed", failedIndexes="0")
     first = judge(facts_of(roles, [failed, job("y")]), NOW)
@@ -73,7 +96,9 @@ def test_whole_app_waits_for_the_old_attempt_to_be_gone() -> None:
 
 
 def test_a_job_of_a_later_attempt_that_somebody_deletes_is_lost() -> None:
-    """It was noted that it was made: it is not made again, whatever retries are left; an old success does not count."""
+    """It was noted that it was made: it is not made again, whatever retries are left; an old
+    success does not count.
+    """
     roles = [RolePlan("x", 2, 2, 3, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
     failed, good = (
         job("x", condition="Failed", failedIndexes="0"),
@@ -81,9 +106,13 @@ def test_a_job_of_a_later_attempt_that_somebody_deletes_is_lost() -> None:
     )
     again = job("x", (1, 0), condition="Complete", completedIndexes="0-1")
     made = {"made.x.a1r0": "yes"}
-    assert judge(facts_of(roles, [failed, good, again], **made), NOW).restart == [("y", (1, 0))]  # half-made
+    assert judge(facts_of(roles, [failed, good, again], **made), NOW).restart == [
+        ("y", (1, 0))
+    ]  # half-made
     lost = judge(facts_of(roles, [failed, good, again], **made, **{"made.y.a1r0": "yes"}), NOW)
-    assert lost.restart == [] and lost.stop is not None and "lost: the Job of role y" in lost.stop.msg
+    assert (
+        lost.restart == [] and lost.stop is not None and "lost: the Job of role y" in lost.stop.msg
+    )
 
 
 def test_a_job_of_a_later_attempt_of_a_role_that_somebody_deletes_is_lost() -> None:
@@ -96,9 +125,13 @@ def test_a_job_of_a_later_attempt_of_a_role_that_somebody_deletes_is_lost() -> N
 
 
 def test_jobs_that_a_restart_has_ended_are_not_lost() -> None:
-    """A second restart of the app deletes Jobs of the first: they are gone because it was we who took them."""
+    """A second restart of the app deletes Jobs of the first: they are gone because it was we who
+    took them.
+    """
     roles = [RolePlan("x", 2, 2, 2, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
-    failed = [job("x", attempt, condition="Failed", failedIndexes="0") for attempt in ((0, 0), (1, 0))]
+    failed = [
+        job("x", attempt, condition="Failed", failedIndexes="0") for attempt in ((0, 0), (1, 0))
+    ]
     noted = {"made.x.a1r0": "yes", "made.y.a1r0": "yes"}
     assert judge(facts_of(roles, failed, **noted), NOW).restart == [("x", (2, 0)), ("y", (2, 0))]
 
@@ -128,17 +161,29 @@ def test_a_cancel_wins_over_what_fails_by_it() -> None:
 
 
 def test_restarts_stay_when_the_last_jobs_are_gone() -> None:
-    """What was noted of later attempts counts, though their Jobs were deleted; no replica of an old one is shown."""
+    """What was noted of later attempts counts, though their Jobs were deleted; no replica of an old
+    one is shown.
+    """
     failed = job("x", condition="Failed", failedIndexes="0")
     found = judge(
-        facts_of([RolePlan("x", 1, 1, 3, "ROLE")], [failed], **{"made.x.a0r1": "yes", "made.x.a0r2": "yes"}), NOW
+        facts_of(
+            [RolePlan("x", 1, 1, 3, "ROLE")],
+            [failed],
+            **{"made.x.a0r1": "yes", "made.x.a0r2": "yes"},
+        ),
+        NOW,
     )
     assert found.status.num_restarts == 2
-    assert found.status.roles[0].replicas[0].restarts == 2 and found.status.roles[0].replicas[0].exit_code is None
+    assert (
+        found.status.roles[0].replicas[0].restarts == 2
+        and found.status.roles[0].replicas[0].exit_code is None
+    )
 
 
 def test_a_jobsets_job_that_was_made_again_is_a_restart() -> None:
-    """Its controller makes a deleted Job again without a word: one that is made long after the JobSet replaces it."""
+    """Its controller makes a deleted Job again without a word: one that is made long after the
+    JobSet replaces it.
+    """
     labels = {names.LABEL_ROLE: "r", names.JOBSET_RESTARTS: "0"}
     for made, restarts in (("2026-01-01T00:00:05Z", 0), ("2026-01-01T00:10:00Z", 1)):
         facts = facts_of([RolePlan("r", 1, 1)], [])
@@ -149,12 +194,16 @@ def test_a_jobsets_job_that_was_made_again_is_a_restart() -> None:
             "spec": {},
             "status": {},
         }
-        facts.jobs = [{"metadata": {"name": "a-r-0", "labels": labels, "creationTimestamp": made}, "spec": {}}]
+        facts.jobs = [
+            {"metadata": {"name": "a-r-0", "labels": labels, "creationTimestamp": made}, "spec": {}}
+        ]
         assert judge(facts, NOW).status.num_restarts == restarts
 
 
 def test_between_two_parts_an_app_goes_on() -> None:
-    """A Job that its queue admitted in part is RUNNING also while its first replicas have ended and no other began."""
+    """A Job that its queue admitted in part is RUNNING also while its first replicas have ended and
+    no other began.
+    """
     for parallelism, suspended, state in (
         (1, False, AppState.RUNNING),
         (2, False, AppState.PENDING),  # whole: a replica is missing
@@ -166,13 +215,21 @@ def test_between_two_parts_an_app_goes_on() -> None:
 
 
 def test_a_replica_starts_when_its_program_does() -> None:
-    """Neither when its pod was scheduled, before the image was pulled, nor in 1970, if it could not start."""
+    """Neither when its pod was scheduled, before the image was pulled, nor in 1970, if it could not
+    start.
+    """
     labels = {names.LABEL_ROLE: "main", names.LABEL_ATTEMPT: "a0r0"}
     metadata = {"name": "p", "labels": labels, "annotations": {names.INDEX: "0"}}
     for state, phase, start in (
         ({"running": {"startedAt": "2026-11-22T12:05:00Z"}}, "Running", 1795349100.0),
         (
-            {"terminated": {"startedAt": "1970-01-01T00:00:00Z", "reason": "StartError", "exitCode": 128}},
+            {
+                "terminated": {
+                    "startedAt": "1970-01-01T00:00:00Z",
+                    "reason": "StartError",
+                    "exitCode": 128,
+                }
+            },
             "Failed",
             None,
         ),
@@ -185,10 +242,20 @@ def test_a_replica_starts_when_its_program_does() -> None:
 
 
 def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
-    """A helper stays a while after the program of a pod that is ended: what it said is noted, so the app has ended."""
-    labels = {names.LABEL_ROLE: "main", names.LABEL_ATTEMPT: "a0r0", names.INDEX: "0", names.JOB: "a-main"}
+    """A helper stays a while after the program of a pod that is ended: what it said is noted, so
+    the app has ended.
+    """
+    labels = {
+        names.LABEL_ROLE: "main",
+        names.LABEL_ATTEMPT: "a0r0",
+        names.INDEX: "0",
+        names.JOB: "a-main",
+    }
     metadata = {"name": "a-main-0-p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
-    pod = {"metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"}, "status": {"phase": "Running"}}
+    pod = {
+        "metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"},
+        "status": {"phase": "Running"},
+    }
     pod["spec"] = {"initContainers": [{"name": names.HELPER}]}
     held = job("main", condition="Suspended")
     held["spec"]["suspend"] = True
@@ -200,13 +267,24 @@ def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
 
 
 def test_an_end_is_looked_at_until_a_helper_has_spoken() -> None:
-    """A kubelet may tell an exit code before anybody has noted whether the program had ended by itself."""
-    labels = {names.LABEL_ROLE: "main", names.LABEL_ATTEMPT: "a0r0", names.INDEX: "0", names.JOB: "a-main"}
+    """A kubelet may tell an exit code before anybody has noted whether the program had ended by
+    itself.
+    """
+    labels = {
+        names.LABEL_ROLE: "main",
+        names.LABEL_ATTEMPT: "a0r0",
+        names.INDEX: "0",
+        names.JOB: "a-main",
+    }
     metadata = {"name": "a-main-0-p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
     ended = {"name": names.MAIN, "state": {"terminated": {"exitCode": 0}}}
     helped = {"name": names.HELPER, "state": {"terminated": {"exitCode": 0}}}
     pod = {"metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"}, "spec": {}}
-    pod["status"] = {"phase": "Succeeded", "containerStatuses": [ended], "initContainerStatuses": [helped]}
+    pod["status"] = {
+        "phase": "Succeeded",
+        "containerStatuses": [ended],
+        "initContainerStatuses": [helped],
+    }
     held = job("main", condition="Suspended")
     held["spec"]["suspend"] = True
     stop = json.dumps({"kind": "cancel", "msg": "cancelled"})
@@ -225,13 +303,24 @@ def test_an_end_is_looked_at_until_a_helper_has_spoken() -> None:
         ("by-itself\nMC5qc29u YQ==\n.\nexit=0\n", False, AppState.SUCCEEDED),
         ("MC5qc29u YQ==\n.\n", True, AppState.CANCELLED),  # it was told
         ("by-itself\n.\nexit=1\n", True, AppState.CANCELLED),
-        ("by-itself\n.\nexit=143\n", True, AppState.CANCELLED),  # by SIGTERM, which its helper took for its own end
+        (
+            "by-itself\n.\nexit=143\n",
+            True,
+            AppState.CANCELLED,
+        ),  # by SIGTERM, which its helper took for its own end
         ("by-itself\n.\n", True, AppState.CANCELLED),  # nobody saw how it ended
     ],
 )
 def test_what_had_ended_well_was_not_cancelled(said: str, there: bool, state: AppState) -> None:
-    """A cancel that comes after the programs' ends, which the cluster had yet to tell, changes nothing."""
-    labels = {names.LABEL_ROLE: "main", names.LABEL_ATTEMPT: "a0r0", names.INDEX: "0", names.JOB: "a-main"}
+    """A cancel that comes after the programs' ends, which the cluster had yet to tell, changes
+    nothing.
+    """
+    labels = {
+        names.LABEL_ROLE: "main",
+        names.LABEL_ATTEMPT: "a0r0",
+        names.INDEX: "0",
+        names.JOB: "a-main",
+    }
     metadata = {"name": "a-main-0-p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
     pod = {"metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"}, "spec": {}}
     pod["status"] = {"phase": "Running"}
@@ -243,4 +332,6 @@ def test_what_had_ended_well_was_not_cancelled(said: str, there: bool, state: Ap
     verdict = judge(facts, NOW)
     assert (verdict.status.state, verdict.note) == (state, True)
     assert verdict.status.msg == ("" if state is AppState.SUCCEEDED else "c")
-    assert verdict.status.roles[0].replicas[0].exit_code == (0 if state is AppState.SUCCEEDED and not there else None)
+    assert verdict.status.roles[0].replicas[0].exit_code == (
+        0 if state is AppState.SUCCEEDED and not there else None
+    )

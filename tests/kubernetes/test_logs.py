@@ -1,4 +1,6 @@
-"""Logs of programs that write fast: what a log costs to read grows with its length, and no faster."""
+"""Logs of programs that write fast: what a log costs to read grows with its length, and no
+faster.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,17 @@ def test_each_line_is_sent_once(fake: Any, runner: Runner, shell: Any) -> None:
         assert fake.cluster.sent - before < 1.1 * size(lines)
 
 
-def test_each_line_is_sent_once_in_small_pages(fake: Any, runner: Runner, scheduler: Any, shell: Any) -> None:
+def test_each_line_is_sent_once_in_small_pages(
+    fake: Any, runner: Runner, scheduler: Any, shell: Any
+) -> None:
     """The size of a page has no part in it."""
     handle = runner.run(shell(FAST), "kubernetes")
     runner.wait(handle, timeout=90)
     app_id = handle.rpartition("/")[2]
     before, cursor, lines = fake.cluster.sent, None, []
-    while not (page := scheduler.log_read(app_id, LogQuery("main", 0, Stream.COMBINED, cursor, 20_000))).complete:
+    while not (
+        page := scheduler.log_read(app_id, LogQuery("main", 0, Stream.COMBINED, cursor, 20_000))
+    ).complete:
         lines += page.lines
         assert sum(map(len, page.lines)) < 20_100
         cursor = page.cursor
@@ -54,7 +60,13 @@ def test_each_line_is_sent_once_in_small_pages(fake: Any, runner: Runner, schedu
 
 @pytest.mark.parametrize("streams", [64, 0])
 def test_following_a_program_that_writes_fast(
-    fake: Any, runner: Runner, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, streams: int
+    fake: Any,
+    runner: Runner,
+    scheduler: Any,
+    shell: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    streams: int,
 ) -> None:
     """Whoever follows it gets each line once, and so does the one whose pods are read in turns."""
     monkeypatch.setattr(logs, "MAX_STREAMS", streams)
@@ -66,13 +78,16 @@ def test_following_a_program_that_writes_fast(
         if len(lines) % LINES == 0:  # what comes after it was written while somebody follows
             (tmp_path / str(len(lines) // LINES - 1)).touch()
     assert len(lines) == 4 * LINES
-    # every request begins with the last second: three where there is a stream, else one in each turn
+    # every request begins with the last second: three where there is a stream, else one in each
+    # turn
     assert fake.cluster.sent < 4 * size(lines)
     assert sum("follow=true" in each for each in fake.cluster.requests) == min(streams, 1)
 
 
 def test_a_place_needs_no_clock(fake: Any, runner: Runner, scheduler: Any, shell: Any) -> None:
-    """Another process goes on where one has stopped, and is sent no more than what came within that second."""
+    """Another process goes on where one has stopped, and is sent no more than what came within that
+    second.
+    """
     handle = runner.run(shell(f"{FAST}; sleep 2.5; echo last"), "kubernetes")
     runner.wait(handle, timeout=90)
     app_id = handle.rpartition("/")[2]
@@ -104,7 +119,9 @@ def test_requests_that_nobody_reads_on_are_closed(
     app_id = handle.rpartition("/")[2]
     for k in range(3):
         page = scheduler.log_read(app_id, LogQuery("main", k, Stream.COMBINED, None, 1000))
-        assert scheduler.log_read(app_id, LogQuery("main", k, Stream.COMBINED, page.cursor, 1000)).lines
+        assert scheduler.log_read(
+            app_id, LogQuery("main", k, Stream.COMBINED, page.cursor, 1000)
+        ).lines
     assert len(scheduler._logs._open) == 1
     scheduler.close()
     assert not scheduler._logs._open

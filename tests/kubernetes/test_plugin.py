@@ -28,10 +28,14 @@ def test_dry_run_imports_no_client() -> None:
         "from transload_kubernetes.scheduler import create_scheduler\n"
         "from transload.specs import AppDef, Role\n"
         "s = create_scheduler('x')\n"
-        "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), s.run_opts().resolve({})))\n"
-        "print(s.capabilities.reachable_from, *sorted({'kubernetes', 'urllib3'} & set(sys.modules)))"
+        "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), "
+        "s.run_opts().resolve({})))\n"
+        "print(s.capabilities.reachable_from, *sorted({'kubernetes', 'urllib3'} & "
+        "set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.stdout.strip(), done.stderr) == ("network", "")
 
 
@@ -47,7 +51,9 @@ def test_ids_carry_the_namespace() -> None:
 
 
 def test_client_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the cluster's Python client doctor says so in its row, and everything else in one line."""
+    """Without the cluster's Python client doctor says so in its row, and everything else in one
+    line.
+    """
     from transload_kubernetes.scheduler import create_scheduler
 
     monkeypatch.setitem(sys.modules, "kubernetes", None)

@@ -1,4 +1,6 @@
-"""Who reads changes nothing; what is due is done by whoever waits for an app as its owner. What calls that takes."""
+"""Who reads changes nothing; what is due is done by whoever waits for an app as its owner. What
+calls that takes.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,17 @@ def read_all(scheduler: Any, app_id: str = "x") -> Any:
 
 def writes(fake: Any) -> list[str]:
     """Return the requests so far that change something."""
-    return [each for each in fake.cluster.requests if not each.startswith("GET ") and "/selfsubject" not in each]
+    return [
+        each
+        for each in fake.cluster.requests
+        if not each.startswith("GET ") and "/selfsubject" not in each
+    ]
 
 
 def test_readers_change_nothing(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """An app of two Jobs, one of which has failed, is left as it is by all who only look; its owner ends it."""
+    """An app of two Jobs, one of which has failed, is left as it is by all who only look; its owner
+    ends it.
+    """
     start(scheduler, shell({"bad": "exit 3", "good": "sleep 300"}))
     before = len(writes(fake))
     found = eventually(lambda: (it := read_all(scheduler)).due and it, 30)
@@ -62,8 +70,12 @@ def test_readers_change_nothing(fake: Any, scheduler: Any, shell: Any, eventuall
     assert writes(fake)[before:] == []
 
 
-def test_who_may_only_read_sees_all_of_it(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """An observer's rights are enough to see an app that needs a step; what it waits for in vain is told."""
+def test_who_may_only_read_sees_all_of_it(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """An observer's rights are enough to see an app that needs a step; what it waits for in vain is
+    told.
+    """
     start(scheduler, shell({"bad": "exit 3", "good": "sleep 300"}))
     fake.cluster.rights = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
     found = eventually(lambda: (it := scheduler.describe("x")).due and it, 30)
@@ -75,7 +87,9 @@ def test_who_may_only_read_sees_all_of_it(fake: Any, scheduler: Any, shell: Any,
 
 def test_the_runner_waits_as_the_owner(fake: Any, runner: Runner, shell: Any) -> None:
     """`Runner.wait` does what is due; `Runner.status` does not."""
-    handle = runner.run(shell({"bad": "sleep 1; exit 3", "good": "sleep 300"}), "kubernetes", {"jobset": "never"})
+    handle = runner.run(
+        shell({"bad": "sleep 1; exit 3", "good": "sleep 300"}), "kubernetes", {"jobset": "never"}
+    )
     final = runner.wait(handle, timeout=60)
     assert final is not None and final.state is AppState.FAILED
     noted = [item for item in fake.cluster.items("configmaps") if "ended" in item["data"]]
@@ -83,7 +97,9 @@ def test_the_runner_waits_as_the_owner(fake: Any, runner: Runner, shell: Any) ->
     runner.delete(handle)
 
 
-def test_an_app_that_has_run_is_not_ended_for_waiting(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+def test_an_app_that_has_run_is_not_ended_for_waiting(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
     """A pre-empted replica may be pending for any time: there is no limit of the plugin's own."""
     assert "startup_timeout" not in scheduler.run_opts().resolve({})
     start(scheduler, shell("true", image="missing/image:1"))
@@ -93,11 +109,18 @@ def test_an_app_that_has_run_is_not_ended_for_waiting(fake: Any, scheduler: Any,
             item["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z"
             if item["kind"] == "Job":
                 item["status"]["startTime"] = "2001-01-01T00:00:00Z"
-    assert scheduler.describe("x").due is False and scheduler.describe("x").status.state is AppState.PENDING
+    assert (
+        scheduler.describe("x").due is False
+        and scheduler.describe("x").status.state is AppState.PENDING
+    )
 
 
-def test_calls_and_rights_are_the_same(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """The rights in the docs are those of the calls that whole lives of apps take, no more and no fewer."""
+def test_calls_and_rights_are_the_same(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """The rights in the docs are those of the calls that whole lives of apps take, no more and no
+    fewer.
+    """
     submits = {(*what, verb) for what, verbs in SUBMIT.items() for verb in verbs}
     observes = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
 
@@ -115,7 +138,9 @@ def test_calls_and_rights_are_the_same(fake: Any, scheduler: Any, shell: Any, ev
         eventually(lambda app_id=app_id: ended(app_id), 60)
         watch.close()
         read_all(scheduler, app_id)
-        start(scheduler, shell({"bad": "sleep 300", "good": "sleep 300"}), f"{app_id}2", jobset=jobset)
+        start(
+            scheduler, shell({"bad": "sleep 300", "good": "sleep 300"}), f"{app_id}2", jobset=jobset
+        )
         scheduler.cancel(f"{app_id}2")
         eventually(lambda app_id=app_id: ended(f"{app_id}2"), 60)
         scheduler.delete(app_id)
@@ -127,19 +152,27 @@ def test_calls_and_rights_are_the_same(fake: Any, scheduler: Any, shell: Any, ev
     start(scheduler, shell("true", image="missing/image:1"), "stuck")
     eventually(
         lambda: (
-            fake.cluster.items("pods") and scheduler.describe("stuck") and ("", "events", "list") in fake.cluster.calls
+            fake.cluster.items("pods")
+            and scheduler.describe("stuck")
+            and ("", "events", "list") in fake.cluster.calls
         ),
         30,
     )
     scheduler.delete("stuck")
     # whose an object is that is there already; and the record of an id that was not given
-    rare = {(group, kind, "get") for group, kind, verb in submits if verb == "get"} | {("", "configmaps", "delete")}
+    rare = {(group, kind, "get") for group, kind, verb in submits if verb == "get"} | {
+        ("", "configmaps", "delete")
+    }
     assert (submits | observes) - fake.cluster.calls <= rare
     assert fake.cluster.calls <= submits | observes
 
 
-def test_what_keeps_an_app_waiting_wakes_a_watcher(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A pod's own word, and a warning about it, change neither Job nor JobSet; who watches is told all the same."""
+def test_what_keeps_an_app_waiting_wakes_a_watcher(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """A pod's own word, and a warning about it, change neither Job nor JobSet; who watches is told
+    all the same.
+    """
     start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
     start(scheduler, shell("sleep 300"), "y")
     eventually(lambda: scheduler.describe("y").status.state is AppState.RUNNING, 30)
@@ -147,15 +180,21 @@ def test_what_keeps_an_app_waiting_wakes_a_watcher(fake: Any, scheduler: Any, sh
     watch.update(["x", "y"])
     eventually(lambda: sum("watch=true" in each for each in fake.cluster.requests) == 4, 30)
     eventually(lambda: not watch.wait(0.5), 30)
-    pods = {pod["metadata"]["labels"]["transload.io/app"]: pod for pod in fake.cluster.items("pods")}
+    pods = {
+        pod["metadata"]["labels"]["transload.io/app"]: pod for pod in fake.cluster.items("pods")
+    }
     fake.cluster._event(pods["x"], "FailedMount", "no such claim")
     assert {change.app_id for change in watch.wait(10)} == {"x"}
-    fake.cluster._tell(pods["y"], {"waiting": {"reason": "CreateContainerConfigError", "message": "no key"}})
+    fake.cluster._tell(
+        pods["y"], {"waiting": {"reason": "CreateContainerConfigError", "message": "no key"}}
+    )
     assert {change.app_id for change in watch.wait(10)} == {"y"}
     watch.close()
 
 
-def test_who_may_not_watch_pods_watches_the_rest(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+def test_who_may_not_watch_pods_watches_the_rest(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
     """Rights of before, without pods and events, are enough to see an app end."""
     start(scheduler, shell("sleep 1"))
     fake.cluster.rights = {each for each in fake.cluster.rights if each[1:] not in _NEW}
@@ -171,7 +210,11 @@ def test_who_may_not_list_jobsets_sees_jobs(
 ) -> None:
     """One line says so, once; of an app that is a JobSet its Jobs and pods are shown."""
     start(scheduler, shell("true"))
-    for name, command, retries in (("runs", "sleep 300", 0), ("good", "true", 0), ("bad", "exit 3", 0)):
+    for name, command, retries in (
+        ("runs", "sleep 300", 0),
+        ("good", "true", 0),
+        ("bad", "exit 3", 0),
+    ):
         app = shell(command, max_retries=retries)
         start(scheduler, app, name, jobset="always")
     fake.cluster.rights = {each for each in fake.cluster.rights if each[1] != "jobsets"}
@@ -183,7 +226,9 @@ def test_who_may_not_list_jobsets_sees_jobs(
     assert len([each for each in caplog.messages if "JobSets" in each]) <= 2
 
 
-def test_a_job_that_its_ttl_took_away_is_named(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+def test_a_job_that_its_ttl_took_away_is_named(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
     """Who looks after that is told of the option, not of somebody who deleted it."""
     start(scheduler, shell("true"), ttl=60)
     job = eventually(lambda: fake.cluster.items("jobs"), 30)[0]
@@ -193,7 +238,9 @@ def test_a_job_that_its_ttl_took_away_is_named(fake: Any, scheduler: Any, shell:
     assert "run option ttl=60" in found.msg and "somebody" not in found.msg
 
 
-def test_an_empty_log_says_why(fake: Any, runner: Runner, scheduler: Any, shell: Any, eventually: Any) -> None:
+def test_an_empty_log_says_why(
+    fake: Any, runner: Runner, scheduler: Any, shell: Any, eventually: Any
+) -> None:
     """Of a cancelled, a lost and a waiting replica; one that wrote nothing says nothing."""
     made = {
         "cancelled": (shell("echo hello; sleep 300"), {}),
@@ -205,13 +252,17 @@ def test_an_empty_log_says_why(fake: Any, runner: Runner, scheduler: Any, shell:
     for app_id, (app, cfg) in made.items():
         start(scheduler, app, app_id, **cfg)
     for app_id in ("cancelled", "lost", "ttl"):
-        eventually(lambda app_id=app_id: scheduler.describe(app_id).status.state is AppState.RUNNING, 30)
+        eventually(
+            lambda app_id=app_id: scheduler.describe(app_id).status.state is AppState.RUNNING, 30
+        )
     scheduler.cancel("cancelled")
     for app_id in ("lost", "ttl"):
         fake.cluster.delete("jobs", "default", f"{app_id}-main")
     eventually(lambda: not [pod for pod in fake.cluster.items("pods") if "waits" not in pod["metadata"]["name"]
                             and "quiet" not in pod["metadata"]["name"]], 30)  # fmt: skip
-    eventually(lambda: tend(scheduler, it := scheduler.describe("quiet")) or it.status.is_terminal(), 30)
+    eventually(
+        lambda: tend(scheduler, it := scheduler.describe("quiet")) or it.status.is_terminal(), 30
+    )
     eventually(lambda: "ImagePull" in scheduler.describe("waits").status.msg, 30)
     for app_id, words in (
         ("cancelled", "went when the app was cancelled"),

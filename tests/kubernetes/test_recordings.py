@@ -1,7 +1,9 @@
-"""Lives of apps on a real cluster (Kubernetes 1.36.2, JobSet 0.11), replayed through what judges them.
+"""Lives of apps on a real cluster (Kubernetes 1.36.2, JobSet 0.11), replayed through what judges
+them.
 
-``lives/lives.json.xz``: name of the life → every change of its record, Jobs, JobSet and pods, in order. What an earlier
-version of this plugin noted as final is left out here: the end is to be seen from the objects alone.
+``lives/lives.json.xz``: name of the life → every change of its record, Jobs, JobSet and pods, in
+order. What an earlier version of this plugin noted as final is left out here: the end is to be seen
+from the objects alone.
 """
 
 from __future__ import annotations
@@ -45,11 +47,18 @@ def replay(name: str) -> Iterator[AppStatus]:
             there.pop(key, None)
         else:
             there[key] = item
-        of = {kind: [item for (each, _), item in there.items() if each == kind] for kind in ("ConfigMap", "JobSet")}
+        of = {
+            kind: [item for (each, _), item in there.items() if each == kind]
+            for kind in ("ConfigMap", "JobSet")
+        }
         if not of["ConfigMap"] or began is None:
             continue
-        jobs, pods = ([item for (each, _), item in there.items() if each == kind] for kind in ("Job", "Pod"))
-        facts = Facts(of["ConfigMap"][0], jobs, pods, jobset=of["JobSet"][0] if of["JobSet"] else None)
+        jobs, pods = (
+            [item for (each, _), item in there.items() if each == kind] for kind in ("Job", "Pod")
+        )
+        facts = Facts(
+            of["ConfigMap"][0], jobs, pods, jobset=of["JobSet"][0] if of["JobSet"] else None
+        )
         if facts.kind != "app" or "submitted" not in facts.data:
             continue
         status = judge(facts, began + change["t"]).status
@@ -101,8 +110,13 @@ def test_every_life_ends_as_it_did(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["b3", "minrep", "oommain"])
 def test_a_last_failure_is_no_new_start(name: str) -> None:
-    """Between a pod's end and the Job's verdict a replica that is given up does not look as if it started again."""
-    seen = [tuple(replica.state for role in status.roles for replica in role.replicas) for status in replay(name)]
+    """Between a pod's end and the Job's verdict a replica that is given up does not look as if it
+    started again.
+    """
+    seen = [
+        tuple(replica.state for role in status.roles for replica in role.replicas)
+        for status in replay(name)
+    ]
     for k in range(len(seen[0])):
         states = [each[k] for each in seen]
         ran = states.index(AppState.RUNNING)
@@ -110,7 +124,9 @@ def test_a_last_failure_is_no_new_start(name: str) -> None:
 
 
 def test_a_node_that_does_not_answer_is_told() -> None:
-    """The pod's phase stays Running; the message says that its node does not answer, and that it is to be ended."""
+    """The pod's phase stays Running; the message says that its node does not answer, and that it is
+    to be ended.
+    """
     texts = [status.msg for status in replay("node2") if "does not answer" in status.msg]
     assert texts and any("DeletionByTaintManager" in text for text in texts)
 
@@ -124,5 +140,9 @@ def test_a_deleted_pod_is_named(name: str, how: str) -> None:
 
 def test_what_holds_an_app_back_is_told() -> None:
     """Queues, places and images."""
-    for name, words in (("susp1", "suspended"), ("bigcpu", "Unschedulable"), ("badimage", "InvalidImageName")):
+    for name, words in (
+        ("susp1", "suspended"),
+        ("bigcpu", "Unschedulable"),
+        ("badimage", "InvalidImageName"),
+    ):
         assert any(words in status.msg for status in replay(name)), name

@@ -1,4 +1,6 @@
-"""What comes back from pods without storage: by the message of a container, or by a helper's log."""
+"""What comes back from pods without storage: by the message of a container, or by a helper's
+log.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def files(scheduler: Any, app_id: str) -> dict[str, bytes]:
 
 
 def test_results_come_with_the_status(scheduler: Any, eventually: Any, shell: Any) -> None:
-    """Bodies of result files and plain results; a later line of a key wins; the key of plain ones is the replica's."""
+    """Bodies of result files and plain results; a later line of a key wins; the key of plain ones
+    is the replica's.
+    """
     body = json.dumps({"schema": 1, "key": "a/b", "results": {"x": 1}})
     command = f"""echo '{{"loss": 3}}' >> $TRANSLOAD_RESULT_FILE; echo '{body}' >> $TRANSLOAD_RESULT_FILE
     echo '{{"loss": '$TRANSLOAD_REPLICA_ID'}}' >> $TRANSLOAD_RESULT_FILE"""
@@ -61,7 +65,9 @@ def test_long_keys_come_back() -> None:
 
 
 def test_a_key_that_no_text_can_hold_comes_back() -> None:
-    """A program in any language may write an escape that is no character; its results are not lost by it."""
+    """A program in any language may write an escape that is no character; its results are not lost
+    by it.
+    """
     store = results.PodStore("here")
     body = '{"schema": 1, "key": "a\\ud800", "results": {"x": 1}}'
     store.take_end({"exitCode": 0, "reason": "Completed", "message": body}, "0", "main/0")
@@ -72,16 +78,24 @@ def test_too_much_for_the_status_is_refused(scheduler: Any, eventually: Any, she
     """What was cut off is not taken for the whole: the replica is named, and the way out."""
     command = """printf '{"x": "%05000d"}' 0 > $TRANSLOAD_RESULT_FILE"""
     app_id = finished(scheduler, eventually, shell({"other": "true", "main": command}))
-    with pytest.raises(TrackingError, match=r"main/0: 4,096 bytes or more; .* 4,095: give .* helper_image"):
+    with pytest.raises(
+        TrackingError, match=r"main/0: 4,096 bytes or more; .* 4,095: give .* helper_image"
+    ):
         scheduler.results_store(app_id)
 
 
 @pytest.mark.parametrize("end", ["exit 0", "exit 3", "kill -9 $$"])
-def test_a_helper_hands_over_the_folder(scheduler: Any, eventually: Any, shell: Any, end: str) -> None:
-    """Whole files of any name and content, however the program ended; each attempt has its own, the last one counts."""
+def test_a_helper_hands_over_the_folder(
+    scheduler: Any, eventually: Any, shell: Any, end: str
+) -> None:
+    """Whole files of any name and content, however the program ended; each attempt has its own, the
+    last one counts.
+    """
     command = f"""cd $TRANSLOAD_TRACKER_BASE; mkdir -p 'a b'; echo $TRANSLOAD_RETRY > 'a b/r'
     head -c 100000 /dev/zero > zeros; {end}"""
-    store = scheduler.results_store(finished(scheduler, eventually, shell(command, max_retries=1), **HELPED))
+    store = scheduler.results_store(
+        finished(scheduler, eventually, shell(command, max_retries=1), **HELPED)
+    )
     assert sorted(store.entries()) == [("a b", True, None), ("zeros", False, None)]
     assert store.read("zeros") == bytes(100_000)
     assert store.read("a b/r") == (b"0\n" if end == "exit 0" else b"1\n")
@@ -92,25 +106,42 @@ def test_a_helper_hands_over_the_folder(scheduler: Any, eventually: Any, shell: 
 def test_too_much_for_a_helper_is_refused(scheduler: Any, eventually: Any, shell: Any) -> None:
     """The replica is named, its size, and the way out."""
     command = "head -c 300000 /dev/zero > $TRANSLOAD_TRACKER_BASE/zeros"
-    with pytest.raises(TrackingError, match=r"main/0: 300,000 bytes; .* 262,144: give tracker_base"):
+    with pytest.raises(
+        TrackingError, match=r"main/0: 300,000 bytes; .* 262,144: give tracker_base"
+    ):
         scheduler.results_store(finished(scheduler, eventually, shell(command), **HELPED))
 
 
-def test_large_outputs_do_not_keep_results_back(scheduler: Any, eventually: Any, shell: Any) -> None:
+def test_large_outputs_do_not_keep_results_back(
+    scheduler: Any, eventually: Any, shell: Any
+) -> None:
     """What is too much is refused by its name; the rest comes."""
-    command = """cd $TRANSLOAD_TRACKER_BASE; head -c 300000 /dev/zero > outputs/zeros; echo 1 > 0.json"""
+    command = (
+        """cd $TRANSLOAD_TRACKER_BASE; head -c 300000 /dev/zero > outputs/zeros; echo 1 > 0.json"""
+    )
     store = scheduler.results_store(finished(scheduler, eventually, shell(command), **HELPED))
     assert store.entries() == [("0.json", False, None)]
-    with pytest.raises(TrackingError, match=r"outputs of main/0: 300,000 bytes; .* 262,144: give tracker_base"):
+    with pytest.raises(
+        TrackingError, match=r"outputs of main/0: 300,000 bytes; .* 262,144: give tracker_base"
+    ):
         store.entries("outputs")
 
 
 @pytest.mark.parametrize("shown", ["nothing", "a part"])
 def test_a_log_that_is_not_whole_is_waited_for(
-    fake: Any, scheduler: Any, eventually: Any, shell: Any, monkeypatch: pytest.MonkeyPatch, shown: str
+    fake: Any,
+    scheduler: Any,
+    eventually: Any,
+    shell: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    shown: str,
 ) -> None:
-    """A kubelet that begins again shows nothing of what a helper said, or a part: results are not lost by it."""
-    app_id = finished(scheduler, eventually, shell("echo 1 > $TRANSLOAD_TRACKER_BASE/0.json"), **HELPED)
+    """A kubelet that begins again shows nothing of what a helper said, or a part: results are not
+    lost by it.
+    """
+    app_id = finished(
+        scheduler, eventually, shell("echo 1 > $TRANSLOAD_TRACKER_BASE/0.json"), **HELPED
+    )
     ((helper, process),) = [(name, each) for name, each in fake.cluster.logs.items() if "/" in name]
     pod, whole = helper.partition("/")[0], process.lines
 
@@ -130,7 +161,9 @@ def test_a_log_that_is_not_whole_is_waited_for(
     timer.join()
     forget()
     monkeypatch.setattr(apps, "_END_S", 0.0)
-    with pytest.raises(SchedulerUnavailable, match="helper of pod .* cannot be read: .*(no log of|breaks off)"):
+    with pytest.raises(
+        SchedulerUnavailable, match="helper of pod .* cannot be read: .*(no log of|breaks off)"
+    ):
         scheduler.results_store(app_id)
     if shown == "nothing":
         with pytest.raises(SchedulerUnavailable, match="no log of"):
@@ -138,7 +171,9 @@ def test_a_log_that_is_not_whole_is_waited_for(
 
 
 def test_what_has_not_begun_says_nothing(runner: Any, fake: Any, eventually: Any) -> None:
-    """A kubelet may not know a pod yet that waits for its start: that is no outage, its log and results are empty."""
+    """A kubelet may not know a pod yet that waits for its start: that is no outage, its log and
+    results are empty.
+    """
     app = AppDef("a", [Role("main", "missing:1", entrypoint="true")])
     handle = runner.run(app, "kubernetes", HELPED)
     eventually(lambda: fake.cluster.items("pods"), 10)
@@ -149,14 +184,18 @@ def test_what_has_not_begun_says_nothing(runner: Any, fake: Any, eventually: Any
 
 
 def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
-    """Nothing is added to a pod unasked, nor where results go elsewhere; without one there is no folder."""
+    """Nothing is added to a pod unasked, nor where results go elsewhere; without one there is no
+    folder.
+    """
     for given, cfg, base, there in (
         ({}, {}, None, False),
         ({}, HELPED, results.FOLDER, True),
         ({"TRANSLOAD_TRACKER_BASE": "s3://b/c"}, HELPED, "s3://b/c", False),
     ):
         options = scheduler.run_opts().resolve(cfg)
-        pod = scheduler.convert(shell("true", env=given), options).jobs[0]["spec"]["template"]["spec"]
+        pod = scheduler.convert(shell("true", env=given), options).jobs[0]["spec"]["template"][
+            "spec"
+        ]
         environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
         assert (environment.get("TRANSLOAD_TRACKER_BASE"), "initContainers" in pod) == (base, there)
         error = f"{results.FOLDER}/.error" if there else results.MESSAGE_FILE
@@ -168,14 +207,20 @@ def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
             assert pod["initContainers"][0]["resources"]["requests"]["cpu"] == "0"
 
 
-def test_a_helper_that_cannot_start_holds_nothing_up(runner: Any, fake: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Its image is tried before, once: the app runs without it, results come with the status, and it is said."""
+def test_a_helper_that_cannot_start_holds_nothing_up(
+    runner: Any, fake: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its image is tried before, once: the app runs without it, results come with the status, and
+    it is said.
+    """
     from fake_api import ApiError  # type: ignore[import-not-found]
 
     program = "from transload.runtime import report; report(loss=0.5)"
     app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", program])])
     handle = runner.run(app, "kubernetes", {"helper_image": "missing:1"})
-    assert re.search("runs without its helper.* helper_image: (ErrImagePull|ImagePullBackOff)", caplog.text)
+    assert re.search(
+        "runs without its helper.* helper_image: (ErrImagePull|ImagePullBackOff)", caplog.text
+    )
     status = runner.wait(handle, timeout=30)
     assert status.state is AppState.SUCCEEDED and runner.results(handle).value("loss") == 0.5
     fake.cluster.fail["POST", "jobs"] = ApiError(403, "Forbidden", "no Jobs for you")
@@ -189,8 +234,12 @@ def test_a_helper_that_cannot_start_holds_nothing_up(runner: Any, fake: Any, cap
     assert sum(each.startswith("POST") for each in tried) <= 1, "one trial is enough for an image"
 
 
-def test_a_full_cluster_says_nothing_of_a_helper(runner: Any, fake: Any, monkeypatch: Any, caplog: Any) -> None:
-    """A trial that has no place yet waits for one: only what is wrong with the image itself is its failure."""
+def test_a_full_cluster_says_nothing_of_a_helper(
+    runner: Any, fake: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    """A trial that has no place yet waits for one: only what is wrong with the image itself is its
+    failure.
+    """
     trial = results.trial
 
     def nowhere(spec: Any) -> Any:
@@ -201,7 +250,10 @@ def test_a_full_cluster_says_nothing_of_a_helper(runner: Any, fake: Any, monkeyp
     monkeypatch.setattr(results, "trial", nowhere)
     monkeypatch.setattr(apps, "_TRIAL_S", 1.0)
     role = Role("main", "i", entrypoint="true")
-    assert runner.wait(runner.run(AppDef("a", [role]), "kubernetes", HELPED), timeout=30).state is AppState.SUCCEEDED
+    assert (
+        runner.wait(runner.run(AppDef("a", [role]), "kubernetes", HELPED), timeout=30).state
+        is AppState.SUCCEEDED
+    )
     assert "was not tried within 1 s" in caplog.text and "Unschedulable" not in caplog.text
 
 
@@ -209,7 +261,8 @@ def test_a_full_cluster_says_nothing_of_a_helper(runner: Any, fake: Any, monkeyp
 def test_what_ends_from_outside_hands_over(runner: Any, jobset: str) -> None:
     """The owner of an app reads what its helper hands over before the pod is gone."""
     program = (
-        "from transload.runtime import report; import time; report(loss=0.5); print('said', flush=True); time.sleep(60)"
+        "from transload.runtime import report; import time; report(loss=0.5); "
+        "print('said', flush=True); time.sleep(60)"
     )
     app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", program])])
     handle = runner.run(app, "kubernetes", {**HELPED, "jobset": jobset})
@@ -223,7 +276,9 @@ def test_what_ends_from_outside_hands_over(runner: Any, jobset: str) -> None:
 @pytest.mark.parametrize("jobset", ["never", "always"])
 @pytest.mark.parametrize("end", ["by itself", "in its notice"])
 def test_a_cancel_that_comes_after_the_end(runner: Any, fake: Any, jobset: str, end: str) -> None:
-    """What ended well before a kubelet came to end it has SUCCEEDED; what ends so when it is told was cancelled."""
+    """What ended well before a kubelet came to end it has SUCCEEDED; what ends so when it is told
+    was cancelled.
+    """
     fake.cluster.seen_late_s = 1.0
     program = "from transload.runtime import report; report(loss=0.5)"
     told = "; import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('said', flush=True)"
@@ -235,12 +290,16 @@ def test_a_cancel_that_comes_after_the_end(runner: Any, fake: Any, jobset: str, 
     runner.cancel(handle)
     status = runner.wait(handle, timeout=30)
     assert status.state is (AppState.SUCCEEDED if end == "by itself" else AppState.CANCELLED)
-    fake.cluster.forgotten = {each["metadata"]["name"] for each in fake.cluster.items("pods")}  # logs go before pods
+    fake.cluster.forgotten = {
+        each["metadata"]["name"] for each in fake.cluster.items("pods")
+    }  # logs go before pods
     assert runner.results(handle).value("loss") == 0.5
 
 
 def test_who_cancels_sees_the_end(runner: Any, scheduler: Any) -> None:
-    """A host that cancels may be gone in the next moment: what its program left is noted by then."""
+    """A host that cancels may be gone in the next moment: what its program left is noted by
+    then.
+    """
     words = "print(1, flush=True); import time; time.sleep(60)"
     app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", words])])
     handle = runner.run(app, "kubernetes", HELPED)
@@ -256,7 +315,9 @@ def test_many_cancels_wait_once(runner: Any, monkeypatch: pytest.MonkeyPatch) ->
     app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", words])])
     handles = [runner.run(app, "kubernetes", HELPED) for _ in range(3)]
     settle, waited = apps.Apps.settle, []
-    monkeypatch.setattr(apps.Apps, "settle", lambda each, seconds: (waited.append(seconds), settle(each, seconds)))
+    monkeypatch.setattr(
+        apps.Apps, "settle", lambda each, seconds: (waited.append(seconds), settle(each, seconds))
+    )
     for handle in handles:
         next(iter(runner.log_lines(handle, "main", should_tail=True)))
     for handle in handles:
@@ -271,12 +332,19 @@ def test_many_cancels_wait_once(runner: Any, monkeypatch: pytest.MonkeyPatch) ->
     [
         (":", "sleep 1.1", "by-itself\n"),  # no handler: its exit code would tell of a SIGTERM
         ("trap : TERM", ":", "by-itself\n"),
-        ("trap : TERM", "sleep 1.5", ""),  # the hook may have begun late: this may be its answer to SIGTERM
+        (
+            "trap : TERM",
+            "sleep 1.5",
+            "",
+        ),  # the hook may have begun late: this may be its answer to SIGTERM
         (":", "exec sleep 60", ""),
     ],
 )
-def test_a_helper_sees_an_end_before_sigterm(tmp_path: Path, eventually: Any, before: str, end: str, said: str) -> None:
-    """The hook of a helper marks that the program lives, and whether it ended before the kubelet's SIGTERM.
+def test_a_helper_sees_an_end_before_sigterm(
+    tmp_path: Path, eventually: Any, before: str, end: str, said: str
+) -> None:
+    """The hook of a helper marks that the program lives, and whether it ended before the kubelet's
+    SIGTERM.
 
     There are no containers here: what belongs to the program is told by its number.
     """
@@ -284,7 +352,9 @@ def test_a_helper_sees_an_end_before_sigterm(tmp_path: Path, eventually: Any, be
     words = f"{before}; : >ready; until [ -e go ]; do sleep .05; done; {end}; exit 0"
     with subprocess.Popen(["sh", "-c", words], cwd=tmp_path) as program:
         threading.Thread(target=program.wait).start()
-        known = f"program() {{ kill -0 {program.pid} 2>/dev/null && echo /proc/{program.pid}/mounts; }}"
+        known = (
+            f"program() {{ kill -0 {program.pid} 2>/dev/null && echo /proc/{program.pid}/mounts; }}"
+        )
         script = results._BEGIN.replace("/dev/shm/transload-results", str(mark))
         try:
             eventually((tmp_path / "ready").exists)
@@ -300,13 +370,20 @@ def test_a_helper_sees_an_end_before_sigterm(tmp_path: Path, eventually: Any, be
 @pytest.mark.parametrize(
     ("message", "first"),
     [
-        ('{"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "f"}}}', "ValueError: no"),
+        (
+            '{"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "f"}}}',
+            "ValueError: no",
+        ),
         ("no such thing\nreally", "no such thing"),
         ('{"message": {"message": "ValueError: no \\"' + "x" * 5000, 'ValueError: no "xxx'),
     ],
 )
-def test_the_first_error_is_the_cause(scheduler: Any, eventually: Any, shell: Any, message: str, first: str) -> None:
-    """Whatever a failed program wrote to its error file is its error, also cut off; that of who failed first leads."""
+def test_the_first_error_is_the_cause(
+    scheduler: Any, eventually: Any, shell: Any, message: str, first: str
+) -> None:
+    """Whatever a failed program wrote to its error file is its error, also cut off; that of who
+    failed first leads.
+    """
     write = f"""cat > $TRANSLOAD_ERROR_FILE <<'END'
 {message}
 END
@@ -344,21 +421,35 @@ def test_whatever_is_in_the_file(message: str, error: str) -> None:
 
 
 def test_a_helper_hands_over_a_long_error(scheduler: Any, eventually: Any, shell: Any) -> None:
-    """What an error file holds comes whole, though a status takes but 4 KiB of it; it is no file of the results."""
+    """What an error file holds comes whole, though a status takes but 4 KiB of it; it is no file of
+    the results.
+    """
     write = 'printf \'{"message": "ValueError: no", "more": "%020000d"}\' 0 > $TRANSLOAD_ERROR_FILE; exit 3'
     app_id = finished(scheduler, eventually, shell(write), **HELPED)
     for _ in range(2):
         status = scheduler.describe(app_id).status
         assert status.state is AppState.FAILED and "main/0: ValueError: no" in status.msg
-        assert json.loads(status.structured_error_msg) == {"message": "ValueError: no", "more": "0" * 20_000}
+        assert json.loads(status.structured_error_msg) == {
+            "message": "ValueError: no",
+            "more": "0" * 20_000,
+        }
         scheduler.tend(app_id)
     assert files(scheduler, app_id) == {}
 
 
 def test_usage_comes_with_a_helper() -> None:
-    """A helper's last word is what the program used; what it did not see is not known, and no nought."""
-    for word, usage in (("2048 150\nno", {"peak_memory": 2 << 20, "cpu_seconds": 1.5}), ("0 0\nno", {}), ("", {})):
-        ended = {"name": "transload-results", "state": {"terminated": {"reason": "Completed", "message": word}}}
+    """A helper's last word is what the program used; what it did not see is not known, and no
+    nought.
+    """
+    for word, usage in (
+        ("2048 150\nno", {"peak_memory": 2 << 20, "cpu_seconds": 1.5}),
+        ("0 0\nno", {}),
+        ("", {}),
+    ):
+        ended = {
+            "name": "transload-results",
+            "state": {"terminated": {"reason": "Completed", "message": word}},
+        }
         pod = {
             "spec": {"initContainers": [{"name": "transload-results"}]},
             "status": {"initContainerStatuses": [ended]},
@@ -372,7 +463,13 @@ def test_python_is_found_as_python3(scheduler: Any, eventually: Any, tmp_path: P
     (tmp_path / "python3").symlink_to(sys.executable)
     (tmp_path / "sh").symlink_to("/bin/sh")
     program = "import sys; sys.exit(sys.argv[1:] != ['a b', '$c'])"
-    role = Role("main", "i", entrypoint="python", args=["-c", program, "a b", "$c"], env={"PATH": str(tmp_path)})
+    role = Role(
+        "main",
+        "i",
+        entrypoint="python",
+        args=["-c", program, "a b", "$c"],
+        env={"PATH": str(tmp_path)},
+    )
     app_id = finished(scheduler, eventually, AppDef("a", [role]))
     assert scheduler.describe(app_id).status.state is AppState.SUCCEEDED
 
@@ -380,8 +477,12 @@ def test_python_is_found_as_python3(scheduler: Any, eventually: Any, tmp_path: P
 @pytest.mark.parametrize("cfg", [{}, HELPED], ids=("message", "helper"))
 def test_report_and_put_reach_the_reader(runner: Any, cfg: dict[str, Any]) -> None:
     """The same program reports in the same way, whatever brings it here; steps need a folder."""
-    program = "from transload.runtime import report; report(step=1, loss=3); report(step=2, loss=0.5)"
-    app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", program], num_replicas=2)])
+    program = (
+        "from transload.runtime import report; report(step=1, loss=3); report(step=2, loss=0.5)"
+    )
+    app = AppDef(
+        "a", [Role("main", "i", entrypoint=sys.executable, args=["-c", program], num_replicas=2)]
+    )
     handle = runner.run(app, "kubernetes", cfg)
     assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED
     found = runner.results(handle)
@@ -392,13 +493,26 @@ def test_report_and_put_reach_the_reader(runner: Any, cfg: dict[str, Any]) -> No
 
 
 def test_a_reading_that_broke_is_begun_again(scheduler: Any) -> None:
-    """As long as the helper stays there is another chance; while somebody here reads nobody else begins."""
-    pod = {"metadata": {"uid": "u", "deletionTimestamp": "t", "name": "p", "labels": {}, "creationTimestamp": "1"}}
+    """As long as the helper stays there is another chance; while somebody here reads nobody else
+    begins.
+    """
+    pod = {
+        "metadata": {
+            "uid": "u",
+            "deletionTimestamp": "t",
+            "name": "p",
+            "labels": {},
+            "creationTimestamp": "1",
+        }
+    }
     pod["metadata"]["labels"] = {names.LABEL_ROLE: "main", names.INDEX: "0"}
     runs = {"name": names.HELPER, "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
     pod |= {"spec": {}, "status": {"phase": "Running", "initContainerStatuses": [runs]}}
     facts, over = Facts(pods=[pod]), threading.Event()
-    for thread, left in ((threading.Thread(target=over.wait, daemon=True), []), (threading.Thread(target=str), [pod])):
+    for thread, left in (
+        (threading.Thread(target=over.wait, daemon=True), []),
+        (threading.Thread(target=str), [pod]),
+    ):
         scheduler._apps._taken["u"] = thread
         thread.start()
         if left:

@@ -1,4 +1,6 @@
-"""Containers that are not the program: one that runs on after it, one that fails, one that runs before it."""
+"""Containers that are not the program: one that runs on after it, one that fails, one that runs
+before it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from transload_kubernetes.diagnose import OBSERVE
 
 
 def beside(app: AppDef, command: str, *, first: bool = False) -> AppDef:
-    """Add a container to the pods of an app's first role, as a webhook of the cluster does; ``first``: before it."""
+    """Add a container to the pods of an app's first role, as a webhook of the cluster does;
+    ``first``: before it.
+    """
     container = {"name": "proxy", "image": "proxy:1", "command": ["sh", "-c", command]}
     kind = "initContainers" if first else "containers"
     app.roles[0].metadata["kubernetes.job"] = {"spec": {"template": {"spec": {kind: [container]}}}}
@@ -24,7 +28,9 @@ def beside(app: AppDef, command: str, *, first: bool = False) -> AppDef:
 @pytest.mark.parametrize("jobset", ["never", "always"])
 @pytest.mark.parametrize("code", [0, 7])
 def test_the_end_of_the_program_decides(runner: Runner, shell: Any, jobset: str, code: int) -> None:
-    """A container that runs on does not hold the app, whose owner ends it; its exit code and log stay."""
+    """A container that runs on does not hold the app, whose owner ends it; its exit code and log
+    stay.
+    """
     app = beside(shell(f"echo hello; exit {code}", replicas=2), "sleep 300")
     handle = runner.run(app, "kubernetes", {"jobset": jobset})
     final = runner.wait(handle, timeout=60)
@@ -33,18 +39,29 @@ def test_the_end_of_the_program_decides(runner: Runner, shell: Any, jobset: str,
     if code:
         assert "exit code 7" in final.msg
     if code or jobset == "never":
-        assert "hello\n" in [*runner.log_lines(handle, "main", 0), *runner.log_lines(handle, "main", 1)]
+        assert "hello\n" in [
+            *runner.log_lines(handle, "main", 0),
+            *runner.log_lines(handle, "main", 1),
+        ]
 
 
 @pytest.mark.parametrize("jobset", ["never", "always"])
 def test_retries_are_as_without_it(fake: Any, runner: Runner, shell: Any, jobset: str) -> None:
-    """A program that failed is started again, one that ended well is not, whatever runs beside it."""
-    app = beside(shell('echo "$TRANSLOAD_RETRY"; exit "$((1 - TRANSLOAD_RETRY))"', replicas=2), "sleep 300")
+    """A program that failed is started again, one that ended well is not, whatever runs beside
+    it.
+    """
+    app = beside(
+        shell('echo "$TRANSLOAD_RETRY"; exit "$((1 - TRANSLOAD_RETRY))"', replicas=2), "sleep 300"
+    )
     app.roles[0].max_retries, app.roles[0].retry_policy = 1, RetryPolicy.REPLICA
     handle = runner.run(app, "kubernetes", {"jobset": jobset})
     final = runner.wait(handle, timeout=60)
     assert final is not None and (final.state, final.num_restarts) == (AppState.SUCCEEDED, 2)
-    made = {item["metadata"]["name"] for _, event, _, item in fake.cluster.history if item["kind"] == "Pod"}
+    made = {
+        item["metadata"]["name"]
+        for _, event, _, item in fake.cluster.history
+        if item["kind"] == "Pod"
+    }
     assert len(made) == 4
     if jobset == "never":
         assert list(runner.log_lines(handle, "main", 0)) == ["0\n", "1\n"]
@@ -53,8 +70,12 @@ def test_retries_are_as_without_it(fake: Any, runner: Runner, shell: Any, jobset
 def test_others_run_on(runner: Runner, shell: Any, tmp_path: Any, eventually: Any) -> None:
     """A replica that ended well waits for the others: its pod is ended when all have."""
     go = tmp_path / "go"
-    command = f'test "$TRANSLOAD_REPLICA_ID" = 0 || until test -e {go}; do sleep 0.05; done; echo done'
-    handle = runner.run(beside(shell(command, replicas=2), "sleep 300"), "kubernetes", {"jobset": "never"})
+    command = (
+        f'test "$TRANSLOAD_REPLICA_ID" = 0 || until test -e {go}; do sleep 0.05; done; echo done'
+    )
+    handle = runner.run(
+        beside(shell(command, replicas=2), "sleep 300"), "kubernetes", {"jobset": "never"}
+    )
     status = eventually(lambda: (it := runner.status(handle)).msg and it, 30)
     assert status.state is AppState.RUNNING
     assert status.msg == "main/0: main has ended (0), container proxy still runs"
@@ -81,8 +102,12 @@ def test_results_of_a_helper_are_waited_for(runner: Runner, shell: Any, jobset: 
 def test_who_only_looks_is_told(
     fake: Any, runner: Runner, scheduler: Any, shell: Any, eventually: Any, jobset: str, code: int
 ) -> None:
-    """Until the owner has ended it the status says what still runs; without the right, it is left, and said."""
-    handle = runner.run(beside(shell(f"exit {code}"), "sleep 300"), "kubernetes", {"jobset": jobset})
+    """Until the owner has ended it the status says what still runs; without the right, it is left,
+    and said.
+    """
+    handle = runner.run(
+        beside(shell(f"exit {code}"), "sleep 300"), "kubernetes", {"jobset": jobset}
+    )
     app_id = handle.rpartition("/")[2]
     found = eventually(lambda: (it := scheduler.describe(app_id)).status.msg and it, 30)
     assert found.status.msg == f"main/0: main has ended ({code}), container proxy still runs"
@@ -113,14 +138,18 @@ def test_an_init_container_that_fails_is_named(runner: Runner, shell: Any) -> No
 
 def test_an_init_container_that_ends_well(runner: Runner, shell: Any) -> None:
     """The program begins after it, and its end counts."""
-    handle = runner.run(beside(shell("echo hello"), "true", first=True), "kubernetes", {"jobset": "never"})
+    handle = runner.run(
+        beside(shell("echo hello"), "true", first=True), "kubernetes", {"jobset": "never"}
+    )
     final = runner.wait(handle, timeout=60)
     assert final is not None and final.state is AppState.SUCCEEDED
     assert list(runner.log_lines(handle, "main", 0)) == ["hello\n"]
 
 
 def test_a_deleted_pod_is_named(fake: Any, runner: Runner, shell: Any, eventually: Any) -> None:
-    """A replica whose pod somebody deleted has failed for that; one with retries is started again."""
+    """A replica whose pod somebody deleted has failed for that; one with retries is started
+    again.
+    """
     handle = runner.run(shell("sleep 300"), "kubernetes", {"jobset": "never"})
     eventually(lambda: runner.status(handle).state is AppState.RUNNING, 30)
     fake.cluster.delete("pods", "default", fake.cluster.items("pods")[0]["metadata"]["name"])

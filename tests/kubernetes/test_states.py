@@ -18,7 +18,9 @@ LETTERS = st.sampled_from(string.printable + "é٣日")
 @given(st.text(LETTERS))
 def test_any_phase_has_a_state(phase: str) -> None:
     """A phase that is not known is UNKNOWN, never an error."""
-    assert states.pod_state({"status": {"phase": phase}}) is states.PHASES.get(phase, AppState.UNKNOWN)
+    assert states.pod_state({"status": {"phase": phase}}) is states.PHASES.get(
+        phase, AppState.UNKNOWN
+    )
 
 
 @given(st.sets(st.integers(0, 300)))
@@ -34,7 +36,9 @@ def test_indexes_round_trip(numbers: set[int]) -> None:
     assert states.indexes(text) == numbers
 
 
-@pytest.mark.parametrize(("code", "shown"), [(0, 0), (3, 3), (137, -9), (143, -15), (255, 255), (None, None)])
+@pytest.mark.parametrize(
+    ("code", "shown"), [(0, 0), (3, 3), (137, -9), (143, -15), (255, 255), (None, None)]
+)
 def test_exit_codes(code: int | None, shown: int | None) -> None:
     """128 + N is death by signal N."""
     assert states.exit_code(code) == shown
@@ -57,9 +61,14 @@ def test_times_of_events() -> None:
     """The latest of the fields that are there; that of its making where there is no other."""
     made = {"metadata": {"creationTimestamp": "1970-01-01T00:00:09Z"}}
     assert states.event_time(made) == 9
-    assert states.event_time({**made, "lastTimestamp": "1970-01-01T00:00:05Z", "eventTime": None}) == 5
+    assert (
+        states.event_time({**made, "lastTimestamp": "1970-01-01T00:00:05Z", "eventTime": None}) == 5
+    )
     series = {"lastObservedTime": "1970-01-01T00:00:07.5Z"}
-    assert states.event_time({**made, "eventTime": "1970-01-01T00:00:02.000001Z", "series": series}) == 7.5
+    assert (
+        states.event_time({**made, "eventTime": "1970-01-01T00:00:02.000001Z", "series": series})
+        == 7.5
+    )
     assert states.event_time({}) == 0
 
 

@@ -1,4 +1,6 @@
-"""What goes wrong on a (simulated) cluster: stuck pods, pre-emption, lost Jobs, broken watches, dead submitters."""
+"""What goes wrong on a (simulated) cluster: stuck pods, pre-emption, lost Jobs, broken watches,
+dead submitters.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from transload.errors import AppExists, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
+from transload.errors import (
+    AppExists,
+    SchedulerUnavailable,
+    SpecError,
+    SubmitError,
+    UnsupportedFeature,
+)
 from transload.runner import Runner, log_lines
 from transload.schedulers import Change
 from transload.schedulers.api import LogQuery, Stream, Submission, tend
@@ -22,7 +30,9 @@ def start(scheduler: Any, app: Any, app_id: str = "trouble", **cfg: Any) -> str:
     """Submit an app as the runner does; return its id."""
     options = scheduler.run_opts().resolve({"jobset": "never", **cfg})
     request = scheduler.convert(app, options)
-    scheduler.submit(request, app_id, Submission(app, app.digest(), "tests", options, id_given=True))
+    scheduler.submit(
+        request, app_id, Submission(app, app.digest(), "tests", options, id_given=True)
+    )
     return app_id
 
 
@@ -36,7 +46,9 @@ def status(scheduler: Any, app_id: str = "trouble") -> Any:
 
 def running(scheduler: Any, eventually: Any, app_id: str = "trouble") -> Any:
     """Wait until an app runs."""
-    return eventually(lambda: (found := status(scheduler, app_id)).state is AppState.RUNNING and found, 60)
+    return eventually(
+        lambda: (found := status(scheduler, app_id)).state is AppState.RUNNING and found, 60
+    )
 
 
 def ended(scheduler: Any, eventually: Any, app_id: str = "trouble") -> Any:
@@ -65,7 +77,9 @@ def test_events_explain(scheduler: Any, shell: Any, eventually: Any) -> None:
 
 
 def test_the_last_warning_explains(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A cluster lists events by name; the last one is that with the latest time, whatever field that stands in."""
+    """A cluster lists events by name; the last one is that with the latest time, whatever field
+    that stands in.
+    """
     start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
     pod = eventually(lambda: fake.cluster.items("pods"), 60)[0]
     eventually(lambda: fake.cluster.items("events"), 60)
@@ -77,9 +91,18 @@ def test_the_last_warning_explains(fake: Any, scheduler: Any, shell: Any, eventu
             ("mmm", {"eventTime": "2999-01-01T00:00:02Z"}),
         ):
             about = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-            event = {"metadata": {"name": name}, "involvedObject": about, "type": "Warning", "reason": name, **times}
+            event = {
+                "metadata": {"name": name},
+                "involvedObject": about,
+                "type": "Warning",
+                "reason": name,
+                **times,
+            }
             fake.cluster.create("events", "default", event)
-    assert [event["metadata"]["name"] for event in fake.cluster.items("events")][::3] == ["aaa", "zzz"]
+    assert [event["metadata"]["name"] for event in fake.cluster.items("events")][::3] == [
+        "aaa",
+        "zzz",
+    ]
     eventually(lambda: status(scheduler).msg.startswith("aaa"), 60)
     with fake.cluster.lock:
         seen = fake.cluster.get("events", "default", "zzz")
@@ -89,16 +112,22 @@ def test_the_last_warning_explains(fake: Any, scheduler: Any, shell: Any, eventu
 
 
 def test_preemption_is_no_failure(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A pre-empted replica is started again though there are no retries, and that is counted as a restart."""
+    """A pre-empted replica is started again though there are no retries, and that is counted as a
+    restart.
+    """
     start(scheduler, shell("sleep 300", replicas=2))
     running(scheduler, eventually)
-    first = eventually(lambda: [p for p in fake.cluster.items("pods") if p["status"]["phase"] == "Running"], 60)[0]
+    first = eventually(
+        lambda: [p for p in fake.cluster.items("pods") if p["status"]["phase"] == "Running"], 60
+    )[0]
     fake.cluster.evict(first)
     eventually(lambda: status(scheduler).num_restarts == 1, 60)
     running(scheduler, eventually)
 
 
-def test_a_job_deleted_by_somebody_is_lost(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+def test_a_job_deleted_by_somebody_is_lost(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
     """An app whose Job somebody deletes has FAILED: never a success, and never started again."""
     start(scheduler, shell({"one": "sleep 300", "two": "sleep 300"}))
     running(scheduler, eventually)
@@ -109,8 +138,12 @@ def test_a_job_deleted_by_somebody_is_lost(fake: Any, scheduler: Any, shell: Any
     eventually(lambda: not fake.cluster.processes, 60)
 
 
-def test_whole_app_starts_again(fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Any) -> None:
-    """APPLICATION: one failure ends the Jobs of all roles, and all are made again; rank 0 keeps its host name."""
+def test_whole_app_starts_again(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Any
+) -> None:
+    """APPLICATION: one failure ends the Jobs of all roles, and all are made again; rank 0 keeps its
+    host name.
+    """
     mark = tmp_path / "failed"
     bad = f"test -e {mark} && exit 0; touch {mark}; exit 3"
     good = 'test "$TRANSLOAD_RETRY" = 1 && echo "$TRANSLOAD_RANK0_HOST" && exit 0; sleep 300'
@@ -121,8 +154,12 @@ def test_whole_app_starts_again(fake: Any, scheduler: Any, shell: Any, eventuall
     assert list(log_lines(scheduler, "trouble", "good", 0)) == ["trouble-rank0\n"]
 
 
-def test_final_state_outlives_the_jobs(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """An end that its owner has seen is noted: Jobs and pods that are removed later change nothing."""
+def test_final_state_outlives_the_jobs(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """An end that its owner has seen is noted: Jobs and pods that are removed later change
+    nothing.
+    """
     start(scheduler, shell("exit 4"))
     assert ended(scheduler, eventually).state is AppState.FAILED
     with fake.cluster.lock:
@@ -144,8 +181,12 @@ def test_nothing_is_left_of_a_refused_submit(fake: Any, scheduler: Any, shell: A
     assert not scheduler.existed("trouble")
 
 
-def test_cancel_leaves_nothing_running(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """All Jobs and pods of a cancelled app are gone, also of what ignores SIGTERM; deleted, it leaves its id alone."""
+def test_cancel_leaves_nothing_running(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """All Jobs and pods of a cancelled app are gone, also of what ignores SIGTERM; deleted, it
+    leaves its id alone.
+    """
     start(scheduler, shell({"one": "trap '' TERM; sleep 300", "two": "sleep 300"}, replicas=2))
     running(scheduler, eventually)
     scheduler.cancel("trouble")
@@ -175,7 +216,9 @@ def test_an_interrupted_submit_leaves_nothing(
 def test_a_failed_submit_is_withdrawn_when_the_cluster_is_back(
     fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster that goes away in the middle of a submit: what was made is removed as soon as it is back."""
+    """A cluster that goes away in the middle of a submit: what was made is removed as soon as it is
+    back.
+    """
     from fake_api import ApiError
 
     fake.cluster.fail["POST", "jobs"] = ApiError(422, "Invalid", "not such a Job")
@@ -197,19 +240,32 @@ def test_a_failed_submit_is_withdrawn_when_the_cluster_is_back(
 def test_a_half_submitted_app_is_completed_by_the_next(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A submitter that dies after the record leaves what nobody attaches to, and the same submit completes."""
+    """A submitter that dies after the record leaves what nobody attaches to, and the same submit
+    completes.
+    """
     monkeypatch.setattr("transload_kubernetes.apps._WITHDRAW_S", 0.0)
     app = shell("echo once")
     options = scheduler.run_opts().resolve({"jobset": "never"})
     from fake_api import ApiError
 
-    fake.cluster.fail["POST", "jobs"] = fake.cluster.fail["DELETE", "configmaps"] = ApiError(500, "Internal", "down")
-    with pytest.raises((SubmitError, SchedulerUnavailable), match="starts only if this is submitted again"):
+    fake.cluster.fail["POST", "jobs"] = fake.cluster.fail["DELETE", "configmaps"] = ApiError(
+        500, "Internal", "down"
+    )
+    with pytest.raises(
+        (SubmitError, SchedulerUnavailable), match="starts only if this is submitted again"
+    ):
         start(scheduler, app)
     fake.cluster.fail.clear()
-    assert scheduler.describe("trouble") is None and not scheduler.existed("trouble") and not scheduler.list()
+    assert (
+        scheduler.describe("trouble") is None
+        and not scheduler.existed("trouble")
+        and not scheduler.list()
+    )
     request = scheduler.convert(app, options)
-    assert scheduler.submit(request, "trouble", Submission(app, app.digest(), "tests", options)) is False
+    assert (
+        scheduler.submit(request, "trouble", Submission(app, app.digest(), "tests", options))
+        is False
+    )
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
 
 
@@ -242,8 +298,12 @@ def test_a_deleted_id_is_not_used_again(scheduler: Any, shell: Any, eventually: 
         start(scheduler, shell("true"))
 
 
-def test_watch_survives_breaks_and_a_forgotten_past(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A broken watch goes on; after 410 everything is listed anew and all watched apps count as changed."""
+def test_watch_survives_breaks_and_a_forgotten_past(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """A broken watch goes on; after 410 everything is listed anew and all watched apps count as
+    changed.
+    """
     start(scheduler, shell("sleep 300"))
     running(scheduler, eventually)
     watch = scheduler.watch()
@@ -304,20 +364,31 @@ def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any, event
     assert len(fake.cluster.requests) - before == 3
 
 
-def test_hundreds_of_watched_apps_take_four_connections(fake: Any, scheduler: Any, eventually: Any) -> None:
-    """One for each kind of object, and nothing for an app; whose Job changes is told, and no other."""
+def test_hundreds_of_watched_apps_take_four_connections(
+    fake: Any, scheduler: Any, eventually: Any
+) -> None:
+    """One for each kind of object, and nothing for an app; whose Job changes is told, and no
+    other.
+    """
     ids = [f"many-{number}" for number in range(200)]
     labels = {"app.kubernetes.io/managed-by": "transload"}
     for app_id in ids:
         metadata = {"name": f"{app_id}-main", "labels": {**labels, "transload.io/app": app_id}}
-        fake.cluster.create("jobs", "default", {"metadata": metadata, "spec": {"suspend": True, "template": {}}})
-    eventually(lambda: all(job["status"].get("conditions") for job in fake.cluster.items("jobs")), 30)
+        fake.cluster.create(
+            "jobs", "default", {"metadata": metadata, "spec": {"suspend": True, "template": {}}}
+        )
+    eventually(
+        lambda: all(job["status"].get("conditions") for job in fake.cluster.items("jobs")), 30
+    )
     watch = scheduler.watch()
     try:
         before = len(fake.cluster.requests)
         watch.update(ids)
         told: set[str] = set()
-        while told != set(ids) or sum("watch=true" in each for each in fake.cluster.requests[before:]) < 4:
+        while (
+            told != set(ids)
+            or sum("watch=true" in each for each in fake.cluster.requests[before:]) < 4
+        ):
             came = watch.wait(30)
             assert came or told == set(ids)
             told |= {change.app_id for change in came}
@@ -332,17 +403,24 @@ def test_hundreds_of_watched_apps_take_four_connections(fake: Any, scheduler: An
 
 
 def following(scheduler: Any) -> tuple[threading.Thread, list[str]]:
-    """Follow the log of the first replica in a thread; return that, and the lines that have come."""
+    """Follow the log of the first replica in a thread; return that, and the lines that have
+    come.
+    """
     came: list[str] = []
     thread = threading.Thread(
-        target=lambda: came.extend(log_lines(scheduler, "trouble", "main", 0, follow=True)), daemon=True
+        target=lambda: came.extend(log_lines(scheduler, "trouble", "main", 0, follow=True)),
+        daemon=True,
     )
     thread.start()
     return thread, came
 
 
-def test_a_tail_outlives_an_outage(fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Path) -> None:
-    """A cluster that does not answer for a moment ends no tail: it goes on, without loss or repeat."""
+def test_a_tail_outlives_an_outage(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Path
+) -> None:
+    """A cluster that does not answer for a moment ends no tail: it goes on, without loss or
+    repeat.
+    """
     from fake_api import ApiError
 
     go = tmp_path / "go"
@@ -362,7 +440,9 @@ def test_a_tail_outlives_an_outage(fake: Any, scheduler: Any, shell: Any, eventu
 def test_a_tail_of_an_ended_app_waits_for_no_pod(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pod of a lost node may say for ever that it is about to start: an app that has ended has no more lines."""
+    """A pod of a lost node may say for ever that it is about to start: an app that has ended has no
+    more lines.
+    """
     app = shell("true")
     app.roles[0].image = "missing/image:1"
     start(scheduler, app)
@@ -395,16 +475,27 @@ def test_kueue_holds_the_job(fake: Any, scheduler: Any, shell: Any, eventually: 
     assert status(scheduler).state is AppState.PENDING
     with fake.cluster.lock:
         about = {"kind": "Workload", "name": "job-trouble-main-1a2b3"}
-        event = {"metadata": {"name": "e"}, "involvedObject": about, "type": "Warning", "reason": "Pending"}
-        fake.cluster.create("events", "default", {**event, "message": "insufficient unused quota for gpu"})
+        event = {
+            "metadata": {"name": "e"},
+            "involvedObject": about,
+            "type": "Warning",
+            "reason": "Pending",
+        }
+        fake.cluster.create(
+            "events", "default", {**event, "message": "insufficient unused quota for gpu"}
+        )
     eventually(lambda: "insufficient unused quota" in status(scheduler).msg, 60)
     with fake.cluster.lock:
         fake.cluster.patch("jobs", "default", "trouble-main", {"spec": {"suspend": False}})
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
 
 
-def test_secrets_with_the_replicas_number_arrive(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A secret-looking value with macros is whole in each replica, and in no object but the Secret."""
+def test_secrets_with_the_replicas_number_arrive(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """A secret-looking value with macros is whole in each replica, and in no object but the
+    Secret.
+    """
     values = {
         "API_TOKEN": "hunter2-${replica_id}/${replica_id}-$(HOME)$$",
         "api_token": "${replica_id}",
@@ -420,7 +511,10 @@ def test_secrets_with_the_replicas_number_arrive(fake: Any, scheduler: Any, shel
 
 def test_a_cancel_leaves_what_has_ended(scheduler: Any, shell: Any, eventually: Any) -> None:
     """A replica that had SUCCEEDED before the cancel keeps its state, exit code and log."""
-    start(scheduler, shell('test "$TRANSLOAD_REPLICA_ID" = 0 && echo done && exit 0; sleep 300', replicas=2))
+    start(
+        scheduler,
+        shell('test "$TRANSLOAD_REPLICA_ID" = 0 && echo done && exit 0; sleep 300', replicas=2),
+    )
 
     def first_is_done() -> bool:
         return status(scheduler).roles[0].replicas[0].state is AppState.SUCCEEDED
@@ -429,14 +523,26 @@ def test_a_cancel_leaves_what_has_ended(scheduler: Any, shell: Any, eventually: 
     scheduler.cancel("trouble")
     found = ended(scheduler, eventually)
     first, second = found.roles[0].replicas
-    assert (found.state, first.state, first.exit_code) == (AppState.CANCELLED, AppState.SUCCEEDED, 0)
+    assert (found.state, first.state, first.exit_code) == (
+        AppState.CANCELLED,
+        AppState.SUCCEEDED,
+        0,
+    )
     assert second.state is AppState.CANCELLED
     assert list(log_lines(scheduler, "trouble", "main", 0)) == ["done\n"]
 
 
-def test_a_cancel_in_a_queue_remembers_what_has_ended(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A queue would let a suspended Job run again: it is deleted, and the replicas' ends are noted before."""
-    start(scheduler, shell('test "$TRANSLOAD_REPLICA_ID" = 0 && exit 0; sleep 300', replicas=2), queue="gpus")
+def test_a_cancel_in_a_queue_remembers_what_has_ended(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
+    """A queue would let a suspended Job run again: it is deleted, and the replicas' ends are noted
+    before.
+    """
+    start(
+        scheduler,
+        shell('test "$TRANSLOAD_REPLICA_ID" = 0 && exit 0; sleep 300', replicas=2),
+        queue="gpus",
+    )
     with fake.cluster.lock:
         fake.cluster.patch("jobs", "default", "trouble-main", {"spec": {"suspend": False}})
     eventually(lambda: status(scheduler).roles[0].replicas[0].exit_code == 0, 60)
@@ -444,10 +550,16 @@ def test_a_cancel_in_a_queue_remembers_what_has_ended(fake: Any, scheduler: Any,
     found = ended(scheduler, eventually)
     assert not fake.cluster.items("jobs")
     first = found.roles[0].replicas[0]
-    assert (found.state, first.state, first.exit_code) == (AppState.CANCELLED, AppState.SUCCEEDED, 0)
+    assert (found.state, first.state, first.exit_code) == (
+        AppState.CANCELLED,
+        AppState.SUCCEEDED,
+        0,
+    )
 
 
-def test_a_cancel_takes_a_job_out_of_its_queue(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+def test_a_cancel_takes_a_job_out_of_its_queue(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any
+) -> None:
     """What was cancelled while it waited is not there any more when the queue has room."""
     start(scheduler, shell("true"), queue="gpus")
     eventually(lambda: "suspended" in status(scheduler).msg, 60)
@@ -469,7 +581,11 @@ def test_why_an_app_never_ran_stays(fake: Any, scheduler: Any, shell: Any, event
 
 
 def test_list_without_the_right_to_list_everywhere(
-    fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fake: Any,
+    scheduler: Any,
+    shell: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The namespaces that the settings name are listed, and it is said which may not be."""
     monkeypatch.setenv("TRANSLOAD_CFG_KUBERNETES_NAMESPACE", "team")
@@ -513,7 +629,9 @@ def test_a_refusal_tells_what_to_do(
 
 
 def test_prune_by_age(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Apps that ended long enough ago are deleted; those that run, and limits of size, are not for it."""
+    """Apps that ended long enough ago are deleted; those that run, and limits of size, are not for
+    it.
+    """
     start(scheduler, shell("true"), "old")
     ended(scheduler, eventually, "old")
     start(scheduler, shell("sleep 300"), "new")
@@ -530,9 +648,16 @@ def test_prune_by_age(fake: Any, scheduler: Any, shell: Any, eventually: Any) ->
 def test_following_costs_no_request_while_nothing_changes(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Path
 ) -> None:
-    """Each running replica has one open request; looking again asks for nothing, and new lines come by it."""
+    """Each running replica has one open request; looking again asks for nothing, and new lines come
+    by it.
+    """
     go = tmp_path / "go"
-    start(scheduler, shell(f"echo one; until test -e {go}; do sleep 0.05; done; echo two; sleep 300", replicas=4))
+    start(
+        scheduler,
+        shell(
+            f"echo one; until test -e {go}; do sleep 0.05; done; echo two; sleep 300", replicas=4
+        ),
+    )
     running(scheduler, eventually)
     cursors: dict[int, str | None] = dict.fromkeys(range(4))
     came: dict[int, list[str]] = {k: [] for k in range(4)}
@@ -562,13 +687,25 @@ def test_following_costs_no_request_while_nothing_changes(
 
 
 def test_what_has_no_stream_is_read_in_turns(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fake: Any,
+    scheduler: Any,
+    shell: Any,
+    eventually: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Beyond so many streams looking again costs one request in a while, whoever looks how often; no line is lost."""
+    """Beyond so many streams looking again costs one request in a while, whoever looks how often;
+    no line is lost.
+    """
     monkeypatch.setattr(logs, "MAX_STREAMS", 2)
     monkeypatch.setattr(logs, "_TURN_S", 0.25)
     go = tmp_path / "go"
-    start(scheduler, shell(f"echo one; until test -e {go}; do sleep 0.05; done; echo two; sleep 300", replicas=6))
+    start(
+        scheduler,
+        shell(
+            f"echo one; until test -e {go}; do sleep 0.05; done; echo two; sleep 300", replicas=6
+        ),
+    )
     running(scheduler, eventually)
     came: dict[int, list[str]] = {k: [] for k in range(6)}
     cursors: dict[int, str | None] = dict.fromkeys(came)
@@ -589,7 +726,11 @@ def test_what_has_no_stream_is_read_in_turns(
         look()
         looks += 1
     turns = (time.monotonic() - began) / 0.25
-    assert looks > 2 * turns and 4 <= asked() - before <= turns + 4, (looks, turns, asked() - before)
+    assert looks > 2 * turns and 4 <= asked() - before <= turns + 4, (
+        looks,
+        turns,
+        asked() - before,
+    )
     go.touch()
     eventually(lambda: look() or all(len(lines) == 2 for lines in came.values()), 30)
     assert set(map(tuple, came.values())) == {("one\n", "two\n")}

@@ -22,7 +22,17 @@ def workspace_app(folder: Path) -> AppDef:
     (folder / "train.py").write_text("print('trained')\n")
     (folder / "run.sh").write_text("echo ran\n")
     (folder / "run.sh").chmod(0o755)
-    return AppDef("a", [Role("main", "python:3.11", entrypoint="python3", workspace=Workspace({str(folder): "code"}))])
+    return AppDef(
+        "a",
+        [
+            Role(
+                "main",
+                "python:3.11",
+                entrypoint="python3",
+                workspace=Workspace({str(folder): "code"}),
+            )
+        ],
+    )
 
 
 def test_upload_and_fetch(tmp_path: Path) -> None:
@@ -40,7 +50,9 @@ def test_upload_and_fetch(tmp_path: Path) -> None:
     *command, target = pod["initContainers"][0]["command"]
     assert target == pod["containers"][0]["workingDir"] == "/workspace"
     here = tmp_path / "here"
-    subprocess.run([*(part.replace("$$", "$") for part in command), str(here)], check=True, timeout=60)
+    subprocess.run(
+        [*(part.replace("$$", "$") for part in command), str(here)], check=True, timeout=60
+    )
     assert (here / "code" / "train.py").read_text() == "print('trained')\n"
     assert (here / "code" / "run.sh").stat().st_mode & 0o111, "as it was: a program"
 
@@ -53,12 +65,16 @@ def test_an_upload_that_fails_is_a_failed_submit(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_was_changed_is_refused(tmp_path: Path) -> None:
-    """Who may write where workspaces are uploaded puts another one under the same name: nothing of it is used."""
+    """Who may write where workspaces are uploaded puts another one under the same name: nothing of
+    it is used.
+    """
     app, store = workspace_app(tmp_path / "code"), tmp_path / "store"
     (tmp_path / "code" / "link").symlink_to("run.sh")
     (tmp_path / "code" / "hard.sh").hardlink_to(tmp_path / "code" / "run.sh")
     cfg = run_opts().resolve({"workspace_url": f"file://{store}"})
-    pod = convert(with_uploads(app, f"file://{store}"), cfg, "kubernetes", "a").jobs[0]["spec"]["template"]["spec"]
+    pod = convert(with_uploads(app, f"file://{store}"), cfg, "kubernetes", "a").jobs[0]["spec"][
+        "template"
+    ]["spec"]
     command = [part.replace("$$", "$") for part in pod["initContainers"][0]["command"]][:-1]
     subprocess.run([*command, str(tmp_path / "good")], check=True, timeout=60)
     assert (tmp_path / "good" / "code" / "link").readlink() == Path("run.sh")
@@ -66,7 +82,10 @@ def test_an_archive_that_was_changed_is_refused(tmp_path: Path) -> None:
     (uploaded,) = store.iterdir()
     good = uploaded.read_bytes()
     for number, change in enumerate(("content", "more", "folder", "mode", "cut")):
-        with tarfile.open(fileobj=io.BytesIO(good)) as archive, tarfile.open(uploaded, "w:gz") as changed:
+        with (
+            tarfile.open(fileobj=io.BytesIO(good)) as archive,
+            tarfile.open(uploaded, "w:gz") as changed,
+        ):
             for entry in archive.getmembers():
                 data = archive.extractfile(entry).read() if entry.isfile() else b""  # type: ignore[union-attr]
                 if change == "content" and entry.name.endswith("train.py"):
@@ -82,6 +101,8 @@ def test_an_archive_that_was_changed_is_refused(tmp_path: Path) -> None:
             if change in ("more", "folder"):
                 changed.addfile(extra)
         target = tmp_path / f"bad{number}"
-        found = subprocess.run([*command, str(target)], capture_output=True, text=True, timeout=60, check=False)
+        found = subprocess.run(
+            [*command, str(target)], capture_output=True, text=True, timeout=60, check=False
+        )
         assert found.returncode == 1 and "is not what was uploaded there" in found.stderr, change
         assert not target.exists()

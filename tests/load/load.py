@@ -1,11 +1,12 @@
-"""Has one host run many units of work at once, and measures what that costs it; rounds of it are a soak.
+"""Has one host run many units of work at once, and measures what that costs it; rounds of it are a
+soak.
 
     python load.py HOST ENGINE UNITS [MINUTES]
 
-HOST is ``airflow`` (one DAG, all tasks deferred in one triggerer), ``prefect`` (one flow and one server) or ``ax`` (one
-experiment, all trials at once). Prints a line of JSON for each round; with MINUTES rounds go on for so long. Exit 1 if
-a unit ended otherwise than it should, or if memory or descriptors at a round's end grew from the second third to the
-last.
+HOST is ``airflow`` (one DAG, all tasks deferred in one triggerer), ``prefect`` (one flow and one
+server) or ``ax`` (one experiment, all trials at once). Prints a line of JSON for each round; with
+MINUTES rounds go on for so long. Exit 1 if a unit ended otherwise than it should, or if memory or
+descriptors at a round's end grew from the second third to the last.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 TOKEN = "TRANSLOAD_LOAD"
 MAY_GROW = {"after_mb": 1.04, "after_fds": 1.1, "after_processes": 1.1}
-"""A tenth of all the memory would hide a hundred KB for each app in ten minutes of twenty at a time."""
+"""A tenth of all the memory would hide a hundred KB for each app in ten minutes of twenty at a
+time."""
 TICKS, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
 class Meter(threading.Thread):
-    """Sums what all processes of this run use, once a second; jobs are none, for they do not get its mark.
+    """Sums what all processes of this run use, once a second; jobs are none, for they do not get
+    its mark.
 
     Attributes:
         peak: the largest sums so far: ``mb`` (resident), ``fds``, ``processes``.
@@ -104,14 +107,17 @@ def burst(host: Any, number: int, units: int, engine: str, meter: Meter) -> dict
 
 
 def grown(rounds: list[dict[str, Any]]) -> list[str]:
-    """Return what is larger after the rounds of the last third than after those of the second; the first warms up."""
+    """Return what is larger after the rounds of the last third than after those of the second; the
+    first warms up.
+    """
     third = len(rounds) // 3
     if not third:
         return []
     found = []
     for name, most in MAY_GROW.items():
         before, last = (
-            statistics.median(each[name] for each in part) for part in (rounds[third : 2 * third], rounds[2 * third :])
+            statistics.median(each[name] for each in part)
+            for part in (rounds[third : 2 * third], rounds[2 * third :])
         )
         if last > before * most:
             found.append(f"{name}: {before} → {last}")
@@ -145,10 +151,14 @@ def rounds_of(name: str, engine: str, wanted: str, minutes: str, folder: str) ->
             print(json.dumps(said), flush=True)
     finally:
         host.stop()
-    bad = grown(rounds) + [f"round {each['round']}: {each['right']} right" for each in rounds if each["right"] < units]
+    bad = grown(rounds) + [
+        f"round {each['round']}: {each['right']} right" for each in rounds if each["right"] < units
+    ]
     print("\n".join(bad), file=sys.stderr)
     return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float((*sys.argv[4:], "0")[0])))
+    raise SystemExit(
+        main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float((*sys.argv[4:], "0")[0]))
+    )

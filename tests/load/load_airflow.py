@@ -34,7 +34,9 @@ class Host:
     def __init__(self, folder: Path, engine: str) -> None:
         self._gate = folder / "gate"
         (dags := folder / "dags").mkdir()
-        (dags / "load.py").write_text(DAG.format(units=Path(__file__).with_name("units.py"), engine=engine))
+        (dags / "load.py").write_text(
+            DAG.format(units=Path(__file__).with_name("units.py"), engine=engine)
+        )
         more = {"AIRFLOW__CORE__MAX_MAP_LENGTH": "2000"}
         modules = [*AIRFLOW_TASKS, *IMPORTED[engine]]
         self._server = AirflowServer(folder / "airflow", dags, more, modules)
@@ -47,7 +49,8 @@ class Host:
     def many(self, number: int, units: int) -> int:
         """Run so many; return how many ended well, each with its own result.
 
-        Their tasks begin one after the other, for minutes; none of the jobs goes on before all are deferred.
+        Their tasks begin one after the other, for minutes; none of the jobs goes on before all are
+        deferred.
         """
         with open(self._gate, "w") as gate:
             fcntl.flock(gate, fcntl.LOCK_EX)
@@ -63,7 +66,9 @@ class Host:
                 3600,
             )
         self._server.until(
-            lambda: self._server.call("GET", path)["state"] in ("success", "failed"), "the run has ended", 3600
+            lambda: self._server.call("GET", path)["state"] in ("success", "failed"),
+            "the run has ended",
+            3600,
         )
         right = 0
         for k in range(units):

@@ -24,10 +24,14 @@ class Host:
 
         component = f"{Path(__file__).with_name('units.py')}:unit"
         space = [f"number:float:0:{units}"]
-        experiment = make_experiment(component, space, "number", name=f"load-{number}", scheduler=self._engine)
+        experiment = make_experiment(
+            component, space, "number", name=f"load-{number}", scheduler=self._engine
+        )
         for k in range(units):
             experiment.new_trial().add_arm(Arm({"number": float(k)})).run()
-        while there := [trial for trial in experiment.trials.values() if not trial.status.is_terminal]:
+        while there := [
+            trial for trial in experiment.trials.values() if not trial.status.is_terminal
+        ]:
             for status, indices in experiment.runner.poll_trial_status(there).items():
                 for trial in there:
                     if trial.index in indices and trial.status != status:

@@ -1,4 +1,5 @@
-"""Runs `load.py` for hosts on engines; with ``--write`` its lines become the table of ``docs/scale.md``.
+"""Runs `load.py` for hosts on engines; with ``--write`` its lines become the table of
+``docs/scale.md``.
 
     python table.py [--write] UNITS MINUTES CELLS STARTER airflow=PYTHON …
 
@@ -37,11 +38,15 @@ started = runpy.run_path(str(HERE.parent / "everywhere" / "table.py"))["started"
 
 
 def write(rows: list[dict[str, Any]]) -> None:
-    """Put the rows into the page, each in the place of the one that is there of its host and engine."""
+    """Put the rows into the page, each in the place of the one that is there of its host and
+    engine.
+    """
     before, _, rest = PAGE.read_text().partition(BEGIN)
     there, _, after = rest.partition(END)
     lines = [line.strip("| ").split(" | ") for line in there.strip().splitlines()[2:]]
-    lines += [[str(row.get(name) if row.get(name) is not None else "–") for name in WORDS] for row in rows]
+    lines += [
+        [str(row.get(name) if row.get(name) is not None else "–") for name in WORDS] for row in rows
+    ]
     cells = {tuple(line[:2]): line for line in lines}
     table = [list(WORDS.values()), ["---"] * len(WORDS), *(cells[key] for key in sorted(cells))]
     text = "\n".join(f"| {' | '.join(line)} |" for line in table)
@@ -54,18 +59,31 @@ def main(arguments: list[str]) -> int:
     units, minutes, names, starter, *hosts = arguments[keep:]
     pythons = dict(each.split("=", 1) for each in hosts)
     rows, code = [], 0
-    only = ("local", "slurm") if names == "all" else {each.rpartition(":")[2] for each in names.split(",")}
+    only = (
+        ("local", "slurm")
+        if names == "all"
+        else {each.rpartition(":")[2] for each in names.split(",")}
+    )
     with started(starter, list(pythons.values()), only) as there:
-        cells = [f"{host}:{engine}" for engine in ("local", "slurm") if engine in there["engines"] for host in pythons]
+        cells = [
+            f"{host}:{engine}"
+            for engine in ("local", "slurm")
+            if engine in there["engines"]
+            for host in pythons
+        ]
         for cell in cells if names == "all" else names.split(","):
             host, _, engine = cell.partition(":")
             words = [pythons[host], str(HERE / "load.py"), host, engine, units, minutes]
             environment = {**os.environ, **there["environment"]}
-            with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as child:
+            with subprocess.Popen(
+                words, env=environment, stdout=subprocess.PIPE, text=True
+            ) as child:
                 for line in child.stdout or ():
                     if line.startswith('{"host"'):
                         print(line, end="", flush=True)
-                        rows.append({**json.loads(line), "date": f"{dt.datetime.now(dt.UTC).date()}"})
+                        rows.append(
+                            {**json.loads(line), "date": f"{dt.datetime.now(dt.UTC).date()}"}
+                        )
                         if keep:
                             write(rows)
             code |= child.returncode

@@ -11,7 +11,9 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the warnings of MLflow and of what it is built on be; those of our own code still fail a test."""
+    """Let the warnings of MLflow and of what it is built on be; those of our own code still fail a
+    test.
+    """
     for item in items:
         if "mlflow" in item.path.parts:
             for kind in ("DeprecationWarning", "FutureWarning", "ResourceWarning"):
@@ -33,7 +35,9 @@ def _quiet() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def database(_quiet: None, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The content of a fresh SQLite database of MLflow, which one process of the session makes for all."""
+    """The content of a fresh SQLite database of MLflow, which one process of the session makes for
+    all.
+    """
     own = tmp_path_factory.getbasetemp()
     folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     path = folder / "mlflow.db"

@@ -8,11 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload_mlflow.convert import digest, read, record_tag, shown_metric, shown_results, shown_tag
+from transload_mlflow.convert import (
+    digest,
+    read,
+    record_tag,
+    shown_metric,
+    shown_results,
+    shown_tag,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -46,7 +55,9 @@ def test_digest_keeps_texts_apart() -> None:
     assert digest("ab", "c") != digest("a", "bc") != digest("abc")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "mlflow.user", "transload.x", "ü", " a", "a.", "x" * 101, "a\nb", "a:b"])
+@pytest.mark.parametrize(
+    "name", ["", "a/b", "mlflow.user", "transload.x", "ü", " a", "a.", "x" * 101, "a\nb", "a:b"]
+)
 def test_names_that_are_not_shown(name: str) -> None:
     """A name that MLflow forbids, keeps for itself, or could mistake for a folder is not shown."""
     assert shown_tag(name, 1) is None
@@ -54,11 +65,15 @@ def test_names_that_are_not_shown(name: str) -> None:
 
 
 def test_shown_values() -> None:
-    """Texts are shown as they are, other values as JSON, long ones cut; only true numbers are metrics."""
+    """Texts are shown as they are, other values as JSON, long ones cut; only true numbers are
+    metrics.
+    """
     assert shown_tag("a", "text") == ("a", "text")
     assert shown_tag("a.b-c d", {"x": None}) == ("a.b-c d", '{"x": null}')
     assert len(shown_tag("a", "x" * 9999)[1]) == 500  # type: ignore[index]
-    assert [shown_metric("a", value) for value in (1, 2.5, True, "3", None, math.nan, math.inf, 10**400)] == [
+    assert [
+        shown_metric("a", value) for value in (1, 2.5, True, "3", None, math.nan, math.inf, 10**400)
+    ] == [
         1.0,
         2.5,
         *[None] * 6,
@@ -66,14 +81,19 @@ def test_shown_values() -> None:
 
 
 def test_what_is_shown_results_results() -> None:
-    """The last value follows its curve, ``final`` follows all; no value is left out without a word."""
+    """The last value follows its curve, ``final`` follows all; no value is left out without a
+    word.
+    """
     results = {
         "final": {"loss": 0.2},
         "0": {"loss": 0.3, "note": "text", "bad": math.nan, "huge": 10**400, "a=b": 1},
         "worker/1": {"loss": 0.4},
         "..": {"x": 1},
     }
-    steps = {"0": {"loss": {2.5: 0.5, 1.0: 0.9}, "gone": {1.0: 1.0}}, "worker/1": {"loss": {7.0: 0.4, 1e300: 0.4}}}
+    steps = {
+        "0": {"loss": {2.5: 0.5, 1.0: 0.9}, "gone": {1.0: 1.0}},
+        "worker/1": {"loss": {7.0: 0.4, 1e300: 0.4}},
+    }
     shown = shown_results(results, steps)
     assert [point for point in shown.points if point[0] == "loss"] == [
         ("loss", 0.9, 1),

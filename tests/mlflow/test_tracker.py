@@ -17,16 +17,26 @@ from transload_mlflow import MlflowTracker, create
 
 
 def test_what_people_see(sqlite_uri: str) -> None:
-    """Metadata are tags, numbers metrics too, and the run bears the handle; what MLflow cannot name is left out."""
+    """Metadata are tags, numbers metrics too, and the run bears the handle; what MLflow cannot name
+    is left out.
+    """
     tracker = MlflowTracker(sqlite_uri)
     tracker.add_metadata(
-        "local://s/app", lr=0.1, epochs=3, note="ü\n", on=True, huge=10**400, **{"a/b": 1, "mlflow.user": "me", "☃": 1}
+        "local://s/app",
+        lr=0.1,
+        epochs=3,
+        note="ü\n",
+        on=True,
+        huge=10**400,
+        **{"a/b": 1, "mlflow.user": "me", "☃": 1},
     )
     tracker.add_artifact("local://s/app", "model", "s3://bucket/m.pt")
     tracker.add_source("local://s/app", "local://s/prep", "data")
     run = tracker._runs_of("local://s/app")[0]
     assert run.info.run_name == "local://s/app"
-    shown = {name: value for name, value in run.data.tags.items() if not name.startswith("transload.")}
+    shown = {
+        name: value for name, value in run.data.tags.items() if not name.startswith("transload.")
+    }
     source = next(name for name in shown if name.startswith("source."))
     assert shown.pop(source) == "local://s/prep (data)"
     assert len(shown.pop("huge")) == 401
@@ -58,10 +68,15 @@ def test_finish(sqlite_uri: str) -> None:
 
 def test_many_points(sqlite_uri: str, caplog: pytest.LogCaptureFixture) -> None:
     """More points than a call takes are all kept, and what MLflow has no name for is told."""
-    tracker, steps = MlflowTracker(sqlite_uri), {float(step): 1 / (step + 1) for step in range(2000)}
+    tracker, steps = (
+        MlflowTracker(sqlite_uri),
+        {float(step): 1 / (step + 1) for step in range(2000)},
+    )
     tracker.finish("run", results={"0": {"loss": 7.0, "a=b": 1.0}}, steps={"0": {"loss": steps}})
     history = tracker.client.get_metric_history(tracker._runs_of("run")[0].info.run_id, "loss")
-    assert sorted((point.step, point.value) for point in history) == sorted([*steps.items(), (1999, 7.0)])
+    assert sorted((point.step, point.value) for point in history) == sorted(
+        [*steps.items(), (1999, 7.0)]
+    )
     assert tracker._runs_of("run")[0].data.metrics == {"loss": 7.0}
     assert "run: MLflow has no metrics or tags of these names: a=b" in caplog.text
 
@@ -69,7 +84,10 @@ def test_many_points(sqlite_uri: str, caplog: pytest.LogCaptureFixture) -> None:
 def test_too_long_value_is_refused(sqlite_uri: str) -> None:
     """A value that no tag can hold is refused by name, not cut, and nothing is stored."""
     tracker = MlflowTracker(sqlite_uri)
-    with pytest.raises(TrackingError, match=r"metadata 'long': 80\d\d characters as JSON; a tag of MLflow holds 8000"):
+    with pytest.raises(
+        TrackingError,
+        match=r"metadata 'long': 80\d\d characters as JSON; a tag of MLflow holds 8000",
+    ):
         tracker.add_metadata("run", good=1, long="x" * 8000)
     assert tracker.metadata("run") == {}
     tracker.add_metadata("run", long="x" * 7900)
@@ -92,7 +110,9 @@ def test_more_values_than_a_call_takes(sqlite_uri: str) -> None:
 
 
 def test_more_runs_than_a_page_holds(sqlite_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All runs are listed, however many pages they take; runs of others in the experiment are not."""
+    """All runs are listed, however many pages they take; runs of others in the experiment are
+    not.
+    """
     monkeypatch.setattr("transload_mlflow.tracker._RUNS_A_PAGE", 2)
     tracker = MlflowTracker(sqlite_uri)
     for number in range(5):
@@ -113,7 +133,9 @@ def test_experiments_are_apart(sqlite_uri: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_run_that_was_made_twice(sqlite_uri: str) -> None:
-    """Two processes that make a run at the very same moment end up with one, and nothing of either is lost."""
+    """Two processes that make a run at the very same moment end up with one, and nothing of either
+    is lost.
+    """
     one, two = MlflowTracker(sqlite_uri), MlflowTracker(sqlite_uri)
     one.add_metadata("run", a=1, both=1)
     first = one._runs_of("run")[0]
@@ -139,7 +161,8 @@ def test_unknown_filter(sqlite_uri: str) -> None:
         MlflowTracker(sqlite_uri).run_ids(status="x")
 
 
-# ------------------------------------------------------------------------------------------------------- configuration
+# -------------------------------------------------------------------------------------------------------
+# configuration
 
 
 def test_registered() -> None:
@@ -174,7 +197,14 @@ def test_wrong_configuration(config: str | None, message: str) -> None:
 
 @pytest.mark.parametrize(
     "uri",
-    ["sqlite:////a/m.db", "sqlite:///file:/a/m.db?uri=true", "file:///a", "file:/a", "file://localhost/a", "/a"],
+    [
+        "sqlite:////a/m.db",
+        "sqlite:///file:/a/m.db?uri=true",
+        "file:///a",
+        "file:/a",
+        "file://localhost/a",
+        "/a",
+    ],
 )
 def test_absolute_places(uri: str) -> None:
     """What is the same file from every folder is taken, in every way to write it."""
@@ -190,7 +220,9 @@ def test_configuration_from_mlflows_own_variable(monkeypatch: pytest.MonkeyPatch
 
 
 def test_submit_loads_no_mlflow(tmp_path: Path) -> None:
-    """Where an app is submitted the tracker is checked without loading MLflow or touching its store."""
+    """Where an app is submitted the tracker is checked without loading MLflow or touching its
+    store.
+    """
     code = (
         "import sys\n"
         "from transload.plugins import get_plugins\n"

@@ -1,10 +1,13 @@
-"""Plays hosts on engines, adds what was counted to ``docs/once.json``, and writes the tables of ``docs/once.md``.
+"""Plays hosts on engines, adds what was counted to ``docs/once.json``, and writes the tables of
+``docs/once.md``.
 
     python count.py KILLS SEED CELLS STARTER prefect=PYTHON ax=PYTHON …
 
-CELLS, with commas between them: HOST:ENGINE (the process that looks after an app is struck), whole:HOST:ENGINE (any
-part of host and engine is), RIVAL:ENGINE, or ``all``. Seeds go on where the file ends for that cell, unless SEED is
-one: then the case is shown, and not added. What was counted of older code is void: it goes into the sums of `older`.
+CELLS, with commas between them: HOST:ENGINE (the process that looks after an app is struck),
+whole:HOST:ENGINE (any part of host and engine is), RIVAL:ENGINE, or ``all``. Seeds go on where the
+file ends for that cell, unless SEED is
+one: then the case is shown, and not added. What was counted of older code is void: it goes into the
+sums of `older`.
 """
 
 from __future__ import annotations
@@ -34,19 +37,27 @@ ROOT = HERE.parents[1]
 
 FILE, PAGE, README = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md", ROOT / "README.md"
 END = "<!-- end of the table -->"
-DECIDES = tuple(f"core/src/transload/{name}" for name in ("pipelines", "runner", "schedulers", "retries.py"))
-"""A change in these, in the host's plugin or in the engine's, voids what was counted before it; words are no code."""
-BY_SSH = tuple(f"plugins/slurm/src/transload_slurm/{name}.py" for name in ("connection", "helper", "remote", "ssh"))
+DECIDES = tuple(
+    f"core/src/transload/{name}" for name in ("pipelines", "runner", "schedulers", "retries.py")
+)
+"""A change in these, in the host's plugin or in the engine's, voids what was counted before it;
+words are no code."""
+BY_SSH = tuple(
+    f"plugins/slurm/src/transload_slurm/{name}.py"
+    for name in ("connection", "helper", "remote", "ssh")
+)
 """The way to a cluster behind a login node (``hpc``), which the cells of ``slurm`` do not go."""
 UNITS = 5
-"""Units of work of each tool that are in flight when a part of a whole host is struck: so many kills are counted."""
+"""Units of work of each tool that are in flight when a part of a whole host is struck: so many
+kills are counted."""
 RIVALS = {
     "submitit": ("core", ("slurm",)),
     "submitit_defaults": ("core", ("slurm",)),
     "torchx": ("ax", ("local",)),
     "torchx_defaults": ("ax", ("local",)),
 }
-"""Rival in a process of its own → whose Python has it, and its engines. The others run inside the whole hosts."""
+"""Rival in a process of its own → whose Python has it, and its engines. The others run inside the
+whole hosts."""
 COUNTED = {
     "kills": "kills",
     "in_life": "of them while the job lived",
@@ -68,26 +79,40 @@ Row = dict[str, Any]
 def all_cells(hosts: list[str], engines: list[str]) -> dict[str, tuple[str, str, str, str]]:
     """Return all cells by name: host, engine, whose Python, and the program that plays it."""
     ours = [host for host in hosts if host != "core"]
-    cells = {f"{host}:{engine}": (host, engine, host, "run.py") for engine in engines for host in ours}
+    cells = {
+        f"{host}:{engine}": (host, engine, host, "run.py") for engine in engines for host in ours
+    }
     for rival, (owner, places) in RIVALS.items():
-        cells |= {f"{rival}:{engine}": (rival, engine, owner, "run.py") for engine in places if engine in engines}
+        cells |= {
+            f"{rival}:{engine}": (rival, engine, owner, "run.py")
+            for engine in places
+            if engine in engines
+        }
     whole = [(host, engine) for engine in engines for host in ours]
-    return cells | {f"whole:{host}:{engine}": (host, engine, host, "whole.py") for host, engine in whole}
+    return cells | {
+        f"whole:{host}:{engine}": (host, engine, host, "whole.py") for host, engine in whole
+    }
 
 
 def state_of(row: Row) -> str:
-    """Return what names the code that decides about the jobs of a row, as of the last commit; a rival's: ""."""
+    """Return what names the code that decides about the jobs of a row, as of the last commit; a
+    rival's: "".
+    """
     if not row["tool"].startswith("transload"):
         return ""
     kind = {"local": "core/src/transload/schedulers/local", "hpc": "plugins/slurm/src"}
     engine = kind.get(row["engine"], f"plugins/{row['engine']}/src")
     unused = BY_SSH if row["engine"] == "slurm" else ()
-    return "-".join((_digest(DECIDES), _digest((engine,), unused), _digest((f"plugins/{row['host']}/src",))))
+    return "-".join(
+        (_digest(DECIDES), _digest((engine,), unused), _digest((f"plugins/{row['host']}/src",)))
+    )
 
 
 @functools.cache
 def _digest(paths: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
-    """Return the sum of all files below some paths but some; of Python without docstrings, comments and layout."""
+    """Return the sum of all files below some paths but some; of Python without docstrings, comments
+    and layout.
+    """
     found = hashlib.sha256()
     for line in _git("ls-tree", "-r", HEAD, *paths).splitlines():
         blob, name = line.split(maxsplit=2)[2].split("\t")
@@ -108,18 +133,29 @@ def _without_words(text: str) -> str:
 
 
 def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def add(kept: list[Row], row: Row) -> list[Row]:
     """Return the rows with another one added to the sum of its cell."""
     stamp = {"commit": HEAD, "date": f"{dt.datetime.now(dt.UTC).date()}"}
     now = {**row, "code": state_of(row), **stamp, "load": round(os.getloadavg()[1])}
-    same = [each for each in kept if all(each[name] == row[name] for name in (*CELL,)) and each["code"] == now["code"]]
+    same = [
+        each
+        for each in kept
+        if all(each[name] == row[name] for name in (*CELL,)) and each["code"] == now["code"]
+    ]
     for each in same:
         now |= {name: now[name] + each.get(name, 0) for name in (*COUNTED, "seconds")}
         now["first_seed"] = min(now["first_seed"], each["first_seed"])
-    return sorted([*(each for each in kept if each not in same), now], key=lambda each: [each[name] for name in CELL])
+    return sorted(
+        [*(each for each in kept if each not in same), now],
+        key=lambda each: [each[name] for name in CELL],
+    )
 
 
 def void(rows: list[Row], older: list[Row]) -> tuple[list[Row], list[Row]]:
@@ -130,15 +166,22 @@ def void(rows: list[Row], older: list[Row]) -> tuple[list[Row], list[Row]]:
             key = (row["host"], row["engine"], row["struck"])
             before = sums.get(key, {})
             added = {name: before.get(name, 0) + row.get(name, 0) for name in COUNTED}
-            sums[key] = dict(zip(("host", "engine", "struck"), key, strict=True)) | added | {"date": row["date"]}
-    return [row for row in rows if row["code"] == state_of(row)], [sums[key] for key in sorted(sums)]
+            sums[key] = (
+                dict(zip(("host", "engine", "struck"), key, strict=True))
+                | added
+                | {"date": row["date"]}
+            )
+    return [row for row in rows if row["code"] == state_of(row)], [
+        sums[key] for key in sorted(sums)
+    ]
 
 
 def write(rows: list[Row], older: list[Row]) -> None:
     """Put the rows into the file and the page."""
     lists = {"rows": rows, "older": older}
     text = ",\n".join(
-        f'"{name}": [\n' + ",\n".join(json.dumps(each) for each in found) + "\n]" for name, found in lists.items()
+        f'"{name}": [\n' + ",\n".join(json.dumps(each) for each in found) + "\n]"
+        for name, found in lists.items()
     )
     FILE.write_text("{\n" + text + "\n}\n")
     page = PAGE.read_text()
@@ -152,7 +195,9 @@ def write(rows: list[Row], older: list[Row]) -> None:
     before, _, rest = page.partition(begin)
     PAGE.write_text(f"{before}{begin}\n{_of_older(older)}\n{END}{rest.partition(END)[2]}")
     before, _, rest = README.read_text().partition("<!-- once -->")
-    README.write_text(f"{before}<!-- once -->{in_a_sentence(ours)}<!-- end -->{rest.partition('<!-- end -->')[2]}")
+    README.write_text(
+        f"{before}<!-- once -->{in_a_sentence(ours)}<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    )
 
 
 def in_a_sentence(ours: list[Row]) -> str:
@@ -162,9 +207,13 @@ def in_a_sentence(ours: list[Row]) -> str:
     total = {name: sum(row.get(name, 0) for row in ours) for name in COUNTED}
     days = sorted({row["date"] for row in ours})
     seen = [(row["host"], row["engine"]) for row in ours]
-    engines = {host: tuple(sorted({engine for each, engine in seen if each == host})) for host, _ in seen}
+    engines = {
+        host: tuple(sorted({engine for each, engine in seen if each == host})) for host, _ in seen
+    }
     hosts = {some: [host for host in engines if engines[host] == some] for some in engines.values()}
-    pairs = "; ".join(f"{_and([SPOKEN[host] for host in hosts[some]])} on {_and(some)}" for some in hosts)
+    pairs = "; ".join(
+        f"{_and([SPOKEN[host] for host in hosts[some]])} on {_and(some)}" for some in hosts
+    )
     return (
         f"{total['kills']} kills up to {days[-1]} ({pairs}): {total['second_jobs']} second jobs, "
         f"{total['left']} left behind, {total['no_results']} results lost."
@@ -180,7 +229,11 @@ def _table(rows: list[Row]) -> str:
     lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
     for row in rows:
         told = [row.get(name, "–") for name in (*CELL, *COUNTED)]
-        told += [round(statistics.median(row["seconds"]), 1), f"{row['date']}, {row['commit']}", row["load"]]
+        told += [
+            round(statistics.median(row["seconds"]), 1),
+            f"{row['date']}, {row['commit']}",
+            row["load"],
+        ]
         lines.append(f"| {' | '.join(map(str, told))} |")
     return "\n".join(lines)
 
@@ -188,17 +241,22 @@ def _table(rows: list[Row]) -> str:
 def _of_older(older: list[Row]) -> str:
     total = {name: sum(each.get(name, 0) for each in older) for name in COUNTED}
     said = ", ".join(
-        f"{total[name]} {words}" for name, words in COUNTED.items() if name not in ("in_life", "run_again", "repeated")
+        f"{total[name]} {words}"
+        for name, words in COUNTED.items()
+        if name not in ("in_life", "run_again", "repeated")
     )
     return f"Counted of older code, and so void: {said} (in {len(older)} cells)."
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
 
 
 HEAD = _git("rev-parse", "--short", "HEAD").strip()
-"""What was installed when this began; commits that come while it counts are not what was counted."""
+"""What was installed when this began; commits that come while it counts are not what was
+counted."""
 
 
 def play(command: list[str], environment: dict[str, str]) -> Iterator[Row | int]:
@@ -208,7 +266,12 @@ def play(command: list[str], environment: dict[str, str]) -> Iterator[Row | int]
             for line in child.stdout or ():
                 if line.startswith('{"host"'):  # a host may write there, too
                     row = json.loads(line)
-                    print(json.dumps({name: value for name, value in row.items() if name != "seconds"}), flush=True)
+                    print(
+                        json.dumps(
+                            {name: value for name, value in row.items() if name != "seconds"}
+                        ),
+                        flush=True,
+                    )
                     yield row
         except BaseException:
             child.terminate()
@@ -218,7 +281,9 @@ def play(command: list[str], environment: dict[str, str]) -> Iterator[Row | int]
 
 @contextmanager
 def counted() -> Iterator[tuple[list[Row], list[Row]]]:
-    """Give the rows of today's code, and the sums of older; another run may count other cells meanwhile."""
+    """Give the rows of today's code, and the sums of older; another run may count other cells
+    meanwhile.
+    """
     with open(FILE) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = json.loads(FILE.read_text())
@@ -247,11 +312,23 @@ def main(arguments: list[str]) -> int:
         for name in wanted:
             host, engine, owner, program = cells[name]
             struck = "whole" if program == "whole.py" else "process"
-            done = [row for row in rows if (row["host"], row["engine"], row["struck"]) == (host, engine, struck)]
+            done = [
+                row
+                for row in rows
+                if (row["host"], row["engine"], row["struck"]) == (host, engine, struck)
+            ]
             first = int(seed) if seed else max((row["next_seed"] for row in done), default=0)
             count = [kills] if struck == "process" else [str(-(-int(kills) // UNITS))]
             before, leads = there["engines"][engine]
-            command = [*before, pythons[owner], str(HERE / program), host, engine, *count, str(first)]
+            command = [
+                *before,
+                pythons[owner],
+                str(HERE / program),
+                host,
+                engine,
+                *count,
+                str(first),
+            ]
             command += [str(UNITS)] if struck == "whole" else []
             for found in play(command, {**os.environ, **there["environment"], **leads}):
                 if isinstance(found, int):

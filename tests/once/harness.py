@@ -1,8 +1,9 @@
-"""Kills hosts at random moments, lets them try again, and counts: how often did the job run, what was lost?
+"""Kills hosts at random moments, lets them try again, and counts: how often did the job run, what
+was lost?
 
-What is killed is the host's process that looks after the app: by SIGKILL, by a SIGTERM that nobody asked for, or frozen
-and thawed. The job notes its birth in a folder that nobody else writes. Everything random follows from a seed, so each
-case can be played again.
+What is killed is the host's process that looks after the app: by SIGKILL, by a SIGTERM that nobody
+asked for, or frozen and thawed. The job notes its birth in a folder that nobody else writes.
+Everything random follows from a seed, so each case can be played again.
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ LIMIT_S = 300.0
 GRACE_S = 10.0
 """Seconds that a process has after a SIGTERM, before the machine that is stopped kills it."""
 LATE_S = 1.0
-"""Half of the kills come at most that long after the unit was begun, about its submit; the others after its job was,
-at most that long after the job's end."""
+"""Half of the kills come at most that long after the unit was begun, about its submit; the others
+after its job was, at most that long after the job's end."""
 
 
 WAYS = ("kill", "kill", "freeze")
 """Ways to strike, as likely as they stand here."""
 ASKING = ("airflow", "ax", "prefect")
-"""Hosts of ours that cancel by SIGTERM only if somebody asked for it: one that nobody asked for is a strike, too."""
+"""Hosts of ours that cancel by SIGTERM only if somebody asked for it: one that nobody asked for is
+a strike, too."""
 
 
 @dataclass
@@ -98,7 +100,9 @@ class Case:
 
 
 def rivals() -> Mapping[str, tuple[str, str]]:
-    """Return what people use otherwise, in one process: what is run in it, and its word for a success."""
+    """Return what people use otherwise, in one process: what is run in it, and its word for a
+    success.
+    """
     sys.path.insert(0, str(HERE / "rivals"))
     from drivers import RIVALS
 
@@ -106,21 +110,29 @@ def rivals() -> Mapping[str, tuple[str, str]]:
 
 
 def made_by(host: str) -> tuple[Callable[[Path], AdapterDriver], str]:
-    """Return what makes drivers of a host of ours, or of what people use otherwise; and its word for a success."""
+    """Return what makes drivers of a host of ours, or of what people use otherwise; and its word
+    for a success.
+    """
     if host in rivals():
         from drivers import driver_of
 
         rival = driver_of(host)
         return lambda folder: warmed(rival(folder, {})), rivals()[host][1]
     suite = suite_of(host)
-    return lambda folder: warmed(suite.make_driver(folder, {})), str(suite.state_map[AppState.SUCCEEDED])
+    return lambda folder: warmed(suite.make_driver(folder, {})), str(
+        suite.state_map[AppState.SUCCEEDED]
+    )
 
 
 def suite_of(host: str) -> AdapterConformance:
-    """Return the conformance suite of a host, which knows how to drive it, and its words for states."""
+    """Return the conformance suite of a host, which knows how to drive it, and its words for
+    states.
+    """
     folder = TESTS / host
     sys.path.insert(0, str(folder))
-    spec = importlib.util.spec_from_file_location(f"conformance_of_{host}", folder / "test_conformance.py")
+    spec = importlib.util.spec_from_file_location(
+        f"conformance_of_{host}", folder / "test_conformance.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -139,7 +151,9 @@ def app_of(ledger: Path, unit: str, engine: str, retries: int = 0) -> str:
     """Return the app of a unit, as JSON; the scheduler starts it again so often."""
     words = words_of(ledger, unit)[1:]
     mounts = [] if engine in ("local", "slurm", "hpc") else [BindMount(str(ledger), str(ledger))]
-    role = Role("main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts, max_retries=retries)
+    role = Role(
+        "main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts, max_retries=retries
+    )
     if engine in ("slurm", "hpc"):
         role.resource = Resource(cpu=1, gpu=0, memMB=200)  # else a job takes a whole node
     return AppDef("once", [role]).to_json()
@@ -150,7 +164,9 @@ def ways_of(host: str) -> tuple[str, ...]:
     return (*WAYS, "term") if host in ASKING else WAYS
 
 
-def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1, ways: Sequence[str] = WAYS) -> Case:
+def play(
+    driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1, ways: Sequence[str] = WAYS
+) -> Case:
     """Begin a unit of work, kill its host as the seed says, and count."""
     chance, unit = random.Random(seed), f"unit-{seed}"
     case = Case(seed)
@@ -159,7 +175,12 @@ def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1, ways
     for _ in range(kills):
         after_birth, way = chance.random() < 0.5, chance.choice(ways)
         moment = chance.uniform(0, LATE_S + (SECONDS if after_birth else 0))
-        while after_birth and not born(unit, ledger) and (seen := driver.observe()).alive and not seen.state:
+        while (
+            after_birth
+            and not born(unit, ledger)
+            and (seen := driver.observe()).alive
+            and not seen.state
+        ):
             time.sleep(0.02)
         time.sleep(moment)
         if driver.observe().state is not None:
@@ -181,7 +202,9 @@ def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1, ways
 
 
 def count(case: Case, seen: Observed, ledger: Path, unit: str) -> None:
-    """Put into the case what the ledger, this machine and the host show of a unit that has ended."""
+    """Put into the case what the ledger, this machine and the host show of a unit that has
+    ended.
+    """
     case.state, case.error = seen.state, seen.error
     case.results = re.search(rf"['\"]lines['\"]: {LINES}\b", str(seen.results)) is not None
     case.births, case.second = _births(unit, ledger)
@@ -191,7 +214,9 @@ def count(case: Case, seen: Observed, ledger: Path, unit: str) -> None:
 
 def count_lines(case: Case, seen: Observed, unit: str) -> None:
     """Put into the case what the host shows of the lines of a unit."""
-    shown = collections.Counter(line.split("line ", 1)[1] for line in seen.logs if f" of {unit}" in line)
+    shown = collections.Counter(
+        line.split("line ", 1)[1] for line in seen.logs if f" of {unit}" in line
+    )
     case.lost = sum(f"{number} of {unit}" not in shown for number in range(LINES))
     case.repeated = sum(count - 1 for count in shown.values())
 
@@ -211,15 +236,22 @@ def _files(kind: str, unit: str, ledger: Path) -> list[Path]:
 
 
 def _births(unit: str, ledger: Path) -> tuple[int, int]:
-    """Return how often a job was started, and how often needlessly: while another lived, or after it was done."""
+    """Return how often a job was started, and how often needlessly: while another lived, or after
+    it was done.
+    """
     spans = []
     for birth in _files("born", unit, ledger):
         name = birth.name.partition(".")[2]
         done = (ledger / f"done.{name}").exists()
         last = ledger / f"alive.{name}"
-        spans.append((birth.stat().st_mtime, (last if last.exists() else birth).stat().st_mtime, done))
+        spans.append(
+            (birth.stat().st_mtime, (last if last.exists() else birth).stat().st_mtime, done)
+        )
     spans.sort()
-    second = sum(any(done or last > begin for _, last, done in spans[:k]) for k, (begin, _, _) in enumerate(spans))
+    second = sum(
+        any(done or last > begin for _, last, done in spans[:k])
+        for k, (begin, _, _) in enumerate(spans)
+    )
     return len(spans), second
 
 
@@ -245,7 +277,9 @@ def freeze(processes: list[Any], seconds: float) -> None:
 
 
 def terminate(driver: AdapterDriver) -> None:
-    """End a host's process by SIGTERM, as a machine that is stopped does; one that does not end is killed later."""
+    """End a host's process by SIGTERM, as a machine that is stopped does; one that does not end is
+    killed later.
+    """
     driver.terminate()
     end = time.monotonic() + GRACE_S
     while driver.observe().alive and time.monotonic() < end:
@@ -253,22 +287,32 @@ def terminate(driver: AdapterDriver) -> None:
 
 
 def _processes(unit: str, ledger: str) -> int:
-    """Return how many processes of a unit's job there are; those of an ended job get a moment to vanish."""
+    """Return how many processes of a unit's job there are; those of an ended job get a moment to
+    vanish.
+    """
     end = time.monotonic() + 3
     while True:
         found = 0
         for entry in Path("/proc").iterdir():
             try:
-                words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+                words = (
+                    (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+                )
             except OSError:
                 continue
-            found += unit.encode() in words and ledger.encode() in words and b"job.py" in b"".join(words[:2])
+            found += (
+                unit.encode() in words
+                and ledger.encode() in words
+                and b"job.py" in b"".join(words[:2])
+            )
         if not found or time.monotonic() > end:
             return found
         time.sleep(0.1)
 
 
-def cell(host: str, engine: str, seeds: range, kills: int = 1, at_once: int = 5) -> tuple[list[Case], list[str]]:
+def cell(
+    host: str, engine: str, seeds: range, kills: int = 1, at_once: int = 5
+) -> tuple[list[Case], list[str]]:
     """Play a range of seeds, some at once; return the cases, and what was wrong with which."""
     warm_up(host, engine)
     make, success = made_by(host)
@@ -289,17 +333,22 @@ def cell(host: str, engine: str, seeds: range, kills: int = 1, at_once: int = 5)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    return cases, [f"seed {case.seed}: {text} ({case})" for case in cases for text in case.wrong(success)]
+    return cases, [
+        f"seed {case.seed}: {text} ({case})" for case in cases for text in case.wrong(success)
+    ]
 
 
-def row_of(host: str, engine: str, tool: str, struck: str, cases: list[Case], success: str) -> dict[str, Any]:
+def row_of(
+    host: str, engine: str, tool: str, struck: str, cases: list[Case], success: str
+) -> dict[str, Any]:
     """Return what was counted in a cell.
 
     Args:
         host: the host.
         engine: where the jobs ran.
         tool: what started them.
-        struck: ``process`` (the one that looks after the app) or ``whole`` (any part of host and engine).
+        struck: ``process`` (the one that looks after the app) or ``whole`` (any part of host and
+            engine).
         cases: what became of the units.
         success: the host's word for it.
     """

@@ -1,4 +1,5 @@
-"""The job of these tests: prints lines, reports a number, and leaves notes of its life in a folder outside of all else.
+"""The job of these tests: prints lines, reports a number, and leaves notes of its life in a folder
+outside of all else.
 
 python job.py LEDGER UNIT SECONDS LINES
 """
@@ -14,7 +15,9 @@ from pathlib import Path
 
 
 def main(ledger: Path, unit: str, seconds: float, lines: int) -> None:
-    """Live for some seconds. Files say what happened, by name, and when it was last so, by their time."""
+    """Live for some seconds. Files say what happened, by name, and when it was last so, by their
+    time.
+    """
     name = f"{unit}.{uuid.uuid4().hex}"
     (ledger / f"born.{name}").touch(exist_ok=False)
     began = time.monotonic()

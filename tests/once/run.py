@@ -27,7 +27,9 @@ def main(host: str, engine: str, kills: int, first: int) -> int:
             seeds = range(begin, min(begin + PART, first + kills))
             cases, wrong = harness.cell(host, engine, seeds, at_once=8)
             row = harness.row_of(host, engine, tool, "process", cases, harness.made_by(host)[1])
-            print(json.dumps(row | {"first_seed": seeds.start, "next_seed": seeds.stop}), flush=True)
+            print(
+                json.dumps(row | {"first_seed": seeds.start, "next_seed": seeds.stop}), flush=True
+            )
             for line in wrong:
                 print(f"{host} on {engine}: {line}", file=sys.stderr, flush=True)
             bad |= bool(wrong)

@@ -1,12 +1,15 @@
-"""Kills parts of a whole host, with units of work of several tools in flight, and counts for each tool.
+"""Kills parts of a whole host, with units of work of several tools in flight, and counts for each
+tool.
 
-One strike hits all tools at the same moment, so what one of them loses is not the luck of another. What the host does
-by itself afterwards, it does; what its operators are told to do (start a dead daemon again) is done at once.
+One strike hits all tools at the same moment, so what one of them loses is not the luck of another.
+What the host does by itself afterwards, it does; what its operators are told to do (start a dead
+daemon again) is done at once.
 
     python whole.py HOST ENGINE STRIKES SEED UNITS
 
-prints a line of JSON for each tool; with ONCE_OURS in the environment for ours alone, for each tool more slows all of
-them down. A host is a module ``whole_HOST.py`` with a class ``Host``, else ``whole_driver.py``.
+prints a line of JSON for each tool; with ONCE_OURS in the environment for ours alone, for each tool
+more slows all of them down. A host is a module ``whole_HOST.py`` with a class ``Host``, else
+``whole_driver.py``.
 """
 
 from __future__ import annotations
@@ -31,11 +34,13 @@ import harness
 LIFE_S = 12.0
 """How long a job lives: a host needs some seconds to begin one."""
 SPREAD_S = 12.0
-"""A strike comes at most that long after half of the jobs began, or (one in four) after the units were begun."""
+"""A strike comes at most that long after half of the jobs began, or (one in four) after the units
+were begun."""
 FROZEN_S = 20.0
 LIMIT_S = 900.0
 SENT_S = 60.0
-"""What was logged may come to a host's server so much later than the end: senders try again after longer and longer."""
+"""What was logged may come to a host's server so much later than the end: senders try again after
+longer and longer."""
 WAYS = ("kill", "term", "freeze")
 DAEMONS = {
     "docker": ("dockerd",),
@@ -80,19 +85,25 @@ class WholeHost(ABC):
         """Begin a unit of work with a tool; return what tells it from others."""
 
     def concerns(self, victim: str, tool: str) -> bool:
-        """Tell whether a victim has to do with the jobs of a tool, so that a strike waits for these to begin."""
+        """Tell whether a victim has to do with the jobs of a tool, so that a strike waits for these
+        to begin.
+        """
         return True
 
     @abstractmethod
     def strike(self, victim: str, way: str, chance: random.Random) -> None:
-        """Kill (SIGKILL, SIGTERM) or freeze a part for 20 s; start it again, as its supervisor would."""
+        """Kill (SIGKILL, SIGTERM) or freeze a part for 20 s; start it again, as its supervisor
+        would.
+        """
 
     @abstractmethod
     def look(self, tool: str, run: Any) -> harness.Observed:
         """Return what the host shows of a unit; its state is None while it goes on."""
 
     def tend(self, runs: list[tuple[str, Any]]) -> None:
-        """Do what the host's manual tells its operators to have done to units whose process died; here nothing."""
+        """Do what the host's manual tells its operators to have done to units whose process died;
+        here nothing.
+        """
         return
 
     @abstractmethod
@@ -100,22 +111,36 @@ class WholeHost(ABC):
         """End all of it."""
 
 
-def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[str, list[harness.Case]]:
+def strike_once(
+    host: WholeHost, seed: int, units: int, ledger: Path
+) -> dict[str, list[harness.Case]]:
     """Begin units with every tool, strike once, wait, and count; return the cases of each tool."""
     chance = random.Random(seed)
     daemons = DAEMONS.get(host.engine, ())
-    kinds = [(each, way) for way in WAYS for each in (*host.victims, *daemons) if (each, way) not in host.no_strikes]
-    random.Random(len(kinds)).shuffle(kinds)  # as many strikes in a row as there are kinds show each of them
+    kinds = [
+        (each, way)
+        for way in WAYS
+        for each in (*host.victims, *daemons)
+        if (each, way) not in host.no_strikes
+    ]
+    random.Random(len(kinds)).shuffle(
+        kinds
+    )  # as many strikes in a row as there are kinds show each of them
     (victim, way), moment = kinds[seed % len(kinds)], chance.uniform(0, SPREAD_S)
     after_births = chance.random() < 0.75
-    wanted = [(tool, f"unit-{seed}-{number}-{tool}") for number in range(units) for tool in host.tools]
+    wanted = [
+        (tool, f"unit-{seed}-{number}-{tool}") for number in range(units) for tool in host.tools
+    ]
     when = "half of the jobs began" if after_births else "the units were begun"
     print(f"seed {seed}: {way} {victim} {moment:.1f} s after {when}", file=sys.stderr, flush=True)
     began, late = time.monotonic(), time.monotonic() + LIMIT_S
     runs = [(tool, unit, host.begin(tool, unit, ledger)) for tool, unit in wanted]
     if after_births:
         waits = [unit for tool, unit in wanted if victim in daemons or host.concerns(victim, tool)]
-        while sum(harness.born(unit, ledger) for unit in waits) < len(waits) / 2 and late > time.monotonic():
+        while (
+            sum(harness.born(unit, ledger) for unit in waits) < len(waits) / 2
+            and late > time.monotonic()
+        ):
             time.sleep(0.1)
         began = time.monotonic()
     time.sleep(max(0.0, began + moment - time.monotonic()))
@@ -142,9 +167,13 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
         while case.lost and time.monotonic() < late:
             time.sleep(1)
             harness.count_lines(case, host.look(tool, run), unit)
-        again = ["run again"] if case.births > 1 + case.second and tool.startswith("transload") else []
+        again = (
+            ["run again"] if case.births > 1 + case.second and tool.startswith("transload") else []
+        )
         for text in [*case.wrong(host.success, lost_jobs=True), *again]:
-            print(f"seed {seed}: {way} {victim}: {unit}: {text} ({case})", file=sys.stderr, flush=True)
+            print(
+                f"seed {seed}: {way} {victim}: {unit}: {text} ({case})", file=sys.stderr, flush=True
+            )
     return {tool: [case for each, case in cases if each == tool] for tool in host.tools}
 
 

@@ -1,4 +1,6 @@
-"""A whole Airflow: scheduler with LocalExecutor, triggerer, DAG processor, API server; workers are its processes."""
+"""A whole Airflow: scheduler with LocalExecutor, triggerer, DAG processor, API server; workers are
+its processes.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,14 @@ from airflow_server import ENDED, PARTS, AirflowServer, Run
 from warm import AIRFLOW_TASKS, IMPORTED
 
 UNHEALTHY_S = 60.0
-"""Airflow's own chart waits longer; it calls a part unhealthy that has not been heard of for 30 s."""
-NUMBERS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
+"""Airflow's own chart waits longer; it calls a part unhealthy that has not been heard of for 30
+s."""
+NUMBERS = {
+    "kill": signal.SIGKILL,
+    "term": signal.SIGTERM,
+    "freeze": signal.SIGSTOP,
+    "thaw": signal.SIGCONT,
+}
 
 
 class Host(WholeHost):
@@ -52,17 +60,27 @@ class Host(WholeHost):
             "ONCE_TESTS": str(HERE),
             "ONCE_LEDGER": str(folder / "ledger"),
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
-            "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",  # what a dead scheduler had queued; default: 300
+            # what a dead scheduler had queued; default: 300
+            "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
             "AIRFLOW__CORE__PARALLELISM": "16",
         }
         if engine == "kubernetes":
-            table = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())["schedulers"]["kubernetes"]
+            table = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())["schedulers"][
+                "kubernetes"
+            ]
             more |= {"ONCE_NAMESPACE": table["namespace"], "ONCE_KUBECONFIG": table["kubeconfig"]}
-            sidecar = {"kube_config_path": table["kubeconfig"], "xcom_sidecar_container_image": table["image"]}
-            more["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = json.dumps({"conn_type": "kubernetes", "extra": sidecar})
+            sidecar = {
+                "kube_config_path": table["kubeconfig"],
+                "xcom_sidecar_container_image": table["image"],
+            }
+            more["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = json.dumps(
+                {"conn_type": "kubernetes", "extra": sidecar}
+            )
         modules = [*AIRFLOW_TASKS, *IMPORTED[engine]]
         modules += ["airflow.providers.standard.operators.bash"]
-        modules += ["airflow.providers.cncf.kubernetes.operators.pod"] if engine == "kubernetes" else []
+        modules += (
+            ["airflow.providers.cncf.kubernetes.operators.pod"] if engine == "kubernetes" else []
+        )
         self._ill: dict[str, float] = {}
         self._server = AirflowServer(folder / "airflow", dags, more, modules)
 
@@ -104,7 +122,8 @@ class Host(WholeHost):
             self._server.start_part(part)
 
     def _workers(self, *, alone: bool = False) -> list[int]:
-        """Return the processes of tasks: each a supervisor, below the executor, with what it supervises.
+        """Return the processes of tasks: each a supervisor, below the executor, with what it
+        supervises.
 
         Args:
             alone: only those that are supervised.
@@ -143,15 +162,19 @@ class Host(WholeHost):
             state = task["state"] if task["state"] in ENDED else None
             if state is None:
                 return Observed(alive=True)
-            lines = "\n".join(run.log(attempt=k + 1) for k in range(max(1, task["try_number"]))).splitlines()
+            lines = "\n".join(
+                run.log(attempt=k + 1) for k in range(max(1, task["try_number"]))
+            ).splitlines()
             return Observed(state=state, results=run.xcom(), logs=lines)
         except (OSError, RuntimeError):  # it is being started again
             return Observed(alive=True)
 
     def tend(self, runs: list[tuple[str, Any]]) -> None:
-        """Start again what ended by itself, or has been unhealthy for a while: what a liveness probe is for.
+        """Start again what ended by itself, or has been unhealthy for a while: what a liveness
+        probe is for.
 
-        A scheduler that SQLite refuses too often gives up, and may then wait for its workers for ever.
+        A scheduler that SQLite refuses too often gives up, and may then wait for its workers for
+        ever.
         """
         try:
             health = self._server.call("GET", "/api/v2/monitor/health")
@@ -159,9 +182,15 @@ class Host(WholeHost):
             health = {}
         for part, process in list(self._server._processes.items()):
             ill = health.get(part.replace("-", "_"), {}).get("status") == "unhealthy"
-            self._ill[part] = min(self._ill.get(part, math.inf), time.monotonic()) if ill else math.inf
+            self._ill[part] = (
+                min(self._ill.get(part, math.inf), time.monotonic()) if ill else math.inf
+            )
             if process.poll() is not None:
-                print(f"{part} ended by itself: exit {process.returncode}", file=sys.stderr, flush=True)
+                print(
+                    f"{part} ended by itself: exit {process.returncode}",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 self._server.start_part(part)
             elif time.monotonic() > self._ill[part] + UNHEALTHY_S:
                 print(f"{part} is unhealthy, and was killed", file=sys.stderr, flush=True)

@@ -1,4 +1,6 @@
-"""A host without servers (Ax, the launcher of Kubeflow Pipelines): a process for each unit; engines are struck, too."""
+"""A host without servers (Ax, the launcher of Kubeflow Pipelines): a process for each unit; engines
+are struck, too.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from whole import FROZEN_S, WholeHost
 from transload_testing.adapter_driver import HostJob, Observed
 
 RETRIES = 3
-"""What ends a job, such as a killed dockerd, is answered by the scheduler: Ax tries no trial again."""
+"""What ends a job, such as a killed dockerd, is answered by the scheduler: Ax tries no trial
+again."""
 
 
 class Host(WholeHost):
@@ -40,7 +43,9 @@ class Host(WholeHost):
         return driver
 
     def strike(self, victim: str, way: str, chance: random.Random) -> None:
-        """Strike half of the processes; a killed one is started again by `look`, as its host's supervisor would."""
+        """Strike half of the processes; a killed one is started again by `look`, as its host's
+        supervisor would.
+        """
         there = [each for each in self._drivers if each.observe().alive]
         chosen = chance.sample(there, (len(there) + 1) // 2)
         if way == "freeze":
@@ -52,9 +57,13 @@ class Host(WholeHost):
             driver.crash()
 
     def look(self, tool: str, run: Any) -> Observed:
-        """Look at what its processes reported; one that ended without a word, or whose host tries again, goes on."""
+        """Look at what its processes reported; one that ended without a word, or whose host tries
+        again, goes on.
+        """
         seen: Observed = run.observe()
-        if (seen.state is None and not seen.alive) or (seen.state not in (None, self.success) and seen.retryable):
+        if (seen.state is None and not seen.alive) or (
+            seen.state not in (None, self.success) and seen.retryable
+        ):
             run.restart()
             return Observed(alive=True)
         return seen

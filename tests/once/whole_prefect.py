@@ -1,7 +1,8 @@
-"""A whole Prefect: server, a worker of type process, which runs each flow run in a process of its own, and one of ours.
+"""A whole Prefect: server, a worker of type process, which runs each flow run in a process of its
+own, and one of ours.
 
-In our own work pool each flow run is a job of this machine: its first process, the outer one, starts Prefect's engine,
-the inner one. Each is struck alone, and both are.
+In our own work pool each flow run is a job of this machine: its first process, the outer one,
+starts Prefect's engine, the inner one. Each is struck alone, and both are.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ NUMBERS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
 FLOWS = str(HERE / "rivals")
 READY_S = 240.0
 WITHOUT_PROCESS_S = {"CRASHED": 5, "RUNNING": 5, "PENDING": 30}
-"""So long may a flow run have no process; a worker that ends just after its claim leaves it PENDING for ever, and one
-that is given a run that it has not let go yet ends."""
+"""So long may a flow run have no process; a worker that ends just after its claim leaves it PENDING
+for ever, and one that is given a run that it has not let go yet ends."""
 
 
 class Host(WholeHost):
@@ -60,12 +61,18 @@ class Host(WholeHost):
             "PREFECT_WORKER_QUERY_SECONDS": "1",
             "PREFECT_WORKER_PREFETCH_SECONDS": "1",
             "PREFECT_CLI_PROMPT": "false",
-            "PREFECT_CLIENT_MAX_RETRIES": "6",  # two minutes: so long a server may take to start on a busy machine
+            # two minutes: so long a server may take to start on a busy machine
+            "PREFECT_CLIENT_MAX_RETRIES": "6",
             "ONCE_LEDGER": str(folder / "ledger"),
         }
         if engine == "kubernetes":
-            table = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())["schedulers"]["kubernetes"]
-            self._environment |= {"ONCE_NAMESPACE": table["namespace"], "KUBECONFIG": table["kubeconfig"]}
+            table = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())["schedulers"][
+                "kubernetes"
+            ]
+            self._environment |= {
+                "ONCE_NAMESPACE": table["namespace"],
+                "KUBECONFIG": table["kubeconfig"],
+            }
         self._parts: dict[str, subprocess.Popen[bytes]] = {}
         self._deployments: dict[str, str] = {}
         self._gone: dict[str, float] = {}
@@ -81,19 +88,52 @@ class Host(WholeHost):
                 raise RuntimeError((self.folder / "server.log").read_text()[-3000:])
             time.sleep(0.3)
         made = subprocess.run(
-            [sys.executable, f"{FLOWS}/prefect_flows.py"], env=self._environment, capture_output=True, text=True
+            [sys.executable, f"{FLOWS}/prefect_flows.py"],
+            env=self._environment,
+            capture_output=True,
+            text=True,
         )
         if made.returncode:
             raise RuntimeError(made.stdout + made.stderr)
-        self._deployments = {each["name"]: each["id"] for each in self._ask("POST", "/deployments/filter", {})}
+        self._deployments = {
+            each["name"]: each["id"] for each in self._ask("POST", "/deployments/filter", {})
+        }
         self._start("worker")
         self._start("jobs-worker")
 
     def _start(self, part: str) -> None:
         words = {
-            "server": ["server", "start", "--host", "127.0.0.1", "--port", str(self._port), "--no-ui"],
-            "worker": ["worker", "start", "--pool", "once", "--type", "process", "--name", "one", "--limit", "100"],
-            "jobs-worker": ["worker", "start", "--pool", "once-jobs", "--type", "transload", "--name", "two"],
+            "server": [
+                "server",
+                "start",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(self._port),
+                "--no-ui",
+            ],
+            "worker": [
+                "worker",
+                "start",
+                "--pool",
+                "once",
+                "--type",
+                "process",
+                "--name",
+                "one",
+                "--limit",
+                "100",
+            ],
+            "jobs-worker": [
+                "worker",
+                "start",
+                "--pool",
+                "once-jobs",
+                "--type",
+                "transload",
+                "--name",
+                "two",
+            ],
         }[part]
         with open(self.folder / f"{part}.log", "ab") as log:
             self._parts[part] = subprocess.Popen(
@@ -109,9 +149,16 @@ class Host(WholeHost):
         found: dict[str, list[int]] = {}
         for entry in Path("/proc").iterdir():
             try:
-                ours = entry.name.isdigit() and self._url.encode() in (entry / "environ").read_bytes()
+                ours = (
+                    entry.name.isdigit() and self._url.encode() in (entry / "environ").read_bytes()
+                )
                 words = (entry / "cmdline").read_bytes().split(b"\0") if ours else []
-                run = (entry / "environ").read_bytes().partition(b"PREFECT__FLOW_RUN_ID=")[2].partition(b"\0")[0]
+                run = (
+                    (entry / "environ")
+                    .read_bytes()
+                    .partition(b"PREFECT__FLOW_RUN_ID=")[2]
+                    .partition(b"\0")[0]
+                )
             except OSError:
                 continue
             if run and any(b"prefect" in word for word in words[:3]):
@@ -121,7 +168,9 @@ class Host(WholeHost):
         return found
 
     def _struck(self, victim: str) -> list[list[int]]:
-        """Return the processes of the flow runs that a strike may hit, for each run those that it hits."""
+        """Return the processes of the flow runs that a strike may hit, for each run those that it
+        hits.
+        """
         runs = sorted(self._processes().values())
         if victim in ("outer", "inner"):
             which = 0 if victim == "outer" else -1
@@ -194,7 +243,9 @@ class Host(WholeHost):
         deployment = self._deployments["once-jobs" if tool == "transload_pool" else "once"]
         while True:
             try:
-                return str(self._ask("POST", f"/deployments/{deployment}/create_flow_run", body)["id"])
+                return str(
+                    self._ask("POST", f"/deployments/{deployment}/create_flow_run", body)["id"]
+                )
             except httpx.HTTPError:
                 time.sleep(0.5)
 
@@ -202,31 +253,47 @@ class Host(WholeHost):
         """Ask the server; what the flow's next step was given lies in a file."""
         try:
             found = self._ask("GET", f"/flow_runs/{run}")
-            if found["state_type"] not in ("COMPLETED", "FAILED", "CANCELLED"):  # CRASHED: see `tend`
+            if found["state_type"] not in (
+                "COMPLETED",
+                "FAILED",
+                "CANCELLED",
+            ):  # CRASHED: see `tend`
                 return Observed(alive=True)
             given = Path(found["parameters"]["results"], "given.json")
             logs, offset = [], 0
             while page := self._ask(
                 "POST",
                 "/logs/filter",
-                {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_ASC", "limit": 200, "offset": offset},
+                {
+                    "logs": {"flow_run_id": {"any_": [run]}},
+                    "sort": "TIMESTAMP_ASC",
+                    "limit": 200,
+                    "offset": offset,
+                },
             ):
                 logs += [line for each in page for line in each["message"].splitlines()]
                 offset += len(page)
             return Observed(
-                state=found["state_type"], results=json.loads(given.read_text()) if given.exists() else None, logs=logs
+                state=found["state_type"],
+                results=json.loads(given.read_text()) if given.exists() else None,
+                logs=logs,
             )
         except httpx.HTTPError:
             return Observed(alive=True)
 
     def tend(self, runs: list[tuple[str, Any]]) -> None:
-        """Schedule again what crashed, or has had no process for a while: what an automation on both would do.
+        """Schedule again what crashed, or has had no process for a while: what an automation on
+        both would do.
 
         A part that ended by itself is started again, as by its supervisor.
         """
         for part, process in list(self._parts.items()):
             if process.poll() is not None:
-                print(f"{part} ended by itself: exit {process.returncode}", file=sys.stderr, flush=True)
+                print(
+                    f"{part} ended by itself: exit {process.returncode}",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 self._start(part)
         there = self._processes()
         for _, run in runs:

@@ -56,11 +56,15 @@ class Api:
         self.url = url
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Return what the server answers; asked again while it is too busy, as Prefect's own clients do."""
+        """Return what the server answers; asked again while it is too busy, as Prefect's own
+        clients do.
+        """
         deadline = time.monotonic() + 60
         while True:
             answer = httpx.request(method, self.url + path, json=body, timeout=60)
-            if answer.status_code != 503 or time.monotonic() > deadline:  # 503: SQLite was locked, nothing was done
+            if (
+                answer.status_code != 503 or time.monotonic() > deadline
+            ):  # 503: SQLite was locked, nothing was done
                 break
             time.sleep(0.2)
         answer.raise_for_status()
@@ -85,13 +89,18 @@ class Api:
 
     def task_runs(self, flow_run_id: Any) -> list[dict[str, Any]]:
         """Return the task runs of a flow run."""
-        found: list[dict[str, Any]] = self.post("/task_runs/filter", flow_runs={"id": {"any_": [str(flow_run_id)]}})
+        found: list[dict[str, Any]] = self.post(
+            "/task_runs/filter", flow_runs={"id": {"any_": [str(flow_run_id)]}}
+        )
         return found
 
     def logs(self, flow_run_id: Any) -> list[dict[str, Any]]:
         """Return the log lines of a flow run, oldest first."""
         found: list[dict[str, Any]] = self.post(
-            "/logs/filter", logs={"flow_run_id": {"any_": [str(flow_run_id)]}}, sort="TIMESTAMP_ASC", limit=200
+            "/logs/filter",
+            logs={"flow_run_id": {"any_": [str(flow_run_id)]}},
+            sort="TIMESTAMP_ASC",
+            limit=200,
         )
         return found
 
@@ -109,16 +118,32 @@ class Api:
 
     def cancel(self, flow_run_id: Any) -> None:
         """Cancel a flow run, as the interface does."""
-        self.post(f"/flow_runs/{flow_run_id}/set_state", state={"type": "CANCELLING", "name": "Cancelling"})
+        self.post(
+            f"/flow_runs/{flow_run_id}/set_state",
+            state={"type": "CANCELLING", "name": "Cancelling"},
+        )
 
 
 @pytest.fixture(scope="session")
 def api() -> Iterator[Api]:
-    """A Prefect server on SQLite, one for each process of the session; the environment leads every client here."""
+    """A Prefect server on SQLite, one for each process of the session; the environment leads every
+    client here.
+    """
     log = Path(_HOME, "server.log")
     with open(log, "wb") as file:
         server = subprocess.Popen(
-            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(PORT), "--no-ui"],
+            [
+                sys.executable,
+                "-m",
+                "prefect",
+                "server",
+                "start",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(PORT),
+                "--no-ui",
+            ],
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -199,7 +224,9 @@ class Script:
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[Any]:
         """Start it with arguments and environment variables."""
-        command = words if words[:1] == (sys.executable,) else (sys.executable, str(self.path), *words)
+        command = (
+            words if words[:1] == (sys.executable,) else (sys.executable, str(self.path), *words)
+        )
         path = os.pathsep.join([str(Path(__file__).parent), *(each for each in sys.path if each)])
         with open(self.log, "ab") as log:
             process = subprocess.Popen(
@@ -244,7 +271,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the warnings of the host be; those of our own code still fail."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            # Prefect leaves connections of ended event loops to the garbage collector: a later test may be the one to
+            # Prefect leaves connections of ended event loops to the garbage collector: a later test
+            # may be the one to
             # meet them, also one that does not talk to the host itself
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+            )

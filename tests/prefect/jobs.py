@@ -50,7 +50,13 @@ def job(
     """
     args = ["-c", _PROGRAM, str(value), gate, str(lines), str(code)]
     names = ["main", "other", "third"][:roles]
-    return AppDef(name, [Role(each, "", entrypoint=sys.executable, args=args, num_replicas=replicas) for each in names])
+    return AppDef(
+        name,
+        [
+            Role(each, "", entrypoint=sys.executable, args=args, num_replicas=replicas)
+            for each in names
+        ],
+    )
 
 
 _QUADRATIC = """
@@ -97,11 +103,14 @@ def artifact(path: str) -> AppDef:
     Args:
         path: of the artifact
     """
-    return AppDef("artifact", [Role("main", "", entrypoint=sys.executable, args=["-c", _ARTIFACT, path])])
+    return AppDef(
+        "artifact", [Role("main", "", entrypoint=sys.executable, args=["-c", _ARTIFACT, path])]
+    )
 
 
 def stepping(x: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
-    """Report two steps, the fifth trial bad ones; that one then waits for a file, the others report their loss.
+    """Report two steps, the fifth trial bad ones; that one then waits for a file, the others report
+    their loss.
 
     Args:
         x: value
@@ -110,7 +119,8 @@ def stepping(x: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
         gate: the file
     """
     script = (
-        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"loss": %s}}\\n\' $s $2; done '
+        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"loss": '
+        "%s}}\\n' $s $2; done "
         '> "$1/final.steps.jsonl"; while [ $3 = 1 ] && [ ! -e "$4" ]; do sleep 0.02; done; '
         'printf \'{"schema": 1, "key": "final", "results": {"loss": %s}}\' $2 > "$1/final.json"'
     )

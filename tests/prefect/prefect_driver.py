@@ -1,4 +1,6 @@
-"""Prefect's part in the conformance suite: what a task run does around one app, in a child process."""
+"""Prefect's part in the conformance suite: what a task run does around one app, in a child
+process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What Prefect wants done again is done again: what was rolled back, and what ``refresh_cache`` asked for."""
+"""What Prefect wants done again is done again: what was rolled back, and what ``refresh_cache``
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def _forgotten(drain: Any) -> None:
 
 
 def _twice(host: Any, drain: Any, body: Any, **settings: Any) -> list[Any]:
-    """Return what the body returns in the first try of a flow, which then fails, and in its retry."""
+    """Return what the body returns in the first try of a flow, which then fails, and in its
+    retry.
+    """
     from prefect import flow
 
     seen: list[Any] = []
@@ -40,12 +44,17 @@ def _fail_first(seen: list[Any]) -> None:
 
 
 def test_what_was_rolled_back_is_run_again(host: Any, drain: Any) -> None:
-    """The flow's retry finds an app outside of the transaction, and runs the one that was rolled back again."""
+    """The flow's retry finds an app outside of the transaction, and runs the one that was rolled
+    back again.
+    """
     from prefect.transactions import transaction
 
     from transload_prefect import app_task
 
-    kept, undone = app_task(job, name="kept"), app_task(job, name="undone", component_args={"lines": 1})
+    kept, undone = (
+        app_task(job, name="kept"),
+        app_task(job, name="undone", component_args={"lines": 1}),
+    )
 
     def body(seen: list[Any]) -> None:
         before = kept()
@@ -80,7 +89,9 @@ def test_a_rollback_hook_that_raises(host: Any, drain: Any) -> None:
 
 
 def test_a_task_that_fails_keeps_what_its_apps_did(host: Any) -> None:
-    """An ordinary task's failure undoes nothing by itself: its retry collects, unless a hook undid something."""
+    """An ordinary task's failure undoes nothing by itself: its retry collects, unless a hook undid
+    something.
+    """
     from prefect import flow, task
 
     from transload_prefect import AppJob, app_task
@@ -127,7 +138,9 @@ def test_a_job_block_that_was_rolled_back(host: Any, drain: Any) -> None:
 
 @pytest.mark.parametrize("refresh", [True, False])
 def test_refresh_cache(host: Any, drain: Any, refresh: bool) -> None:
-    """A task with ``refresh_cache`` runs its app in each try of the flow; one that starts an app, too."""
+    """A task with ``refresh_cache`` runs its app in each try of the flow; one that starts an app,
+    too.
+    """
     from prefect import task
 
     from transload_prefect import app_task, run_app
@@ -147,7 +160,9 @@ def test_refresh_cache(host: Any, drain: Any, refresh: bool) -> None:
 
 
 def test_the_retry_of_a_task_with_refresh_cache(host: Any) -> None:
-    """What an ordinary task had done when it failed is collected by its own retry, whatever its cache."""
+    """What an ordinary task had done when it failed is collected by its own retry, whatever its
+    cache.
+    """
     from prefect import flow, task
 
     from transload_prefect import run_app

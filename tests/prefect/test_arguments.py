@@ -1,4 +1,6 @@
-"""Arguments that a call leaves open have their values wherever Prefect looks; ``*args`` can be given by name."""
+"""Arguments that a call leaves open have their values wherever Prefect looks; ``*args`` can be
+given by name.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ def _flow_run_id() -> str:
     return str(flow_run.id)
 
 
-def test_names_and_keys_see_values(host: Any, eventually: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    """A template, a cache key's function and the runtime see defaults: those of task, settings and component."""
+def test_names_and_keys_see_values(
+    host: Any, eventually: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """A template, a cache key's function and the runtime see defaults: those of task, settings and
+    component.
+    """
     from prefect import flow
     from prefect.runtime import task_run
 
@@ -57,36 +63,58 @@ def test_names_and_keys_see_values(host: Any, eventually: Any, tmp_path: Path, m
     wanted = {"0.50 002 1", "0.25 002 1", "0.12 002 1", "4.00 002 2"}
     eventually(lambda: _names(host, flow_run_id) == wanted, 60)
     for each in seen:
-        assert {"gate": "", "code": 0, "roles": 1, "name": "job", "lines": 2}.items() <= each.items()
-        assert {name: value for name, value in each["runtime"].items() if name in each}.items() <= each.items()
+        assert {
+            "gate": "",
+            "code": 0,
+            "roles": 1,
+            "name": "job",
+            "lines": 2,
+        }.items() <= each.items()
+        assert {
+            name: value for name, value in each["runtime"].items() if name in each
+        }.items() <= each.items()
 
 
 def test_a_default_left_out_and_given_share_a_cache_entry(host: Any) -> None:
-    """With ``INPUTS`` the value decides, not whether it was written; another value is another entry."""
+    """With ``INPUTS`` the value decides, not whether it was written; another value is another
+    entry.
+    """
     from prefect import flow
     from prefect.cache_policies import INPUTS
 
     from transload_prefect import app_task
 
-    train = app_task(job, component_args={"name": "shared"}, cache_policy=INPUTS, persist_result=True)
+    train = app_task(
+        job, component_args={"name": "shared"}, cache_policy=INPUTS, persist_result=True
+    )
 
     @flow
     def work() -> list[str]:
-        calls: list[dict[str, Any]] = [{}, {"value": 1.0}, {"value": 1.0, "code": 0}, {"value": 2.0}]
+        calls: list[dict[str, Any]] = [
+            {},
+            {"value": 1.0},
+            {"value": 1.0, "code": 0},
+            {"value": 2.0},
+        ]
         return [train(**each, return_state=True).name for each in calls]
 
     assert work() == ["Completed", "Cached", "Cached", "Completed"]
 
 
 def test_what_is_not_known_before_can_be_formatted(host: Any, eventually: Any) -> None:
-    """An argument that the adapter gives, or that is missing, does not break a template; the component says so."""
+    """An argument that the adapter gives, or that is missing, does not break a template; the
+    component says so.
+    """
     from prefect import flow
 
     from transload.errors import SpecError
     from transload_prefect import app_task
 
     def reporting(rate: float, tracker_base: str) -> AppDef:
-        return AppDef("reporting", [Role("main", "", entrypoint="sh", args=["-c", 'test -n "$1"', "sh", tracker_base])])
+        return AppDef(
+            "reporting",
+            [Role("main", "", entrypoint="sh", args=["-c", 'test -n "$1"', "sh", tracker_base])],
+        )
 
     task = app_task(reporting, task_run_name="rate {rate:.1f} in {tracker_base:>3}")
 
@@ -106,11 +134,15 @@ _ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
 def words(*args: str, times: int = 1) -> AppDef:
     """Print words."""
-    return AppDef("words", [Role("main", "", entrypoint=sys.executable, args=["-c", _ECHO, *args * times])])
+    return AppDef(
+        "words", [Role("main", "", entrypoint=sys.executable, args=["-c", _ECHO, *args * times])]
+    )
 
 
 def test_variable_arguments_by_name_and_by_position(host: Any, eventually: Any) -> None:
-    """Called, submitted and mapped: lists, texts that a shell would split, columns of a map, and constants."""
+    """Called, submitted and mapped: lists, texts that a shell would split, columns of a map, and
+    constants.
+    """
     from prefect import flow, task, unmapped
 
     from transload_prefect import app_task
@@ -195,29 +227,41 @@ def test_wrong_variable_arguments() -> None:
     ],
 )
 def test_levels_that_lines_say(line: str, level: int) -> None:
-    """A line on stderr has the level that it says, else INFO; nothing is so low that it would not be shown."""
+    """A line on stderr has the level that it says, else INFO; nothing is so low that it would not
+    be shown.
+    """
     from transload_prefect.traces import said_level
 
     assert said_level(line) == level
 
 
 def test_levels_in_the_log_and_the_handle(host: Any, eventually: Any) -> None:
-    """The log of a run: the handle first, healthy lines as INFO; ``stderr_level`` sets another level for all."""
+    """The log of a run: the handle first, healthy lines as INFO; ``stderr_level`` sets another
+    level for all.
+    """
     from prefect import flow
 
     from transload_prefect import run_app
 
-    text = "import logging; logging.basicConfig(level=10); logging.info('fine'); logging.error('bad')"
+    text = (
+        "import logging; logging.basicConfig(level=10); logging.info('fine'); logging.error('bad')"
+    )
 
     @flow
     def work() -> Any:
         handles = [
-            run_app(command=[sys.executable, "-c", text], stderr_level=level).handle for level in (None, "WARNING")
+            run_app(command=[sys.executable, "-c", text], stderr_level=level).handle
+            for level in (None, "WARNING")
         ]
         return _flow_run_id(), handles
 
     flow_run_id, handles = work()
-    wanted = [("INFO:root:fine", 20), ("ERROR:root:bad", 40), ("INFO:root:fine", 30), ("ERROR:root:bad", 30)]
+    wanted = [
+        ("INFO:root:fine", 20),
+        ("ERROR:root:bad", 40),
+        ("INFO:root:fine", 30),
+        ("ERROR:root:bad", 30),
+    ]
 
     def lines() -> list[tuple[str, int]]:
         found = [(each["message"], each["level"]) for each in host.logs(flow_run_id)]

@@ -37,7 +37,9 @@ def test_assets(host: Any, eventually: Any) -> None:
 
 
 def test_assets_from_the_tracker(host: Any, tracker: FsspecTracker, eventually: Any) -> None:
-    """Each artifact that the tracker knows is an asset, made from those of upstream tasks; what is none is left out."""
+    """Each artifact that the tracker knows is an asset, made from those of upstream tasks; what is
+    none is left out.
+    """
     from prefect import flow
 
     from transload_prefect import app_task
@@ -54,14 +56,18 @@ def test_assets_from_the_tracker(host: Any, tracker: FsspecTracker, eventually: 
     made = eventually(lambda: host.events("s3://bucket/second"), 30)[0]
     assert made["event"] == "prefect.asset.materialization.succeeded"
     assert made["payload"] == {"transload.handle": second.handle, "name": "model", "step": 7}
-    related = {each["prefect.resource.id"]: each["prefect.resource.role"] for each in made["related"]}
+    related = {
+        each["prefect.resource.id"]: each["prefect.resource.role"] for each in made["related"]
+    }
     assert related["s3://bucket/first"] == "asset"
     assert second.artifacts["odd"]["path"] == "no uri at all?"
     assert list(tracker.run_ids(parent_run_id=first.handle)) == [second.handle]
     assert [each.source_run_id for each in tracker.sources(second.handle)] == [first.handle]
 
 
-def test_an_app_without_artifacts_makes_no_asset(host: Any, tracker: FsspecTracker, eventually: Any) -> None:
+def test_an_app_without_artifacts_makes_no_asset(
+    host: Any, tracker: FsspecTracker, eventually: Any
+) -> None:
     """Asked for assets, an app whose tracker knows of none makes none, and ends well."""
     from prefect import flow
     from prefect.runtime import flow_run
@@ -75,5 +81,7 @@ def test_an_app_without_artifacts_makes_no_asset(host: Any, tracker: FsspecTrack
     state, flow_run_id = work()
     assert state == "SUCCEEDED"
     eventually(lambda: host.flow_run(flow_run_id)["state_type"] == "COMPLETED", 60)
-    events = host.post("/events/filter", filter={"event": {"prefix": ["prefect.asset."]}}, limit=50)["events"]
+    events = host.post(
+        "/events/filter", filter={"event": {"prefix": ["prefect.asset."]}}, limit=50
+    )["events"]
     assert flow_run_id not in json.dumps(events)

@@ -19,7 +19,12 @@ def test_save_load_run(host: Any) -> None:
     from transload_prefect import AppJob
 
     name = f"job-{uuid4().hex[:8]}"
-    AppJob(component="jobs:job", component_args={"value": 4}, scheduler="local", options={"patience": 60}).save(name)
+    AppJob(
+        component="jobs:job",
+        component_args={"value": 4},
+        scheduler="local",
+        options={"patience": 60},
+    ).save(name)
     found = host.get(f"/block_types/slug/transload-app/block_documents/name/{name}")
     assert found["data"]["component"] == "jobs:job"
     job = AppJob.load(name)
@@ -46,7 +51,9 @@ def test_in_an_async_flow(host: Any) -> None:
 
 
 def test_logs_of_a_flows_own_app(host: Any, eventually: Any) -> None:
-    """An app that the flow's own code started, in no task run, has its lines in the flow run's log, each once."""
+    """An app that the flow's own code started, in no task run, has its lines in the flow run's log,
+    each once.
+    """
     from prefect import flow
 
     from transload_prefect import AppJob
@@ -99,7 +106,9 @@ def test_results_are_shown(host: Any, transload_home: Path, eventually: Any) -> 
 
 @pytest.mark.parametrize("submitted", [True, False])
 def test_a_time_limit_of_its_task(host: Any, gate: Path, submitted: bool, eventually: Any) -> None:
-    """In a task with a time limit the app is cancelled when that passes, also where a kill would let it go."""
+    """In a task with a time limit the app is cancelled when that passes, also where a kill would
+    let it go.
+    """
     from prefect import flow, task
 
     from transload.pipelines import host_runner
@@ -107,7 +116,9 @@ def test_a_time_limit_of_its_task(host: Any, gate: Path, submitted: bool, eventu
 
     @task(timeout_seconds=2)
     def limited() -> None:
-        block = AppJob(component="jobs:job", component_args={"gate": str(gate)}, options={"on_kill": "detach"})
+        block = AppJob(
+            component="jobs:job", component_args={"gate": str(gate)}, options={"on_kill": "detach"}
+        )
         block.trigger().wait_for_completion()
 
     @flow
@@ -172,7 +183,9 @@ def test_failure_and_cancel(host: Any, gate: Path) -> None:
         run.wait_for_completion()
 
 
-@pytest.mark.parametrize("values", [{}, {"component": "a", "app": {}}, {"component": "a", "options": {"patience": -1}}])
+@pytest.mark.parametrize(
+    "values", [{}, {"component": "a", "app": {}}, {"component": "a", "options": {"patience": -1}}]
+)
 def test_wrong_blocks_are_refused(values: dict[str, Any]) -> None:
     """A block that cannot work is refused when it is made."""
     from transload_prefect import AppJob

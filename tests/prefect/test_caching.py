@@ -28,7 +28,9 @@ def test_caching(host: Any) -> None:
 
 
 def test_caching_of_functions_in_no_module() -> None:
-    """Functions of a script, which cannot be imported, are told apart by arguments, source, and what is around them."""
+    """Functions of a script, which cannot be imported, are told apart by arguments, source, and
+    what is around them.
+    """
     from transload.specs import AppDef, Role
     from transload_prefect import app_task
 
@@ -41,6 +43,11 @@ def test_caching_of_functions_in_no_module() -> None:
     typed: dict[str, Any] = {}
     exec("from transload.specs import AppDef\ndef typed(n: int = 1) -> AppDef: return None", typed)
     one = make("one")
-    tasks = [app_task(one), app_task(one, component_args={"times": 2}), app_task(make("two")), app_task(typed["typed"])]
+    tasks = [
+        app_task(one),
+        app_task(one, component_args={"times": 2}),
+        app_task(make("two")),
+        app_task(typed["typed"]),
+    ]
     assert len({task.spec.digest for task in tasks}) == 4
     assert app_task(make("one")).spec.digest == tasks[0].spec.digest

@@ -1,4 +1,6 @@
-"""An end that a person asked for ends a flow's apps as well; any other end leaves them, to be found again."""
+"""An end that a person asked for ends a flow's apps as well; any other end leaves them, to be found
+again.
+"""
 
 from __future__ import annotations
 
@@ -76,15 +78,18 @@ def _states() -> list[str]:
 def _send(process: Any, number: int) -> None:
     """Send a signal to a flow whose apps run, once its main thread waits for them.
 
-    Python 3.11 misses a signal that arrives just when its main thread begins to wait for a lock and other threads
-    compute, until that wait ends (or another signal comes): about one in seventy within 20 ms, without any library.
+    Python 3.11 misses a signal that arrives just when its main thread begins to wait for a lock and
+    other threads compute, until that wait ends (or another signal comes): about one in seventy
+    within 20 ms, without any library.
     """
     time.sleep(0.5)
     process.send_signal(number)
 
 
 def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
-    runs = host.post("/flow_runs/filter", flows={"name": {"any_": [name]}}, sort="START_TIME_DESC", limit=1)
+    runs = host.post(
+        "/flow_runs/filter", flows={"name": {"any_": [name]}}, sort="START_TIME_DESC", limit=1
+    )
     return runs[0] if runs else None
 
 
@@ -94,12 +99,22 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
     [
         *((how, signal.SIGTERM) for how in ("call", "map", "inside", "block", "coroutine")),
         *((how, signal.SIGINT) for how in ("map", "loop", "coroutine")),
-        *(pytest.param(how, signal.SIGINT, marks=pytest.mark.slow) for how in ("call", "inside", "coroutines")),
-        *(pytest.param(how, signal.SIGTERM, marks=pytest.mark.slow) for how in ("loop", "block inside", "flow inside")),
+        *(
+            pytest.param(how, signal.SIGINT, marks=pytest.mark.slow)
+            for how in ("call", "inside", "coroutines")
+        ),
+        *(
+            pytest.param(how, signal.SIGTERM, marks=pytest.mark.slow)
+            for how in ("loop", "block inside", "flow inside")
+        ),
     ],
 )
-def test_signals(number: int, how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any) -> None:
-    """Ctrl-C in a flow's process cancels its apps, also those that threads wait for; after SIGTERM they go on."""
+def test_signals(
+    number: int, how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
+) -> None:
+    """Ctrl-C in a flow's process cancels its apps, also those that threads wait for; after SIGTERM
+    they go on.
+    """
     process = script(FLOW).start(str(gate), how, "cancel")
     count = 1 if how in ("call", "block", "coroutine") else 2
     eventually(lambda: _states() == ["RUNNING"] * count, 60)
@@ -113,7 +128,9 @@ def test_signals(number: int, how: str, host: Any, gate: Path, script: Callable[
         eventually(lambda: _states() == ["SUCCEEDED"] * count, 30)
     # before 3.8.4 Prefect leaves any flow run that SIGTERM ended as Running
     if number != signal.SIGTERM or Version(version("prefect")) >= Version("3.8.4"):
-        eventually(lambda: (_flow_run(host) or {}).get("state_type") in ("CRASHED", "CANCELLED"), 30)
+        eventually(
+            lambda: (_flow_run(host) or {}).get("state_type") in ("CRASHED", "CANCELLED"), 30
+        )
 
 
 @pytest.mark.leaves_processes
@@ -126,9 +143,16 @@ def test_signals(number: int, how: str, host: Any, gate: Path, script: Callable[
     ],
 )
 def test_detach(
-    how: str, end: signal.Signals | str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
+    how: str,
+    end: signal.Signals | str,
+    host: Any,
+    gate: Path,
+    script: Callable[[str], Any],
+    eventually: Any,
 ) -> None:
-    """With ``on_kill="detach"`` the apps go on, whoever ends the flow; a task that let go says so."""
+    """With ``on_kill="detach"`` the apps go on, whoever ends the flow; a task that let go says
+    so.
+    """
     process = script(FLOW).start(str(gate), how, "detach")
     count = 1 if how == "call" else 2
     eventually(lambda: _states() == ["RUNNING"] * count, 60)
@@ -150,12 +174,15 @@ def _task_states(host: Any, flow_run_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "how", ["nested", "block", *(pytest.param(how, marks=pytest.mark.slow) for how in ("call", "map"))]
+    "how",
+    ["nested", "block", *(pytest.param(how, marks=pytest.mark.slow) for how in ("call", "map"))],
 )
 def test_cancelled_through_the_api(
     how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """A flow run that is a plain process, cancelled in the interface: its apps end, and it ends as cancelled."""
+    """A flow run that is a plain process, cancelled in the interface: its apps end, and it ends as
+    cancelled.
+    """
     process = script(FLOW).start(str(gate), how, "cancel")
     count = 2 if how == "map" else 1
     eventually(lambda: _states() == ["RUNNING"] * count, 60)
@@ -165,7 +192,8 @@ def test_cancelled_through_the_api(
     eventually(lambda: process.poll() is not None, 60)
     eventually(lambda: host.flow_run(run["id"])["state_type"] == "CANCELLED", 30)
     if how in ("call", "map"):
-        # one of several is told when its sibling's end has ended the flow: Prefect may not hear of it any more
+        # one of several is told when its sibling's end has ended the flow: Prefect may not hear of
+        # it any more
         eventually(lambda: "CANCELLED/AppCancelled" in _task_states(host, run["id"]), 30)
 
 
@@ -175,7 +203,8 @@ def test_a_time_limit_of_the_flow(
 ) -> None:
     """The time limit of a flow ends its apps, as a kill does.
 
-    In a process of its own: the limit is an alarm, which Prefect leaves to the test runner where that has one.
+    In a process of its own: the limit is an alarm, which Prefect leaves to the test runner where
+    that has one.
     """
     process = script(FLOW).start(str(gate), how, "cancel", "6")
     eventually(lambda: process.poll() is not None, 90)
@@ -185,8 +214,12 @@ def test_a_time_limit_of_the_flow(
 
 
 @pytest.mark.parametrize("loop", [False, True])
-def test_nobody_waits_for_what_was_submitted(host: Any, gate: Path, loop: bool, eventually: Any) -> None:
-    """A flow that returns before its app: Prefect's task runner leaves the app, `AppTaskRunner` waits for it."""
+def test_nobody_waits_for_what_was_submitted(
+    host: Any, gate: Path, loop: bool, eventually: Any
+) -> None:
+    """A flow that returns before its app: Prefect's task runner leaves the app, `AppTaskRunner`
+    waits for it.
+    """
     from jobs import job
     from prefect import flow
 
@@ -204,7 +237,9 @@ def test_nobody_waits_for_what_was_submitted(host: Any, gate: Path, loop: bool, 
             opening.start()
 
     work(return_state=True)
-    assert [each.state.name for each in runner.list("local")] == ["SUCCEEDED" if loop else "RUNNING"]
+    assert [each.state.name for each in runner.list("local")] == [
+        "SUCCEEDED" if loop else "RUNNING"
+    ]
     gate.touch()
     eventually(lambda: [each.state.name for each in runner.list("local")] == ["SUCCEEDED"], 30)
 
@@ -227,10 +262,16 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_served_deployment(host: Any, gate: Path, script: Callable[[str], Any], eventually: Any) -> None:
-    """A run of a served deployment, cancelled in the interface: its app ends, and it ends as cancelled."""
+def test_served_deployment(
+    host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
+) -> None:
+    """A run of a served deployment, cancelled in the interface: its app ends, and it ends as
+    cancelled.
+    """
     script(SERVE.replace("sys.argv[1]", repr(str(gate)))).start(PREFECT_RUNNER_POLL_FREQUENCY="1")
-    deployment = eventually(lambda: host.post("/deployments/filter", deployments={"name": {"any_": ["served"]}}), 60)[0]
+    deployment = eventually(
+        lambda: host.post("/deployments/filter", deployments={"name": {"any_": ["served"]}}), 60
+    )[0]
     eventually(lambda: host.get(f"/deployments/{deployment['id']}")["status"] == "READY", 30)
     run = host.post(f"/deployments/{deployment['id']}/create_flow_run")
     eventually(lambda: _states() == ["RUNNING"], 60)

@@ -1,4 +1,6 @@
-"""Clusters as blocks: what a flow, a job block and a worker run on them, and where their secrets are."""
+"""Clusters as blocks: what a flow, a job block and a worker run on them, and where their secrets
+are.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,25 @@ def _saved(folder: Path, **more: Any) -> Any:
     from transload_prefect import TransloadCluster
 
     name = f"here-{uuid4().hex[:6]}"
-    block = TransloadCluster(name=name, kind="local", connection={"state_folder": str(folder)}, **more)
+    block = TransloadCluster(
+        name=name, kind="local", connection={"state_folder": str(folder)}, **more
+    )
     block.save(name)
     return block
 
 
 def test_a_flow_runs_its_apps_there(host: Any, tmp_path: Path) -> None:
-    """By the name of the block, as the block itself, and in a saved job block; the apps are in its folder."""
+    """By the name of the block, as the block itself, and in a saved job block; the apps are in its
+    folder.
+    """
     from jobs import job
 
     from transload_prefect import AppJob, run_app
 
     block = _saved(tmp_path / "cluster")
-    AppJob(component="jobs:job", component_args={"value": 3}, cluster=block).save(f"job-{block.name}")
+    AppJob(component="jobs:job", component_args={"value": 3}, cluster=block).save(
+        f"job-{block.name}"
+    )
 
     @flow
     def work() -> list[str]:
@@ -59,7 +67,9 @@ async def test_a_worker_runs_flow_runs_there(host: Any, tmp_path: Path) -> None:
     deployment = _deployment(host, pool, scheduler=None, cluster=reference, command=command)
     run = host.post(f"/deployments/{deployment}/create_flow_run", state={"type": "PENDING"})["id"]
     host.patch(f"/flow_runs/{run}/labels", **{"prefect.worker.name": "one"})
-    async with TransloadWorker(work_pool_name=pool, name="one") as worker:  # submits what an earlier one had taken
+    async with TransloadWorker(
+        work_pool_name=pool, name="one"
+    ) as worker:  # submits what an earlier one had taken
         handle = await _soon(lambda: host.flow_run(run)["infrastructure_pid"])
         assert handle.startswith(f"{block.name}://prefect/")
         gate.touch()
@@ -68,7 +78,9 @@ async def test_a_worker_runs_flow_runs_there(host: Any, tmp_path: Path) -> None:
 
 
 def test_secrets_are_found_by_the_block(host: Any) -> None:
-    """What is kept with a handle says where; the value comes from the block, also in another process."""
+    """What is kept with a handle says where; the value comes from the block, also in another
+    process.
+    """
     from transload_prefect import TransloadCluster, cluster
 
     name = f"prod-{uuid4().hex[:6]}"
@@ -85,18 +97,24 @@ def test_secrets_are_found_by_the_block(host: Any) -> None:
 
 
 def test_blocks_of_one_name_have_their_own_secrets(host: Any) -> None:
-    """Two flow runs of one process, and one whose secret was changed and saved meanwhile: none gets another's."""
+    """Two flow runs of one process, and one whose secret was changed and saved meanwhile: none gets
+    another's.
+    """
     from transload_prefect import TransloadCluster
     from transload_prefect.run import runner_of
 
     name = f"prod-{uuid4().hex[:6]}"
-    blocks = [TransloadCluster(name=name, kind="scripted", secrets={"token": each}) for each in "abca"]
+    blocks = [
+        TransloadCluster(name=name, kind="scripted", secrets={"token": each}) for each in "abca"
+    ]
     blocks[0].save(name)
     runners = [runner_of(each) for each in blocks]
     assert [each.scheduler(name).connection["token"] for each in runners] == [*"abca"]  # type: ignore[attr-defined]
     assert runners[0].scheduler(name) is runners[3].scheduler(name)
     for token in "ab":
-        TransloadCluster(name=name, kind="scripted", secrets={"token": token}).save(name, overwrite=True)
+        TransloadCluster(name=name, kind="scripted", secrets={"token": token}).save(
+            name, overwrite=True
+        )
         kept = runner_of().with_clusters(blocks[0].to_cluster())  # as a handle's record names it
         assert kept.scheduler(name).connection["token"] == token  # type: ignore[attr-defined]
 
@@ -105,8 +123,14 @@ def test_blocks_of_one_name_have_their_own_secrets(host: Any) -> None:
     ("values", "words"),
     [
         ({"name": "Prod", "kind": "kubernetes"}, "must be a letter a-z"),
-        ({"name": "prod", "kind": "kubernetes", "connection": {"token": "x"}}, "token: is a secret"),
-        ({"name": "prod", "kind": "slurm", "connection": {"ssh": "-oProxyCommand=x"}}, "must not begin with '-'"),
+        (
+            {"name": "prod", "kind": "kubernetes", "connection": {"token": "x"}},
+            "token: is a secret",
+        ),
+        (
+            {"name": "prod", "kind": "slurm", "connection": {"ssh": "-oProxyCommand=x"}},
+            "must not begin with '-'",
+        ),
     ],
 )
 def test_wrong_blocks(values: dict[str, Any], words: str) -> None:
@@ -121,12 +145,16 @@ def test_a_cluster_beside_a_scheduler(host: Any) -> None:
     """One of the two says where an app goes."""
     from transload_prefect import app_task
 
-    with pytest.raises(ConfigError, match="cluster='prod': cannot be given beside scheduler='local'"):
+    with pytest.raises(
+        ConfigError, match="cluster='prod': cannot be given beside scheduler='local'"
+    ):
         app_task("utils.echo", scheduler="local", cluster="prod")
 
 
 def test_a_dry_run_and_a_call(host: Any, tmp_path: Path) -> None:
-    """A dry run shows the cluster's request; where a call names another place, the app goes there."""
+    """A dry run shows the cluster's request; where a call names another place, the app goes
+    there.
+    """
     from jobs import job
     from prefect import flow
 

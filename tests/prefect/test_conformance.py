@@ -1,4 +1,6 @@
-"""The policy of the Prefect adapter passes the suite that every adapter must pass (no server takes part)."""
+"""The policy of the Prefect adapter passes the suite that every adapter must pass (no server takes
+part).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class PrefectDriver(ChildDriver):
 
     entry = "prefect_driver:run"
     environment: ClassVar[Mapping[str, str]] = {
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *(path for path in sys.path if path)])
+        "PYTHONPATH": os.pathsep.join(
+            [str(Path(__file__).parent), *(path for path in sys.path if path)]
+        )
     }
 
 

@@ -33,12 +33,17 @@ def test_state_table() -> None:
 
 
 def test_note_leads_to_the_page() -> None:
-    """What is known as the page about an app is in the note about its logs; without one, how to read them."""
+    """What is known as the page about an app is in the note about its logs; without one, how to
+    read them.
+    """
     from transload_prefect.artifacts import log_note
 
     line = "Its page: [https://cluster/a](https://cluster/a)"
     assert log_note("local://s/a", "https://cluster/a").splitlines()[-1] == line
-    assert log_note("local://s/a", None).splitlines()[-1] == "All of its logs: `transload log local://s/a`"
+    assert (
+        log_note("local://s/a", None).splitlines()[-1]
+        == "All of its logs: `transload log local://s/a`"
+    )
 
 
 def test_adapter_is_registered() -> None:
@@ -58,7 +63,11 @@ def test_adapter_is_registered() -> None:
         ({"stderr_level": "LOUD"}, ConfigError, "stderr_level='LOUD'"),
         ({"patience": -1}, ConfigError, "patience=-1"),
         (
-            {"scheduler": None, "component_args": {"x": 1}, "source": AppDef("a", [Role("r", "i")])},
+            {
+                "scheduler": None,
+                "component_args": {"x": 1},
+                "source": AppDef("a", [Role("r", "i")]),
+            },
             SpecError,
             "only a component",
         ),
@@ -106,12 +115,16 @@ def test_documentation_has_the_tables() -> None:
 
     docs = Path(__file__).parents[2] / "docs"
     assert TestPrefect.state_map.markdown() in (docs / "states.md").read_text(encoding="utf-8")
-    assert TestPrefect.render_exceptions() in (docs / "internals" / "conformance.md").read_text(encoding="utf-8")
+    assert TestPrefect.render_exceptions() in (docs / "internals" / "conformance.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_launch_as_every_adapter_takes_it() -> None:
     """``launch={…}`` sets what to launch and where, as with every adapter."""
-    task = get_adapter("prefect").convert("utils.echo", launch={"args": {"msg": "hi"}, "scheduler": "local"})
+    task = get_adapter("prefect").convert(
+        "utils.echo", launch={"args": {"msg": "hi"}, "scheduler": "local"}
+    )
     assert (task.spec.launch.args, task.spec.launch.scheduler) == ({"msg": "hi"}, "local")
     with pytest.raises(ConfigError, match="unexpected keyword argument 'shceduler'"):
         get_adapter("prefect").convert("utils.echo", launch={"shceduler": "local"})

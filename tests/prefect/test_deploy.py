@@ -1,4 +1,6 @@
-"""Deployments as the page shows them: by ``prefect.yaml`` and by ``flow.deploy()``, run by a worker."""
+"""Deployments as the page shows them: by ``prefect.yaml`` and by ``flow.deploy()``, run by a
+worker.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ async def test_deployments(host: Any, tmp_path: Path, script: Callable[[str], An
     from transload_prefect import TransloadWorker
 
     page = (Path(__file__).parents[2] / "docs" / "prefect.md").read_text(encoding="utf-8")
-    yaml, code = re.search(r"```yaml\n(.*?)```\n\nor by.*?```python\n(.*?)```", page, re.DOTALL).groups()  # type: ignore[union-attr]
+    yaml, code = re.search(
+        r"```yaml\n(.*?)```\n\nor by.*?```python\n(.*?)```", page, re.DOTALL
+    ).groups()  # type: ignore[union-attr]
     Path(tmp_path, "flow.py").write_text(FLOW)
     Path(tmp_path, "prefect.yaml").write_text(yaml.replace("/shared/project", str(tmp_path)))
     template = TransloadWorker.get_default_base_job_template()
@@ -44,7 +48,16 @@ async def test_deployments(host: Any, tmp_path: Path, script: Callable[[str], An
     async with TransloadWorker(work_pool_name="cluster", name="one") as worker:
         await worker.get_and_submit_flow_runs()
         for run in runs:
-            await _soon(lambda run=run: host.flow_run(run)["state_type"] in ("COMPLETED", "FAILED", "CRASHED"), 200)
-            await _soon(lambda run=run: "flow/0 hello from the flow" in [each["message"] for each in host.logs(run)])
+            await _soon(
+                lambda run=run: (
+                    host.flow_run(run)["state_type"] in ("COMPLETED", "FAILED", "CRASHED")
+                ),
+                200,
+            )
+            await _soon(
+                lambda run=run: (
+                    "flow/0 hello from the flow" in [each["message"] for each in host.logs(run)]
+                )
+            )
         await _soon(lambda: not worker._submitting_flow_run_ids)
     assert {host.flow_run(each)["state_type"] for each in runs} == {"COMPLETED"}

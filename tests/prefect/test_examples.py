@@ -20,13 +20,17 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "prefect"
 
 
 def _flow_run(host: Any, name: str) -> dict[str, Any]:
-    runs = host.post("/flow_runs/filter", flows={"name": {"any_": [name]}}, sort="START_TIME_DESC", limit=1)
+    runs = host.post(
+        "/flow_runs/filter", flows={"name": {"any_": [name]}}, sort="START_TIME_DESC", limit=1
+    )
     found: dict[str, Any] = runs[0]
     return found
 
 
 def test_chain(host: Any, script: Callable[[str], Any], tmp_path: Path, eventually: Any) -> None:
-    """Upstream decides the replicas; the tracker knows which run came from which, and the chain is drawn."""
+    """Upstream decides the replicas; the tracker knows which run came from which, and the chain is
+    drawn.
+    """
     process = (made := script("")).start(
         sys.executable, str(EXAMPLES.parent / "chain" / "prefect_flow.py"), str(tmp_path / "place")
     )
@@ -34,10 +38,19 @@ def test_chain(host: Any, script: Callable[[str], Any], tmp_path: Path, eventual
     assert process.returncode == 0, made.log.read_text()[-3000:]
     run = _flow_run(host, "chain")
     assert run["state_type"] == "COMPLETED"
-    eventually(lambda: Counter(each["state_type"] for each in host.task_runs(run["id"])) == {"COMPLETED": 2}, 30)
+    eventually(
+        lambda: (
+            Counter(each["state_type"] for each in host.task_runs(run["id"])) == {"COMPLETED": 2}
+        ),
+        30,
+    )
     tracker = FsspecTracker(None, str(tmp_path / "place" / "runs"))
     first, second = (
-        next(each.app_handle for each in host_runner("prefect").list("local") if f"-{name}-" in each.app_handle)
+        next(
+            each.app_handle
+            for each in host_runner("prefect").list("local")
+            if f"-{name}-" in each.app_handle
+        )
         for name in ("plan", "count")
     )
     assert list(tracker.run_ids(parent_run_id=first)) == [second]
@@ -45,7 +58,9 @@ def test_chain(host: Any, script: Callable[[str], Any], tmp_path: Path, eventual
     results = host_runner("prefect").results(second).results
     assert sum(float(each["sum"]) for each in results.values()) == sum(range(3000))
     drawing = (tmp_path / "place" / "lineage.svg").read_text()
-    assert "<svg" in drawing and all(each.rpartition("/")[2][:12] in drawing for each in (first, second))
+    assert "<svg" in drawing and all(
+        each.rpartition("/")[2][:12] in drawing for each in (first, second)
+    )
     numbers = f"file://{tmp_path}/place/numbers.txt"
     found = eventually(lambda: host.events(numbers), 30)
     assert found[0]["event"] == "prefect.asset.materialization.succeeded"
@@ -54,7 +69,9 @@ def test_chain(host: Any, script: Callable[[str], Any], tmp_path: Path, eventual
 
 @pytest.mark.slow  # the session everywhere trains the digits in Prefect
 def test_digits(host: Any, script: Callable[[str], Any], tmp_path: Path, eventually: Any) -> None:
-    """Two learning rates side by side, the better one again with more replicas; three apps, three task runs."""
+    """Two learning rates side by side, the better one again with more replicas; three apps, three
+    task runs.
+    """
     body = f"""
 import sys
 sys.path.insert(0, {str(EXAMPLES)!r})
@@ -65,7 +82,12 @@ print("ACCURACY", digits([0.1, 0.5], epochs=2, replicas=2))
     eventually(lambda: process.poll() is not None, 110)
     assert process.returncode == 0, made.log.read_text()[-3000:]
     run = _flow_run(host, "digits")
-    eventually(lambda: Counter(each["state_type"] for each in host.task_runs(run["id"])) == {"COMPLETED": 3}, 30)
+    eventually(
+        lambda: (
+            Counter(each["state_type"] for each in host.task_runs(run["id"])) == {"COMPLETED": 3}
+        ),
+        30,
+    )
     names = {each["name"] for each in host.task_runs(run["id"])}
     assert names == {"train-lr-0.1", "train-lr-0.5", "train-best"}
     last = next(line for line in made.log.read_text().splitlines() if line.startswith("ACCURACY"))
@@ -76,12 +98,19 @@ print("ACCURACY", digits([0.1, 0.5], epochs=2, replicas=2))
 
 @pytest.mark.slow
 def test_what_is_shown_without_a_browser(tmp_path: Path) -> None:
-    """A server of its own runs the job; state, log and results are printed, `--keep` names the page until Ctrl-C."""
+    """A server of its own runs the job; state, log and results are printed, `--keep` names the page
+    until Ctrl-C.
+    """
     program = [sys.executable, str(EXAMPLES.parent / "everywhere" / "show.py"), "prefect", "--keep"]
     environment = os.environ | {"PATH": str(Path(sys.executable).parent), "BROWSER": "true"}
     lines = []
     with subprocess.Popen(
-        program, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, start_new_session=True
+        program,
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     ) as showing:
         assert showing.stdout is not None
         for line in showing.stdout:

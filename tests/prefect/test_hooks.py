@@ -70,7 +70,12 @@ def test_hooks_and_attributes_after_with_options(host: Any) -> None:
     train.owner = "somebody"
     copies = [train.with_options(description="a copy"), train.aio, train.of_trial(0, "trial")]
     for each in copies:
-        assert (each.retries, each.tags, each.timeout_seconds, each.owner) == (4, {"late"}, 300.0, "somebody")
+        assert (each.retries, each.tags, each.timeout_seconds, each.owner) == (
+            4,
+            {"late"},
+            300.0,
+            "somebody",
+        )
     copies[0].on_completion(lambda task, run, state: called.append("only the copy's"))
     assert (len(train.on_completion_hooks), len(copies[0].on_completion_hooks), given) == (1, 2, [])
     _transacted(copies[0].with_options(name="other"))
@@ -82,6 +87,10 @@ def test_hooks_given_with_options(host: Any) -> None:
     from transload_prefect import app_task
 
     called: list[str] = []
-    train = app_task(job, on_rollback=[lambda txn: called.append("old")], on_commit=[lambda txn: called.append("kept")])
+    train = app_task(
+        job,
+        on_rollback=[lambda txn: called.append("old")],
+        on_commit=[lambda txn: called.append("kept")],
+    )
     _transacted(train.with_options(on_rollback=[lambda txn: called.append("new")]))
     assert called == ["kept", "new"]

@@ -26,8 +26,12 @@ def _kept(host: Any, flow_run_id: UUID) -> dict[str, str]:
     return dict(found[0]["metadata_"]) if found else {}
 
 
-def test_how_far_a_log_came_is_kept_after_its_lines(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cursor waits until the server has its lines, however long; one that is put meanwhile follows."""
+def test_how_far_a_log_came_is_kept_after_its_lines(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cursor waits until the server has its lines, however long; one that is put meanwhile
+    follows.
+    """
     from transload_prefect import notes
 
     waits: list[float] = []
@@ -65,7 +69,9 @@ def test_how_far_a_log_came_is_kept_after_its_lines(host: Any, monkeypatch: pyte
     assert waits == [1.5, 1.5, 1.5]  # Prefect sends every half second here
 
 
-def test_notes_outlive_the_process(host: Any, drain: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_outlive_the_process(
+    host: Any, drain: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another process reads what was kept; a note whose artifact was deleted is made again."""
     from transload_prefect import notes
     from transload_prefect.run import Context
@@ -85,7 +91,9 @@ def test_notes_outlive_the_process(host: Any, drain: Callable[[], None], monkeyp
 
 
 def test_a_zero_byte_does_not_reach_the_server() -> None:
-    """A database may refuse a whole batch of lines for one zero byte: it is shown as what it is, unreadable."""
+    """A database may refuse a whole batch of lines for one zero byte: it is shown as what it is,
+    unreadable.
+    """
     from transload.schedulers.api import Stream
     from transload_prefect.run import Context
     from transload_prefect.traces import Traces
@@ -117,10 +125,17 @@ def test_jobs_are_done_when_they_are_due() -> None:
 
 
 def test_what_is_asked_while_the_process_ends_is_done() -> None:
-    """What a last job posts is done as well, whenever it is due, before the thread ends; an error ends nothing."""
+    """What a last job posts is done as well, whenever it is due, before the thread ends; an error
+    ends nothing.
+    """
     from transload_prefect.background import Background
 
-    made, began, ending, last = Background("test"), threading.Event(), threading.Event(), threading.Event()
+    made, began, ending, last = (
+        Background("test"),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def job() -> None:
         began.set()
@@ -148,7 +163,10 @@ def test_a_handle_is_noted_before_its_submit_has_returned(
     from transload_prefect import app_task
 
     def late(self: Execution, handle: str, really: Any = Execution.attach) -> None:
-        noted = [dict(each["metadata_"] or {}) for each in eventually(lambda: host.artifacts(flow_run_ids[0]), 30)]
+        noted = [
+            dict(each["metadata_"] or {})
+            for each in eventually(lambda: host.artifacts(flow_run_ids[0]), 30)
+        ]
         assert [handle in each["transload.app"] for each in noted] == [True]
         really(self, handle)
 

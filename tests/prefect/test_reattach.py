@@ -70,7 +70,9 @@ def _apps() -> list[str]:
 
 
 def _covered(artifacts: list[dict[str, Any]]) -> int:
-    """Return of how many apps the server knows that all lines written so far have been handed on."""
+    """Return of how many apps the server knows that all lines written so far have been handed
+    on.
+    """
     scheduler, count = host_runner("prefect").scheduler("local"), 0
     for artifact in artifacts:
         record = json.loads((artifact["metadata_"] or {}).get("transload.log", "{}"))
@@ -79,22 +81,35 @@ def _covered(artifacts: list[dict[str, Any]]) -> int:
         app_id = parse_app_handle(record["handle"]).app_id
         positions = record["cursor"]["sources"]
         count += all(
-            not scheduler.log_read(app_id, LogQuery("main", 0, stream, positions[f"main/0/{stream.value}"][0])).lines
+            not scheduler.log_read(
+                app_id, LogQuery("main", 0, stream, positions[f"main/0/{stream.value}"][0])
+            ).lines
             for stream in (Stream.STDOUT, Stream.STDERR)
         )
     return count
 
 
 def _latest(host: Any) -> str | None:
-    runs = host.post("/flow_runs/filter", flows={"name": {"any_": ["again"]}}, limit=1, sort="START_TIME_DESC")
+    runs = host.post(
+        "/flow_runs/filter", flows={"name": {"any_": ["again"]}}, limit=1, sort="START_TIME_DESC"
+    )
     return runs[0]["id"] if runs else None
 
 
-@pytest.mark.parametrize("lines_are", ["noted", pytest.param("on their way", marks=pytest.mark.slow), "stuck"])
+@pytest.mark.parametrize(
+    "lines_are", ["noted", pytest.param("on their way", marks=pytest.mark.slow), "stuck"]
+)
 def test_killed_and_run_again(
-    lines_are: str, host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
+    lines_are: str,
+    host: Any,
+    gate: Path,
+    script: Callable[[str], Any],
+    tmp_path: Path,
+    eventually: Any,
 ) -> None:
-    """SIGKILL, run again: the same apps, one job each, all results, no log line lost, and no older one twice."""
+    """SIGKILL, run again: the same apps, one job each, all results, no log line lost, and no older
+    one twice.
+    """
     out, asked = tmp_path / "out", tmp_path / "asked"
     flow = script(FLOW)
     first = flow.start(str(gate), "new", str(out), *([str(asked)] if lines_are == "stuck" else []))
@@ -127,7 +142,9 @@ def test_killed_and_run_again(
 
 
 def test_flow_retry_finds_its_apps(host: Any) -> None:
-    """A retry of the flow in the same process collects what succeeded, also what ordinary tasks started."""
+    """A retry of the flow in the same process collects what succeeded, also what ordinary tasks
+    started.
+    """
     from jobs import job
     from prefect import flow
     from prefect import task as ordinary
@@ -202,7 +219,9 @@ if __name__ == "__main__":
 def test_nobody_reads_what_the_flow_writes(
     host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
 ) -> None:
-    """A worker's death breaks the pipe of its flow runs' output: their apps go on, and all lines reach the server."""
+    """A worker's death breaks the pipe of its flow runs' output: their apps go on, and all lines
+    reach the server.
+    """
     process = script(UNREAD).start(str(gate), str(out := tmp_path / "out"))
 
     def lines() -> set[str]:
@@ -257,7 +276,9 @@ if __name__ == "__main__":
 def test_a_killed_flow_finds_what_runs_and_repeats_what_was_rolled_back(
     host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """Another process of the flow run attaches to an app of ``refresh_cache`` that runs; it knows of the rollback."""
+    """Another process of the flow run attaches to an app of ``refresh_cache`` that runs; it knows
+    of the rollback.
+    """
     flow = script(AGAIN)
     first = flow.start(str(gate), "new")
     eventually(lambda: sorted(_apps()) == ["RUNNING", "SUCCEEDED"], 60)

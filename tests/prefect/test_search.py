@@ -1,4 +1,6 @@
-"""A search as a flow on a real server: a task run for each trial, and a ledger that outlives the flow."""
+"""A search as a flow on a real server: a task run for each trial, and a ledger that outlives the
+flow.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def _search(**changes: Any) -> Search:
 
 
 def _flow_run(host: Any, name: str) -> dict[str, Any] | None:
-    runs = host.post("/flow_runs/filter", flows={"name": {"any_": [name]}}, sort="START_TIME_DESC", limit=1)
+    runs = host.post(
+        "/flow_runs/filter", flows={"name": {"any_": [name]}}, sort="START_TIME_DESC", limit=1
+    )
     return runs[0] if runs else None
 
 
@@ -39,7 +43,9 @@ def _apps() -> Counter[str]:
 
 
 def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventually: Any) -> None:
-    """Constants from upstream, a task run for each trial with its parameters, the best as value; a table of trials."""
+    """Constants from upstream, a task run for each trial with its parameters, the best as value; a
+    table of trials.
+    """
     from prefect import flow
 
     from transload_prefect import run_app, search_flow
@@ -55,17 +61,29 @@ def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventu
     values = [row["value"] for row in summary["trials"]]
     assert len(values) == 5 and summary["best"]["value"] == min(values)
     assert values == pytest.approx([row["parameters"]["x"] ** 2 + 4.0 for row in summary["trials"]])
-    assert json.loads((tmp_path / "best.json").read_text())["results"]["loss"] == summary["best"]["value"]
+    assert (
+        json.loads((tmp_path / "best.json").read_text())["results"]["loss"]
+        == summary["best"]["value"]
+    )
     run = _flow_run(host, "tune-subflow")
     assert run is not None and run["parent_task_run_id"] is not None
-    eventually(lambda: Counter(each["state_type"] for each in host.task_runs(run["id"])) == {"COMPLETED": 5}, 30)
+    eventually(
+        lambda: (
+            Counter(each["state_type"] for each in host.task_runs(run["id"])) == {"COMPLETED": 5}
+        ),
+        30,
+    )
     found = host.task_runs(run["id"])
     assert {each["name"] for each in found} == {f"tune-subflow-{n}" for n in range(5)}
     assert all("trial" in each["tags"] for each in found)
-    eventually(lambda: any(each["key"] == "tune-subflow-trials" for each in host.artifacts(run["id"])), 60)
+    eventually(
+        lambda: any(each["key"] == "tune-subflow-trials" for each in host.artifacts(run["id"])), 60
+    )
 
     def rows() -> Any:
-        table = next(each for each in host.artifacts(run["id"]) if each["key"] == "tune-subflow-trials")
+        table = next(
+            each for each in host.artifacts(run["id"]) if each["key"] == "tune-subflow-trials"
+        )
         return json.loads(table["data"])
 
     eventually(lambda: [row["loss"] for row in rows()] == values, 60)
@@ -73,7 +91,9 @@ def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventu
 
 
 def test_failed_trials_do_not_end_a_search(host: Any, tmp_path: Path, eventually: Any) -> None:
-    """A trial that fails counts as failed, after its retries; the search goes on with the others."""
+    """A trial that fails counts as failed, after its retries; the search goes on with the
+    others.
+    """
     from transload_prefect import search_flow
 
     signs = [Parameter("x", "choice", values=(1.0, -1.0))]
@@ -81,25 +101,41 @@ def test_failed_trials_do_not_end_a_search(host: Any, tmp_path: Path, eventually
     summary = search_flow(search, name="tune-failing", retries=1)(tracker_base=str(tmp_path))
     states = Counter(row["state"] for row in summary["trials"])
     assert set(states) == {"SUCCEEDED", "FAILED"}
-    assert all(("exit code 5" in row["reason"]) == (row["state"] == "FAILED") for row in summary["trials"])
+    assert all(
+        ("exit code 5" in row["reason"]) == (row["state"] == "FAILED") for row in summary["trials"]
+    )
     run = _flow_run(host, "tune-failing")
     assert run is not None
     eventually(
-        lambda: Counter(each["state_type"] for each in host.task_runs(run["id"]))["FAILED"] == states["FAILED"], 30
+        lambda: (
+            Counter(each["state_type"] for each in host.task_runs(run["id"]))["FAILED"]
+            == states["FAILED"]
+        ),
+        30,
     )
-    assert {each["run_count"] for each in host.task_runs(run["id"]) if each["state_type"] == "FAILED"} == {2}
+    assert {
+        each["run_count"] for each in host.task_runs(run["id"]) if each["state_type"] == "FAILED"
+    } == {2}
     assert host.flow_run(run["id"])["state_type"] == "COMPLETED"
 
 
-def test_an_outage_is_no_failed_trial(host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler that cannot say what a trial does ends the flow; the trial is open, and the flow goes on with it."""
+def test_an_outage_is_no_failed_trial(
+    host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that cannot say what a trial does ends the flow; the trial is open, and the flow
+    goes on with it.
+    """
     from transload_prefect import search_flow
     from transload_testing.scripted import ScriptedControl, scripted_app
 
     control = ScriptedControl(tmp_path / "scripted")
     for name, value in control.environment().items():
         monkeypatch.setenv(name, value)
-    away = [{"state": "RUNNING", "seconds": 0.1}, {"state": "UNKNOWN", "until": "back"}, "SUCCEEDED"]
+    away = [
+        {"state": "RUNNING", "seconds": 0.1},
+        {"state": "UNKNOWN", "until": "back"},
+        "SUCCEEDED",
+    ]
     app = scripted_app("trial", {"steps": away, "results": {"final": {"loss": 0.5}}})
     file = tmp_path / "trial.py"
     file.write_text(
@@ -127,7 +163,9 @@ def test_a_search_without_any_objective_fails(host: Any, tmp_path: Path) -> None
 
 
 def test_a_search_goes_on(host: Any, tmp_path: Path) -> None:
-    """Called again with the same base it runs what is missing: nothing, or the trials that were added."""
+    """Called again with the same base it runs what is missing: nothing, or the trials that were
+    added.
+    """
     from transload_prefect import search_flow
 
     tune = search_flow(_search(trials=2), name="tune-more", tracker_base=str(tmp_path))
@@ -140,7 +178,9 @@ def test_a_search_goes_on(host: Any, tmp_path: Path) -> None:
 
 
 def test_a_retry_of_the_flow_goes_on(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prefect's retry of the flow, here after the second round, runs no trial again; its base is a default one."""
+    """Prefect's retry of the flow, here after the second round, runs no trial again; its base is a
+    default one.
+    """
     from transload_prefect import search_flow
 
     suggest, once = SearchLedger.suggest, iter([True])
@@ -197,7 +237,9 @@ if __name__ == "__main__":
 def test_killed_and_run_again(
     host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
 ) -> None:
-    """SIGKILL in the middle of a round, run again: the same trials, an app for each, those that ran attached to."""
+    """SIGKILL in the middle of a round, run again: the same trials, an app for each, those that ran
+    attached to.
+    """
     out = tmp_path / "out"
     made = script(FLOW)
     first = made.start(str(gate), "new", str(out))
@@ -260,7 +302,9 @@ if __name__ == "__main__":
 def test_cancelled_and_gone_on_with(
     host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
 ) -> None:
-    """Cancelled in the interface: its trials are cancelled and not counted; another flow run with its base goes on."""
+    """Cancelled in the interface: its trials are cancelled and not counted; another flow run with
+    its base goes on.
+    """
     from transload_prefect import search_flow
 
     process = script(ALONE).start(str(gate), str(tmp_path / "base"))
@@ -271,7 +315,10 @@ def test_cancelled_and_gone_on_with(
     eventually(lambda: process.poll() is not None, 60)
     eventually(lambda: host.flow_run(run["id"])["state_type"] == "CANCELLED", 30)
     search = _search(trials=3, constants={"gate": str(gate)})
-    assert [SearchLedger(search, str(tmp_path / "base")).ended(index) for index in range(2)] == [None, None]
+    assert [SearchLedger(search, str(tmp_path / "base")).ended(index) for index in range(2)] == [
+        None,
+        None,
+    ]
     gate.touch()
     summary = search_flow(search, name="tune-gone-on", tracker_base=str(tmp_path / "base"))()
     assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED"] * 3
@@ -281,7 +328,9 @@ def test_cancelled_and_gone_on_with(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ax's own, and torch's about Ax
 def test_ax_proposes_the_trials(host: Any, tmp_path: Path) -> None:
-    """With Ax's suggester its state is in the ledger; where it is not installed there is nothing to test."""
+    """With Ax's suggester its state is in the ledger; where it is not installed there is nothing to
+    test.
+    """
     pytest.importorskip("transload_ax")
     from transload_prefect import search_flow
 
@@ -319,7 +368,9 @@ def test_convert_makes_a_flow_of_a_search() -> None:
         ({}, {"flow": {"name": "x"}}, ConfigError, "multiple values for keyword argument 'name'"),
     ],
 )
-def test_wrong_searches_are_refused(changes: Any, settings: Any, error: type[Exception], message: str) -> None:
+def test_wrong_searches_are_refused(
+    changes: Any, settings: Any, error: type[Exception], message: str
+) -> None:
     """What cannot work is refused when the flow is made, in one line."""
     from transload_prefect import search_flow
 
@@ -334,11 +385,15 @@ def test_a_base_of_another_search_is_refused(host: Any, tmp_path: Path) -> None:
 
     search_flow(_search(trials=1), name="tune-one")(tracker_base=str(tmp_path))
     with pytest.raises(SpecError, match="holds another search"):
-        search_flow(_search(objective=Objective("other")), name="tune-two")(tracker_base=str(tmp_path))
+        search_flow(_search(objective=Objective("other")), name="tune-two")(
+            tracker_base=str(tmp_path)
+        )
 
 
 def test_a_trial_is_stopped_early(host: Any, tmp_path: Path) -> None:
-    """A trial whose steps are worse than those of the others is ended; the flow ends well, and says so of the trial."""
+    """A trial whose steps are worse than those of the others is ended; the flow ends well, and says
+    so of the trial.
+    """
     from transload_prefect import search_flow
 
     search = _search(

@@ -1,4 +1,6 @@
-"""Sync flows where an event loop runs, and loops that a sync flow runs: jobs run, whichever way they are called."""
+"""Sync flows where an event loop runs, and loops that a sync flow runs: jobs run, whichever way
+they are called.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from jobs import job
 
 
 def test_a_sync_flow_called_from_async_code(host: Any) -> None:
-    """A loop of the caller's, as in a notebook, is not the flow's: its apps run, and give results."""
+    """A loop of the caller's, as in a notebook, is not the flow's: its apps run, and give
+    results.
+    """
     from prefect import flow
 
     from transload_prefect import app_task, run_app
@@ -60,7 +64,10 @@ def test_coroutines_of_a_sync_flow_and_of_a_sync_task_await(host: Any) -> None:
     train = app_task(job)
 
     async def several(*values: float) -> Any:
-        return [each.value("value") for each in await asyncio.gather(*(train(value=value) for value in values))]
+        return [
+            each.value("value")
+            for each in await asyncio.gather(*(train(value=value) for value in values))
+        ]
 
     @task
     def ordinary() -> Any:
@@ -110,6 +117,8 @@ def test_a_task_that_was_made_for_one_kind_of_code(host: Any, asynchronous: bool
     @flow
     async def work() -> Any:
         called = train(value=7)
-        return (await called if inspect.isawaitable(called) else called).value("value"), inspect.isawaitable(called)
+        return (await called if inspect.isawaitable(called) else called).value(
+            "value"
+        ), inspect.isawaitable(called)
 
     assert asyncio.run(work()) == (7.0, asynchronous)

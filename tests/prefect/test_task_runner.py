@@ -58,8 +58,12 @@ def test_apps_that_are_over_leave_no_execution(host: Any, eventually: Any) -> No
     eventually(lambda: executions() <= before, 30)
 
 
-def test_results_of_submitted_apps_are_arguments_of_others(host: Any, script: Callable[[str], Any]) -> None:
-    """With AppTaskRunner, apps wait for apps and ordinary tasks, and these for apps, without holding each other up."""
+def test_results_of_submitted_apps_are_arguments_of_others(
+    host: Any, script: Callable[[str], Any]
+) -> None:
+    """With AppTaskRunner, apps wait for apps and ordinary tasks, and these for apps, without
+    holding each other up.
+    """
     body = """
 from jobs import job
 from prefect import flow, task as ordinary
@@ -92,7 +96,9 @@ print("VALUES", work())
 
 @pytest.mark.slow
 def test_a_hundred_at_once(host: Any, gate: Path, eventually: Any) -> None:
-    """A hundred apps run at once in one flow, with threads and memory that do not grow with their number."""
+    """A hundred apps run at once in one flow, with threads and memory that do not grow with their
+    number.
+    """
     from prefect import flow
 
     from transload.pipelines import host_runner
@@ -101,14 +107,20 @@ def test_a_hundred_at_once(host: Any, gate: Path, eventually: Any) -> None:
     task = app_task(job, component_args={"gate": str(gate)}, name="hundred")
 
     def resident() -> float:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        return (
+            int(Path("/proc/self/statm").read_text().split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+            / 2**20
+        )
 
     @flow(task_runner=AppTaskRunner())
     def work() -> Any:
         threads, memory = threading.active_count(), resident()
         futures = task.map(value=list(range(100)))
         runner = host_runner("prefect")
-        eventually(lambda: [each.state.name for each in runner.list("local")] == ["RUNNING"] * 100, 300)
+        eventually(
+            lambda: [each.state.name for each in runner.list("local")] == ["RUNNING"] * 100, 300
+        )
         more = threading.active_count() - threads, resident() - memory
         gate.touch()
         return more, futures.result()

@@ -1,4 +1,6 @@
-"""App tasks on a real server: states, results, logs, retries, maps, caching, artifacts, events, assets."""
+"""App tasks on a real server: states, results, logs, retries, maps, caching, artifacts, events,
+assets.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,15 @@ def _flow_run_id() -> str:
 
 
 def _states(host: Any, flow_run_id: str) -> Counter[str]:
-    return Counter(f"{run['state_type']}/{run['state_name']}" for run in host.task_runs(flow_run_id))
+    return Counter(
+        f"{run['state_type']}/{run['state_name']}" for run in host.task_runs(flow_run_id)
+    )
 
 
 def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:
-    """An app's results are the task's value; its lines, with a level by stream, are in the flow run's log, once."""
+    """An app's results are the task's value; its lines, with a level by stream, are in the flow
+    run's log, once.
+    """
     from prefect import flow
 
     from transload_prefect import app_task
@@ -46,8 +52,15 @@ def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:
     assert (first.value("value"), second.value("value")) == (2.0, 3.0)
     eventually(lambda: _states(host, flow_run_id) == {"COMPLETED/Completed": 2}, 60)
     assert all("training" in run["tags"] for run in host.task_runs(flow_run_id))
-    eventually(lambda: len([line for line in host.logs(flow_run_id) if "main/0" in line["message"]]) >= 10, 60)
-    lines = [(line["message"], line["level"]) for line in host.logs(flow_run_id) if "main/0" in line["message"]]
+    eventually(
+        lambda: len([line for line in host.logs(flow_run_id) if "main/0" in line["message"]]) >= 10,
+        60,
+    )
+    lines = [
+        (line["message"], line["level"])
+        for line in host.logs(flow_run_id)
+        if "main/0" in line["message"]
+    ]
     expected = [(f"main/0 line {n}.", 20) for n in range(4)] + [("main/0 to stderr", 20)]
     assert Counter(lines) == Counter(expected * 2)
 
@@ -60,20 +73,28 @@ def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) ->
 
     @flow
     def work() -> Any:
-        return _flow_run_id(), run_app(job, component_args={"roles": 2, "replicas": 3, "value": 7}, name="Gang!")
+        return _flow_run_id(), run_app(
+            job, component_args={"roles": 2, "replicas": 3, "value": 7}, name="Gang!"
+        )
 
     flow_run_id, results = work()
     assert results.results == {"main": {"value": 7.0}, "other": {"value": 7.0}}
     wanted = {"gang-replicas", "gang-results", "gang-logs"}
     eventually(lambda: {each["key"] for each in host.artifacts(flow_run_id)} >= wanted, 60)
     found = {each["key"]: each for each in host.artifacts(flow_run_id)}
-    assert set(found) - {"gang-progress"} == wanted  # where six processes take long there is a bar of progress, too
+    assert (
+        set(found) - {"gang-progress"} == wanted
+    )  # where six processes take long there is a bar of progress, too
     rows = json.loads(found["gang-replicas"]["data"])
     assert [(row["role"], row["replica"], row["state"], row["exit"]) for row in rows] == [
         (role, k, "SUCCEEDED", "exit code 0") for role in ("main", "other") for k in range(3)
     ]
     assert all(row["seconds"] >= 0 for row in rows)
-    assert json.loads(found["gang-results"]["data"])[0] == {"key": "main", "name": "value", "value": 7.0}
+    assert json.loads(found["gang-results"]["data"])[0] == {
+        "key": "main",
+        "name": "value",
+        "value": 7.0,
+    }
     assert f"transload log {results.handle}" in found["gang-logs"]["data"]
     assert len(eventually(lambda: host.task_runs(flow_run_id), 10)) == 1
 
@@ -87,7 +108,9 @@ def test_progress_is_shown_of_what_takes_longer(host: Any, eventually: Any, tmp_
     gate = tmp_path / "gate"
 
     def bars(flow_run_id: str) -> list[float]:
-        return [each["data"] for each in host.artifacts(flow_run_id) if each["key"] == "slow-progress"]
+        return [
+            each["data"] for each in host.artifacts(flow_run_id) if each["key"] == "slow-progress"
+        ]
 
     @flow
     def work() -> str:
@@ -114,14 +137,18 @@ def test_files_of_an_app_are_shown(host: Any, eventually: Any) -> None:
         return _flow_run_id()
 
     flow_run_id = work()
-    found = eventually(lambda: [each for each in host.artifacts(flow_run_id) if each["key"] == "train-files"], 60)
+    found = eventually(
+        lambda: [each for each in host.artifacts(flow_run_id) if each["key"] == "train-files"], 60
+    )
     rows = json.loads(found[0]["data"])
     assert [row["name"] for row in rows] == ["model.bin"]
     assert Path(rows[0]["path"]).read_text() == "x\n"
 
 
 def test_events_of_each_state(host: Any, gate: Path, eventually: Any) -> None:
-    """Each change of state that is seen is an event, related to flow run and task run, also of one that runs."""
+    """Each change of state that is seen is an event, related to flow run and task run, also of one
+    that runs.
+    """
     from prefect import flow
 
     from transload.pipelines import host_runner
@@ -132,16 +159,26 @@ def test_events_of_each_state(host: Any, gate: Path, eventually: Any) -> None:
     @flow
     def work() -> Any:
         future = task.submit()
-        handle = eventually(lambda: [each.app_handle for each in host_runner("prefect").list("local")], 30)[0]
+        handle = eventually(
+            lambda: [each.app_handle for each in host_runner("prefect").list("local")], 30
+        )[0]
         eventually(lambda: "transload.app.running" in _events(host, handle), 60)
         gate.touch()
         return _flow_run_id(), future.result()
 
     flow_run_id, results = work()
-    found = eventually(lambda: (all_of := _events(host, results.handle)).get("transload.app.succeeded") and all_of, 60)
+    found = eventually(
+        lambda: (all_of := _events(host, results.handle)).get("transload.app.succeeded") and all_of,
+        60,
+    )
     for event in (found["transload.app.running"], found["transload.app.succeeded"]):
-        assert f"prefect.flow-run.{flow_run_id}" in {each["prefect.resource.id"] for each in event["related"]}
-        assert {each["prefect.resource.role"] for each in event["related"]} >= {"flow-run", "task-run"}
+        assert f"prefect.flow-run.{flow_run_id}" in {
+            each["prefect.resource.id"] for each in event["related"]
+        }
+        assert {each["prefect.resource.role"] for each in event["related"]} >= {
+            "flow-run",
+            "task-run",
+        }
         assert event["payload"]["handle"] == results.handle
 
 
@@ -150,7 +187,9 @@ def _events(host: Any, handle: str) -> dict[str, Any]:
 
 
 def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
-    """A failed app is Prefect's failure: retried as new attempts, then raised, with replica, exit code, last lines."""
+    """A failed app is Prefect's failure: retried as new attempts, then raised, with replica, exit
+    code, last lines.
+    """
     from prefect import flow
 
     from transload_prefect import app_task
@@ -167,7 +206,9 @@ def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
     eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 60)
     assert host.task_runs(flow_run_id)[0]["run_count"] == 3
     handles = [each for each in host.artifacts(flow_run_id) if each["key"] == "bad-replicas"]
-    eventually(lambda: len([a for a in host.artifacts(flow_run_id) if a["key"] == "bad-replicas"]) == 3, 60)
+    eventually(
+        lambda: len([a for a in host.artifacts(flow_run_id) if a["key"] == "bad-replicas"]) == 3, 60
+    )
     assert handles is not None
     from transload.pipelines import host_runner
 
@@ -195,7 +236,9 @@ def test_bad_input_is_one_line_and_not_retried(host: Any, eventually: Any) -> No
 
 
 def test_what_a_call_may_launch(host: Any) -> None:
-    """``launch=`` takes arguments of a Launch, which those of the call go before; anything else is one clear line."""
+    """``launch=`` takes arguments of a Launch, which those of the call go before; anything else is
+    one clear line.
+    """
     from prefect import flow
 
     from transload_prefect import app_task
@@ -205,7 +248,9 @@ def test_what_a_call_may_launch(host: Any) -> None:
     @flow
     def work() -> Any:
         results = task(value=3, launch={"args": {"value": 2, "name": "other"}})
-        return results, [task(launch=wrong, return_state=True) for wrong in ("slurm", {"shceduler": "local"})]
+        return results, [
+            task(launch=wrong, return_state=True) for wrong in ("slurm", {"shceduler": "local"})
+        ]
 
     results, states = work()
     assert results.value("value") == 3.0
@@ -281,7 +326,9 @@ def test_unknown_state_is_a_crashed_task(host: Any, tmp_path: Path, eventually: 
 
 
 def test_map_over_twenty_apps(host: Any, gate: Path, eventually: Any) -> None:
-    """``map`` runs twenty apps at once; one thread watches all of them, and each has an app of its own."""
+    """``map`` runs twenty apps at once; one thread watches all of them, and each has an app of its
+    own.
+    """
     from prefect import flow, unmapped
 
     from transload.pipelines import host_runner
@@ -292,7 +339,11 @@ def test_map_over_twenty_apps(host: Any, gate: Path, eventually: Any) -> None:
     watching: list[str] = []
 
     def waited_for() -> bool:
-        watching[:] = [each.name for each in set(threading.enumerate()) - before if each.name == "transload-states"]
+        watching[:] = [
+            each.name
+            for each in set(threading.enumerate()) - before
+            if each.name == "transload-states"
+        ]
         return bool(watching) and len(host_runner("prefect").list("local")) == 20
 
     @flow
@@ -312,8 +363,12 @@ def test_map_over_twenty_apps(host: Any, gate: Path, eventually: Any) -> None:
 
 
 @pytest.mark.parametrize("on_kill", ["cancel", "detach"])
-def test_a_time_limit_cancels_whatever_a_kill_does(host: Any, gate: Path, on_kill: str, eventually: Any) -> None:
-    """A passed time limit is no kill from outside: the app is cancelled, also where a kill would let it go."""
+def test_a_time_limit_cancels_whatever_a_kill_does(
+    host: Any, gate: Path, on_kill: str, eventually: Any
+) -> None:
+    """A passed time limit is no kill from outside: the app is cancelled, also where a kill would
+    let it go.
+    """
     from prefect import flow
 
     from transload.pipelines import host_runner
@@ -333,7 +388,9 @@ def test_a_time_limit_cancels_whatever_a_kill_does(host: Any, gate: Path, on_kil
 
 
 def test_async_flow(host: Any) -> None:
-    """In an async flow the same task is awaited; gather runs apps side by side, in the order of the calls."""
+    """In an async flow the same task is awaited; gather runs apps side by side, in the order of the
+    calls.
+    """
     from prefect import flow
 
     from transload_prefect import app_task, run_app_async
@@ -415,11 +472,18 @@ def test_app_inside_a_task(host: Any) -> None:
 
 
 def test_task_runs_are_named_by_their_arguments() -> None:
-    """Those of the call, else what it was made with, shortened; what looks secret is masked; without any, the unit."""
+    """Those of the call, else what it was made with, shortened; what looks secret is masked;
+    without any, the unit.
+    """
     from transload_prefect.arguments import LeftOpen
     from transload_prefect.task import _task_run_name
 
-    given = {"lr": 0.1, "note": "a\nlong text that goes on and on", "api_key": "hunter2", "epochs": LeftOpen("3")}
+    given = {
+        "lr": 0.1,
+        "note": "a\nlong text that goes on and on",
+        "api_key": "hunter2",
+        "epochs": LeftOpen("3"),
+    }
     own = {"launch": None, "transload_unit": "train-2"}
     named = _task_run_name("train", {"seed": 7}, {**given, **own})
     assert named == "train seed=7 lr=0.1 note=a long text that goes on… api_key=******"
@@ -428,7 +492,9 @@ def test_task_runs_are_named_by_their_arguments() -> None:
 
 
 def test_names_of_apps_that_are_run_at_once(host: Any) -> None:
-    """Several calls of `run_app` are told apart by the arguments that each was made with, as the server shows."""
+    """Several calls of `run_app` are told apart by the arguments that each was made with, as the
+    server shows.
+    """
     from prefect import flow
 
     from transload_prefect import run_app
@@ -448,7 +514,9 @@ def test_names_of_apps_that_are_run_at_once(host: Any) -> None:
 def test_a_time_limit_while_the_scheduler_is_away(
     host: Any, gate: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
-    """The task has timed out, and its app is cancelled as soon as that can be done, although nobody waits for it."""
+    """The task has timed out, and its app is cancelled as soon as that can be done, although nobody
+    waits for it.
+    """
     from prefect import flow
 
     from transload.errors import SchedulerUnavailable
@@ -482,7 +550,9 @@ def test_a_time_limit_while_the_scheduler_is_away(
 def test_a_time_limit_between_submit_and_handle(
     host: Any, gate: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
-    """An app that was submitted a moment ago, and whose handle has not come back yet, is cancelled as well."""
+    """An app that was submitted a moment ago, and whose handle has not come back yet, is cancelled
+    as well.
+    """
     from prefect import flow
 
     from transload.pipelines import host_runner

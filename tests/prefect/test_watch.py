@@ -26,7 +26,9 @@ class Killed:
 
 
 def test_a_server_that_does_not_answer_holds_up_no_kill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the question for the flow run's state is open, an ending task runner still ends its apps."""
+    """While the question for the flow run's state is open, an ending task runner still ends its
+    apps.
+    """
     from transload_prefect import api, watch
 
     asked, answer, stop = threading.Event(), threading.Event(), threading.Event()
@@ -54,7 +56,9 @@ def test_an_app_is_told_once_that_it_is_to_end(monkeypatch: pytest.MonkeyPatch) 
 
     seen = watch.FlowRunWatch(uuid4())
     seen.cancelled = True
-    monkeypatch.setattr(watch, "background", lambda errand: type("None", (), {"post": lambda self, job: None})())
+    monkeypatch.setattr(
+        watch, "background", lambda errand: type("None", (), {"post": lambda self, job: None})()
+    )
     execution: Any = Killed()
     with seen.around(execution, lambda: True):
         for _ in range(4):

@@ -21,7 +21,9 @@ def _apps() -> list[Any]:
 
 
 def _deployment(host: Any, pool: str, **variables: Any) -> str:
-    """Return the deployment of a flow that is nowhere, in a new pool; its flow runs are a command."""
+    """Return the deployment of a flow that is nowhere, in a new pool; its flow runs are a
+    command.
+    """
     from transload_prefect import TransloadWorker
 
     template = TransloadWorker.get_default_base_job_template()
@@ -73,7 +75,9 @@ async def test_a_flow_run_whose_worker_died_before_the_submit(host: Any) -> None
 
 
 async def test_a_flow_run_whose_worker_died_after_the_submit(host: Any, gate: Path) -> None:
-    """Its app is found; that it fails without a word of the flow run's own is said; no second app."""
+    """Its app is found; that it fails without a word of the flow run's own is said; no second
+    app.
+    """
     from transload.specs import AppDef, Role
     from transload_prefect import TransloadWorker
 
@@ -92,7 +96,9 @@ async def test_a_flow_run_whose_worker_died_after_the_submit(host: Any, gate: Pa
 
 
 async def test_what_is_looked_after_counts_against_the_limit(host: Any, gate: Path) -> None:
-    """A worker with a limit of one takes no new flow run as long as it looks after one of an earlier worker."""
+    """A worker with a limit of one takes no new flow run as long as it looks after one of an
+    earlier worker.
+    """
     from transload.specs import AppDef, Role
     from transload_prefect import TransloadWorker
 
@@ -102,7 +108,9 @@ async def test_what_is_looked_after_counts_against_the_limit(host: Any, gate: Pa
     app = AppDef("flow-run", [Role("flow", "", entrypoint="sh", args=["-c", command])])
     _set_handle(host, run, host_runner("prefect").run(app, "local"))
     deployment = host.flow_run(run)["deployment_id"]
-    new = host.post(f"/deployments/{deployment}/create_flow_run", job_variables={"command": "true"})["id"]
+    new = host.post(
+        f"/deployments/{deployment}/create_flow_run", job_variables={"command": "true"}
+    )["id"]
     async with TransloadWorker(work_pool_name=pool, name="one", limit=1) as worker:
         await _soon(lambda: any("looks after" in line["message"] for line in host.logs(run)))
         assert await worker.get_and_submit_flow_runs() == []
@@ -113,7 +121,9 @@ async def test_what_is_looked_after_counts_against_the_limit(host: Any, gate: Pa
 
 
 async def test_output_while_the_app_runs(host: Any, gate: Path) -> None:
-    """Lines are in the flow run's log before the app ends, without those that Prefect's own logger sends."""
+    """Lines are in the flow run's log before the app ends, without those that Prefect's own logger
+    sends.
+    """
     from transload_prefect import TransloadWorker
 
     pool = f"pool-{uuid4().hex[:6]}"
@@ -134,7 +144,9 @@ async def test_output_while_the_app_runs(host: Any, gate: Path) -> None:
 
 
 def test_what_prefect_logs_is_not_repeated() -> None:
-    """Its lines and the tracebacks below them are left out, also chained ones; what follows is handed on."""
+    """Its lines and the tracebacks below them are left out, also chained ones; what follows is
+    handed on.
+    """
     from transload.schedulers.api import Stream
     from transload_prefect.traces import without_prefects
 
@@ -166,7 +178,9 @@ the end"""
 
 @pytest.mark.parametrize("stream_output", [True, False])
 async def test_what_an_app_says_before_prefect_starts_in_it(host: Any, stream_output: bool) -> None:
-    """Its output and its end are in the flow run's log: an import that fails, a missing interpreter."""
+    """Its output and its end are in the flow run's log: an import that fails, a missing
+    interpreter.
+    """
     from transload_prefect import TransloadWorker
 
     pool = f"pool-{uuid4().hex[:6]}"
@@ -214,15 +228,21 @@ async def test_an_app_that_ended_before_its_flow_run_began(host: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("died", [False, True])
-async def test_wrong_variables_of_a_work_pool(host: Any, died: bool, variables: dict[str, Any], words: str) -> None:
-    """The flow run is Crashed and says why, also where an earlier worker died before it saw that; the worker lives."""
+async def test_wrong_variables_of_a_work_pool(
+    host: Any, died: bool, variables: dict[str, Any], words: str
+) -> None:
+    """The flow run is Crashed and says why, also where an earlier worker died before it saw that;
+    the worker lives.
+    """
     from transload_prefect import TransloadWorker
 
     pool = f"pool-{uuid4().hex[:6]}"
     if died:
         run = _flow_run_of(host, pool, "one", **variables)
     else:
-        run = host.post(f"/deployments/{_deployment(host, pool, **variables)}/create_flow_run")["id"]
+        run = host.post(f"/deployments/{_deployment(host, pool, **variables)}/create_flow_run")[
+            "id"
+        ]
     async with TransloadWorker(work_pool_name=pool, name="one") as worker:
         await worker.get_and_submit_flow_runs()
         await _soon(lambda: host.flow_run(run)["state_type"] == "CRASHED")
@@ -241,12 +261,15 @@ async def test_more_flow_runs_than_a_page(host: Any, monkeypatch: pytest.MonkeyP
     run = _flow_run_of(host, pool, "gone")
     deployment = host.flow_run(run)["deployment_id"]
     others = [
-        host.post(f"/deployments/{deployment}/create_flow_run", state={"type": "PENDING"})["id"] for _ in range(2)
+        host.post(f"/deployments/{deployment}/create_flow_run", state={"type": "PENDING"})["id"]
+        for _ in range(2)
     ]
     for each, name in zip(others, ("gone", "living"), strict=True):
         host.patch(f"/flow_runs/{each}/labels", **{"prefect.worker.name": name})
     for name in ("a", "living", "z"):
-        host.post(f"/work_pools/{pool}/workers/heartbeat", name=name, heartbeat_interval_seconds=300)
+        host.post(
+            f"/work_pools/{pool}/workers/heartbeat", name=name, heartbeat_interval_seconds=300
+        )
     monkeypatch.setattr(adopt, "PAGE", 1)
     async with get_client() as client:
         found = await adopt.orphans(client, pool, "one")
@@ -277,13 +300,16 @@ async def test_a_worker_that_prefect_takes_for_dead(host: Any) -> None:
 
 
 async def test_what_others_look_after_is_left_alone(host: Any) -> None:
-    """Flow runs of a living worker, apps that cannot be seen from here, and other infrastructure are not touched."""
+    """Flow runs of a living worker, apps that cannot be seen from here, and other infrastructure
+    are not touched.
+    """
     from transload_prefect import TransloadWorker
 
     pool = f"pool-{uuid4().hex[:6]}"
     run = _flow_run_of(host, pool, "other")
     elsewhere = host.post(
-        f"/deployments/{host.flow_run(run)['deployment_id']}/create_flow_run", state={"type": "PENDING"}
+        f"/deployments/{host.flow_run(run)['deployment_id']}/create_flow_run",
+        state={"type": "PENDING"},
     )
     host.patch(f"/flow_runs/{elsewhere['id']}/labels", **{"prefect.worker.name": "one"})
     _set_handle(host, elsewhere["id"], "local://prefect/not-of-this-machine")
@@ -299,7 +325,9 @@ async def test_what_others_look_after_is_left_alone(host: Any) -> None:
 
 
 async def test_kill_infrastructure(host: Any) -> None:
-    """``kill_infrastructure`` cancels the app; one that is not there, or cannot be reached, is said to be so."""
+    """``kill_infrastructure`` cancels the app; one that is not there, or cannot be reached, is said
+    to be so.
+    """
     from prefect.exceptions import InfrastructureNotAvailable, InfrastructureNotFound
 
     from transload.specs import AppDef, Role
@@ -328,12 +356,20 @@ def test_a_command_that_is_none(command: str) -> None:
 
 
 def test_configuration_becomes_an_app() -> None:
-    """Command, environment and resources of a job configuration are those of the app; keys are references."""
+    """Command, environment and resources of a job configuration are those of the app; keys are
+    references.
+    """
     from transload_prefect.worker import AppJobConfiguration
 
-    keys = ("PREFECT_API_KEY", "PREFECT_CLIENT_CUSTOM_HEADERS", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
+    keys = (
+        "PREFECT_API_KEY",
+        "PREFECT_CLIENT_CUSTOM_HEADERS",
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL",
+    )
     env = {"X": "1", **dict.fromkeys(keys, "hunter2")}
-    made = AppJobConfiguration(command="echo 'a b' c", env=env, image="img", cpu=2, gpu=1, mem_mb=512)
+    made = AppJobConfiguration(
+        command="echo 'a b' c", env=env, image="img", cpu=2, gpu=1, mem_mb=512
+    )
     app = made.to_app()
     role = app.roles[0]
     assert (role.entrypoint, role.args, role.image) == ("echo", ["a b", "c"], "img")
@@ -344,28 +380,43 @@ def test_configuration_becomes_an_app() -> None:
 
 
 def test_the_whole_app() -> None:
-    """Mounts, secrets, metadata, replicas and a named resource may be set; a flow run itself is run once."""
+    """Mounts, secrets, metadata, replicas and a named resource may be set; a flow run itself is run
+    once.
+    """
     from transload.errors import SpecError
     from transload.specs import BindMount, named_resources
     from transload_prefect.worker import AppJobConfiguration
 
     more: dict[str, Any] = {"metadata": {"kubernetes.x": 1}, "resource": "aws_t3.medium"}
     mounts = ["type=bind", "src=/a", "dst=/b", "readonly"]
-    made = AppJobConfiguration(command="mpirun x", mounts=mounts, secrets={"TOKEN": "file:/t"}, replicas=3, **more)
+    made = AppJobConfiguration(
+        command="mpirun x", mounts=mounts, secrets={"TOKEN": "file:/t"}, replicas=3, **more
+    )
     role = made.to_app().roles[0]
     assert role.mounts == [BindMount("/a", "/b", read_only=True)]
-    assert (role.secrets, role.metadata, role.num_replicas) == ({"TOKEN": "file:/t"}, {"kubernetes.x": 1}, 3)
+    assert (role.secrets, role.metadata, role.num_replicas) == (
+        {"TOKEN": "file:/t"},
+        {"kubernetes.x": 1},
+        3,
+    )
     assert role.resource == named_resources["aws_t3.medium"]
     with pytest.raises(SpecError, match="replicas=2: a flow run is run once"):
         AppJobConfiguration(replicas=2).to_app()
 
 
 async def test_variables_reach_the_app(host: Any, tmp_path: Path) -> None:
-    """What a deployment says, through the server and the pool's template, is in the app that its flow run becomes."""
+    """What a deployment says, through the server and the pool's template, is in the app that its
+    flow run becomes.
+    """
     from transload_prefect import TransloadWorker
 
     (tmp_path / "token").write_text("hunter2")
-    given = {"secrets": {"TOKEN": f"file:{tmp_path}/token"}, "metadata": {"team": "x"}, "max_retries": 1, "timeout": 60}
+    given = {
+        "secrets": {"TOKEN": f"file:{tmp_path}/token"},
+        "metadata": {"team": "x"},
+        "max_retries": 1,
+        "timeout": 60,
+    }
     command = "sh -c 'test $TOKEN = hunter2 && echo this is $TRANSLOAD_REPLICA_ID of $GIVEN'"
     more = {"replicas": 2, "cpu": 1, "mem_mb": 64, "env": {"GIVEN": "two"}}
     pool = f"pool-{uuid4().hex[:6]}"
@@ -385,8 +436,12 @@ async def test_variables_reach_the_app(host: Any, tmp_path: Path) -> None:
     assert (role.max_retries, found.app.timeout) == (1, 60)
 
 
-def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Submitted at once a thousand times, each app gets its own flow run's key, and this process neither."""
+def test_two_flow_runs_with_keys_of_their_own(
+    transload_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Submitted at once a thousand times, each app gets its own flow run's key, and this process
+    neither.
+    """
     from concurrent.futures import ThreadPoolExecutor
     from types import SimpleNamespace
 
@@ -396,7 +451,9 @@ def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch:
     got: dict[str, str] = {}
 
     def submit(self: object, request: object, app_id: str, submission: Any) -> bool:
-        got[app_id] = submission.secrets["flow"]["PREFECT_API_KEY"]  # nothing is started: what arrives is the test
+        got[app_id] = submission.secrets["flow"][
+            "PREFECT_API_KEY"
+        ]  # nothing is started: what arrives is the test
         return True
 
     monkeypatch.setattr(ScriptedScheduler, "submit", submit)
@@ -406,7 +463,9 @@ def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch:
     def start(number: int) -> tuple[str, str]:
         key = f"hunter2-{number % 2}"
         env = {"PREFECT_API_KEY": key}
-        made = AppJobConfiguration(command="true", scheduler="scripted", env=env, stream_output=False)
+        made = AppJobConfiguration(
+            command="true", scheduler="scripted", env=env, stream_output=False
+        )
         flow_run: Any = SimpleNamespace(id=uuid4(), name="two", run_count=0)
         return worker._start(flow_run, made).handle or "", key
 
@@ -416,10 +475,13 @@ def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch:
     assert "PREFECT_API_KEY" not in os.environ
 
 
-def test_a_scheduler_of_containers_needs_an_image(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_of_containers_needs_an_image(
+    transload_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without one the flow run is refused by name: this process's own interpreter is in no image.
 
-    The scheduler says what Docker's says: it would ask its engine before that, and no engine is in this suite.
+    The scheduler says what Docker's says: it would ask its engine before that, and no engine is in
+    this suite.
     """
     import sys
     from types import SimpleNamespace
@@ -430,8 +492,12 @@ def test_a_scheduler_of_containers_needs_an_image(transload_home: Path, monkeypa
     from transload_testing.scripted import ScriptedScheduler
 
     def convert(self: object, app: Any, cfg: object) -> None:
-        assert app.roles[0].entrypoint == "python", "its own interpreter is in no image, the scheduler's own neither"
-        raise SpecError(f"roles[0].image={app.roles[0].image!r}: must be the name of an image")  # as Docker's does
+        assert app.roles[0].entrypoint == "python", (
+            "its own interpreter is in no image, the scheduler's own neither"
+        )
+        raise SpecError(
+            f"roles[0].image={app.roles[0].image!r}: must be the name of an image"
+        )  # as Docker's does
 
     flow_run: Any = SimpleNamespace(id=uuid4(), name="one", run_count=0)
     here = AppJobConfiguration().to_app().roles[0]
@@ -439,17 +505,25 @@ def test_a_scheduler_of_containers_needs_an_image(transload_home: Path, monkeypa
     made = AppJobConfiguration(command="prefect flow-run execute", image="img:1").to_app().roles[0]
     assert (made.entrypoint, made.image) == ("python", "img:1")
     elsewhere = AppJobConfiguration().to_app(here=False).roles[0]
-    assert (elsewhere.entrypoint, elsewhere.image) == ("python", ""), "the scheduler may have an image of its own"
+    assert (elsewhere.entrypoint, elsewhere.image) == ("python", ""), (
+        "the scheduler may have an image of its own"
+    )
     monkeypatch.setattr(ScriptedScheduler, "convert", convert)
     scripted = runner_of().scheduler("scripted")
     monkeypatch.setattr(scripted, "capabilities", scripted.capabilities._replace(shares_disk=False))
     configuration = AppJobConfiguration(scheduler="scripted", stream_output=False)
-    with pytest.raises(SpecError, match=r"image='': must be.*set the variable image of the work pool"):
+    with pytest.raises(
+        SpecError, match=r"image='': must be.*set the variable image of the work pool"
+    ):
         TransloadWorker(work_pool_name="none")._start(flow_run, configuration)
 
 
-async def test_an_answer_that_is_none_does_not_end_the_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy that answers for a server that is away: a cancel that comes later still reaches the app."""
+async def test_an_answer_that_is_none_does_not_end_the_asking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A proxy that answers for a server that is away: a cancel that comes later still reaches the
+    app.
+    """
     from prefect.client.schemas.objects import StateType
 
     from transload_prefect import worker

@@ -1,4 +1,6 @@
-"""Workers as processes of their own, which are killed: flow runs of a deployment as apps of the local scheduler."""
+"""Workers as processes of their own, which are killed: flow runs of a deployment as apps of the
+local scheduler.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +64,21 @@ def _worker(made: Any, pool: str, name: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.leaves_processes
-def test_worker_end_to_end(host: Any, gate: Path, script: Callable[[str], Any], eventually: Any) -> None:
-    """A work pool, a worker, a flow run launched through the local scheduler; another one is cancelled."""
+def test_worker_end_to_end(
+    host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
+) -> None:
+    """A work pool, a worker, a flow run launched through the local scheduler; another one is
+    cancelled.
+    """
     made = script(FLOW)
     pool, deployment = _deploy(host, made, eventually)
     _worker(made, pool, "one")
     run = host.post(f"/deployments/{deployment}/create_flow_run", parameters={})
-    eventually(lambda: host.flow_run(run["id"])["state_type"] == "COMPLETED", 180, made.log.read_text()[-2000:])
+    eventually(
+        lambda: host.flow_run(run["id"])["state_type"] == "COMPLETED",
+        180,
+        made.log.read_text()[-2000:],
+    )
     pid = host.flow_run(run["id"])["infrastructure_pid"]
     assert pid.startswith("local://prefect/prefect-")
     eventually(lambda: any("in app" in line["message"] for line in host.logs(run["id"])), 180)
@@ -78,7 +88,9 @@ def test_worker_end_to_end(host: Any, gate: Path, script: Callable[[str], Any], 
     eventually(lambda: host.flow_run(run["id"])["state_type"] == "RUNNING", 180)
     host.cancel(run["id"])
     eventually(lambda: host.flow_run(run["id"])["state_type"] == "CANCELLED", 180)
-    eventually(lambda: sorted(each.state.name for each in _apps()) == ["CANCELLED", "SUCCEEDED"], 180)
+    eventually(
+        lambda: sorted(each.state.name for each in _apps()) == ["CANCELLED", "SUCCEEDED"], 180
+    )
 
 
 @pytest.mark.slow
@@ -86,12 +98,17 @@ def test_worker_end_to_end(host: Any, gate: Path, script: Callable[[str], Any], 
 def test_a_worker_goes_on_for_one_that_was_killed(
     host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """SIGKILL of the worker while apps run: the next of its name reports one killed, cancels one; no second job."""
+    """SIGKILL of the worker while apps run: the next of its name reports one killed, cancels one;
+    no second job.
+    """
     made = script(FLOW)
     pool, deployment = _deploy(host, made, eventually)
     first = _worker(made, pool, "one")
     runs = [
-        host.post(f"/deployments/{deployment}/create_flow_run", parameters={"gate": str(gate)})["id"] for _ in range(3)
+        host.post(f"/deployments/{deployment}/create_flow_run", parameters={"gate": str(gate)})[
+            "id"
+        ]
+        for _ in range(3)
     ]
     eventually(lambda: all(host.flow_run(each)["state_type"] == "RUNNING" for each in runs), 180)
     handles = [host.flow_run(each)["infrastructure_pid"] for each in runs]
@@ -99,7 +116,9 @@ def test_a_worker_goes_on_for_one_that_was_killed(
     first.wait(timeout=10)
     _worker(made, pool, "one")
     for each in runs:
-        eventually(lambda run=each: any("looks after" in line["message"] for line in host.logs(run)), 180)
+        eventually(
+            lambda run=each: any("looks after" in line["message"] for line in host.logs(run)), 180
+        )
     host.cancel(runs[0])
     eventually(lambda: host.flow_run(runs[0])["state_type"] == "CANCELLED", 180)
     # killed so that its process can tell nobody; the worker that saw it start is gone
@@ -135,7 +154,8 @@ STRIKES = {
     "inner, SIGTERM": (signal.SIGTERM, 1),
     "both, SIGTERM": (signal.SIGTERM, 1, 0),
 }
-"""Signal, and which processes of a flow run get it: the job's own, and the flow's, which that one starts."""
+"""Signal, and which processes of a flow run get it: the job's own, and the flow's, which that one
+starts."""
 
 
 @pytest.mark.slow
@@ -144,21 +164,30 @@ STRIKES = {
 def test_ends_that_nobody_asked_for(
     host: Any, gate: Path, transload_home: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """Whichever processes of a deployment's flow run die, "retry" finds the job of its flow; a cancel ends it."""
+    """Whichever processes of a deployment's flow run die, "retry" finds the job of its flow; a
+    cancel ends it.
+    """
     made = script(WITH_AN_APP + FLOW[FLOW.index("\nif __name__") :])
     pool, deployment = _deploy(host, made, eventually)
     _worker(made, pool, "one")
-    gates = {name: gate.with_name(f"gate-{number}") for number, name in enumerate([*STRIKES, "cancelled"])}
+    gates = {
+        name: gate.with_name(f"gate-{number}")
+        for number, name in enumerate([*STRIKES, "cancelled"])
+    }
     runs = {}
     for name, own in gates.items():
         parameters = {"gate": str(own), "home": str(transload_home)}
-        runs[name] = host.post(f"/deployments/{deployment}/create_flow_run", parameters=parameters)["id"]
+        runs[name] = host.post(f"/deployments/{deployment}/create_flow_run", parameters=parameters)[
+            "id"
+        ]
     jobs = {}
     for name, run in runs.items():
         line = eventually(lambda run=run: _submitted(host, run), 300, name)
         jobs[name] = line
     runner = host_runner("prefect")
-    eventually(lambda: all(runner.status(each).state.name == "RUNNING" for each in jobs.values()), 60)
+    eventually(
+        lambda: all(runner.status(each).state.name == "RUNNING" for each in jobs.values()), 60
+    )
     for name, (number, *which) in STRIKES.items():
         pids = Path(f"{gates[name]}.pid").read_text().split()
         for each in which:
@@ -168,16 +197,24 @@ def test_ends_that_nobody_asked_for(
     eventually(lambda: runner.status(jobs["cancelled"]).state.name == "CANCELLED", 60)
     eventually(lambda: host.flow_run(runs["cancelled"])["state_type"] == "CANCELLED", 180)
     for name in STRIKES:
-        eventually(lambda name=name: host.flow_run(runs[name])["state_type"] in ("CRASHED", "FAILED"), 180, name)
+        eventually(
+            lambda name=name: host.flow_run(runs[name])["state_type"] in ("CRASHED", "FAILED"),
+            180,
+            name,
+        )
         assert runner.status(jobs[name]).state.name == "RUNNING", name
     for name in STRIKES:
         again = {"type": "SCHEDULED", "name": "AwaitingRetry"}
         host.post(f"/flow_runs/{runs[name]}/set_state", state=again, force=True)
     for name in STRIKES:
-        eventually(lambda name=name: _says(host, runs[name], f"attached to {jobs[name]}"), 300, name)
+        eventually(
+            lambda name=name: _says(host, runs[name], f"attached to {jobs[name]}"), 300, name
+        )
         gates[name].touch()
     for name in STRIKES:
-        eventually(lambda name=name: host.flow_run(runs[name])["state_type"] == "COMPLETED", 180, name)
+        eventually(
+            lambda name=name: host.flow_run(runs[name])["state_type"] == "COMPLETED", 180, name
+        )
     eventually(lambda: all(each.state.name != "RUNNING" for each in _apps()), 180)
     states = {each.app_handle: each.state.name for each in _apps()}
     own = {name: states.pop(host.flow_run(run)["infrastructure_pid"]) for name, run in runs.items()}
@@ -191,7 +228,9 @@ def test_ends_that_nobody_asked_for(
 def _submitted(host: Any, run: str) -> str | None:
     """Return the handle of the job that a flow run has, once its progress names it."""
     shown = [str(each.get("description") or "") for each in host.artifacts(run)]
-    return next((text.split()[2] for text in shown if text.startswith("replicas of local://")), None)
+    return next(
+        (text.split()[2] for text in shown if text.startswith("replicas of local://")), None
+    )
 
 
 def _says(host: Any, run: str, text: str) -> bool:

@@ -1,4 +1,6 @@
-"""A real cluster, named by REAL_KUBECONFIG: each test gets a namespace of its own, and nothing is left of it."""
+"""A real cluster, named by REAL_KUBECONFIG: each test gets a namespace of its own, and nothing is
+left of it.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,34 @@ IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 """An image with a shell and Python that the cluster has, or can pull."""
 PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 OF_A_POD = {
-    *("test_a_python_program_tells_what_it_died_of", "test_cursor_in_another_process", "test_death_by_signal"),
-    *("test_environment", "test_exception_of_a_program", "test_last_line_without_newline", "test_last_lines"),
-    *("test_out_of_memory_is_named", "test_pages", "test_program_that_does_not_exist", "test_read_while_it_runs"),
-    *("test_regex", "test_secrets_reach_the_job_and_nothing_else", "test_silent_replica", "test_tail"),
+    *(
+        "test_a_python_program_tells_what_it_died_of",
+        "test_cursor_in_another_process",
+        "test_death_by_signal",
+    ),
+    *(
+        "test_environment",
+        "test_exception_of_a_program",
+        "test_last_line_without_newline",
+        "test_last_lines",
+    ),
+    *(
+        "test_out_of_memory_is_named",
+        "test_pages",
+        "test_program_that_does_not_exist",
+        "test_read_while_it_runs",
+    ),
+    *(
+        "test_regex",
+        "test_secrets_reach_the_job_and_nothing_else",
+        "test_silent_replica",
+        "test_tail",
+    ),
     *("test_times_of_lines", "test_unknown_replica", "test_unusual_lines", "test_usage"),
     *("test_variables_are_passed_by_pattern", "test_what_a_program_says_of_its_failure"),
 }
-"""Tests of the suite that look into a pod: one of a JobSet is like one of a Job, so with JobSets they are slow ones."""
+"""Tests of the suite that look into a pod: one of a JobSet is like one of a Job, so with JobSets
+they are slow ones."""
 _GONE_S = 60.0
 _BEGAN = time.monotonic()
 _PREFIXES = {"": "/api/v1", "batch": "/apis/batch/v1", "jobset": "/apis/jobset.x-k8s.io/v1alpha2"}
@@ -48,20 +70,30 @@ class RealCluster:
     def ask(self, verb: str, path: str, body: Any = None, **query: Any) -> Any:
         """Send one request as it is; return what came back."""
         kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
-        keys = {each["key"]: each["value"] for each in self._client.configuration.auth_settings().values()}
+        keys = {
+            each["key"]: each["value"]
+            for each in self._client.configuration.auth_settings().values()
+        }
         url = f"{self._client.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         sent = None if body is None else json.dumps(body)
         pool = self._client.rest_client.pool_manager
         answer = pool.request(
-            verb, url, body=sent, headers={"Content-Type": kind, "Accept": "application/json", **keys}
+            verb,
+            url,
+            body=sent,
+            headers={"Content-Type": kind, "Accept": "application/json", **keys},
         )
-        assert answer.status < 300, f"{verb} {path}: {answer.status} {answer.data.decode(errors='replace')}"
+        assert answer.status < 300, (
+            f"{verb} {path}: {answer.status} {answer.data.decode(errors='replace')}"
+        )
         return json.loads(answer.data)
 
     def items(self, namespace: str, kind: str) -> list[dict[str, Any]]:
         """Return the objects of a kind, such as ``pods`` or ``batch/jobs``."""
         group, _, plural = kind.rpartition("/")
-        found: list[dict[str, Any]] = self.ask("GET", f"{_PREFIXES[group]}/namespaces/{namespace}/{plural}")["items"]
+        found: list[dict[str, Any]] = self.ask(
+            "GET", f"{_PREFIXES[group]}/namespaces/{namespace}/{plural}"
+        )["items"]
         return found
 
     def namespace(self, **labels: str) -> str:
@@ -92,21 +124,33 @@ class RealCluster:
             name: of the user; default: that of the Role.
         """
         name = name or role
-        rights = PAGE.read_text().partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
-        documented = next(each for each in yaml.safe_load_all(rights) if each["metadata"]["name"] == role)
+        rights = (
+            PAGE.read_text().partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
+        )
+        documented = next(
+            each for each in yaml.safe_load_all(rights) if each["metadata"]["name"] == role
+        )
         documented["metadata"]["name"] = name
         api = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-        self.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+        self.ask(
+            "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}}
+        )
         self.ask("POST", f"{api}/roles", documented)
         subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
         self.ask(
-            "POST", f"{api}/rolebindings", {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference}
+            "POST",
+            f"{api}/rolebindings",
+            {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference},
         )
-        token = self.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", {})["status"]["token"]
+        token = self.ask(
+            "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", {}
+        )["status"]["token"]
         configuration = yaml.safe_load(Path(self.kubeconfig).read_text())
         configuration["users"] = [{"name": name, "user": {"token": token}}]
-        current = next(c for c in configuration["contexts"] if c["name"] == configuration["current-context"])
+        current = next(
+            c for c in configuration["contexts"] if c["name"] == configuration["current-context"]
+        )
         current["context"]["user"] = name
         path = folder / name
         path.write_text(yaml.safe_dump(configuration))
@@ -114,25 +158,31 @@ class RealCluster:
         return path
 
     def _await_rights(self, namespace: str, account: str, rule: dict[str, Any]) -> None:
-        """Wait until the server grants what a Role says: it hears of one a moment after it was made."""
-        action = {"namespace": namespace, "group": rule["apiGroups"][0], "resource": rule["resources"][0]}
+        """Wait until the server grants what a Role says: it hears of one a moment after it was
+        made.
+        """
+        action = {
+            "namespace": namespace,
+            "group": rule["apiGroups"][0],
+            "resource": rule["resources"][0],
+        }
         asked = {
             "user": f"system:serviceaccount:{namespace}:{account}",
             "resourceAttributes": action | {"verb": rule["verbs"][0]},
         }
         deadline = time.monotonic() + _GONE_S
-        while not self.ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": asked})["status"][
-            "allowed"
-        ]:
+        while not self.ask(
+            "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": asked}
+        )["status"]["allowed"]:
             assert time.monotonic() < deadline, f"{account} was not given its rights in {namespace}"
             time.sleep(0.05)
 
     def wait_removed(self) -> None:
         """Wait until the namespaces are gone."""
         deadline = time.monotonic() + _GONE_S
-        while left := {each["metadata"]["name"] for each in self.ask("GET", "/api/v1/namespaces")["items"]} & {
-            *self.made
-        }:
+        while left := {
+            each["metadata"]["name"] for each in self.ask("GET", "/api/v1/namespaces")["items"]
+        } & {*self.made}:
             assert time.monotonic() < deadline, f"namespaces are still there: {left}"
             time.sleep(0.2)
 
@@ -155,8 +205,12 @@ def cluster(_cluster: RealCluster) -> Iterator[RealCluster]:
 
 
 @pytest.fixture
-def namespace(cluster: RealCluster, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A namespace of the test's own, in which app ids without one are too, and a user with the documented rights."""
+def namespace(
+    cluster: RealCluster, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """A namespace of the test's own, in which app ids without one are too, and a user with the
+    documented rights.
+    """
     from transload_kubernetes import names
 
     made = cluster.namespace()

@@ -22,12 +22,18 @@ class TestJobs(SchedulerConformance):
     """Kubernetes keeps the contract with a Job for each role."""
 
     image: ClassVar[str] = os.environ.get("REAL_IMAGE", "transload-test:1")
-    cfg: ClassVar[Mapping[str, CfgVal]] = {"image_pull_policy": "IfNotPresent", "grace_period": 2, "jobset": "never"}
+    cfg: ClassVar[Mapping[str, CfgVal]] = {
+        "image_pull_policy": "IfNotPresent",
+        "grace_period": 2,
+        "jobset": "never",
+    }
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
     timeout: ClassVar[float] = 90.0
     longest_pause: ClassVar[float] = 0.5
     cannot: ClassVar[Mapping[str, str]] = (
-        {"test_each_apps_results_are_its_own": "pods see no folder of this machine"} if _APART else {}
+        {"test_each_apps_results_are_its_own": "pods see no folder of this machine"}
+        if _APART
+        else {}
     )
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
@@ -35,16 +41,23 @@ class TestJobs(SchedulerConformance):
         from transload_kubernetes.scheduler import create_scheduler
 
         scheduler = create_scheduler("suite")
-        # not promised is that all start together; that all end with the first failure is, and the suite looks for it
+        # not promised is that all start together; that all end with the first failure is, and the
+        # suite looks for it
         # and a device takes run option privileged, so that without it the suite looks for a refusal
         mounts = scheduler.capabilities.mounts - {MountType.DEVICE}
         scheduler.capabilities = scheduler.capabilities._replace(gangs=True, mounts=mounts)
         return scheduler
 
     def make_app(
-        self, programs: Mapping[str, Program], replicas: int, folder: Path, fields: Mapping[str, Any]
+        self,
+        programs: Mapping[str, Program],
+        replicas: int,
+        folder: Path,
+        fields: Mapping[str, Any],
     ) -> AppDef:
-        """Count failed starts by what the cluster tells: only on a cluster of this machine pods see the folder."""
+        """Count failed starts by what the cluster tells: only on a cluster of this machine pods see
+        the folder.
+        """
         counted = {name: _counted(each, folder) for name, each in programs.items()}
         app = super().make_app(counted, replicas, folder, fields)
         if not _APART:
@@ -57,7 +70,10 @@ def _counted(program: Program, folder: Path) -> Program:
     if not program.failures:
         return program
     rest = replace(program, failures=0).shell(folder)
-    return replace(program, command=f'if [ "$TRANSLOAD_RETRY" -lt {program.failures} ]; then exit 9; fi; {rest}')
+    return replace(
+        program,
+        command=f'if [ "$TRANSLOAD_RETRY" -lt {program.failures} ]; then exit 9; fi; {rest}',
+    )
 
 
 class TestJobSets(TestJobs):

@@ -23,7 +23,8 @@ def shell(commands: dict[str, str] | str, replicas: int = 1, **fields: Any) -> A
     """Return an app of shell commands."""
     named = {"main": commands} if isinstance(commands, str) else commands
     roles = [
-        Role(name, IMAGE, entrypoint="sh", args=["-c", text], num_replicas=replicas) for name, text in named.items()
+        Role(name, IMAGE, entrypoint="sh", args=["-c", text], num_replicas=replicas)
+        for name, text in named.items()
     ]
     for name, value in fields.items():
         setattr(roles[0], name, value)
@@ -35,7 +36,9 @@ def start(scheduler: Any, namespace: str, app: AppDef, app_id: str = "fault", **
     options = scheduler.run_opts().resolve({**CFG, "namespace": namespace, **cfg})
     app_id = f"{namespace}:{app_id}"
     request = scheduler.convert(app, options)
-    scheduler.submit(request, app_id, Submission(app, app.digest(), "tests", options, id_given=True))
+    scheduler.submit(
+        request, app_id, Submission(app, app.digest(), "tests", options, id_given=True)
+    )
     return app_id
 
 
@@ -53,7 +56,9 @@ def reaches(scheduler: Any, eventually: Any, app_id: str, state: AppState) -> Ap
 
 
 def test_quota(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
-    """Where no pod may be made the app waits with the cluster's reason; a limit of Jobs refuses the submit."""
+    """Where no pod may be made the app waits with the cluster's reason; a limit of Jobs refuses the
+    submit.
+    """
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
     app_id = start(scheduler, namespace, shell("true"))
@@ -76,27 +81,47 @@ def test_quota(cluster: Any, namespace: str, scheduler: Any, eventually: Any) ->
     eventually(refused, 60)
 
 
-def test_pod_security(cluster: Any, scheduler: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a namespace of level restricted refuses is told with the option; with it the app runs, and its helper."""
+def test_pod_security(
+    cluster: Any, scheduler: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a namespace of level restricted refuses is told with the option; with it the app runs,
+    and its helper.
+    """
     monkeypatch.setenv("KUBECONFIG", cluster.kubeconfig)
     strict = cluster.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
     scheduler.close()
     bare = start(scheduler, strict, shell("true"))
-    eventually(lambda: "PodSecurity" in (it := status(scheduler, bare)).msg and "pod_security=restricted" in it.msg, 60)
+    eventually(
+        lambda: (
+            "PodSecurity" in (it := status(scheduler, bare)).msg
+            and "pod_security=restricted" in it.msg
+        ),
+        60,
+    )
     user = json.dumps({"spec": {"template": {"spec": {"securityContext": {"runAsUser": 1000}}}}})
     app = shell("id -u; echo 1 > $TRANSLOAD_TRACKER_BASE/x")
-    app_id = start(scheduler, strict, app, "with", pod_security="restricted", overlay=user, helper_image=IMAGE)
+    app_id = start(
+        scheduler, strict, app, "with", pod_security="restricted", overlay=user, helper_image=IMAGE
+    )
     reaches(scheduler, eventually, app_id, AppState.SUCCEEDED)
     assert list(log_lines(scheduler, app_id, "main", 0)) == ["1000\n"]
     assert scheduler.results_store(app_id).read("x") == b"1\n"
 
 
-def test_an_evicted_pod_is_started_again(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
-    """An eviction is no failure: the replica starts again without retries, and every log line is there once."""
+def test_an_evicted_pod_is_started_again(
+    cluster: Any, namespace: str, scheduler: Any, eventually: Any
+) -> None:
+    """An eviction is no failure: the replica starts again without retries, and every log line is
+    there once.
+    """
     app_id = start(scheduler, namespace, shell("echo up; sleep 20; echo done"))
     reaches(scheduler, eventually, app_id, AppState.RUNNING)
     pod = cluster.items(namespace, "pods")[0]["metadata"]["name"]
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": namespace},
+    }
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", eviction)
     found = reaches(scheduler, eventually, app_id, AppState.SUCCEEDED)
     assert found.num_restarts == 1
@@ -112,22 +137,46 @@ def test_an_evicted_pod_is_started_again(cluster: Any, namespace: str, scheduler
 
 
 def test_a_cancel_keeps_what_has_ended(namespace: str, scheduler: Any, eventually: Any) -> None:
-    """The replica that had ended keeps state, exit code and log; the other is ended within its grace period."""
+    """The replica that had ended keeps state, exit code and log; the other is ended within its
+    grace period.
+    """
     command = 'test "$TRANSLOAD_REPLICA_ID" = 0 && echo done && exit 0; sleep 300'
     for jobset in ("never", "always"):
-        app_id = start(scheduler, namespace, shell(command, 2), f"cancel-{jobset}", jobset=jobset, grace_period=30)
-        eventually(lambda app_id=app_id: status(scheduler, app_id).roles[0].replicas[0].exit_code == 0, 60)
-        eventually(lambda app_id=app_id: status(scheduler, app_id).roles[0].replicas[1].state is AppState.RUNNING, 60)
+        app_id = start(
+            scheduler,
+            namespace,
+            shell(command, 2),
+            f"cancel-{jobset}",
+            jobset=jobset,
+            grace_period=30,
+        )
+        eventually(
+            lambda app_id=app_id: status(scheduler, app_id).roles[0].replicas[0].exit_code == 0, 60
+        )
+        eventually(
+            lambda app_id=app_id: (
+                status(scheduler, app_id).roles[0].replicas[1].state is AppState.RUNNING
+            ),
+            60,
+        )
         scheduler.cancel(app_id)
         # far less than the grace period: the program is not process 1, so that SIGTERM ends it
         eventually(lambda app_id=app_id: status(scheduler, app_id).is_terminal(), 20)
         first, second = status(scheduler, app_id).roles[0].replicas
-        assert (first.state, first.exit_code, second.state) == (AppState.SUCCEEDED, 0, AppState.CANCELLED)
+        assert (first.state, first.exit_code, second.state) == (
+            AppState.SUCCEEDED,
+            0,
+            AppState.CANCELLED,
+        )
         assert list(log_lines(scheduler, app_id, "main", 0)) == ["done\n"]
 
 
-def test_roles_end_together_though_nobody_waits(namespace: str, scheduler: Any, eventually: Any) -> None:
-    """Several roles are a JobSet where that is installed: its controller ends the others; readers see it."""
+def test_roles_end_together_though_nobody_waits(
+    namespace: str, scheduler: Any, eventually: Any
+) -> None:
+    """Several roles are a JobSet where that is installed: its controller ends the others; readers
+    see it.
+    """
     app_id = start(scheduler, namespace, shell({"bad": "sleep 1; exit 3", "good": "sleep 300"}))
     found = eventually(lambda: (it := scheduler.describe(app_id)).status.is_terminal() and it, 60)
     assert found.due, "the end is for an owner to note"
@@ -135,15 +184,25 @@ def test_roles_end_together_though_nobody_waits(namespace: str, scheduler: Any, 
 
 
 def test_a_readers_rights(
-    cluster: Any, namespace: str, scheduler: Any, eventually: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any,
+    namespace: str,
+    scheduler: Any,
+    eventually: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who has the first Role sees everything and can change nothing."""
-    app_id = start(scheduler, namespace, shell({"bad": "exit 3", "good": "sleep 300"}), jobset="never")
+    app_id = start(
+        scheduler, namespace, shell({"bad": "exit 3", "good": "sleep 300"}), jobset="never"
+    )
     monkeypatch.setenv("KUBECONFIG", str(cluster.user(namespace, tmp_path, "transload-observe")))
     from transload_kubernetes.scheduler import create_scheduler
 
     reader = create_scheduler("reader")
-    found = eventually(lambda: (it := reader.describe(app_id)).due and it.status.state is AppState.RUNNING and it, 60)
+    found = eventually(
+        lambda: (it := reader.describe(app_id)).due and it.status.state is AppState.RUNNING and it,
+        60,
+    )
     assert "bad/0" in found.status.msg
     assert [row.app_id for row in reader.list()] == [app_id]
     checks = {name: ok for name, ok, _ in reader.diagnose()}
@@ -154,25 +213,41 @@ def test_a_readers_rights(
     assert reaches(scheduler, eventually, app_id, AppState.FAILED).msg.startswith("bad/0")
 
 
-def test_a_job_that_somebody_deletes(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
+def test_a_job_that_somebody_deletes(
+    cluster: Any, namespace: str, scheduler: Any, eventually: Any
+) -> None:
     """It is lost, and never a success."""
     app_id = start(scheduler, namespace, shell("sleep 300"))
     reaches(scheduler, eventually, app_id, AppState.RUNNING)
-    cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{namespace}/jobs/fault-main", propagationPolicy="Background")
+    cluster.ask(
+        "DELETE",
+        f"/apis/batch/v1/namespaces/{namespace}/jobs/fault-main",
+        propagationPolicy="Background",
+    )
     assert "lost" in reaches(scheduler, eventually, app_id, AppState.FAILED).msg
 
 
-def test_a_node_that_is_drained(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
-    """Its pods are evicted and wait, with the cluster's reason, for a node that takes pods: no failure, no retry."""
+def test_a_node_that_is_drained(
+    cluster: Any, namespace: str, scheduler: Any, eventually: Any
+) -> None:
+    """Its pods are evicted and wait, with the cluster's reason, for a node that takes pods: no
+    failure, no retry.
+    """
     app_id = start(scheduler, namespace, shell("echo up; sleep 8; echo done"))
     reaches(scheduler, eventually, app_id, AppState.RUNNING)
     pod = cluster.items(namespace, "pods")[0]
     node, name = f"/api/v1/nodes/{pod['spec']['nodeName']}", pod["metadata"]["name"]
     cluster.ask("PATCH", node, {"spec": {"unschedulable": True}})
     try:
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+        }
         cluster.ask("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", eviction)
-        found = eventually(lambda: "Unschedulable" in (it := status(scheduler, app_id)).msg and it, 60)
+        found = eventually(
+            lambda: "Unschedulable" in (it := status(scheduler, app_id)).msg and it, 60
+        )
         assert found.state is AppState.PENDING
     finally:
         cluster.ask("PATCH", node, {"spec": {"unschedulable": False}})
@@ -182,7 +257,9 @@ def test_a_node_that_is_drained(cluster: Any, namespace: str, scheduler: Any, ev
 def test_a_place_that_the_server_has_forgotten(
     namespace: str, scheduler: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A watch from before what the server keeps is answered by 410: all counts as changed, and the watch goes on."""
+    """A watch from before what the server keeps is answered by 410: all counts as changed, and the
+    watch goes on.
+    """
     from transload_kubernetes.cluster import Cluster, ClusterError
 
     app_id = start(scheduler, namespace, shell("sleep 300"))
@@ -209,13 +286,17 @@ def test_a_place_that_the_server_has_forgotten(
         watch.update([app_id])
         eventually(lambda: watch.wait(1.0) and 410 in seen, 60)
         scheduler.cancel(app_id)
-        eventually(lambda: watch.wait(1.0) and status(scheduler, app_id).state is AppState.CANCELLED, 60)
+        eventually(
+            lambda: watch.wait(1.0) and status(scheduler, app_id).state is AppState.CANCELLED, 60
+        )
     finally:
         watch.close()
 
 
 def test_out_of_memory_is_named(namespace: str, scheduler: Any, eventually: Any) -> None:
     """The kubelet's own word for it is in the message, and death by SIGKILL is the exit code."""
-    app = shell("exec python3 -c \"x = 'a' * 200_000_000\"", resource=Resource(cpu=0, gpu=0, memMB=64))
+    app = shell(
+        "exec python3 -c \"x = 'a' * 200_000_000\"", resource=Resource(cpu=0, gpu=0, memMB=64)
+    )
     found = reaches(scheduler, eventually, start(scheduler, namespace, app), AppState.FAILED)
     assert "memory limit (OOMKilled)" in found.msg and found.roles[0].replicas[0].exit_code == -9

@@ -17,7 +17,9 @@ from transload.errors import SpecError, TransloadError
 from transload.runner import Runner
 
 pytest.importorskip("cloudpickle")
-pytestmark = pytest.mark.skipif("REAL_CLUSTER" not in os.environ, reason="the cluster's node sees no folder of ours")
+pytestmark = pytest.mark.skipif(
+    "REAL_CLUSTER" not in os.environ, reason="the cluster's node sees no folder of ours"
+)
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 
 
@@ -35,11 +37,15 @@ def zeros(size: int) -> bytes:
 
 @pytest.fixture
 def options(namespace: str, transload_home: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """What `transload.submit` takes; a folder that pods share with this test, and this very Python, are mounted."""
+    """What `transload.submit` takes; a folder that pods share with this test, and this very Python,
+    are mounted.
+    """
     from transload_kubernetes.scheduler import create_scheduler
 
     folders = (str(tmp_path), sys.base_prefix)
-    mounts = [{"name": f"shared-{number}", "mountPath": folder} for number, folder in enumerate(folders)]
+    mounts = [
+        {"name": f"shared-{number}", "mountPath": folder} for number, folder in enumerate(folders)
+    ]
     volumes = [{"name": each["name"], "hostPath": {"path": each["mountPath"]}} for each in mounts]
     fetch, main = ({"name": name, "volumeMounts": mounts} for name in ("workspace", "main"))
     pod = {"initContainers": [fetch], "containers": [main], "volumes": volumes}
@@ -51,15 +57,24 @@ def options(namespace: str, transload_home: Path, tmp_path: Path) -> Iterator[di
         "workspace_url": f"file://{tmp_path}/code",
         "overlay": json.dumps({"spec": {"template": {"spec": pod}}}),
     }
-    env = {"PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin", "LD_LIBRARY_PATH": str(sysconfig.get_config_var("LIBDIR"))}
+    env = {
+        "PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin",
+        "LD_LIBRARY_PATH": str(sysconfig.get_config_var("LIBDIR")),
+    }
     with Runner("tests", {"kubernetes": create_scheduler}) as runner:
         yield {"scheduler": "kubernetes", "runner": runner, "cfg": cfg, "env": env}
 
 
 def test_functions_in_pods(options: dict[str, Any]) -> None:
-    """A value comes back, an exception too, of three calls the values in order; their module travels."""
+    """A value comes back, an exception too, of three calls the values in order; their module
+    travels.
+    """
     good, bad = (transload.submit(squared, number, **options) for number in (5, -1))
-    assert list(transload.map(squared, [2, 3, 4], parallelism=3, **options)) == [(4, True), (9, True), (16, True)]
+    assert list(transload.map(squared, [2, 3, 4], parallelism=3, **options)) == [
+        (4, True),
+        (9, True),
+        (16, True),
+    ]
     assert good.result(timeout=90) == (25, True)
     with pytest.raises(LookupError, match="-1") as caught:
         bad.result(timeout=90)
@@ -67,7 +82,9 @@ def test_functions_in_pods(options: dict[str, Any]) -> None:
 
 
 def test_how_large_a_result_may_be(options: dict[str, Any], tmp_path: Path) -> None:
-    """With the status come 4 KiB, by a helper 256 KiB; more is refused with the way out, which is one."""
+    """With the status come 4 KiB, by a helper 256 KiB; more is refused with the way out, which is
+    one.
+    """
     helped = {**options, "cfg": {**options["cfg"], "helper_image": IMAGE}}
     base = str(tmp_path / "results")
     (tmp_path / "results").mkdir()
@@ -75,7 +92,9 @@ def test_how_large_a_result_may_be(options: dict[str, Any], tmp_path: Path) -> N
     by_helper = transload.submit(zeros, 200_000, **helped)
     too_large_for_it = transload.submit(zeros, 300_000, **helped)
     stored = transload.submit(zeros, 300_000, tracker_base=base, **options)
-    with pytest.raises(SpecError, match=r"the result takes 5\d\d\d bytes, more than .*: give tracker_base"):
+    with pytest.raises(
+        SpecError, match=r"the result takes 5\d\d\d bytes, more than .*: give tracker_base"
+    ):
         too_large.result(timeout=90)
     assert by_helper.result(timeout=90) == bytes(200_000)
     with pytest.raises(TransloadError, match="at most 262,144: give tracker_base"):

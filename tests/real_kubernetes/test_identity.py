@@ -32,9 +32,15 @@ with get_runner() as runner:
 """
 
 
-@pytest.mark.skipif("REAL_CLUSTER" not in os.environ, reason="the cluster's node has not this machine's Python")
-def test_inside_of_a_pod(cluster: Any, namespace: str, scheduler: Any, eventually: Any, tmp_path: Path) -> None:
-    """A pod's service account, bound to the documented Roles, is enough to run an app from within."""
+@pytest.mark.skipif(
+    "REAL_CLUSTER" not in os.environ, reason="the cluster's node has not this machine's Python"
+)
+def test_inside_of_a_pod(
+    cluster: Any, namespace: str, scheduler: Any, eventually: Any, tmp_path: Path
+) -> None:
+    """A pod's service account, bound to the documented Roles, is enough to run an app from
+    within.
+    """
     cluster.user(namespace, tmp_path, "transload-submit", "inside")
     folders = {sys.prefix, sys.base_prefix, *(path for path in sys.path if path.endswith("/src"))}
     role = Role("main", IMAGE, entrypoint=sys.executable, args=["-c", INSIDE, namespace, IMAGE])
@@ -50,13 +56,21 @@ def test_inside_of_a_pod(cluster: Any, namespace: str, scheduler: Any, eventuall
     cfg = scheduler.run_opts().resolve({**CFG, "namespace": namespace, "service_account": "inside"})
     app = AppDef("outer", [role])
     app_id = f"{namespace}:outer"
-    scheduler.submit(scheduler.convert(app, cfg), app_id, Submission(app, app.digest(), "tests", cfg, id_given=True))
+    scheduler.submit(
+        scheduler.convert(app, cfg),
+        app_id,
+        Submission(app, app.digest(), "tests", cfg, id_given=True),
+    )
     found = eventually(lambda: (it := scheduler.describe(app_id).status).is_terminal() and it, 100)
     lines = list(log_lines(scheduler, app_id, "main", 0))
-    assert (found.state, lines) == (AppState.SUCCEEDED, ["SUCCEEDED from within\n", "\n"]), "".join(lines)
+    assert (found.state, lines) == (AppState.SUCCEEDED, ["SUCCEEDED from within\n", "\n"]), "".join(
+        lines
+    )
 
 
-def test_for_somebody_else(cluster: Any, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_somebody_else(
+    cluster: Any, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who acts for a reader can do what that one can, though one could do everything oneself."""
     from transload_kubernetes.scheduler import create_scheduler
 
@@ -76,16 +90,24 @@ def test_for_somebody_else(cluster: Any, namespace: str, tmp_path: Path, monkeyp
     cfg = reader.run_opts().resolve({**CFG, "namespace": namespace})
     app = AppDef("a", [Role("main", IMAGE, entrypoint="true")])
     with pytest.raises(Exception, match="cannot create") as caught:
-        reader.submit(reader.convert(app, cfg), f"{namespace}:a", Submission(app, app.digest(), "tests", cfg))
+        reader.submit(
+            reader.convert(app, cfg), f"{namespace}:a", Submission(app, app.digest(), "tests", cfg)
+        )
     assert not isinstance(caught.value, SchedulerUnavailable)
     reader.close()
 
 
-def test_a_credential_plugin(cluster: Any, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The token of a plugin (``exec``) is what the cluster takes, and it is asked again when the token is over."""
+def test_a_credential_plugin(
+    cluster: Any, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token of a plugin (``exec``) is what the cluster takes, and it is asked again when the
+    token is over.
+    """
     from transload_kubernetes.scheduler import create_scheduler
 
-    configuration = yaml.safe_load(cluster.user(namespace, tmp_path, "transload-observe").read_text())
+    configuration = yaml.safe_load(
+        cluster.user(namespace, tmp_path, "transload-observe").read_text()
+    )
     token = configuration["users"][0]["user"]["token"]
     (tmp_path / "plugin").write_text(f"""#!/bin/sh
 echo x >> {tmp_path}/asked
@@ -107,9 +129,15 @@ echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential
 
 
 def test_several_users_at_once(
-    cluster: Any, namespace: str, transload_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any,
+    namespace: str,
+    transload_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two contexts of one file are two clusters by name: who submits, and who may only look, in one process."""
+    """Two contexts of one file are two clusters by name: who submits, and who may only look, in one
+    process.
+    """
     owner, reader = (yaml.safe_load(Path(each).read_text()) for each in (
         os.environ["KUBECONFIG"], cluster.user(namespace, tmp_path, "transload-observe")
     ))  # fmt: skip
@@ -142,10 +170,16 @@ def test_several_users_at_once(
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
-    """The page's Roles and its lines for kubectl: the account may submit in its namespace, and nowhere else."""
+    """The page's Roles and its lines for kubectl: the account may submit in its namespace, and
+    nowhere else.
+    """
     page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
     roles = page.partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
-    lines = page.partition("### Give it to a service account")[2].partition("```console")[2].partition("```")[0]
+    lines = (
+        page.partition("### Give it to a service account")[2]
+        .partition("```console")[2]
+        .partition("```")[0]
+    )
     made = cluster.namespace()
     configuration = yaml.safe_load(Path(cluster.kubeconfig).read_text())
     for each in configuration["contexts"]:
@@ -153,11 +187,23 @@ def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "admin").write_text(yaml.safe_dump(configuration))
     (tmp_path / "roles.yaml").write_text(roles)
     who = f"--as=system:serviceaccount:{made}:transload"
-    script = ["set -e", "kubectl apply -f roles.yaml", *(line[2:] for line in lines.splitlines() if line[:2] == "$ ")]
-    script += [f"kubectl auth can-i create jobs {who}", f"kubectl auth can-i create jobs -n default {who} || true"]
+    script = [
+        "set -e",
+        "kubectl apply -f roles.yaml",
+        *(line[2:] for line in lines.splitlines() if line[:2] == "$ "),
+    ]
+    script += [
+        f"kubectl auth can-i create jobs {who}",
+        f"kubectl auth can-i create jobs -n default {who} || true",
+    ]
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "admin"), "NAMESPACE": made}
     said = subprocess.run(
-        ["sh", "-c", "\n".join(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        ["sh", "-c", "\n".join(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert said.returncode == 0, said.stdout + said.stderr
     assert "serviceaccount/transload created" in said.stdout

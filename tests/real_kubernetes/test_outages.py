@@ -1,4 +1,6 @@
-"""Outages of a cluster's parts, for one that REAL_CLUSTER can stop and start; these tests run alone."""
+"""Outages of a cluster's parts, for one that REAL_CLUSTER can stop and start; these tests run
+alone.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +17,49 @@ from transload.runner import Runner, log_lines
 from transload.schedulers.api import LogQuery, Stream, Submission, tend
 from transload.specs import AppDef, AppState, Role
 
-pytestmark = pytest.mark.skipif("REAL_CLUSTER" not in os.environ, reason="REAL_CLUSTER does not say how to stop a part")
+pytestmark = pytest.mark.skipif(
+    "REAL_CLUSTER" not in os.environ, reason="REAL_CLUSTER does not say how to stop a part"
+)
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 
 
 def cluster_do(*words: str) -> None:
     """Let the program do something with parts of the cluster."""
     # what it starts is not of this test, though it begins in it
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("TRANSLOAD_", "PYTEST_"))}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TRANSLOAD_", "PYTEST_"))
+    }
     subprocess.run([os.environ["REAL_CLUSTER"], *words], check=True, timeout=120, env=own)
 
 
-def test_servers_are_killed_and_come_back(namespace: str, transload_home: Any, eventually: Any) -> None:
-    """API server and etcd are killed while an app is waited for and its log followed: nothing is lost or doubled."""
+def test_servers_are_killed_and_come_back(
+    namespace: str, transload_home: Any, eventually: Any
+) -> None:
+    """API server and etcd are killed while an app is waited for and its log followed: nothing is
+    lost or doubled.
+    """
     from transload_kubernetes.scheduler import create_scheduler
 
     app = AppDef(
-        "outage", [Role("main", IMAGE, entrypoint="sh", args=["-c", "for i in $(seq 60); do echo $i; sleep 0.5; done"])]
+        "outage",
+        [
+            Role(
+                "main",
+                IMAGE,
+                entrypoint="sh",
+                args=["-c", "for i in $(seq 60); do echo $i; sleep 0.5; done"],
+            )
+        ],
     )
     cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent", "grace_period": 2}
     with Runner("tests", {"kubernetes": create_scheduler}) as runner:
         handle = runner.run(app, "kubernetes", cfg)
         lines: list[str] = []
-        follower = threading.Thread(target=lambda: lines.extend(runner.log_lines(handle, "main", should_tail=True)))
+        follower = threading.Thread(
+            target=lambda: lines.extend(runner.log_lines(handle, "main", should_tail=True))
+        )
         follower.start()
         eventually(lambda: runner.status(handle).state is AppState.RUNNING, 60)  # type: ignore[union-attr]
         try:
@@ -56,9 +78,15 @@ def test_servers_are_killed_and_come_back(namespace: str, transload_home: Any, e
 @pytest.mark.parametrize("jobset", ["never", "always"])
 @pytest.mark.parametrize("lost", [("POST", "/jobs"), ("PATCH", "/configmaps/"), ("PATCH", "/jobs")])
 def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
-    namespace: str, eventually: Any, monkeypatch: pytest.MonkeyPatch, jobset: str, lost: tuple[str, str]
+    namespace: str,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    jobset: str,
+    lost: tuple[str, str],
 ) -> None:
-    """A submit that is refused starts nothing later; one that is not refused runs, once, when its owner waits."""
+    """A submit that is refused starts nothing later; one that is not refused runs, once, when its
+    owner waits.
+    """
     from transload_kubernetes import apps, states
     from transload_kubernetes.cluster import Cluster
     from transload_kubernetes.scheduler import create_scheduler
@@ -71,7 +99,9 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
 
     def killed(self: Cluster, sent: str, where: str, *args: Any, **options: Any) -> Any:
         answer = call(self, sent, where, *args, **options)
-        if (sent, path in where) == (verb, True) and where.startswith(("/apis", "/api/v1/namespaces")):
+        if (sent, path in where) == (verb, True) and where.startswith(
+            ("/apis", "/api/v1/namespaces")
+        ):
             monkeypatch.setattr(Cluster, "_call", call)
             answer.release_conn()
             cluster_do("kill", "apiserver")
@@ -90,7 +120,9 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
         monkeypatch.setattr(Cluster, "_call", killed)
         try:
             if is_refused:
-                with pytest.raises(SchedulerUnavailable, match="starts only if this is submitted again"):
+                with pytest.raises(
+                    SchedulerUnavailable, match="starts only if this is submitted again"
+                ):
                     scheduler.submit(request, app_id, submission)
             else:
                 assert scheduler.submit(request, app_id, submission)
@@ -98,13 +130,17 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
             cluster_do("start", "apiserver")
 
         def suspended() -> bool:
-            with contextlib.suppress(SchedulerUnavailable):  # for a moment it does not know what this user may do
+            with contextlib.suppress(
+                SchedulerUnavailable
+            ):  # for a moment it does not know what this user may do
                 facts = scheduler._apps.facts(app_id)
                 return any(map(states.is_suspended, (*facts.jobs, facts.jobset or {})))
             return False
 
         if is_refused:
-            eventually(suspended, 120)  # controllers come back to a server a while after it is there
+            eventually(
+                suspended, 120
+            )  # controllers come back to a server a while after it is there
             assert not scheduler._apps.facts(app_id).pods
             assert not scheduler.submit(request, app_id, submission)
 
@@ -123,10 +159,14 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
 
 
 def test_a_kubelet_that_stops(namespace: str, transload_home: Any, eventually: Any) -> None:
-    """The replica stays RUNNING, with the word that its node does not answer; it goes on when the kubelet is back."""
+    """The replica stays RUNNING, with the word that its node does not answer; it goes on when the
+    kubelet is back.
+    """
     from transload_kubernetes.scheduler import create_scheduler
 
-    app = AppDef("outage", [Role("main", IMAGE, entrypoint="sh", args=["-c", "sleep 35; echo end"])])
+    app = AppDef(
+        "outage", [Role("main", IMAGE, entrypoint="sh", args=["-c", "sleep 35; echo end"])]
+    )
     cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent", "grace_period": 2}
     with Runner("tests", {"kubernetes": create_scheduler}) as runner:
         handle = runner.run(app, "kubernetes", cfg)
@@ -146,11 +186,21 @@ def test_a_kubelet_that_stops(namespace: str, transload_home: Any, eventually: A
 
 
 def test_a_kubelet_that_begins_again(namespace: str, transload_home: Any, eventually: Any) -> None:
-    """While its kubelet does not know a pod yet, lines are whole or cannot be read, and results are waited for."""
+    """While its kubelet does not know a pod yet, lines are whole or cannot be read, and results are
+    waited for.
+    """
     from transload_kubernetes.scheduler import create_scheduler
 
     app = AppDef(
-        "outage", [Role("main", IMAGE, entrypoint="sh", args=["-c", "echo line; echo 1 > $TRANSLOAD_TRACKER_BASE/x"])]
+        "outage",
+        [
+            Role(
+                "main",
+                IMAGE,
+                entrypoint="sh",
+                args=["-c", "echo line; echo 1 > $TRANSLOAD_TRACKER_BASE/x"],
+            )
+        ],
     )
     cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent", "helper_image": IMAGE}
     scheduler = create_scheduler("other")
@@ -162,7 +212,9 @@ def test_a_kubelet_that_begins_again(namespace: str, transload_home: Any, eventu
     def look() -> None:
         while not over.is_set():
             try:
-                shown.append(tuple(scheduler.log_read(app_id, LogQuery("main", 0, Stream.COMBINED)).lines))
+                shown.append(
+                    tuple(scheduler.log_read(app_id, LogQuery("main", 0, Stream.COMBINED)).lines)
+                )
             except SchedulerUnavailable as exc:
                 refused.append(str(exc))
 
@@ -171,7 +223,9 @@ def test_a_kubelet_that_begins_again(namespace: str, transload_home: Any, eventu
         app_id = handle.rpartition("/")[2]
         final = runner.wait(handle, timeout=120)
         assert final is not None and final.state is AppState.SUCCEEDED
-        results = threading.Thread(target=lambda: read.append(scheduler.results_store(app_id).read("x")))
+        results = threading.Thread(
+            target=lambda: read.append(scheduler.results_store(app_id).read("x"))
+        )
         lines = threading.Thread(target=look)
         try:
             cluster_do("kill", "kubelet")

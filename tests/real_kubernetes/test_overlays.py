@@ -15,20 +15,33 @@ from transload.specs import AppDef, AppState, Role
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 PAGE = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
-SHOWN = re.findall(r"```yaml\n(.*?)```", PAGE.partition("\n## Overlays\n")[2].partition("\n## ")[0], re.DOTALL)
+SHOWN = re.findall(
+    r"```yaml\n(.*?)```", PAGE.partition("\n## Overlays\n")[2].partition("\n## ")[0], re.DOTALL
+)
 
 
 @pytest.mark.parametrize("overlay", SHOWN, ids=("affinity", "spread", "image volume"))
-def test_an_overlay_runs(cluster: Any, namespace: str, scheduler: Any, eventually: Any, overlay: str) -> None:
+def test_an_overlay_runs(
+    cluster: Any, namespace: str, scheduler: Any, eventually: Any, overlay: str
+) -> None:
     """The cluster takes it as it stands, the pods have it, and two replicas run."""
     command = "if [ -d /model ]; then ls /model/etc/debian_version; fi"
     app = AppDef("o", [Role("main", IMAGE, entrypoint="sh", args=["-c", command], num_replicas=2)])
     overlay = overlay.replace("registry.example/model:1", IMAGE)
     cfg = scheduler.run_opts().resolve(
-        {"image_pull_policy": "IfNotPresent", "namespace": namespace, "overlay": overlay, "grace_period": 2}
+        {
+            "image_pull_policy": "IfNotPresent",
+            "namespace": namespace,
+            "overlay": overlay,
+            "grace_period": 2,
+        }
     )
     app_id = f"{namespace}:o"
-    scheduler.submit(scheduler.convert(app, cfg), app_id, Submission(app, app.digest(), "tests", cfg, id_given=True))
+    scheduler.submit(
+        scheduler.convert(app, cfg),
+        app_id,
+        Submission(app, app.digest(), "tests", cfg, id_given=True),
+    )
     found = eventually(lambda: (it := scheduler.describe(app_id).status).is_terminal() and it, 60)
     assert found.state is AppState.SUCCEEDED, found
     pod = cluster.items(namespace, "pods")[0]["spec"]

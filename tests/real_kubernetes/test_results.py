@@ -21,7 +21,13 @@ SLEEPS = {"evict": "sleep 12", "cancel too late": "exit 0", "cancel at the end":
 
 
 def finished(
-    scheduler: Any, eventually: Any, namespace: str, command: str, replicas: int = 1, retries: int = 0, **more: Any
+    scheduler: Any,
+    eventually: Any,
+    namespace: str,
+    command: str,
+    replicas: int = 1,
+    retries: int = 0,
+    **more: Any,
 ) -> str:
     """Run an app of a shell command; return its id when it has ended."""
     cfg = scheduler.run_opts().resolve({**CFG, "namespace": namespace, **more})
@@ -40,12 +46,19 @@ def test_results_come_with_the_status(namespace: str, scheduler: Any, eventually
     """4 KiB of results of each replica, with nothing installed."""
     command = """echo '{"loss": '$TRANSLOAD_REPLICA_ID'}' > $TRANSLOAD_RESULT_FILE"""
     store = scheduler.results_store(finished(scheduler, eventually, namespace, command, replicas=2))
-    assert [json.loads(store.read(f"{k}.json"))["results"] for k in (0, 1)] == [{"loss": 0}, {"loss": 1}]
+    assert [json.loads(store.read(f"{k}.json"))["results"] for k in (0, 1)] == [
+        {"loss": 0},
+        {"loss": 1},
+    ]
 
 
 @pytest.mark.parametrize("end", ["exit 0", "kill -9 $$"])
-def test_a_helper_hands_over_the_folder(namespace: str, scheduler: Any, eventually: Any, end: str) -> None:
-    """The folder comes through a sidecar's log, however the program ended; its error comes with the status."""
+def test_a_helper_hands_over_the_folder(
+    namespace: str, scheduler: Any, eventually: Any, end: str
+) -> None:
+    """The folder comes through a sidecar's log, however the program ended; its error comes with the
+    status.
+    """
     command = f"""cd $TRANSLOAD_TRACKER_BASE; head -c 200000 /dev/zero > zeros; echo 1 > outputs/made
     echo 'ValueError: no' > $TRANSLOAD_ERROR_FILE; {end}"""
     app_id = finished(scheduler, eventually, namespace, command, helper_image=IMAGE)
@@ -59,8 +72,12 @@ def test_a_helper_hands_over_the_folder(namespace: str, scheduler: Any, eventual
         }
 
 
-def test_a_helper_tells_what_was_used_and_the_whole_error(namespace: str, scheduler: Any, eventually: Any) -> None:
-    """Memory and CPU of all attempts as the helpers saw them, and an error file that no status could hold."""
+def test_a_helper_tells_what_was_used_and_the_whole_error(
+    namespace: str, scheduler: Any, eventually: Any
+) -> None:
+    """Memory and CPU of all attempts as the helpers saw them, and an error file that no status
+    could hold.
+    """
     program = """import json, os, time
 first = os.environ["TRANSLOAD_RETRY"] == "0"
 held = bytearray(150 << 20 if first else 1)
@@ -69,9 +86,14 @@ while time.process_time() < end: pass
 time.sleep(6)
 json.dump({"message": "ValueError: no", "more": "0" * 20_000}, open(os.environ["TRANSLOAD_ERROR_FILE"], "w"))
 raise SystemExit(3)"""
-    app_id = finished(scheduler, eventually, namespace, f"python3 -c '{program}'", retries=1, helper_image=IMAGE)
+    app_id = finished(
+        scheduler, eventually, namespace, f"python3 -c '{program}'", retries=1, helper_image=IMAGE
+    )
     status = scheduler.describe(app_id).status
-    assert json.loads(status.structured_error_msg) == {"message": "ValueError: no", "more": "0" * 20_000}
+    assert json.loads(status.structured_error_msg) == {
+        "message": "ValueError: no",
+        "more": "0" * 20_000,
+    }
     usage = status.usage()
     assert usage.peak_memory is not None and 150 << 20 < usage.peak_memory < 400 << 20
     assert usage.cpu_seconds is not None and 1.9 < usage.cpu_seconds < 9
@@ -80,9 +102,13 @@ raise SystemExit(3)"""
 def test_a_helper_that_cannot_start_holds_nothing_up(
     namespace: str, scheduler: Any, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its image is tried before: the program runs without it, results come with the status, and it is said."""
+    """Its image is tried before: the program runs without it, results come with the status, and it
+    is said.
+    """
     command = """echo '{"loss": 1}' > $TRANSLOAD_RESULT_FILE; test -z "$TRANSLOAD_TRACKER_BASE\""""
-    app_id = finished(scheduler, eventually, namespace, command, helper_image="nowhere.example/helper:1")
+    app_id = finished(
+        scheduler, eventually, namespace, command, helper_image="nowhere.example/helper:1"
+    )
     assert scheduler.describe(app_id).status.state is AppState.SUCCEEDED
     assert json.loads(scheduler.results_store(app_id).read("0.json"))["results"] == {"loss": 1}
     assert "runs without its helper" in caplog.text and "helper_image: " in caplog.text
@@ -102,17 +128,25 @@ def test_a_helper_that_cannot_start_holds_nothing_up(
 def test_what_ends_from_outside_hands_over(
     cluster: Any, namespace: str, transload_home: Path, how: str, state: str
 ) -> None:
-    """Who waits for an app keeps what its helper hands over while the pod ends: the folder as it was at SIGTERM."""
+    """Who waits for an app keeps what its helper hands over while the pod ends: the folder as it
+    was at SIGTERM.
+    """
     from transload_kubernetes.scheduler import create_scheduler
 
     body = '{"schema": 1, "key": "0", "results": {"x": 1}}'
-    command = f"echo '{body}' > $TRANSLOAD_TRACKER_BASE/0.json; echo said; {SLEEPS.get(how, 'sleep 300')}"
+    command = (
+        f"echo '{body}' > $TRANSLOAD_TRACKER_BASE/0.json; echo said; {SLEEPS.get(how, 'sleep 300')}"
+    )
     app = AppDef(
-        "r", [Role("main", IMAGE, entrypoint="sh", args=["-c", command])], timeout=25 if how == "time" else None
+        "r",
+        [Role("main", IMAGE, entrypoint="sh", args=["-c", command])],
+        timeout=25 if how == "time" else None,
     )
     with Runner("tests", {"kubernetes": create_scheduler}) as runner:
         handle = runner.run(
-            app, "kubernetes", {**CFG, "namespace": namespace, "helper_image": IMAGE, "grace_period": 10}
+            app,
+            "kubernetes",
+            {**CFG, "namespace": namespace, "helper_image": IMAGE, "grace_period": 10},
         )
 
         def end_it() -> None:
@@ -139,5 +173,7 @@ def test_what_ends_from_outside_hands_over(
         assert status is not None and status.state.name == state
         assert runner.results(handle).value("x") == 1
         record = cluster.items(namespace, "configmaps")
-        kept = [key for each in record for key in each.get("data") or {} if key.startswith("files.")]
+        kept = [
+            key for each in record for key in each.get("data") or {} if key.startswith("files.")
+        ]
         assert len(kept) == 1 or how == "cancel too late"

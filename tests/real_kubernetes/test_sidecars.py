@@ -1,4 +1,6 @@
-"""Containers beside the program, before it, deleted pods and programs that write fast, on a real cluster."""
+"""Containers beside the program, before it, deleted pods and programs that write fast, on a real
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent", "grace_period": 2}
 LINES = 80_000
 
 
-def shell(command: str, replicas: int = 1, beside: str = "", *, first: bool = False, **fields: Any) -> AppDef:
-    """Return an app of shell commands, with a container ``proxy`` beside the program or (``first``) before it."""
+def shell(
+    command: str, replicas: int = 1, beside: str = "", *, first: bool = False, **fields: Any
+) -> AppDef:
+    """Return an app of shell commands, with a container ``proxy`` beside the program or (``first``)
+    before it.
+    """
     role = Role("main", IMAGE, entrypoint="sh", args=["-c", command], num_replicas=replicas)
     for name, value in fields.items():
         setattr(role, name, value)
@@ -59,7 +65,9 @@ def ended(scheduler: Any, eventually: Any, app_id: str) -> AppStatus:
 def test_the_end_of_the_program_decides(
     namespace: str, scheduler: Any, eventually: Any, jobset: str, code: int
 ) -> None:
-    """A container that runs on does not hold the app, whose owner ends it; its exit code and log stay."""
+    """A container that runs on does not hold the app, whose owner ends it; its exit code and log
+    stay.
+    """
     app = shell(f"echo hello; sleep 1; exit {code}", beside="sleep 3000")
     app_id = start(scheduler, namespace, app, jobset=jobset)
     text = f"main has ended ({code}), container proxy still runs"
@@ -71,8 +79,12 @@ def test_the_end_of_the_program_decides(
         assert list(log_lines(scheduler, app_id, "main", 0)) == ["hello\n"]
 
 
-def test_retries_are_as_without_it(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
-    """A program that failed is started again, one that ended well is not, whatever runs beside it."""
+def test_retries_are_as_without_it(
+    cluster: Any, namespace: str, scheduler: Any, eventually: Any
+) -> None:
+    """A program that failed is started again, one that ended well is not, whatever runs beside
+    it.
+    """
     app = shell('echo "$TRANSLOAD_RETRY"; exit "$((1 - TRANSLOAD_RETRY))"', 2, "sleep 3000")
     app.roles[0].max_retries, app.roles[0].retry_policy = 1, RetryPolicy.REPLICA
     app_id = start(scheduler, namespace, app, jobset="never")
@@ -96,7 +108,9 @@ def test_a_container_that_fails_is_named(
     assert final.roles[0].replicas[0].exit_code == code
 
 
-def test_a_deleted_pod_is_named(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
+def test_a_deleted_pod_is_named(
+    cluster: Any, namespace: str, scheduler: Any, eventually: Any
+) -> None:
     """A replica whose pod somebody deleted has failed for that."""
     app_id = start(scheduler, namespace, shell("sleep 3000"), jobset="never")
     eventually(lambda: scheduler.describe(app_id).status.state is AppState.RUNNING, 60)
@@ -107,28 +121,39 @@ def test_a_deleted_pod_is_named(cluster: Any, namespace: str, scheduler: Any, ev
     assert final.msg.endswith(": its pod was deleted by somebody")
 
 
-def test_what_keeps_it_waiting_wakes_a_watcher(namespace: str, scheduler: Any, eventually: Any) -> None:
-    """A missing key of a Secret changes neither Job nor JobSet; who watches hears of it, and how to end the app."""
+def test_what_keeps_it_waiting_wakes_a_watcher(
+    namespace: str, scheduler: Any, eventually: Any
+) -> None:
+    """A missing key of a Secret changes neither Job nor JobSet; who watches hears of it, and how to
+    end the app.
+    """
     app = shell("true", secrets={"KEY": "k8s:nowhere/key"})
     app_id = start(scheduler, namespace, app, jobset="never")
     watch = scheduler.watch()
     watch.update([app_id])
     try:
-        eventually(lambda: watch.wait(5.0) and "nowhere" in scheduler.describe(app_id).status.msg, 60)
+        eventually(
+            lambda: watch.wait(5.0) and "nowhere" in scheduler.describe(app_id).status.msg, 60
+        )
     finally:
         watch.close()
     assert "transload cancel kubernetes://tests/" in scheduler.describe(app_id).status.msg
     scheduler.delete(app_id)
 
 
-def test_a_program_that_writes_fast(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
+def test_a_program_that_writes_fast(
+    cluster: Any, namespace: str, scheduler: Any, eventually: Any
+) -> None:
     """Its log takes no more than three times as long as the cluster takes to send it at once."""
     app = shell(f"seq -f 'line %06g of a program that writes fast' {LINES}")
     app_id = start(scheduler, namespace, app, jobset="never")
     ended(scheduler, eventually, app_id)
     pod = cluster.items(namespace, "pods")[0]["metadata"]["name"]
     pool = cluster._client.rest_client.pool_manager
-    keys = {each["key"]: each["value"] for each in cluster._client.configuration.auth_settings().values()}
+    keys = {
+        each["key"]: each["value"]
+        for each in cluster._client.configuration.auth_settings().values()
+    }
     url = f"{cluster._client.configuration.host}/api/v1/namespaces/{namespace}/pods/{pod}/log"
     began = time.monotonic()
     assert pool.request("GET", url, headers=keys).data.count(b"\n") == LINES

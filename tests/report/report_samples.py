@@ -11,11 +11,21 @@ from xml.etree import ElementTree
 import html5lib
 
 from transload.runner import AppResults
-from transload.specs import AppDef, AppState, AppStatus, ReplicaAttempt, ReplicaStatus, Role, RoleStatus
+from transload.specs import (
+    AppDef,
+    AppState,
+    AppStatus,
+    ReplicaAttempt,
+    ReplicaStatus,
+    Role,
+    RoleStatus,
+)
 from transload.tracker import Lineage, LineageEdge, TrackerArtifact
 from transload_report import AppData, LogTail, SearchData, TrialData
 
-HOSTILE = "</pre></script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'single'"
+HOSTILE = (
+    "</pre></script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'single'"
+)
 EXPERIMENT = Path(__file__).with_name("experiment.json")
 NOW = 1_800_000_000.0
 
@@ -29,7 +39,9 @@ class Page:
 
     def __init__(self, html: str) -> None:
         self.html = html
-        parser = html5lib.HTMLParser(tree=html5lib.getTreeBuilder("etree"), namespaceHTMLElements=False, strict=True)
+        parser = html5lib.HTMLParser(
+            tree=html5lib.getTreeBuilder("etree"), namespaceHTMLElements=False, strict=True
+        )
         self.root: ElementTree.Element = parser.parse(html.encode())
 
     def all(self, path: str) -> list[ElementTree.Element]:
@@ -47,7 +59,9 @@ class Page:
         return [" ".join(" ".join(each.itertext()).split()) for each in self.all(path)]
 
     def check(self) -> None:
-        """Check what holds for every page: landmarks, captions, ids, text alternatives, nothing from outside."""
+        """Check what holds for every page: landmarks, captions, ids, text alternatives, nothing
+        from outside.
+        """
         assert len(self.all(".//main")) == len(self.all(".//h1")) == len(self.all(".//nav")) == 1
         assert len(self.all(".//script")) == len(self.all(".//style")) == 1
         ids = [each.get("id") for each in self.root.iter() if each.get("id")]
@@ -75,38 +89,69 @@ def shell(script: str, **more: Any) -> Role:
 
 def python(code: str, **more: Any) -> Role:
     """Return a role that runs Python code."""
-    return Role(**{"name": "main", "image": "", "entrypoint": sys.executable, "args": ["-c", code], **more})
+    return Role(
+        **{"name": "main", "image": "", "entrypoint": sys.executable, "args": ["-c", code], **more}
+    )
 
 
-def replica(k: int = 0, state: AppState = AppState.SUCCEEDED, role: str = "main", **more: Any) -> ReplicaStatus:
+def replica(
+    k: int = 0, state: AppState = AppState.SUCCEEDED, role: str = "main", **more: Any
+) -> ReplicaStatus:
     """Return the status of a replica that took ten seconds."""
     code = {AppState.SUCCEEDED: 0, AppState.FAILED: 3}.get(state)
-    values = {"exit_code": code, "start_time": NOW - 60 + k * 0.01, "end_time": NOW - 50 + k * 0.01, **more}
+    values = {
+        "exit_code": code,
+        "start_time": NOW - 60 + k * 0.01,
+        "end_time": NOW - 50 + k * 0.01,
+        **more,
+    }
     return ReplicaStatus(k, state, role, "node-1", **values)
 
 
-def app_data(*replicas: ReplicaStatus, state: AppState = AppState.SUCCEEDED, **more: Any) -> AppData:
+def app_data(
+    *replicas: ReplicaStatus, state: AppState = AppState.SUCCEEDED, **more: Any
+) -> AppData:
     """Return the data of an app with these replicas, without reading anything."""
     listed: Sequence[ReplicaStatus] = replicas or (replica(),)
-    roles = [RoleStatus(name, [r for r in listed if r.role == name]) for name in dict.fromkeys(r.role for r in listed)]
+    roles = [
+        RoleStatus(name, [r for r in listed if r.role == name])
+        for name in dict.fromkeys(r.role for r in listed)
+    ]
     restarts = sum(each.restarts for each in listed)
-    values = {"status": AppStatus(state, restarts, roles=roles), "written": NOW, "created": NOW - 62, **more}
+    values = {
+        "status": AppStatus(state, restarts, roles=roles),
+        "written": NOW,
+        "created": NOW - 62,
+        **more,
+    }
     return AppData(handle="local://transload/app-1", **values)
 
 
 def rich_data(count: int = 4) -> AppData:
-    """Return the data of an app with everything: retries, series, logs, lineage, a definition, hostile texts."""
+    """Return the data of an app with everything: retries, series, logs, lineage, a definition,
+    hostile texts.
+    """
     earlier = [
         ReplicaAttempt(AppState.FAILED, 3, NOW - 60, NOW - 55),
         ReplicaAttempt(AppState.CANCELLED, -15, NOW - 54, NOW - 53),
     ]
     replicas = [replica(k, role="trainer" if k % 4 else "reader") for k in range(count - 1)]
     replicas.append(
-        replica(count, AppState.FAILED, "trainer", earlier=earlier, restarts=2, start_time=NOW - 52, end_time=NOW - 20)
+        replica(
+            count,
+            AppState.FAILED,
+            "trainer",
+            earlier=earlier,
+            restarts=2,
+            start_time=NOW - 52,
+            end_time=NOW - 20,
+        )
     )
     handle = "local://transload/app-1"
     steps = {str(k): {"loss": 2.0 / (k + 1), "accuracy": 1 - 1 / (k + 2)} for k in range(30)}
-    results = AppResults(handle, AppState.FAILED, {**steps, HOSTILE: {HOSTILE: HOSTILE}}, {HOSTILE: HOSTILE})
+    results = AppResults(
+        handle, AppState.FAILED, {**steps, HOSTILE: {HOSTILE: HOSTILE}}, {HOSTILE: HOSTILE}
+    )
     lineage = Lineage(
         handle, ["prep"], [HOSTILE], [LineageEdge(handle, "prep", "data"), LineageEdge(HOSTILE, handle, HOSTILE)],
         {handle: {"model": TrackerArtifact("model", "s3://user:hunter2@bucket/m", None)}},
@@ -116,7 +161,8 @@ def rich_data(count: int = 4) -> AppData:
         for name in ("trainer", "reader")
     ]
     logs = [
-        LogTail(each.role, each.id, [HOSTILE + "\n", "\x1b[31mé 中文\x1b[0m \x00\x07\n"], True) for each in replicas[:3]
+        LogTail(each.role, each.id, [HOSTILE + "\n", "\x1b[31mé 中文\x1b[0m \x00\x07\n"], True)
+        for each in replicas[:3]
     ]
     return app_data(
         *replicas,

@@ -1,4 +1,6 @@
-"""Pages of real apps on the local scheduler: success, retries, failure, cancel, many replicas, odd logs, lineage."""
+"""Pages of real apps on the local scheduler: success, retries, failure, cancel, many replicas, odd
+logs, lineage.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from transload.errors import AppNotFound
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, RetryPolicy
 from transload.tracker import FsspecTracker
-from transload_report import app_report, collect_app, collect_lineage, collect_runs, lineage_report, runs_report
+from transload_report import (
+    app_report,
+    collect_app,
+    collect_lineage,
+    collect_runs,
+    lineage_report,
+    runs_report,
+)
 
 Parse = Callable[[str], Page]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,7 +54,10 @@ def test_success_with_series_and_odd_logs(runner: Runner, parse: Parse) -> None:
     html = app_report(collect_app(runner, handle))
     page = parse(html)
     assert "✓ SUCCEEDED" in page.text(".//header")
-    assert page.lines(f".//section[@id='results']//{SVG}svg/{SVG}title") == ["loss by epoch", "accuracy by epoch"]
+    assert page.lines(f".//section[@id='results']//{SVG}svg/{SVG}title") == [
+        "loss by epoch",
+        "accuracy by epoch",
+    ]
     log = page.text(".//pre")
     assert "größer 中文 green" in log and "<script>alert(1)</script>" in log and "\\x00 odd" in log
     assert "hunter2" not in html and "API_TOKEN=******" in page.text()
@@ -55,7 +67,9 @@ def test_success_with_series_and_odd_logs(runner: Runner, parse: Parse) -> None:
 def test_retries_are_bars_of_their_own(runner: Runner, parse: Parse) -> None:
     """A replica that failed twice and then succeeded has three bars, with their exit codes."""
     flaky = "[ $TRANSLOAD_RETRY = 2 ] || exit $((3 + TRANSLOAD_RETRY))"
-    handle = run(runner, AppDef("flaky", [shell(flaky, max_retries=2, retry_policy=RetryPolicy.REPLICA)]))
+    handle = run(
+        runner, AppDef("flaky", [shell(flaky, max_retries=2, retry_policy=RetryPolicy.REPLICA)])
+    )
     page = parse(app_report(collect_app(runner, handle)))
     titles = [text.rpartition(",")[0] for text in page.lines(f".//{SVG}rect/{SVG}title")]
     assert titles == [
@@ -68,7 +82,9 @@ def test_retries_are_bars_of_their_own(runner: Runner, parse: Parse) -> None:
 
 def test_failure_says_why(runner: Runner, parse: Parse) -> None:
     """The reason, the exit codes, and the log of what failed, opened and in front."""
-    script = "echo replica $TRANSLOAD_REPLICA_ID; [ $TRANSLOAD_REPLICA_ID = 2 ] && exit 7; sleep 300"
+    script = (
+        "echo replica $TRANSLOAD_REPLICA_ID; [ $TRANSLOAD_REPLICA_ID = 2 ] && exit 7; sleep 300"
+    )
     handle = run(runner, AppDef("broken", [shell(script, num_replicas=3)]))
     page = parse(app_report(collect_app(runner, handle)))
     assert "✕ FAILED" in page.text(".//header")
@@ -76,10 +92,14 @@ def test_failure_says_why(runner: Runner, parse: Parse) -> None:
     first = page.all(".//section[@id='logs']//details")[0]
     assert "main/2" in "".join(first.itertext()) and first.get("open") is not None
     assert "main/2 ✕ FAILED 7" in page.lines(".//section[@id='replicas']//tbody/tr")[2]
-    assert sum("CANCELLED" in line for line in page.lines(".//section[@id='replicas']//tbody/tr")) == 2
+    assert (
+        sum("CANCELLED" in line for line in page.lines(".//section[@id='replicas']//tbody/tr")) == 2
+    )
 
 
-def test_running_then_cancelled(runner: Runner, parse: Parse, eventually: Callable[..., object]) -> None:
+def test_running_then_cancelled(
+    runner: Runner, parse: Parse, eventually: Callable[..., object]
+) -> None:
     """While it runs its bar reaches to now; once cancelled the page says so."""
     handle = runner.run(AppDef("long", [shell("echo up; sleep 300")]), "local")
 
@@ -114,15 +134,21 @@ def test_two_hundred_replicas(runner: Runner, parse: Parse) -> None:
 
 
 def test_only_the_last_lines_are_read(runner: Runner, parse: Parse) -> None:
-    """Of a long log the page has the last lines, and says that there are more; none if none are wanted."""
+    """Of a long log the page has the last lines, and says that there are more; none if none are
+    wanted.
+    """
     handle = run(runner, AppDef("wordy", [shell("seq 1 50000")]))
     lines = parse(app_report(collect_app(runner, handle, lines=3))).text(".//pre").split()
     assert lines == ["…", "49998", "49999", "50000"]
     assert not parse(app_report(collect_app(runner, handle, lines=0))).all(".//pre")
 
 
-def test_lineage_of_an_app(transload_home: Path, monkeypatch: pytest.MonkeyPatch, parse: Parse) -> None:
-    """With a tracker the page draws where the app came from; the page of the lineage knows the states of apps."""
+def test_lineage_of_an_app(
+    transload_home: Path, monkeypatch: pytest.MonkeyPatch, parse: Parse
+) -> None:
+    """With a tracker the page draws where the app came from; the page of the lineage knows the
+    states of apps.
+    """
     monkeypatch.setenv("TRANSLOAD_TRACKERS", "fsspec")
     monkeypatch.setenv("TRANSLOAD_TRACKER_FSSPEC_CONFIG", str(transload_home / "runs"))
     tracker = FsspecTracker(None, transload_home / "runs")
@@ -141,8 +167,13 @@ def test_lineage_of_an_app(transload_home: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_several_runs(runner: Runner, parse: Parse) -> None:
-    """One page for several apps; one that is gone is named; a single app that is not there is an error."""
-    handles = [run(runner, AppDef("train", [python(TRAINER)])), run(runner, AppDef("bad", [shell("exit 3")]))]
+    """One page for several apps; one that is gone is named; a single app that is not there is an
+    error.
+    """
+    handles = [
+        run(runner, AppDef("train", [python(TRAINER)])),
+        run(runner, AppDef("bad", [shell("exit 3")])),
+    ]
     gone = "local://transload/never-was"
     page = parse(runs_report(collect_runs(runner, [*handles, gone])))
     rows = page.lines(".//section[@id='runs']//tbody/tr")
@@ -156,7 +187,9 @@ def test_results_that_cannot_be_read(runner: Runner, parse: Parse) -> None:
     """A result file that cannot be read is named; the others are shown."""
     handle = run(runner, AppDef("train", [python(TRAINER)]))
     base = runner.results(handle).looked_in[0]
-    (Path(base) / "epoch-0.json").write_text(json.dumps({"schema": 99, "key": "epoch-0", "results": {}}))
+    (Path(base) / "epoch-0.json").write_text(
+        json.dumps({"schema": 99, "key": "epoch-0", "results": {}})
+    )
     page = parse(app_report(collect_app(runner, handle)))
     assert "not read: epoch-0.json: schema 99" in page.text(".//section[@id='results']")
     assert "✓ SUCCEEDED" in page.text(".//header")

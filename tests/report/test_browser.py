@@ -1,4 +1,6 @@
-"""Pages in a real browser: no message on its console, no request, light and dark, by keyboard, accessible."""
+"""Pages in a real browser: no message on its console, no request, light and dark, by keyboard,
+accessible.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from report_samples import NOW, app_data, replica, rich_data, search_data
 from transload.runner import AppResults
 from transload.specs import AppState
 from transload.tracker import Lineage, LineageEdge
-from transload_report import LineageData, RunsData, app_report, lineage_report, runs_report, search_report
+from transload_report import (
+    LineageData,
+    RunsData,
+    app_report,
+    lineage_report,
+    runs_report,
+    search_report,
+)
 
 KILLED = [replica(k, AppState.FAILED, "trainer", exit_code=-9, restarts=12 + k) for k in range(3)]
 PAGES: dict[str, Callable[[], str]] = {
@@ -22,7 +31,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "two-hundred": lambda: app_report(rich_data(200)),
     "search": lambda: search_report(search_data()),
     "runs": lambda: runs_report(RunsData("Runs", [rich_data(), app_data()], NOW)),
-    "lineage": lambda: lineage_report(LineageData(Lineage("a", [], ["b"], [LineageEdge("b", "a", "x")]), NOW)),
+    "lineage": lambda: lineage_report(
+        LineageData(Lineage("a", [], ["b"], [LineageEdge("b", "a", "x")]), NOW)
+    ),
 }
 PATIENCE_MS = 60_000
 CLIPPED = """[...document.querySelectorAll("main svg")].flatMap(svg => {
@@ -42,7 +53,9 @@ OVERLAPPING = """[...document.querySelectorAll("main svg")].flatMap(svg => {
 })"""
 
 
-@pytest.fixture(scope="module")  # Playwright's event loop runs for as long, and no test with one of its own may meet it
+@pytest.fixture(
+    scope="module"
+)  # Playwright's event loop runs for as long, and no test with one of its own may meet it
 def chromium(needs_chromium: None) -> Iterator[Any]:
     """The system's Chromium, driven by Playwright."""
     import shutil
@@ -73,7 +86,9 @@ class Reader:
         self.page = self.context.new_page()
         self.messages: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda message: self.messages.append(f"{message.type}: {message.text}"))
+        self.page.on(
+            "console", lambda message: self.messages.append(f"{message.type}: {message.text}")
+        )
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(file.as_uri())
@@ -85,7 +100,9 @@ class Reader:
 
 @pytest.fixture
 def reader(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Reader]]:
-    """``reader(html, **settings)``: the page in a window; at the end its console must be empty, nothing asked for."""
+    """``reader(html, **settings)``: the page in a window; at the end its console must be empty,
+    nothing asked for.
+    """
     readers: list[Reader] = []
 
     def read(html: str, **settings: Any) -> Reader:
@@ -110,14 +127,19 @@ def test_accessible_in_both_colours(name: str, scheme: str, reader: Callable[...
     shown = reader(PAGES[name](), color_scheme=scheme, bypass_csp=True)
     shown.page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     report = Axe().run(shown.page).response
-    found = [(each["id"], [node["html"][:200] for node in each["nodes"]][:3]) for each in report["violations"]]
+    found = [
+        (each["id"], [node["html"][:200] for node in each["nodes"]][:3])
+        for each in report["violations"]
+    ]
     assert found == []
     assert report["passes"]
     assert shown.ground() == ("rgb(244, 246, 249)" if scheme == "light" else "rgb(15, 20, 27)")
 
 
 def test_colours_by_keyboard(reader: Callable[..., Reader]) -> None:
-    """The toggle is reached with Tab and pressed with Enter; the choice holds when the page is loaded again."""
+    """The toggle is reached with Tab and pressed with Enter; the choice holds when the page is
+    loaded again.
+    """
     shown = reader(PAGES["few"](), color_scheme="light")
     light = shown.ground()
     shown.page.keyboard.press("Tab")
@@ -178,7 +200,9 @@ def test_every_word_of_a_picture_is_in_it(name: str, reader: Callable[..., Reade
 def test_numbers_are_not_broken(reader: Callable[..., Reader]) -> None:
     """A number such as 1e-09 stays on one line, however narrow its column gets."""
     names = [f"r{k}" for k in range(6)]
-    values = AppResults("local://transload/app-1", AppState.SUCCEEDED, {"0": dict.fromkeys(names, 1.2345e-09)})
+    values = AppResults(
+        "local://transload/app-1", AppState.SUCCEEDED, {"0": dict.fromkeys(names, 1.2345e-09)}
+    )
     shown = reader(runs_report(RunsData("Runs", [app_data(results=values), app_data()], NOW)))
     shown.page.set_viewport_size({"width": 390, "height": 800})
     lines = """[...document.querySelectorAll("#runs td.number")].map(cell => {

@@ -1,4 +1,6 @@
-"""``transload report`` as a process, and its hooks: where pages are kept, links, pages that write themselves."""
+"""``transload report`` as a process, and its hooks: where pages are kept, links, pages that write
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def transload(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[
     """Run the command line."""
     command = [sys.executable, "-m", "transload", *args]
     environ = {**os.environ, **env}
-    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.fixture
@@ -47,23 +51,40 @@ def test_writes_a_page(handle: str, tmp_path: Path, parse: Parse) -> None:
     assert "hello" in page.text(".//pre")
     shown = transload("report", handle, "-o", "-", cwd=tmp_path)
     assert shown.returncode == 0 and parse(shown.stdout).text(".//h1") == page.text(".//h1")
-    assert transload("report", handle, handle, "--title", "Both & more", "-o", "two.html", cwd=tmp_path).returncode == 0
+    assert (
+        transload(
+            "report", handle, handle, "--title", "Both & more", "-o", "two.html", cwd=tmp_path
+        ).returncode
+        == 0
+    )
     assert parse((tmp_path / "two.html").read_text()).text(".//h1") == "Both & more"
     assert transload("report", "--all", cwd=tmp_path).stdout == "report.html\n"
     assert "All apps of local" in parse((tmp_path / "report.html").read_text()).text(".//h1")
-    assert transload("report", "--search", str(EXPERIMENT), "-o", "search.html", cwd=tmp_path).returncode == 0
+    assert (
+        transload(
+            "report", "--search", str(EXPERIMENT), "-o", "search.html", cwd=tmp_path
+        ).returncode
+        == 0
+    )
     assert [file.name for file in tmp_path.iterdir() if "tmp" in file.name] == []
 
 
-def test_the_page_is_where_hosts_look_for_it(handle: str, tmp_path: Path, transload_home: Path) -> None:
-    """Without -o the page goes to the reports folder; from then on ``describe``, as any host, shows the link."""
+def test_the_page_is_where_hosts_look_for_it(
+    handle: str, tmp_path: Path, transload_home: Path
+) -> None:
+    """Without -o the page goes to the reports folder; from then on ``describe``, as any host, shows
+    the link.
+    """
     assert "reports" not in transload("describe", handle, cwd=tmp_path).stdout
     done = transload("report", handle, cwd=tmp_path)
     path = done.stdout.strip()
     assert done.returncode == 0 and Path(path).parent == transload_home / "reports"
     assert f"page\t{path}\n" in transload("describe", handle, cwd=tmp_path).stdout
     elsewhere = tmp_path / "pages"
-    env = {"TRANSLOAD_REPORTS": str(elsewhere), "TRANSLOAD_REPORTS_URL": "https://pages.example/jobs/"}
+    env = {
+        "TRANSLOAD_REPORTS": str(elsewhere),
+        "TRANSLOAD_REPORTS_URL": "https://pages.example/jobs/",
+    }
     path = transload("report", handle, cwd=tmp_path, **env).stdout.strip()
     assert Path(path).parent == elsewhere
     link = f"https://pages.example/jobs/{Path(path).name}"
@@ -90,7 +111,9 @@ def test_the_page_is_where_hosts_look_for_it(handle: str, tmp_path: Path, transl
         (["--search", str(EXPERIMENT), "-o", "/"], "'/': cannot be written"),
     ],
 )  # fmt: skip
-def test_mistakes_are_one_clear_line(args: list[str], says: str, tmp_path: Path, transload_home: Path) -> None:
+def test_mistakes_are_one_clear_line(
+    args: list[str], says: str, tmp_path: Path, transload_home: Path
+) -> None:
     """Exit code 2, one line that says what was wrong, and no file."""
     done = transload("report", *args, cwd=tmp_path)
     assert done.returncode == 2
@@ -100,27 +123,42 @@ def test_mistakes_are_one_clear_line(args: list[str], says: str, tmp_path: Path,
 
 def test_a_lineage_that_is_not_known(tmp_path: Path, transload_home: Path) -> None:
     """With a tracker, a run that it knows nothing of."""
-    env = {"TRANSLOAD_TRACKERS": "fsspec", "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(tmp_path / "runs")}
+    env = {
+        "TRANSLOAD_TRACKERS": "fsspec",
+        "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(tmp_path / "runs"),
+    }
     done = transload("report", "--lineage", "nothing", cwd=tmp_path, **env)
     assert done.returncode == 2 and "run 'nothing' has no lineage" in done.stderr
     assert "AppRun.run_from_env()" in done.stderr
 
 
 def test_a_lineage_as_a_picture(tmp_path: Path, transload_home: Path) -> None:
-    """With a file name that ends in .svg only the picture is written, passwords masked as on a page."""
+    """With a file name that ends in .svg only the picture is written, passwords masked as on a
+    page.
+    """
     tracker = FsspecTracker(None, tmp_path / "runs")
     tracker.add_source("train", "prep", "data")
     tracker.add_artifact("prep", "data", "s3://me:hunter2@bucket/data")
-    env = {"TRANSLOAD_TRACKERS": "fsspec", "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(tmp_path / "runs")}
+    env = {
+        "TRANSLOAD_TRACKERS": "fsspec",
+        "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(tmp_path / "runs"),
+    }
     done = transload("report", "--lineage", "train", "-o", "lineage.svg", cwd=tmp_path, **env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "lineage.svg\n", "")
     drawn = (tmp_path / "lineage.svg").read_text()
-    assert drawn.startswith("<svg") and "prep" in drawn and "bucket/data" in drawn and "hunter2" not in drawn
+    assert (
+        drawn.startswith("<svg")
+        and "prep" in drawn
+        and "bucket/data" in drawn
+        and "hunter2" not in drawn
+    )
 
 
 def test_pages_write_themselves(transload_home: Path, tmp_path: Path, parse: Parse) -> None:
     """With ``auto`` the page is there once an app is submitted, and again when it has ended."""
-    (tmp_path / "transload.toml").write_text(f'[plugins.report]\nauto = true\ndir = "{tmp_path}/pages"\n')
+    (tmp_path / "transload.toml").write_text(
+        f'[plugins.report]\nauto = true\ndir = "{tmp_path}/pages"\n'
+    )
     done = transload("run", "utils.sh", "sleep", "0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (file,) = (tmp_path / "pages").iterdir()
@@ -133,7 +171,9 @@ def test_pages_write_themselves(transload_home: Path, tmp_path: Path, parse: Par
 def test_a_page_that_cannot_be_written_harms_no_app(transload_home: Path, tmp_path: Path) -> None:
     """What goes wrong while a page writes itself is logged; the app ends as it would."""
     (tmp_path / "file").write_text("in the way")
-    (tmp_path / "transload.toml").write_text(f'[plugins.report]\nauto = true\ndir = "{tmp_path}/file"\n')
+    (tmp_path / "transload.toml").write_text(
+        f'[plugins.report]\nauto = true\ndir = "{tmp_path}/file"\n'
+    )
     done = transload("run", "utils.sh", "true", cwd=tmp_path)
     assert done.returncode == 0
     assert "cannot be written" in done.stderr
@@ -142,12 +182,17 @@ def test_a_page_that_cannot_be_written_harms_no_app(transload_home: Path, tmp_pa
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[plugins.report]\nauot = true\n", "plugins.report.auot: unknown key: did you mean 'auto'"),
+        (
+            "[plugins.report]\nauot = true\n",
+            "plugins.report.auot: unknown key: did you mean 'auto'",
+        ),
         ('[plugins.report]\nauto = "yes"\n', "plugins.report.auto='yes': must be a bool"),
         ("[plugins.report]\ndir = 3\n", "plugins.report.dir=3: must be a str"),
     ],
 )
-def test_wrong_settings_are_refused(text: str, says: str, tmp_path: Path, transload_home: Path) -> None:
+def test_wrong_settings_are_refused(
+    text: str, says: str, tmp_path: Path, transload_home: Path
+) -> None:
     """A wrong key or type names the file and what is allowed."""
     (tmp_path / "transload.toml").write_text(text)
     with pytest.raises(ConfigError, match="transload.toml") as caught:
@@ -158,7 +203,9 @@ def test_wrong_settings_are_refused(text: str, says: str, tmp_path: Path, transl
 
 
 def test_names_of_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every app has a file of its own, inside the folder, whatever its id is; sessions make no difference."""
+    """Every app has a file of its own, inside the folder, whatever its id is; sessions make no
+    difference.
+    """
     monkeypatch.setenv("TRANSLOAD_REPORTS", str(tmp_path))
     settings = load_settings(str(tmp_path))
     ids = ["a", "A", "default:app", "default-app", "..%2F..%2Fetc", "x" * 200, "x" * 201, "%C3%BC"]
@@ -166,7 +213,11 @@ def test_names_of_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(set(paths)) == len(ids)
     assert {path.parent for path in paths} == {tmp_path}
     assert all(len(path.name.encode()) < 200 for path in paths)
-    assert page_path("local://other/a", settings) == paths[0] != page_path("slurm://transload/a", settings)
+    assert (
+        page_path("local://other/a", settings)
+        == paths[0]
+        != page_path("slurm://transload/a", settings)
+    )
     assert page_link("local://transload/a", settings) is None
 
 
@@ -179,13 +230,18 @@ def test_the_plugin_is_installed() -> None:
 
 
 def test_the_plugin_costs_next_to_nothing() -> None:
-    """Every command of transload loads the plugin: that loads no templates; each public name comes when it is used."""
+    """Every command of transload loads the plugin: that loads no templates; each public name comes
+    when it is used.
+    """
     code = (
         "import sys, transload_report.plugin, transload_report as package\n"
-        "heavy = [name for name in ('jinja2', 'fsspec', 'transload.runner') if name in sys.modules]\n"
+        "heavy = [name for name in ('jinja2', 'fsspec', 'transload.runner') if name in "
+        "sys.modules]\n"
         "print(heavy, all(getattr(package, name) is not None for name in package.__all__))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
     assert done.stdout == "[] True\n"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         transload_report.nothing  # noqa: B018

@@ -14,7 +14,16 @@ from report_samples import HOSTILE, NOW, Page, app_data, replica, rich_data, sea
 
 from transload.components import command_app
 from transload.runner import AppResults
-from transload.specs import AppDef, AppState, AppStatus, ReplicaAttempt, ReplicaStatus, Role, RoleStatus, is_terminal
+from transload.specs import (
+    AppDef,
+    AppState,
+    AppStatus,
+    ReplicaAttempt,
+    ReplicaStatus,
+    Role,
+    RoleStatus,
+    is_terminal,
+)
 from transload.tracker import Lineage, LineageEdge
 from transload_report import (
     AppData,
@@ -41,9 +50,21 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_page_of_an_app_has_everything(parse: Parse) -> None:
     """State, exit codes, attempts, results, log lines, lineage and definition are all there."""
     page = parse(app_report(rich_data()))
-    assert page.lines(".//nav//a") == ["Overview", "Timeline", "Replicas", "Results", "Logs", "Lineage", "Definition"]
+    assert page.lines(".//nav//a") == [
+        "Overview",
+        "Timeline",
+        "Replicas",
+        "Results",
+        "Logs",
+        "Lineage",
+        "Definition",
+    ]
     assert page.text(".//h1") == "app-1"
-    row = next(line for line in page.lines(".//section[@id='replicas']//tbody/tr") if line.startswith("trainer/4"))
+    row = next(
+        line
+        for line in page.lines(".//section[@id='replicas']//tbody/tr")
+        if line.startswith("trainer/4")
+    )
     assert "FAILED 3" in row and "3 (5.0 s) , killed by SIGTERM (1.0 s)" in row
     titles = page.lines(f".//{SVG}rect/{SVG}title")
     assert "trainer/4, attempt 1 of 3: FAILED, exit code 3, 5.0 s" in titles
@@ -59,7 +80,9 @@ def test_hostile_text_stays_text(parse: Parse) -> None:
         app_report(rich_data()),
         search_report(search_data()),
         runs_report(RunsData(HOSTILE, [rich_data()], NOW, ["local://x/" + HOSTILE])),
-        lineage_report(LineageData(Lineage(HOSTILE, [], ["x"], [LineageEdge("x", HOSTILE, HOSTILE)]), NOW)),
+        lineage_report(
+            LineageData(Lineage(HOSTILE, [], ["x"], [LineageEdge("x", HOSTILE, HOSTILE)]), NOW)
+        ),
     ):
         page = parse(html)
         assert not page.all(".//img") and not page.all(".//iframe")
@@ -88,18 +111,26 @@ def test_every_state_has_a_page(state: AppState, parse: Parse) -> None:
 
 def test_what_is_not_known_is_left_out(parse: Parse) -> None:
     """No times, no results, no definition, no replicas: the page says so, and is whole."""
-    bare = replace(app_data(replica(0, AppState.PENDING, start_time=None, end_time=None)), created=None)
+    bare = replace(
+        app_data(replica(0, AppState.PENDING, start_time=None, end_time=None)), created=None
+    )
     page = parse(app_report(bare))
     assert "tells no times" in page.text(".//section[@id='timeline']")
     assert "does not keep it" in page.text(".//section[@id='definition']")
-    none = replace(bare, status=replace(bare.status, roles=[]), results=AppResults(bare.handle, AppState.PENDING))
+    none = replace(
+        bare,
+        status=replace(bare.status, roles=[]),
+        results=AppResults(bare.handle, AppState.PENDING),
+    )
     assert "nothing was reported" in parse(app_report(none)).text()
     parse(runs_report(RunsData("none", [], NOW, ["local://x/gone"])))
     parse(search_report(SearchData("none", "loss", False, [], NOW)))
 
 
 def test_many_replicas_make_a_small_page(parse: Parse) -> None:
-    """With 200 replicas the page is compact; with 5000 it is hardly larger, and what failed is still in it."""
+    """With 200 replicas the page is compact; with 5000 it is hardly larger, and what failed is
+    still in it.
+    """
     small = app_report(rich_data(200))
     assert len(small) < 250_000
     page = parse(small)
@@ -113,21 +144,29 @@ def test_many_replicas_make_a_small_page(parse: Parse) -> None:
 
 def test_timeline_keeps_what_matters() -> None:
     """Thinned out, a timeline has all that failed or was started again, in the old order."""
-    replicas = [replica(k, AppState.FAILED if k % 100 == 7 else AppState.SUCCEEDED) for k in range(3000)]
+    replicas = [
+        replica(k, AppState.FAILED if k % 100 == 7 else AppState.SUCCEEDED) for k in range(3000)
+    ]
     rows = thinned(replica_rows(app_data(*replicas).status, None, NOW))
     assert len(rows) == 500
-    assert [row.label for row in rows if row.state is AppState.FAILED] == [f"main/{k}" for k in range(7, 3000, 100)]
+    assert [row.label for row in rows if row.state is AppState.FAILED] == [
+        f"main/{k}" for k in range(7, 3000, 100)
+    ]
     numbers = [int(row.label.partition("/")[2]) for row in rows]
     assert numbers == sorted(numbers)
     assert timeline([], "replicas") is None
 
 
 def test_an_attempt_that_waits_for_the_next_is_drawn_once() -> None:
-    """Between two attempts a replica is PENDING with the times of the last one, which is among the earlier ones."""
+    """Between two attempts a replica is PENDING with the times of the last one, which is among the
+    earlier ones.
+    """
     earlier = [ReplicaAttempt(AppState.FAILED, 3, NOW - 60, NOW - 50)]
     waiting = replica(0, AppState.PENDING, earlier=earlier, restarts=1)
     (row,) = replica_rows(app_data(waiting).status, None, NOW)
-    assert [(bar.start, bar.end, bar.state) for bar in row.bars] == [(NOW - 60, NOW - 50, AppState.FAILED)]
+    assert [(bar.start, bar.end, bar.state) for bar in row.bars] == [
+        (NOW - 60, NOW - 50, AppState.FAILED)
+    ]
 
 
 def test_restarts_without_times_are_marked(parse: Parse) -> None:
@@ -154,15 +193,25 @@ def test_series_are_found() -> None:
         ("", "loss", [(-1, 3.0), (9, 2.5), (10, 1.0)]),
         ("epoch-", "acc", [(2, 0.5), (10, 0.7)]),
     ]
-    assert single_results(found, series) == [("9", "note", "x"), ("final", "acc", 0.9), ("best7", "acc", 1.0)]
+    assert single_results(found, series) == [
+        ("9", "note", "x"),
+        ("final", "acc", 0.9),
+        ("best7", "acc", 1.0),
+    ]
     assert [each.joined for each in series] == [False, True]  # replicas are no line
     assert last_values(found) == {"loss": 3.0, "acc": 1.0, "note": "x"}
 
 
 def test_values_that_are_no_numbers_leave_gaps(parse: Parse) -> None:
-    """NaN, infinities and numbers beyond a float break the line and are named in the table; nothing fails."""
+    """NaN, infinities and numbers beyond a float break the line and are named in the table; nothing
+    fails.
+    """
     odd = [1.0, math.nan, 2.0, math.inf, 3.0, -math.inf, 10**400, 4.0, 1e308, -1e308]
-    page = parse(app_report(app_data(results=results({str(k): {"loss": value} for k, value in enumerate(odd)}))))
+    page = parse(
+        app_report(
+            app_data(results=results({str(k): {"loss": value} for k, value in enumerate(odd)}))
+        )
+    )
     assert "6 not drawn" in page.text(".//figcaption")
     assert "nan" in page.text(".//section[@id='results']//table")
     constant = results({str(k): {"same": 5, "tiny": 1e-300, "zero": 0} for k in range(3)})
@@ -186,7 +235,9 @@ def test_steps_are_drawn() -> None:
 
 @pytest.mark.parametrize("group", ["epoch-", ""])
 def test_long_series_are_thinned(parse: Parse, group: str) -> None:
-    """A hundred thousand points are drawn in a few hundred, least and greatest too: a line, or replicas' dots."""
+    """A hundred thousand points are drawn in a few hundred, least and greatest too: a line, or
+    replicas' dots.
+    """
     values: dict[str, dict[str, int | float | str]] = {
         f"{group}{k}": {"loss": math.sin(k / 1000)} for k in range(100_000)
     }
@@ -206,21 +257,34 @@ def test_search_page(parse: Parse) -> None:
     """The best trial, the trials without a value, one plot for each parameter that differs."""
     data = search_data()
     page = parse(search_report(data))
-    best = min((trial for trial in data.trials if trial.value is not None), key=lambda trial: trial.value or 0)
+    best = min(
+        (trial for trial in data.trials if trial.value is not None),
+        key=lambda trial: trial.value or 0,
+    )
     assert f"trial {best.index}" in page.text(".//section[@id='overview']")
     drawn = page.lines(f".//{SVG}svg/{SVG}title")
-    assert {"loss of each trial, and the best so far", "loss against lr", "loss against layers"} <= set(drawn)
+    assert {
+        "loss of each trial, and the best so far",
+        "loss against lr",
+        "loss against layers",
+    } <= set(drawn)
     assert len(page.all(".//section[@id='trials']//tbody/tr")) == len(data.trials)
-    crosses = [each for each in page.all(f".//{SVG}path") if (each.get("class") or "").startswith("cross")]
+    crosses = [
+        each for each in page.all(f".//{SVG}path") if (each.get("class") or "").startswith("cross")
+    ]
     assert len(crosses) == sum(trial.value is None for trial in data.trials)
     greatest = parse(search_report(replace(data, minimize=False)))
     assert "Greatest loss" in greatest.text(".//section[@id='overview']")
 
 
 def test_runs_page_compares_results(parse: Parse) -> None:
-    """A row for each run: of a curve the last value, of replicas the first one's; numbers of two runs are drawn."""
+    """A row for each run: of a curve the last value, of replicas the first one's; numbers of two
+    runs are drawn.
+    """
     curve = {"epoch-0": {"acc": 0.5}, "epoch-1": {"acc": 0.75}}
-    first = app_data(results=results({"0": {"loss": 3}, "1": {"loss": 2}, "note": {"text": "x"}, **curve}))
+    first = app_data(
+        results=results({"0": {"loss": 3}, "1": {"loss": 2}, "note": {"text": "x"}, **curve})
+    )
     runs = [first, replace(first, handle="slurm://s/other", results=results({"0": {"loss": 1}}))]
     page = parse(runs_report(RunsData("Two", runs, NOW)))
     rows = page.lines(".//section[@id='runs']//tbody/tr")
@@ -233,7 +297,10 @@ def test_runs_page_compares_arguments(parse: Parse) -> None:
     app = AppDef("train", [Role("main", "", entrypoint="true")])
     runs = [
         replace(app_data(), app=replace(app, arguments=arguments))
-        for arguments in ({"lr": 0.1, "data": "mnist", "deep": [1, 2]}, {"lr": 0.25, "data": "mnist"})
+        for arguments in (
+            {"lr": 0.1, "data": "mnist", "deep": [1, 2]},
+            {"lr": 0.25, "data": "mnist"},
+        )
     ]
     page = parse(runs_report(RunsData("Two", [*runs, replace(runs[0], app=None)], NOW)))
     heads = page.lines(".//section[@id='runs']//thead//th")
@@ -251,17 +318,24 @@ def test_runs_page_compares_arguments(parse: Parse) -> None:
 def test_large_lineage_is_a_table(parse: Parse) -> None:
     """A lineage of a thousand runs is not drawn, its links are listed."""
     edges = [LineageEdge(f"run-{k}", "root", None) for k in range(1000)]
-    page = parse(lineage_report(LineageData(Lineage("root", [], [f"run-{k}" for k in range(1000)], edges), NOW)))
+    page = parse(
+        lineage_report(
+            LineageData(Lineage("root", [], [f"run-{k}" for k in range(1000)], edges), NOW)
+        )
+    )
     assert not page.all(f".//main//{SVG}svg")
     assert "500 more links are not shown" in page.text(".//caption")
 
 
-# ------------------------------------------------------------------------------------------------------- the pieces
+# -------------------------------------------------------------------------------------------------------
+# the pieces
 
 
 def _luminance(color: str) -> float:
     parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -281,7 +355,9 @@ def test_colours_have_contrast(theme: int) -> None:
             for name in texts
             if _contrast(colors[name], colors[ground]) < 4.5
         } == {}
-    assert min(_contrast(colors[name], colors["card"]) for name in ("series", "second", "focus")) >= 3
+    assert (
+        min(_contrast(colors[name], colors["card"]) for name in ("series", "second", "focus")) >= 3
+    )
 
 
 def test_every_state_has_a_sign_and_a_colour() -> None:
@@ -292,7 +368,9 @@ def test_every_state_has_a_sign_and_a_colour() -> None:
 
 @given(st.text())
 def test_clean_text_is_fit_for_a_page(text: str) -> None:
-    """What is cleaned has no control characters, no surrogates, and stays as it is when cleaned again."""
+    """What is cleaned has no control characters, no surrogates, and stays as it is when cleaned
+    again.
+    """
     done = clean(text)
     done.encode()
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", done)
@@ -315,7 +393,9 @@ def test_clean_text_is_fit_for_a_page(text: str) -> None:
     ],
 )  # fmt: skip
 def test_log_lines(line: str, shown: str) -> None:
-    """Colours go, a progress bar shows its last state, passwords are masked, endless lines are cut."""
+    """Colours go, a progress bar shows its last state, passwords are masked, endless lines are
+    cut.
+    """
     assert log_text(line) == shown
 
 
@@ -347,13 +427,24 @@ def test_marks_of_a_logarithmic_axis() -> None:
     assert log_ticks(0.5, 2000) == [1.0, 10.0, 100.0, 1000.0]
     assert log_ticks(0.015, 0.9) == [0.02, 0.05, 0.1, 0.2, 0.5]
     assert len(log_ticks(1e-300, 1e300)) <= 9
-    assert [duration for _, duration in duration_ticks(90)] == ["0", "15 s", "30 s", "45 s", "60 s", "75 s", "90 s"]
+    assert [duration for _, duration in duration_ticks(90)] == [
+        "0",
+        "15 s",
+        "30 s",
+        "45 s",
+        "60 s",
+        "75 s",
+        "90 s",
+    ]
 
 
-# ----------------------------------------------------------------------------------------------- whatever there may be
+# -----------------------------------------------------------------------------------------------
+# whatever there may be
 
 NUMBERS = st.one_of(st.floats(), st.integers(), st.text(max_size=20), st.floats(1e-3, 1e3))
-KEYS = st.one_of(st.integers(-5, 40).map(str), st.text(max_size=8), st.integers(0, 5).map(lambda k: f"e-{k}"))
+KEYS = st.one_of(
+    st.integers(-5, 40).map(str), st.text(max_size=8), st.integers(0, 5).map(lambda k: f"e-{k}")
+)
 REPORTED = st.dictionaries(
     KEYS, st.dictionaries(st.sampled_from(["a", "b\x00", "<c>"]), NUMBERS, max_size=3), max_size=9
 )
@@ -376,7 +467,10 @@ few = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @few
 @given(REPORTED, st.lists(REPLICAS, max_size=6), STATES, MOMENTS)
 def test_any_app_has_a_valid_page(
-    reported: dict[str, dict[str, int | float | str]], replicas: list[ReplicaStatus], state: AppState, created: float
+    reported: dict[str, dict[str, int | float | str]],
+    replicas: list[ReplicaStatus],
+    state: AppState,
+    created: float,
 ) -> None:
     """Times in any order, any exit code, any number: the pages are valid HTML."""
     roles = {name: [each for each in replicas if each.role == name] for name in ("a", "b<")}

@@ -20,11 +20,15 @@ Parse = Callable[[str], Page]
 
 
 def test_a_stored_experiment(parse: Parse) -> None:
-    """A snapshot of an Ax experiment: name, objective, trials with their states, values and apps."""
+    """A snapshot of an Ax experiment: name, objective, trials with their states, values and
+    apps.
+    """
     data = collect_experiment(str(EXPERIMENT))
     assert (data.name, data.objective, data.minimize) == ("search", "loss", True)
     assert "".join(trial.state[0] for trial in data.trials) == "CCCCFFCFSS"
-    assert [trial.value is not None for trial in data.trials] == [trial.state == "COMPLETED" for trial in data.trials]
+    assert [trial.value is not None for trial in data.trials] == [
+        trial.state == "COMPLETED" for trial in data.trials
+    ]
     first = data.trials[0]
     assert first.value == 0.69 and first.handle.startswith("local://ax/ax-0-")
     assert first.parameters == {"lr": pytest.approx(10**-2.5), "layers": 3, "solver": "sgd"}
@@ -35,7 +39,11 @@ def test_a_stored_experiment(parse: Parse) -> None:
 
 def test_a_search_of_the_command_line_by_name(transload_home: Path) -> None:
     """The name that ``transload search`` keeps a search under is enough."""
-    search = Search("utils.booth", [Parameter(name, "float", -5, 5) for name in ("x1", "x2")], Objective("booth"))
+    search = Search(
+        "utils.booth",
+        [Parameter(name, "float", -5, 5) for name in ("x1", "x2")],
+        Objective("booth"),
+    )
     SearchLedger(search, str(transload_home / "searches" / "mine"))
     assert collect_experiment("mine").name == "mine"
 
@@ -43,11 +51,15 @@ def test_a_search_of_the_command_line_by_name(transload_home: Path) -> None:
 def test_the_base_of_a_search(tmp_path: Path, parse: Parse) -> None:
     """A search's own ledger: what was suggested, what was seen, what is still open."""
     space = [Parameter("x1", "float", -5, 5), Parameter("x2", "choice", values=(1.0, 2.0))]
-    search = Search("utils.booth", space, Objective("booth", minimize=False), trials=6, parallelism=4)
+    search = Search(
+        "utils.booth", space, Objective("booth", minimize=False), trials=6, parallelism=4
+    )
     ledger = SearchLedger(search, str(tmp_path / "tuning"))
     ledger.suggest(0)
     for index, value in enumerate((1.5, 2.5)):
-        ledger.observe(index, AppResults(f"local://t/{index}", AppState.SUCCEEDED, {"0": {"booth": value}}))
+        ledger.observe(
+            index, AppResults(f"local://t/{index}", AppState.SUCCEEDED, {"0": {"booth": value}})
+        )
     ledger.observe(2, None, state=AppState.CANCELLED, handle="local://t/2")
     data = collect_experiment(str(tmp_path / "tuning"))
     assert (data.name, data.planned, data.minimize) == ("tuning", 6, False)
@@ -89,5 +101,8 @@ def test_objectives_of_other_forms() -> None:
     body: dict[str, Any] = json.loads(EXPERIMENT.read_text())
     body["experiment"]["optimization_config"]["objective"] = {"expression": "loss"}
     assert not experiment_data(body, "x").minimize
-    body["experiment"]["optimization_config"]["objective"] = {"metric": {"name": "loss"}, "minimize": True}
+    body["experiment"]["optimization_config"]["objective"] = {
+        "metric": {"name": "loss"},
+        "minimize": True,
+    }
     assert experiment_data(body, "x").minimize

@@ -33,11 +33,24 @@ def states() -> list[str]:
 
 
 def test_run_go_on_show_and_plot(transload_home: Path, tmp_path: Path) -> None:
-    """A search runs, goes on by name from another folder with more trials, is listed, shown and drawn."""
+    """A search runs, goes on by name from another folder with more trials, is listed, shown and
+    drawn.
+    """
     pytest.importorskip("matplotlib")
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir(), other.mkdir()
-    done = transload("run", "--name", "first", *SEARCH, "--tracker-base", "kept", "--trials", "2", "--json", cwd=one)
+    done = transload(
+        "run",
+        "--name",
+        "first",
+        *SEARCH,
+        "--tracker-base",
+        "kept",
+        "--trials",
+        "2",
+        "--json",
+        cwd=one,
+    )
     assert done.returncode == 0, done.stderr
     assert "2/2" not in done.stderr
     found = json.loads(done.stdout)
@@ -48,12 +61,18 @@ def test_run_go_on_show_and_plot(transload_home: Path, tmp_path: Path) -> None:
     assert done.stdout.startswith("best of 3 trials: loss ")
     assert "transload: first [########################] 3/3, best loss " in done.stderr
     assert "/3" not in transload("run", "--name", "first", "--no-progress", cwd=other).stderr
-    assert transload("run", "--name", "first", cwd=other).stdout == done.stdout  # it has had its trials
+    assert (
+        transload("run", "--name", "first", cwd=other).stdout == done.stdout
+    )  # it has had its trials
     assert (list(other.iterdir()), (one / "kept" / "best.json").exists()) == ([], True)
     name, trials, best = transload("list").stdout.rstrip().split("\t")
     assert (name, trials, best.split()[:2]) == ("first", "3/3", ["best", "loss"])
     shown = transload("show", "first").stdout.splitlines()
-    assert [line.split("\t")[:2] for line in shown[:3]] == [["0", "done"], ["1", "done"], ["2", "done"]]
+    assert [line.split("\t")[:2] for line in shown[:3]] == [
+        ["0", "done"],
+        ["1", "done"],
+        ["2", "done"],
+    ]
     assert transload("show", str(one / "kept")).stdout.splitlines() == shown
     done = transload("plot", "first", "-o", str(tmp_path / "picture.svg"))
     assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "picture.svg")), done.stderr
@@ -65,11 +84,24 @@ def test_run_go_on_show_and_plot(transload_home: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("transload_home")
 @pytest.mark.parametrize("says_who", ["true", "false"])
 def test_the_value_of_a_failed_attempt_is_not_the_best(tmp_path: Path, says_who: str) -> None:
-    """A trial's first attempt reports a value that nothing can beat, and fails: the second one's value counts."""
+    """A trial's first attempt reports a value that nothing can beat, and fails: the second one's
+    value counts.
+    """
     component = SEARCHED.replace(":square", ":flaky")
-    more = ["--param", "x:float:1:3", "--const", f"says_who={says_who}", "--minimize", "loss", "-s", "local"]
+    more = [
+        "--param",
+        "x:float:1:3",
+        "--const",
+        f"says_who={says_who}",
+        "--minimize",
+        "loss",
+        "-s",
+        "local",
+    ]
     base = str(tmp_path / "base")
-    done = transload("run", "--component", component, *more, "--trials", "2", "--tracker-base", base, "--json")
+    done = transload(
+        "run", "--component", component, *more, "--trials", "2", "--tracker-base", base, "--json"
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [row["state"] for row in found["trials"]] == ["SUCCEEDED"] * 2, found
@@ -104,7 +136,9 @@ def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home
 
 
 def test_what_differs_is_named(transload_home: Path) -> None:
-    """Other parameters for a search that is kept are refused, with what is there; how much and where may change."""
+    """Other parameters for a search that is kept are refused, with what is there; how much and
+    where may change.
+    """
     assert transload("run", *SEARCH, "--trials", "1").returncode == 0
     done = transload("run", "--param", "x:float:-1:2")
     assert done.returncode == 2
@@ -116,7 +150,9 @@ def test_what_differs_is_named(transload_home: Path) -> None:
 
 def test_several_objectives(transload_home: Path) -> None:
     """Two objectives have no best trial, but a front; a constraint that none keeps is a failure."""
-    done = transload("run", *SEARCH, "--maximize", "size", "--constraint", "size<=3", "--trials", "2", "--json")
+    done = transload(
+        "run", *SEARCH, "--maximize", "size", "--constraint", "size<=3", "--trials", "2", "--json"
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["best"], len(found["front"])) == (None, 1)
@@ -126,7 +162,9 @@ def test_several_objectives(transload_home: Path) -> None:
 
 
 def test_results_of_another_name(transload_home: Path) -> None:
-    """A search whose trials report something else fails, and names the keys and results that there were."""
+    """A search whose trials report something else fails, and names the keys and results that there
+    were.
+    """
     done = transload("run", *SEARCH[:4], "--minimize", "lost", "--trials", "2", "--json")
     assert done.returncode == 1
     assert len(json.loads(done.stdout)["trials"]) == 2
@@ -135,7 +173,9 @@ def test_results_of_another_name(transload_home: Path) -> None:
 
 
 @pytest.fixture
-def begun(transload_home: Path, tmp_path: Path, eventually: Any) -> Callable[..., subprocess.Popen[str]]:
+def begun(
+    transload_home: Path, tmp_path: Path, eventually: Any
+) -> Callable[..., subprocess.Popen[str]]:
     """Start a search of three trials, two at once, that wait for a gate; return once both run."""
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -153,7 +193,9 @@ def begun(transload_home: Path, tmp_path: Path, eventually: Any) -> Callable[...
 
     def start(*more: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "transload", "search", "run", *args, *more]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         eventually(lambda: len(os.listdir(marks)) == 2, 60)
         eventually(lambda: states() == ["RUNNING"] * 2, 60)
         return process
@@ -163,13 +205,18 @@ def begun(transload_home: Path, tmp_path: Path, eventually: Any) -> Callable[...
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_interrupted(begun: Any, tmp_path: Path, number: signal.Signals) -> None:
-    """Whatever ends the command, running trials go on, and the name alone takes them up: none is started twice."""
+    """Whatever ends the command, running trials go on, and the name alone takes them up: none is
+    started twice.
+    """
     process = begun()
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     if number is not signal.SIGKILL:
         assert process.returncode == 130
-        assert "stopped after 0 of 3 trials: `transload search run --name search` goes on; 2 running trials" in said
+        assert (
+            "stopped after 0 of 3 trials: `transload search run --name search` goes on; 2 running "
+            "trials" in said
+        )
     assert states() == ["RUNNING"] * 2
     (tmp_path / "gate").touch()
     done = transload("run", "--json")
@@ -179,7 +226,9 @@ def test_interrupted(begun: Any, tmp_path: Path, number: signal.Signals) -> None
 
 
 def test_interrupted_with_cancel_running(begun: Any, tmp_path: Path) -> None:
-    """With --cancel-running, Ctrl-C ends running trials; they run again when the search goes on: none is lost."""
+    """With --cancel-running, Ctrl-C ends running trials; they run again when the search goes on:
+    none is lost.
+    """
     process = begun("--cancel-running")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
@@ -196,7 +245,9 @@ def test_interrupted_with_cancel_running(begun: Any, tmp_path: Path) -> None:
 
 
 def test_sigterm_with_cancel_running(begun: Any, tmp_path: Path) -> None:
-    """Nobody is known to have sent SIGTERM on purpose: also with --cancel-running, running trials go on then."""
+    """Nobody is known to have sent SIGTERM on purpose: also with --cancel-running, running trials
+    go on then.
+    """
     process = begun("--cancel-running")
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
@@ -232,7 +283,10 @@ def test_an_outage_ends_the_search(transload_home: Path, tmp_path: Path) -> None
         f"def trial(x: float) -> AppDef:\n    return AppDef.from_json({app.to_json()!r})\n"
     )
     search = Search(
-        f"{tmp_path}/component.py:trial", [Parameter("x", "float", 0, 1)], Objective("loss"), scheduler="scripted"
+        f"{tmp_path}/component.py:trial",
+        [Parameter("x", "float", 0, 1)],
+        Objective("loss"),
+        scheduler="scripted",
     )
     ledger = SearchLedger(search, str(tmp_path / "base"))
     options = ExecutionOptions(patience=0.2, poll_interval=0.1, on_kill="detach")
@@ -243,8 +297,12 @@ def test_an_outage_ends_the_search(transload_home: Path, tmp_path: Path) -> None
     assert AppState.FAILED.name not in json.dumps(ledger.summary()["trials"])
 
 
-def test_a_search_that_comes_first_makes_a_private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a umask that lets a group write, what a search makes is the user's alone, and no submit refuses it."""
+def test_a_search_that_comes_first_makes_a_private_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a umask that lets a group write, what a search makes is the user's alone, and no submit
+    refuses it.
+    """
     monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path / "a" / "home"))
     before = os.umask(0o002)
     try:

@@ -49,13 +49,20 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_rounds_stay_as_they_were(base: str) -> None:
-    """A round asked for again, also by another process, has the same trials; the last has what is left; then none."""
+    """A round asked for again, also by another process, has the same trials; the last has what is
+    left; then none.
+    """
     ledger = SearchLedger(search(), base)
     assert ledger.rounds == 3
     rounds = [ledger.suggest(0), ledger.suggest(1), ledger.suggest(2), ledger.suggest(3)]
     assert [[trial.index for trial in each] for each in rounds] == [[0, 1], [2, 3], [4], []]
     again = SearchLedger(search(), base)
-    assert [again.suggest(number) for number in (3, 1, 0, 2)] == [rounds[3], rounds[1], rounds[0], rounds[2]]
+    assert [again.suggest(number) for number in (3, 1, 0, 2)] == [
+        rounds[3],
+        rounds[1],
+        rounds[0],
+        rounds[2],
+    ]
     with pytest.raises(SpecError, match="round 6: the round before"):
         ledger.suggest(6)
     with pytest.raises(SpecError, match="round -1"):
@@ -63,7 +70,9 @@ def test_rounds_stay_as_they_were(base: str) -> None:
 
 
 def test_open_reads_what_is_there(base: str) -> None:
-    """Whoever has only the base reads the search out of it, and changes nothing; a base without a search is refused."""
+    """Whoever has only the base reads the search out of it, and changes nothing; a base without a
+    search is refused.
+    """
     with pytest.raises(ConfigError, match="holds no search"):
         SearchLedger.open(base)
     ledger = SearchLedger(search(), base)
@@ -76,19 +85,29 @@ def test_open_reads_what_is_there(base: str) -> None:
 
 
 def test_best_and_summary(base: str) -> None:
-    """The best is the smallest objective; what failed has its reason; the end is reported under a key of its own."""
+    """The best is the smallest objective; what failed has its reason; the end is reported under a
+    key of its own.
+    """
     ledger = SearchLedger(search(), base)
     trials = ledger.suggest(0)
     assert ledger.best() is None
     assert ledger.observe(0, reported(3.5)) == 3.5
-    assert ledger.observe(1, None, state=AppState.CANCELLED, handle="local://x/z", reason="by hand") is None
+    assert (
+        ledger.observe(1, None, state=AppState.CANCELLED, handle="local://x/z", reason="by hand")
+        is None
+    )
     ledger.suggest(1)
     assert ledger.observe(2, reported(3.5)) == 3.5
     assert ledger.ended(3) is None
     other = SearchLedger(search(), base)
     assert other.best() == (trials[0], 3.5)
     summary = json.loads(json.dumps(other.finish()))
-    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED", "CANCELLED", "SUCCEEDED", None]
+    assert [row["state"] for row in summary["trials"]] == [
+        "SUCCEEDED",
+        "CANCELLED",
+        "SUCCEEDED",
+        None,
+    ]
     assert summary["trials"][1]["reason"] == "by hand"
     assert summary["best"] == {"index": 0, "parameters": trials[0].parameters, "value": 3.5}
     assert Search.from_dict(summary["search"]).trials == 5
@@ -97,12 +116,15 @@ def test_best_and_summary(base: str) -> None:
 
 
 def test_another_search_is_refused(base: str) -> None:
-    """A base belongs to one search; more trials, other parallelism, another scheduler are still the same search."""
+    """A base belongs to one search; more trials, other parallelism, another scheduler are still the
+    same search.
+    """
     SearchLedger(search(), base).suggest(0)
     with pytest.raises(SpecError, match="holds another search: seed is 0 there, 1 here"):
         SearchLedger(search(seed=1), base)
     with pytest.raises(
-        SpecError, match="parameters is x1:float:-5:5, x2:float:-5:5 there, x1:float:-5:5, x2:float:0:1 "
+        SpecError,
+        match="parameters is x1:float:-5:5, x2:float:-5:5 there, x1:float:-5:5, x2:float:0:1 ",
     ):
         SearchLedger(replace(search(), parameters=(SPACE[0], Parameter("x2", "float", 0, 1))), base)
     more = SearchLedger(search(trials=9, parallelism=4, scheduler="local"), base)
@@ -111,7 +133,9 @@ def test_another_search_is_refused(base: str) -> None:
 
 
 def test_a_search_that_ended_goes_on_with_more_trials(base: str) -> None:
-    """Its end was written down; with more trials allowed there are more rounds, and those before stay."""
+    """Its end was written down; with more trials allowed there are more rounds, and those before
+    stay.
+    """
     ledger = SearchLedger(search(trials=2), base)
     first = ledger.suggest(0)
     assert (ledger.suggest(1), ledger.suggest(2)) == ([], [])
@@ -126,7 +150,11 @@ def test_broken_records_are_named(tmp_path: Path) -> None:
     """A file that is no record, or of a newer version, is said with its path."""
     ledger = SearchLedger(search(), str(tmp_path))
     ledger.suggest(0)
-    for text, message in (("{", "not a record"), ("[]", "not a record"), ('{"schema": 99}', "newer")):
+    for text, message in (
+        ("{", "not a record"),
+        ("[]", "not a record"),
+        ('{"schema": 99}', "newer"),
+    ):
         (tmp_path / "search" / "rounds" / "0.json").write_text(text)
         with pytest.raises(SpecError, match=rf"rounds/0\.json: .*{message}"):
             ledger.suggest(0)
@@ -138,8 +166,16 @@ def test_broken_records_are_named(tmp_path: Path) -> None:
         (reported(2), 2.0, ""),
         (reported(2, key="final"), 2.0, ""),
         (AppResults("h", AppState.SUCCEEDED, {"1": {"booth": 1}, "0": {"booth": 7}}), 7.0, ""),
-        (AppResults("h", AppState.SUCCEEDED, {"epoch-1": {"booth": 1}, "final": {"booth": 7}}), 7.0, ""),
-        (AppResults("h", AppState.SUCCEEDED, {"a": {"booth": 1}, "b": {"booth": 7}}), None, "under 2 keys (a, b)"),
+        (
+            AppResults("h", AppState.SUCCEEDED, {"epoch-1": {"booth": 1}, "final": {"booth": 7}}),
+            7.0,
+            "",
+        ),
+        (
+            AppResults("h", AppState.SUCCEEDED, {"a": {"booth": 1}, "b": {"booth": 7}}),
+            None,
+            "under 2 keys (a, b)",
+        ),
         (reported(float("nan")), None, "no finite number"),
         (reported("good"), None, "no finite number"),
         (reported(2, state=AppState.FAILED), None, "ended FAILED"),
@@ -147,14 +183,18 @@ def test_broken_records_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_objective(results: AppResults, value: float | None, reason: str) -> None:
-    """The objective is found under the trial's number, ``final`` or the only key; everything else is a reason."""
+    """The objective is found under the trial's number, ``final`` or the only key; everything else
+    is a reason.
+    """
     found, why = trial_values(search(), 0, results)
     assert found == (None if value is None else {"booth": value})
     assert reason in why
 
 
 def test_which_key_counts() -> None:
-    """The one that the search names; else the trial's own number, then ``final``; else none, and those there are."""
+    """The one that the search names; else the trial's own number, then ``final``; else none, and
+    those there are.
+    """
     curve = {"1": {"booth": 9.0}, "2": {"booth": 8.0}, "final": {"booth": 7.0}}
     results = AppResults("local://x/y", AppState.SUCCEEDED, curve)
     assert trial_values(search(), 0, results) == ({"booth": 7.0}, "")
@@ -178,7 +218,9 @@ def component(x1: float, x2: float, tracker_base: str, trial_idx: int, gate: str
     """Report a sum; fail for the second trial."""
     body = f'{{"schema": 1, "key": "{trial_idx}", "results": {{"booth": {x1 + x2}}}}}'
     script = 'mkdir -p "$1" && printf "%s" "$2" > "$1/$3.json" && echo "trial $3" && test "$3" != 1'
-    role = Role("main", "", entrypoint="sh", args=["-c", script, "sh", tracker_base, body, str(trial_idx)])
+    role = Role(
+        "main", "", entrypoint="sh", args=["-c", script, "sh", tracker_base, body, str(trial_idx)]
+    )
     return AppDef("trial", [role])
 
 
@@ -188,18 +230,28 @@ def run(ledger: SearchLedger, **more: Any) -> dict[str, Any]:
 
 
 def test_run_search(transload_home: Path, tmp_path: Path) -> None:
-    """All trials run, the failed one counts as failed; run again, nothing is started a second time."""
+    """All trials run, the failed one counts as failed; run again, nothing is started a second
+    time.
+    """
     lines: list[str] = []
-    wanted = Search(component, SPACE, Objective("booth"), trials=5, parallelism=2, scheduler="local")
+    wanted = Search(
+        component, SPACE, Objective("booth"), trials=5, parallelism=2, scheduler="local"
+    )
     base = str(tmp_path / "base")
 
     def sink_of(trial: object) -> object:
         return lambda role, replica, stream, line: lines.append(line.strip())
 
     summary = run(SearchLedger(wanted, base), sink_of=sink_of)
-    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED", "FAILED", *["SUCCEEDED"] * 3]
+    assert [row["state"] for row in summary["trials"]] == [
+        "SUCCEEDED",
+        "FAILED",
+        *["SUCCEEDED"] * 3,
+    ]
     assert "exit code 1" in summary["trials"][1]["reason"]
-    assert summary["best"]["value"] == min(row["value"] for row in summary["trials"] if row["value"] is not None)
+    assert summary["best"]["value"] == min(
+        row["value"] for row in summary["trials"] if row["value"] is not None
+    )
     assert sorted(lines) == [f"trial {index}" for index in range(5)]
     assert run(SearchLedger(wanted, base)) == summary
     assert len(host_runner("test").list("local")) == 5
@@ -209,27 +261,36 @@ def test_run_search(transload_home: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_reported_is_a_failure(transload_home: Path, tmp_path: Path) -> None:
-    """A search whose trials report something else fails, and says which keys and names there were."""
+    """A search whose trials report something else fails, and says which keys and names there
+    were.
+    """
     wanted = Search(component, SPACE, Objective("both"), trials=1, scheduler="local")
     with pytest.raises(
-        SearchFailed, match=r"none of 1 trials came to a value of 'both': trial 0: .* reported 0: booth"
+        SearchFailed,
+        match=r"none of 1 trials came to a value of 'both': trial 0: .* reported 0: booth",
     ):
         run(SearchLedger(wanted, str(tmp_path / "base")))
 
 
 def test_too_many_failures(base: str) -> None:
-    """With more than its share of failed trials, at least five, a search is given up and says why."""
+    """With more than its share of failed trials, at least five, a search is given up and says
+    why.
+    """
     ledger = SearchLedger(search(trials=20, parallelism=1, failures=0.5), base)
     for index in range(5):
         trial = ledger.next_trial()
         assert trial is not None and trial.index == index
         ledger.observe(index, None, reason=f"exit code {index}")
-    with pytest.raises(SearchFailed, match="5 of 5 trials failed, and failures=0.5: trial 4: exit code 4"):
+    with pytest.raises(
+        SearchFailed, match="5 of 5 trials failed, and failures=0.5: trial 4: exit code 4"
+    ):
         ledger.next_trial()
 
 
 def test_one_at_a_time(base: str) -> None:
-    """Trials can be had one by one, in rounds of their own; who goes on sees which are open; files stay small."""
+    """Trials can be had one by one, in rounds of their own; who goes on sees which are open; files
+    stay small.
+    """
     ledger = SearchLedger(search(trials=4), base)
     first = [ledger.next_trial() for _ in range(3)]
     assert [each.index for each in first if each is not None] == [0, 1, 2]
@@ -244,12 +305,19 @@ def test_one_at_a_time(base: str) -> None:
 
 
 def test_several_objectives_and_constraints(base: str) -> None:
-    """Of several objectives there is a front, of those that keep the constraints; none kept is a failure."""
+    """Of several objectives there is a front, of those that keep the constraints; none kept is a
+    failure.
+    """
     goals = (Objective("a"), Objective("b", minimize=False))
     ledger = SearchLedger(search(objective=goals, constraints=[Constraint.parse("c<=1")]), base)
     trials = [ledger.next_trial() for _ in range(4)]
     assert all(trials)
-    points = [(1, 1, 0), (2, 2, 0), (2, 1, 0), (0, 9, 5)]  # the third is beaten, the fourth breaks the bound
+    points = [
+        (1, 1, 0),
+        (2, 2, 0),
+        (2, 1, 0),
+        (0, 9, 5),
+    ]  # the third is beaten, the fourth breaks the bound
     for index, (a, b, c) in enumerate(points[3:], 3):
         ledger.observe(index, AppResults("h", AppState.SUCCEEDED, {"k": {"a": a, "b": b, "c": c}}))
     with pytest.raises(SearchFailed, match="no trial keeps the constraints: c<=1"):
@@ -258,7 +326,10 @@ def test_several_objectives_and_constraints(base: str) -> None:
         ledger.observe(index, AppResults("h", AppState.SUCCEEDED, {"k": {"a": a, "b": b, "c": c}}))
     summary = json.loads(json.dumps(ledger.finish()))
     assert summary["best"] is None
-    assert [(each["index"], each["values"]["a"]) for each in summary["front"]] == [(0, 1.0), (1, 2.0)]
+    assert [(each["index"], each["values"]["a"]) for each in summary["front"]] == [
+        (0, 1.0),
+        (1, 2.0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +337,10 @@ def test_several_objectives_and_constraints(base: str) -> None:
     [
         ({"parameters": SPACE[:1]}, "nothing gives 'x2'"),
         ({"constants": {"x3": 1}}, "constants: .*no argument 'x3'"),
-        ({"parameters": (*SPACE, Parameter("trial_idx", "int", 0, 1))}, "given to each trial automatically"),
+        (
+            {"parameters": (*SPACE, Parameter("trial_idx", "int", 0, 1))},
+            "given to each trial automatically",
+        ),
         ({"parameters": (SPACE[0], Parameter("x2", "choice", values=("a",)))}, "x2"),
         ({"component": "utils.boothe"}, "utils.booth"),
     ],
@@ -289,9 +363,12 @@ def test_secrets_are_not_kept(tmp_path: Path) -> None:
 
 
 def stepping(x1: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
-    """Report two steps; then, the even trials at once and the others once a file is there, the result."""
+    """Report two steps; then, the even trials at once and the others once a file is there, the
+    result.
+    """
     script = (
-        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"loss": %s}}\\n\' $s $2; done '
+        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"loss": '
+        "%s}}\\n' $s $2; done "
         '> "$1/final.steps.jsonl"; while [ $3 = 1 ] && [ ! -e "$4" ]; do sleep 0.02; done; '
         'printf \'{"schema": 1, "key": "final", "results": {"loss": %s}}\' $2 > "$1/final.json"'
     )
@@ -301,7 +378,9 @@ def stepping(x1: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
 
 
 def test_a_trial_is_stopped_early(transload_home: Path, tmp_path: Path) -> None:
-    """A trial whose steps are worse than those of the others is ended; it counts as stopped, with what it came to."""
+    """A trial whose steps are worse than those of the others is ended; it counts as stopped, with
+    what it came to.
+    """
     wanted = Search(
         stepping,
         SPACE[:1],
@@ -322,7 +401,9 @@ def test_a_trial_is_stopped_early(transload_home: Path, tmp_path: Path) -> None:
 
 
 def test_steps(tmp_path: Path) -> None:
-    """Steps are read from any key's file, in the base or in an app's own folder; half a line is passed over."""
+    """Steps are read from any key's file, in the base or in an app's own folder; half a line is
+    passed over.
+    """
     own = tmp_path / "base" / ".apps" / "x"
     own.mkdir(parents=True)
     rows = [
@@ -334,6 +415,10 @@ def test_steps(tmp_path: Path) -> None:
     text = "".join(json.dumps(row) + "\n" for row in [*rows, {"step": 1, "results": {"loss": 2.5}}])
     (own / "final.steps.jsonl").write_text(text + '{"step": 3, "results": {"loss": 1')
     store = open_store(str(tmp_path))
-    assert read_steps(store, "base", "loss") == read_steps(store, "base", "loss", "final") == {1.0: 2.5}
+    assert (
+        read_steps(store, "base", "loss")
+        == read_steps(store, "base", "loss", "final")
+        == {1.0: 2.5}
+    )
     assert read_steps(store, "base", "loss", "0") == read_steps(store, "none", "loss") == {}
     assert read_steps(open_store(str(tmp_path / "base")), "", "other") == {2.0: 1.0}

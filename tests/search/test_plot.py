@@ -18,14 +18,18 @@ from transload_search.plot import importance, look, plot_search
 def ledger(tmp_path: Path) -> SearchLedger:
     """A search of which nothing was observed."""
     space = [Parameter("x1", "float", -5, 5), Parameter("x2", "float", -5, 5)]
-    return SearchLedger(Search("utils.booth", space, Objective("booth"), trials=9), str(tmp_path / "tuned & more"))
+    return SearchLedger(
+        Search("utils.booth", space, Objective("booth"), trials=9), str(tmp_path / "tuned & more")
+    )
 
 
 def observe(ledger: SearchLedger, *values: float | None) -> dict[str, Any]:
     """Have trials end with these values (None: failed) and return the summary."""
     for index, value in enumerate(values):
         ledger.next_trial()
-        results = None if value is None else AppResults("h", AppState.SUCCEEDED, {"0": {"booth": value}})
+        results = (
+            None if value is None else AppResults("h", AppState.SUCCEEDED, {"0": {"booth": value}})
+        )
         ledger.observe(index, results)
     return ledger.summary()
 
@@ -42,7 +46,9 @@ def test_what_is_drawn(ledger: SearchLedger, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_drawn(ledger: SearchLedger, tmp_path: Path) -> None:
-    """Without a value there is no picture, but a word; so for an ending that is none of a picture."""
+    """Without a value there is no picture, but a word; so for an ending that is none of a
+    picture.
+    """
     with pytest.raises(ConfigError, match="none of its 1 trials has a value"):
         plot_search(observe(ledger, None), tmp_path / "picture.png")
     with pytest.raises(ConfigError, match="must end in"):
@@ -52,7 +58,10 @@ def test_what_cannot_be_drawn(ledger: SearchLedger, tmp_path: Path) -> None:
 def test_importance_finds_what_matters() -> None:
     """A parameter that decides gets nearly all, one that does nothing nearly none."""
     count = 40
-    column = {"big": {k: k / count for k in range(count)}, "none": {k: (k * 17) % count for k in range(count)}}
+    column = {
+        "big": {k: k / count for k in range(count)},
+        "none": {k: (k * 17) % count for k in range(count)},
+    }
     shares = importance(column, {k: float(k) for k in range(count)})
     assert list(shares) == ["big", "none"]
     assert shares["big"] > 0.8

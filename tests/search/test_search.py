@@ -45,7 +45,9 @@ def test_suggestions_are_in_bounds_and_depend_on_the_seed_alone(seed: int, count
 
 
 def test_seeds_and_parameters_differ() -> None:
-    """Another seed gives other trials; the parameters of one trial are not drawn from one stream."""
+    """Another seed gives other trials; the parameters of one trial are not drawn from one
+    stream.
+    """
     first, second = (get_suggester(search(seed=seed)).suggest(20) for seed in (0, 1))
     assert first != second
     logs = [math.log10(float(trial.parameters["lr"])) for trial in first]
@@ -76,15 +78,27 @@ def test_no_more_trials_than_asked_for() -> None:
 
 def test_search_round_trip() -> None:
     """A search survives JSON."""
-    one = search(constants={"x2": 1}, cfg={"a": "b"}, seed=3, parallelism=2, early_stopping=EarlyStopping(0.3))
-    two = replace(one, objective=(Objective("a"), Objective("b", False)), constraints=[Constraint.parse("m<=3")])
+    one = search(
+        constants={"x2": 1},
+        cfg={"a": "b"},
+        seed=3,
+        parallelism=2,
+        early_stopping=EarlyStopping(0.3),
+    )
+    two = replace(
+        one,
+        objective=(Objective("a"), Objective("b", False)),
+        constraints=[Constraint.parse("m<=3")],
+    )
     for each in (one, two):
         assert Search.from_dict(json.loads(json.dumps(each.to_dict()))) == each
     with pytest.raises(SpecError, match="newer"):
         Search.from_dict({"schema": 99})
 
 
-@pytest.mark.parametrize("text", ["lr:float:1e-4:1e-1:log", "layers:int:1:5", "solver:choice:adam,sgd"])
+@pytest.mark.parametrize(
+    "text", ["lr:float:1e-4:1e-1:log", "layers:int:1:5", "solver:choice:adam,sgd"]
+)
 def test_parameters_of_the_command_line(text: str) -> None:
     """Parameters are read from one text each, and say themselves in that form."""
     found = Parameter.parse(text)
@@ -133,12 +147,23 @@ def test_wrong_searches_are_refused() -> None:
     ],
 )
 def test_texts_in_the_place_of_parts_are_refused(more: dict[str, object], says: str) -> None:
-    """A text where an Objective or a Parameter is due is named when the search is made, not when it runs."""
+    """A text where an Objective or a Parameter is due is named when the search is made, not when it
+    runs.
+    """
     with pytest.raises(SpecError, match=says):
-        Search(**{"component": "utils.booth", "parameters": SPACE, "objective": Objective("loss"), **more})  # type: ignore[arg-type]
+        Search(
+            **{
+                "component": "utils.booth",
+                "parameters": SPACE,
+                "objective": Objective("loss"),
+                **more,
+            }
+        )  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["", "latency", "latency<20", "<=20", "latency<=fast", "latency>=inf"])
+@pytest.mark.parametrize(
+    "text", ["", "latency", "latency<20", "<=20", "latency<=fast", "latency>=inf"]
+)
 def test_wrong_constraints_are_refused(text: str) -> None:
     """What is no bound on a result is refused with what is allowed."""
     with pytest.raises(SpecError, match="constraint"):
@@ -155,7 +180,9 @@ def test_wrong_constraints_are_refused(text: str) -> None:
     ],
 )
 def test_early_stopping(curve: dict[float, float], ends: bool) -> None:
-    """A trial is ended when its latest value is in the worse half of those that have come as far."""
+    """A trial is ended when its latest value is in the worse half of those that have come as
+    far.
+    """
     others = [{1: 3.0, 2: float(value)} for value in (1, 2, 3, 8)]
     assert EarlyStopping().ends(curve, others, minimize=True) is ends
     upside_down = [{step: -value for step, value in each.items()} for each in (curve, *others)]

@@ -22,7 +22,9 @@ def searched(*words: str) -> dict[str, Any]:
 
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        command.main(["run", *words, "--minimize", "loss", "-s", "local", "--json"], standalone_mode=False)
+        command.main(
+            ["run", *words, "--minimize", "loss", "-s", "local", "--json"], standalone_mode=False
+        )
     found: dict[str, Any] = json.loads(out.getvalue())
     return found
 
@@ -46,10 +48,21 @@ def types(n: int | str, hidden: list[int], word: str = "") -> AppDef:
     return f"{file}:types"
 
 
-def test_texts_of_the_command_line_are_read_once(typed: str, transload_home: Path, tmp_path: Path) -> None:
-    """Choices and constants have the type that the argument has when it is typed; a choice may be a list."""
+def test_texts_of_the_command_line_are_read_once(
+    typed: str, transload_home: Path, tmp_path: Path
+) -> None:
+    """Choices and constants have the type that the argument has when it is typed; a choice may be a
+    list.
+    """
     base = tmp_path / "base"
-    params = ["--param", "hidden:choice:[[32, 16]]", "--param", 'word:choice:["a,b"]', "--const", "n=5"]
+    params = [
+        "--param",
+        "hidden:choice:[[32, 16]]",
+        "--param",
+        'word:choice:["a,b"]',
+        "--const",
+        "n=5",
+    ]
     found = searched("--component", typed, *params, "--trials", "1", "--tracker-base", str(base))
     assert found["search"]["constants"] == {"n": 5}
     assert found["trials"][0]["parameters"] == {"hidden": "[32, 16]", "word": "a,b"}
@@ -57,7 +70,9 @@ def test_texts_of_the_command_line_are_read_once(typed: str, transload_home: Pat
     assert reported["results"]["seen"] == "(5, [32, 16], 'a,b')"
 
 
-@pytest.mark.parametrize("text", ["x:choice:1,2", 'x:choice:["a,b", "c"]', "x:choice:[[1, 2], [3]]", "x:choice:[a,b"])
+@pytest.mark.parametrize(
+    "text", ["x:choice:1,2", 'x:choice:["a,b", "c"]', "x:choice:[[1, 2], [3]]", "x:choice:[a,b"]
+)
 def test_a_parameter_is_written_as_it_is_read(text: str) -> None:
     """The text of a parameter gives the same parameter again."""
     found = Parameter.parse(text)
@@ -77,9 +92,16 @@ def test_numbers_of_numpy_are_numbers() -> None:
     parameters = [
         Parameter("a", "int", np.int64(1), np.int32(4)),  # type: ignore[arg-type]
         Parameter("b", "float", np.float32(0.5), np.float64(2)),  # type: ignore[arg-type]
-        Parameter("c", "choice", values=(np.int64(3), np.float32(0.5), np.str_("x"), np.bool_(True))),  # type: ignore[arg-type]
+        Parameter(
+            "c", "choice", values=(np.int64(3), np.float32(0.5), np.str_("x"), np.bool_(True))
+        ),  # type: ignore[arg-type]
     ]
-    search = Search("utils.booth", parameters, Objective("loss"), constants={"d": np.float32(0.25), "e": np.int8(7)})
+    search = Search(
+        "utils.booth",
+        parameters,
+        Objective("loss"),
+        constants={"d": np.float32(0.25), "e": np.int8(7)},
+    )
     again = Search.from_dict(json.loads(json.dumps(search.to_dict())))
     assert again.parameters == search.parameters
     assert again.constants == {"d": 0.25, "e": 7}

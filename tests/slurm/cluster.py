@@ -1,6 +1,8 @@
-"""A real Slurm cluster of three nodes on one machine, with its own munge, ports and state, for as long as wanted.
+"""A real Slurm cluster of three nodes on one machine, with its own munge, ports and state, for as
+long as wanted.
 
-As a program it runs a command (default: a shell) in which that cluster is Slurm, and then ends the cluster.
+As a program it runs a command (default: a shell) in which that cluster is Slurm, and then ends the
+cluster.
 """
 
 from __future__ import annotations
@@ -63,7 +65,12 @@ PartitionName=main Nodes=node[1-3] Default=YES State=UP
 PartitionName=other Nodes=node3 State=UP
 PartitionName=gpu Nodes=node[1-3] State=UP
 """
-_DEFAULTS = {"KillWait": "2", "MinJobAge": "300", "SlurmdTimeout": "8", "JobCompType": "jobcomp/filetxt"}
+_DEFAULTS = {
+    "KillWait": "2",
+    "MinJobAge": "300",
+    "SlurmdTimeout": "8",
+    "JobCompType": "jobcomp/filetxt",
+}
 
 
 def free_ports(count: int) -> int:
@@ -84,8 +91,8 @@ class Cluster:
     """The cluster. ``start`` it, ``stop`` it; its parts can be killed and started again one by one.
 
     Args:
-        accounting: keep a database: MariaDB and slurmdbd. Only those run jobs whom it knows: this user, with the
-            account ``physics`` and the QOS ``normal`` and ``high``.
+        accounting: keep a database: MariaDB and slurmdbd. Only those run jobs whom it knows: this
+            user, with the account ``physics`` and the QOS ``normal`` and ``high``.
         settings: lines of ``slurm.conf`` that differ from those of `_CONF`.
     """
 
@@ -99,9 +106,18 @@ class Cluster:
         self._database = (ports + 4, ports + 5)
         first, second, last = range(ports + 1, ports + 4)
         self._text = _CONF.format(
-            base=self.base, user=getpass.getuser(), ctld=ports, first=first, second=second, last=last
+            base=self.base,
+            user=getpass.getuser(),
+            ctld=ports,
+            first=first,
+            second=second,
+            last=last,
         )
-        self.env = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{os.environ['PATH']}:{_FOLDERS}"}
+        self.env = {
+            **os.environ,
+            "SLURM_CONF": str(self.conf),
+            "PATH": f"{os.environ['PATH']}:{_FOLDERS}",
+        }
 
     # -- life
 
@@ -119,7 +135,9 @@ class Cluster:
             path = self.base / f"gpu{number}"
             os.mknod(path, 0o666 | 0o020000, os.makedev(1, 3))
             gpus.append(str(path))
-        (self.base / "gres.conf").write_text(f"NodeName=node[1-3] Name=gpu File={self.base}/gpu[0-3]\n")
+        (self.base / "gres.conf").write_text(
+            f"NodeName=node[1-3] Name=gpu File={self.base}/gpu[0-3]\n"
+        )
         self.write_conf()
         self.start_munge()
         if self.accounting:
@@ -127,7 +145,10 @@ class Cluster:
         self.start_controller()
         for node in NODES:
             self.start_node(node)
-        self.until(lambda: self.tool("sinfo", "-h", "-p", "main", "-o", "%T %D").strip() == "idle 3", "nodes are idle")
+        self.until(
+            lambda: self.tool("sinfo", "-h", "-p", "main", "-o", "%T %D").strip() == "idle 3",
+            "nodes are idle",
+        )
 
     def start_munge(self) -> None:
         """Start munged; return when it listens."""
@@ -135,7 +156,13 @@ class Cluster:
         (place / "socket").unlink(missing_ok=True)
         flags = ["--foreground", "--force", f"--key-file={place}/key", f"--socket={place}/socket"]
         self._spawn(
-            "munged", [*flags, f"--pid-file={place}/pid", f"--log-file={place}/log", f"--seed-file={place}/seed"]
+            "munged",
+            [
+                *flags,
+                f"--pid-file={place}/pid",
+                f"--log-file={place}/log",
+                f"--seed-file={place}/seed",
+            ],
         )
         self.until(lambda: (place / "socket").exists(), "munge listens")
 
@@ -144,11 +171,26 @@ class Cluster:
         data = self.base / "mysql"
         login = "root" if os.geteuid() == 0 else getpass.getuser()
         self.tool(
-            "mariadb-install-db", f"--datadir={data}", f"--user={login}", "--auth-root-authentication-method=normal"
+            "mariadb-install-db",
+            f"--datadir={data}",
+            f"--user={login}",
+            "--auth-root-authentication-method=normal",
         )
-        options = [f"--datadir={data}", f"--socket={self.base}/mysql.sock", f"--port={port}", f"--user={login}"]
-        small = ["--innodb-buffer-pool-size=16M", "--innodb-lock-wait-timeout=900", "--innodb-log-file-size=8M"]
-        self._spawn("mariadbd", ["--no-defaults", *options, *small, "--bind-address=127.0.0.1", "--pid-file=db.pid"])
+        options = [
+            f"--datadir={data}",
+            f"--socket={self.base}/mysql.sock",
+            f"--port={port}",
+            f"--user={login}",
+        ]
+        small = [
+            "--innodb-buffer-pool-size=16M",
+            "--innodb-lock-wait-timeout=900",
+            "--innodb-log-file-size=8M",
+        ]
+        self._spawn(
+            "mariadbd",
+            ["--no-defaults", *options, *small, "--bind-address=127.0.0.1", "--pid-file=db.pid"],
+        )
         self.until(lambda: _listens(port), "the database listens")
         lines = [
             "AuthType=auth/munge",
@@ -176,7 +218,16 @@ class Cluster:
         self.tool("sacctmgr", "-i", "add", "cluster", "transload")
         self.tool("sacctmgr", "-i", "add", "qos", "high")
         self.tool("sacctmgr", "-i", "add", "account", "physics")
-        self.tool("sacctmgr", "-i", "add", "user", login, "account=physics", "qos=normal,high", "defaultqos=normal")
+        self.tool(
+            "sacctmgr",
+            "-i",
+            "add",
+            "user",
+            login,
+            "account=physics",
+            "qos=normal,high",
+            "defaultqos=normal",
+        )
 
     def start_database(self) -> None:
         """Start slurmdbd; return when it listens."""
@@ -185,7 +236,9 @@ class Cluster:
 
     def write_conf(self) -> None:
         """Write ``slurm.conf`` from the settings."""
-        lines = [line for line in self._text.splitlines() if line.partition("=")[0] not in self.settings]
+        lines = [
+            line for line in self._text.splitlines() if line.partition("=")[0] not in self.settings
+        ]
         lines += [f"{name}={value}" for name, value in self.settings.items()]
         self.conf.write_text("\n".join(lines) + "\n")
 
@@ -208,7 +261,9 @@ class Cluster:
         process.wait(timeout=30)
 
     def kill(self, name: str) -> None:
-        """Kill a daemon: ``slurmctld``, ``slurmdbd``, ``munged`` or a node, that one with its jobs' processes."""
+        """Kill a daemon: ``slurmctld``, ``slurmdbd``, ``munged`` or a node, that one with its jobs'
+        processes.
+        """
         process = self.processes.pop(name)
         process.kill()
         process.wait()
@@ -228,7 +283,9 @@ class Cluster:
                 command = Path(f"/proc/{entry}/cmdline").read_bytes()
             except OSError:
                 continue
-            steps = b"slurmstepd" in command and self._logs_as(entry, node)  # newer ones hide their environment
+            steps = b"slurmstepd" in command and self._logs_as(
+                entry, node
+            )  # newer ones hide their environment
             ours = node is None and f"SLURM_CONF={self.conf}".encode() in environ
             if (steps or ours) and int(entry) != os.getpid():
                 found.append(int(entry))
@@ -247,7 +304,9 @@ class Cluster:
         with contextlib.suppress(Exception):
             if "slurmctld" in self.processes:
                 self.tool("scancel", "-u", getpass.getuser(), timeout=10)
-                self.until(lambda: not self.tool("squeue", "-h", timeout=10).strip(), "no job is left", 10)
+                self.until(
+                    lambda: not self.tool("squeue", "-h", timeout=10).strip(), "no job is left", 10
+                )
         for name in [*NODES, "slurmctld", "slurmdbd", "mariadbd", "munged"]:
             process = self.processes.pop(name, None)
             if process is not None:
@@ -283,7 +342,9 @@ class Cluster:
 
     def tool(self, *command: str, timeout: float = 60.0) -> str:
         """Run one of Slurm's tools; return its output."""
-        done = subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=timeout, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=self.env, timeout=timeout, check=False
+        )
         return done.stdout
 
     def until(self, condition: Callable[[], object], what: str, timeout: float = _START_S) -> None:
@@ -295,7 +356,10 @@ class Cluster:
         end = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > end:
-                logs = "".join(path.read_text(errors="replace")[-1500:] for path in (self.base / "log").glob("*"))
+                logs = "".join(
+                    path.read_text(errors="replace")[-1500:]
+                    for path in (self.base / "log").glob("*")
+                )
                 raise TimeoutError(f"{what}: not within {timeout} s\n{logs}")
             time.sleep(0.05)
 
@@ -316,7 +380,9 @@ def _below(root: int) -> list[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):
-                parents[int(entry)] = int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])
+                parents[int(entry)] = int(
+                    Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1]
+                )
     found = [root]
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]

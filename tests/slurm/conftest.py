@@ -1,4 +1,6 @@
-"""A cluster of three nodes per test process, started when the first test wants it, gone at the end."""
+"""A cluster of three nodes per test process, started when the first test wants it, gone at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def cluster_of_three(needs_slurm: None) -> Iterator[object]:
 
 
 @pytest.fixture
-def accounting_cluster(needs_slurm: None, needs_slurmdbd: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+def accounting_cluster(
+    needs_slurm: None, needs_slurmdbd: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[object]:
     """A cluster of the test's own that keeps a database, no other record, and forgets jobs soon."""
     made = cluster_module.Cluster(accounting=True, MinJobAge="2", JobCompType="jobcomp/none")
     try:
@@ -66,7 +70,9 @@ def accounting_cluster(needs_slurm: None, needs_slurmdbd: None, monkeypatch: pyt
 
 @pytest.fixture
 def patient_cluster(needs_slurm: None) -> Iterator[object]:
-    """A cluster of the test's own, with the time between SIGTERM and SIGKILL that Slurm has by default."""
+    """A cluster of the test's own, with the time between SIGTERM and SIGKILL that Slurm has by
+    default.
+    """
     made = cluster_module.Cluster(KillWait="30")
     try:
         made.start()
@@ -77,7 +83,9 @@ def patient_cluster(needs_slurm: None) -> Iterator[object]:
 
 @pytest.fixture
 def cluster(cluster_of_three: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """The cluster, with the environment of this process set to it; afterwards its controller is up again."""
+    """The cluster, with the environment of this process set to it; afterwards its controller is up
+    again.
+    """
     made = cluster_of_three
     assert isinstance(made, cluster_module.Cluster)
     monkeypatch.setenv("SLURM_CONF", str(made.conf))
@@ -128,7 +136,9 @@ def outside() -> Iterator[object]:
 def login(
     login_of_three: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, transload_home: Path
 ) -> Iterator[object]:
-    """A login node, which this process reaches as ``login``, by ssh alone: it has none of Slurm's tools."""
+    """A login node, which this process reaches as ``login``, by ssh alone: it has none of Slurm's
+    tools.
+    """
     made = login_of_three
     assert isinstance(made, login_module.Login)
     for name, value in made.leads.items():
@@ -144,7 +154,9 @@ def login(
 
 @pytest.fixture
 def far(login: object) -> Iterator[Runner]:
-    """A runner on the cluster behind the login node; its apps are all ended when the test is over."""
+    """A runner on the cluster behind the login node; its apps are all ended when the test is
+    over.
+    """
 
     def make(session: str, name: str = "slurm") -> SlurmScheduler:
         scheduler = create_slurm(session, name)
@@ -167,7 +179,11 @@ def slurm_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def runner(
-    cluster: object, slurm_dir: Path, transload_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: object,
+    slurm_dir: Path,
+    transload_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Runner]:
     """A runner whose apps are all ended when the test is over, in an empty current directory."""
     folder = tmp_path / "cwd"
@@ -181,7 +197,9 @@ def runner(
 
 @pytest.fixture
 def shell_app() -> Callable[..., AppDef]:
-    """``shell_app("exit 3", num_replicas=2)``: an app of one role ``main`` that runs a line of shell."""
+    """``shell_app("exit 3", num_replicas=2)``: an app of one role ``main`` that runs a line of
+    shell.
+    """
 
     def make(command: str, *, timeout: float | None = None, **fields: Any) -> AppDef:
         role = Role("main", "/tmp", entrypoint="sh", args=["-c", command], **fields)

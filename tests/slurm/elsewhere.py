@@ -1,4 +1,6 @@
-"""The suite for a cluster behind ssh, run by ``test_elsewhere.py`` where neither Slurm nor the cluster's disk is."""
+"""The suite for a cluster behind ssh, run by ``test_elsewhere.py`` where neither Slurm nor the
+cluster's disk is.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from transload_testing import SchedulerConformance
 
 def test_nothing_of_the_cluster_is_here() -> None:
     """No tool of Slurm's, no controller's file, no home of the login node."""
-    assert [name for name in ("sbatch", "squeue", "scancel", "scontrol", "srun", "sinfo") if shutil.which(name)] == []
+    assert [
+        name
+        for name in ("sbatch", "squeue", "scancel", "scontrol", "srun", "sinfo")
+        if shutil.which(name)
+    ] == []
     assert "SLURM_CONF" not in os.environ
     for folder in os.environ["NOT_HERE"].split(":"):
         assert list(Path(folder).iterdir()) == []
@@ -28,5 +34,7 @@ class TestBySsh(SchedulerConformance):
     def make_scheduler(self, folder: Path) -> SlurmScheduler:
         """Return a scheduler at the end of an ssh."""
         scheduler = create_slurm("suite")
-        scheduler.connect({"ssh": "login", "folder": f"{os.environ['FAR_HOME']}/apps/{folder.name}"})
+        scheduler.connect(
+            {"ssh": "login", "folder": f"{os.environ['FAR_HOME']}/apps/{folder.name}"}
+        )
         return scheduler

@@ -1,4 +1,6 @@
-"""A login node for the test cluster: a real sshd, with a home of its own, whose Slurm is the cluster's."""
+"""A login node for the test cluster: a real sshd, with a home of its own, whose Slurm is the
+cluster's.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ class Login:
         self.client = base / "client"
         self.tools = base / "tools"
         """What lies here is found before all else on the login node."""
-        self.leads = {"PATH": f"{self.client}/bin:/usr/bin:/bin", "XDG_RUNTIME_DIR": f"{self.client}/run"}
+        self.leads = {
+            "PATH": f"{self.client}/bin:/usr/bin:/bin",
+            "XDG_RUNTIME_DIR": f"{self.client}/run",
+        }
         """The environment of a client that has ssh alone."""
         self._env = env
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,11 +64,24 @@ class Login:
         self.port = 0
 
     def start(self) -> None:
-        """Make keys and a home, and a client ``ssh`` (in ``client/bin``) that knows the node as ``login``; listen."""
+        """Make keys and a home, and a client ``ssh`` (in ``client/bin``) that knows the node as
+        ``login``; listen.
+        """
         for folder in (self.home, self.tools, self.client / "bin", self.client / "run"):
             folder.mkdir(parents=True, mode=0o700)
         for name in ("host_key", "user_key"):
-            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(self.base / name)]
+            command = [
+                "ssh-keygen",
+                "-q",
+                "-t",
+                "ed25519",
+                "-N",
+                "",
+                "-C",
+                name,
+                "-f",
+                str(self.base / name),
+            ]
             subprocess.run(command, check=True)
         (self.base / "authorized_keys").write_text((self.base / "user_key.pub").read_text())
         with socket.socket() as probe:
@@ -82,7 +100,9 @@ class Login:
                 home=self.home,
             )
         )
-        (self.base / "ssh_config").write_text(_CLIENT.format(address=self.address, port=self.port, base=self.base))
+        (self.base / "ssh_config").write_text(
+            _CLIENT.format(address=self.address, port=self.port, base=self.base)
+        )
         wrapper = self.client / "bin" / "ssh"
         wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {self.base}/ssh_config "$@"\n')
         wrapper.chmod(0o755)
@@ -141,7 +161,9 @@ class Login:
                 os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def _children(self) -> list[int]:
-        """Return the server's processes below the first one: in newer releases two for each connection."""
+        """Return the server's processes below the first one: in newer releases two for each
+        connection.
+        """
         servers = [pid for pid in _pids() if _read(pid, "comm").startswith(b"sshd")]
         found = [self._process.pid] if self._process else []
         for own in found:
@@ -155,7 +177,11 @@ class Login:
     def helpers(self) -> list[int]:
         """Return the process ids of the helpers."""
         home = f"HOME={self.home}".encode()
-        return [pid for pid in _pids() if b"/bin/helper-" in _read(pid, "cmdline") and home in _read(pid, "environ")]
+        return [
+            pid
+            for pid in _pids()
+            if b"/bin/helper-" in _read(pid, "cmdline") and home in _read(pid, "environ")
+        ]
 
     def hang_up(self) -> None:
         """End the clients' shared connections."""
@@ -174,7 +200,9 @@ class Login:
 
 
 def _pids() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
+    return [
+        int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()
+    ]
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -15,8 +15,14 @@ def missing() -> str | None:
     """Return why there can be no such place here, or None."""
     if shutil.which("ip") is None:
         return "ip not installed"
-    tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, text=True, check=False)
-    return f"no network namespace can be made here: {tried.stderr.strip()}" if tried.returncode else None
+    tried = subprocess.run(
+        ["unshare", "--net", "--mount", "true"], capture_output=True, text=True, check=False
+    )
+    return (
+        f"no network namespace can be made here: {tried.stderr.strip()}"
+        if tried.returncode
+        else None
+    )
 
 
 class Outside:
@@ -62,7 +68,16 @@ class Outside:
             *(f"mount --bind {nothing} {os.path.realpath(tool)}" for tool in tools),
             'exec "$@"',
         ]
-        inside = ["ip", "netns", "exec", self._name, "unshare", "--mount", "--propagation", "private"]
+        inside = [
+            "ip",
+            "netns",
+            "exec",
+            self._name,
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+        ]
         return [*inside, "sh", "-c", "\n".join(script), "sh"]
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""Writes what this machine's release of Slurm says of jobs: its words, lines of its tools, its JSON.
+"""Writes what this machine's release of Slurm says of jobs: its words, lines of its tools, its
+JSON.
 
 python record.py     # → tests/slurm/releases/<version>.json
 """
@@ -31,7 +32,16 @@ JOBS = {
     "is an array": ["--wrap=sleep 1000", "--array=0-3%1"],
     "has two parts": ["-n1", ":", "-n1", "--mem=10", "--wrap=sleep 1000"],
 }
-KEPT = ("job_state", "state_reason", "name", "array_job_id", "het_job_id", "start_time", "comment", "nodes")
+KEPT = (
+    "job_state",
+    "state_reason",
+    "name",
+    "array_job_id",
+    "het_job_id",
+    "start_time",
+    "comment",
+    "nodes",
+)
 
 
 def main() -> None:
@@ -41,7 +51,9 @@ def main() -> None:
         cluster.start()
         ids = {}
         for name, options in JOBS.items():
-            more = [f"--dependency=afterok:{ids['fails']}"] if name == "depends on a failure" else []
+            more = (
+                [f"--dependency=afterok:{ids['fails']}"] if name == "depends on a failure" else []
+            )
             words = [
                 "-J",
                 name.replace(" ", "-"),
@@ -54,17 +66,26 @@ def main() -> None:
             ]
             ids[name] = cluster.tool("sbatch", "--parsable", *words).strip()
         started = {ids[name] for name in ("is cancelled", "is suspended", "is requeued", "runs")}
-        cluster.until(lambda: started <= set(cluster.tool("squeue", "-h", "-t", "R", "-o", "%i").split()), "they run")
+        cluster.until(
+            lambda: started <= set(cluster.tool("squeue", "-h", "-t", "R", "-o", "%i").split()),
+            "they run",
+        )
         cluster.tool("scancel", ids["is cancelled"])
         cluster.tool("scontrol", "suspend", ids["is suspended"])
         cluster.tool("scontrol", "requeue", ids["is requeued"])
-        cluster.until(lambda: "COMPLETING" not in cluster.tool("squeue", "-h", "-o", "%T"), "all have settled")
+        cluster.until(
+            lambda: "COMPLETING" not in cluster.tool("squeue", "-h", "-o", "%T"), "all have settled"
+        )
         time.sleep(1)
         told: dict[str, Any] = {}
-        listed = {each["job_id"]: each for each in json.loads(cluster.tool("squeue", "--json"))["jobs"]}
+        listed = {
+            each["job_id"]: each for each in json.loads(cluster.tool("squeue", "--json"))["jobs"]
+        }
         for name, job in ids.items():
             line = ["-h", "-r", "-t", "all", "-o", LINE, "-j", job]
-            of_json = {key: value for key, value in listed.get(int(job or 0), {}).items() if key in KEPT}
+            of_json = {
+                key: value for key, value in listed.get(int(job or 0), {}).items() if key in KEPT
+            }
             told[name] = {
                 "squeue": cluster.tool("squeue", *line).splitlines(),
                 "json": of_json,
@@ -73,16 +94,25 @@ def main() -> None:
         version = cluster.tool("sinfo", "-V").split()[1]
         complaint = _complaint(cluster, "-t", "nonsense")
         words = re.findall(r"[A-Z_]+", complaint.partition("include:")[2].upper())
-        answer = {"version": version, "words": words, "unknown": _complaint(cluster, "-j", "99999"), "jobs": told}
+        answer = {
+            "version": version,
+            "words": words,
+            "unknown": _complaint(cluster, "-j", "99999"),
+            "jobs": told,
+        }
         FOLDER.mkdir(exist_ok=True)
-        (FOLDER / f"{'.'.join(version.split('.')[:2])}.json").write_text(json.dumps(answer, indent=1) + "\n")
+        (FOLDER / f"{'.'.join(version.split('.')[:2])}.json").write_text(
+            json.dumps(answer, indent=1) + "\n"
+        )
     finally:
         cluster.stop()
 
 
 def _complaint(cluster: Cluster, *options: str) -> str:
     command = ["squeue", "-h", *options]
-    return subprocess.run(command, env=cluster.env, capture_output=True, text=True, check=False).stderr.strip()
+    return subprocess.run(
+        command, env=cluster.env, capture_output=True, text=True, check=False
+    ).stderr.strip()
 
 
 if __name__ == "__main__":

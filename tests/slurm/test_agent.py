@@ -1,4 +1,6 @@
-"""What starts a replica on its node: the form in which it is told what to run, and the start itself."""
+"""What starts a replica on its node: the form in which it is told what to run, and the start
+itself.
+"""
 
 from __future__ import annotations
 
@@ -52,16 +54,24 @@ def test_spawn_gives_a_clean_start(tmp_path: Path) -> None:
     os.set_inheritable(inherited, True)
     code = (
         "import os, sys; "
-        "print(os.getcwd(), dict(os.environ).get('A'), os.getsid(0) == os.getpid(), sys.stdin.read() == '', "
+        "print(os.getcwd(), dict(os.environ).get('A'), os.getsid(0) == os.getpid(), "
+        "sys.stdin.read() == '', "
         "os.path.exists('/proc/self/fd/%s'), flush=True); os._exit(7)"
     )
     try:
-        pid = agent.spawn([sys.executable, "-I", "-S", "-c", code % inherited], str(tmp_path), {"A": "b c"}, [out, out])
+        pid = agent.spawn(
+            [sys.executable, "-I", "-S", "-c", code % inherited],
+            str(tmp_path),
+            {"A": "b c"},
+            [out, out],
+        )
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     finally:
         os.close(out)
         os.close(inherited)
-    assert (tmp_path / "out").read_text().split("\n")[0] == f"{tmp_path.resolve()} b c True True False"
+    assert (tmp_path / "out").read_text().split("\n")[
+        0
+    ] == f"{tmp_path.resolve()} b c True True False"
 
 
 def test_program_found_by_the_path_of_its_own_environment(tmp_path: Path) -> None:
@@ -85,13 +95,20 @@ def test_program_found_by_the_path_of_its_own_environment(tmp_path: Path) -> Non
         ("no-such-word", "", errno.ENOENT, "no-such-word"),
     ],
 )
-def test_what_cannot_be_started(tmp_path: Path, program: str, folder: str, number: int, missing: str) -> None:
+def test_what_cannot_be_started(
+    tmp_path: Path, program: str, folder: str, number: int, missing: str
+) -> None:
     """The error says why, and what is missing; no process is left."""
     (tmp_path / "text").write_text("not a program")
     out = _output(tmp_path / "out")
     try:
         with pytest.raises(OSError) as caught:
-            agent.spawn([program], str(tmp_path / folder) if folder else str(tmp_path), dict(os.environ), [out, out])
+            agent.spawn(
+                [program],
+                str(tmp_path / folder) if folder else str(tmp_path),
+                dict(os.environ),
+                [out, out],
+            )
     finally:
         os.close(out)
     assert caught.value.errno == number
@@ -99,14 +116,22 @@ def test_what_cannot_be_started(tmp_path: Path, program: str, folder: str, numbe
 
 
 def test_the_agent_imports_next_to_nothing() -> None:
-    """One starts per replica: what is heavy stays out, or the nodes pay for it with every replica."""
+    """One starts per replica: what is heavy stays out, or the nodes pay for it with every
+    replica.
+    """
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import job.agent; "
-        "print(*sorted({'ctypes', 'json', 're', 'subprocess', 'contextlib', 'enum', 'typing'} & set(sys.modules)))"
+        "print(*sorted({'ctypes', 'json', 're', 'subprocess', 'contextlib', 'enum', 'typing'} & "
+        "set(sys.modules)))"
     )
     place = str(Path(transload_slurm.job.__file__).parents[1])
     command = [sys.executable, "-I", "-S", "-c", code, place]
-    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split() == []
+    assert (
+        subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=60
+        ).stdout.split()
+        == []
+    )
 
 
 _SIGNALLED_LAST = """
@@ -136,11 +161,15 @@ sys.exit(Told(folder, plan, None, start, None).main())
 def test_replica_is_signalled_before_its_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: str, code: int
 ) -> None:
-    """Terminated by Slurm, which is to start the job again, is no end of the app; terminated by another is one."""
+    """Terminated by Slurm, which is to start the job again, is no end of the app; terminated by
+    another is one.
+    """
     package = Path(transload_slurm.job.__file__).parent
     shutil.copytree(package, tmp_path / "job" / "transload_slurm_job")
     shutil.copy(package / "__main__.py", tmp_path / "job" / "__main__.py")
-    (tmp_path / "srun").write_text('#!/bin/sh\nexec "$@"\n')  # stands in for Slurm's: one task, here
+    (tmp_path / "srun").write_text(
+        '#!/bin/sh\nexec "$@"\n'
+    )  # stands in for Slurm's: one task, here
     (tmp_path / "srun").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     command = [sys.executable, "-c", _SIGNALLED_LAST, str(tmp_path), slurm]
@@ -152,10 +181,14 @@ def test_replica_is_signalled_before_its_supervisor(
 
 
 def test_a_replica_is_started_again_on_a_disk_that_its_log_has_filled(tmp_path: Path) -> None:
-    """Its log breaks off at the end of a block, without room for a newline: that is no reason not to run it."""
+    """Its log breaks off at the end of a block, without room for a newline: that is no reason not
+    to run it.
+    """
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("not run: no file system of limited size can be mounted here")
     fill = "[ $TRANSLOAD_RETRY = 1 ] || { head -c 1000000 /dev/zero | tr '\\0' x; exit 1; }"
@@ -169,13 +202,24 @@ def test_a_replica_is_started_again_on_a_disk_that_its_log_has_filled(tmp_path: 
     )
     command = [sys.executable, "-c", code, str(disk), json.dumps(task)]
     try:
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as served:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as served:
             assert served.stdin is not None and served.stdout is not None
             ends = []
             for run in range(2):
                 served.stdin.write(f"start 0 {run} here\n")
                 served.stdin.flush()
-                ends.append(next((each for line in served.stdout if (each := json.loads(line))["e"] == "ended"), None))
+                ends.append(
+                    next(
+                        (
+                            each
+                            for line in served.stdout
+                            if (each := json.loads(line))["e"] == "ended"
+                        ),
+                        None,
+                    )
+                )
             served.stdin.close()
         assert [end and end["code"] for end in ends] == [1, 0]
     finally:

@@ -51,13 +51,17 @@ def job_id(runner: Runner, handle: str) -> str:
     return job
 
 
-def lines(runner: Runner, handle: str, role: str = "main", k: int = 0, streams: Stream | None = None) -> list[str]:
+def lines(
+    runner: Runner, handle: str, role: str = "main", k: int = 0, streams: Stream | None = None
+) -> list[str]:
     """Return a replica's log."""
     return list(runner.log_lines(handle, role, k, streams=streams))
 
 
 def test_gang_of_two_roles_with_gpus(runner: Runner, cluster: Any) -> None:
-    """Roles are components that start together; each replica has GPUs of its own; rank 0 is told to all."""
+    """Roles are components that start together; each replica has GPUs of its own; rank 0 is told to
+    all.
+    """
     say = f"echo $CUDA_VISIBLE_DEVICES on $SLURMD_NODENAME rank0 ${macros.rank0_env} id {macros.replica_id}"
     say += f" app {macros.app_id}"
     roles = [
@@ -69,7 +73,13 @@ def test_gang_of_two_roles_with_gpus(runner: Runner, cluster: Any) -> None:
             num_replicas=2,
             resource=Resource(cpu=2, gpu=1, memMB=200),
         ),
-        Role("cpu", "/tmp", entrypoint="sh", args=["-c", f"{say}; exit 0"], resource=Resource(cpu=1, gpu=0, memMB=100)),
+        Role(
+            "cpu",
+            "/tmp",
+            entrypoint="sh",
+            args=["-c", f"{say}; exit 0"],
+            resource=Resource(cpu=1, gpu=0, memMB=100),
+        ),
     ]
     handle = runner.run(AppDef("pair", roles), "slurm")
     status = ended(runner, handle)
@@ -86,19 +96,25 @@ def test_gang_of_two_roles_with_gpus(runner: Runner, cluster: Any) -> None:
     assert said[0][-1] == app_id
     assert said[0][said[0].index("rank0") + 1] == "127.0.0.1"
     assert lines(runner, handle, "cpu")[0].startswith("on ")
-    comments = cluster.tool("squeue", "-h", "-t", "all", "-o", "%k", "-j", job_id(runner, handle)).split()
+    comments = cluster.tool(
+        "squeue", "-h", "-t", "all", "-o", "%k", "-j", job_id(runner, handle)
+    ).split()
     assert f"transload:{app_id}" in comments
 
 
 def test_array_with_exit_codes(runner: Runner, shell_app: ShellApp) -> None:
-    """With gang=false replicas are elements of an array; too many failures end it; each has its exit code."""
+    """With gang=false replicas are elements of an array; too many failures end it; each has its
+    exit code.
+    """
     app = shell_app(f"exit {macros.replica_id}", num_replicas=3, min_replicas=1)
     handle = runner.run(app, "slurm", {"gang": False, "array_parallel": 1})
     status = ended(runner, handle)
     assert status.state is AppState.SUCCEEDED
     assert [replica.exit_code for replica in status.roles[0].replicas] == [0, 1, 2]
     handle = runner.run(
-        shell_app(f"test {macros.replica_id} != 1 || exit 7; sleep 60", num_replicas=3), "slurm", {"gang": False}
+        shell_app(f"test {macros.replica_id} != 1 || exit 7; sleep 60", num_replicas=3),
+        "slurm",
+        {"gang": False},
     )
     status = ended(runner, handle)
     assert status.state is AppState.FAILED
@@ -110,25 +126,39 @@ def test_exit_codes_and_signals(runner: Runner, shell_app: ShellApp) -> None:
     """Exit statuses and signals are told apart, 137 and SIGKILL too."""
     commands = {0: "exit 3", 1: "exit 137", 2: "kill -9 $$", 3: "exit 0"}
     cases = " ".join(f"{k}) {command};;" for k, command in commands.items())
-    handle = runner.run(shell_app(f"case {macros.replica_id} in {cases} esac", num_replicas=4, min_replicas=1), "slurm")
+    handle = runner.run(
+        shell_app(f"case {macros.replica_id} in {cases} esac", num_replicas=4, min_replicas=1),
+        "slurm",
+    )
     status = ended(runner, handle)
     assert status.state is AppState.SUCCEEDED
     assert [replica.exit_code for replica in status.roles[0].replicas] == [3, 137, -9, 0]
 
 
-def test_both_streams_live(runner: Runner, shell_app: ShellApp, eventually: Eventually, tmp_path: Path) -> None:
+def test_both_streams_live(
+    runner: Runner, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
+) -> None:
     """Both streams are read while the replica runs, apart and together."""
     go = tmp_path / "go"
-    handle = runner.run(shell_app(f"echo out; echo err >&2; until test -e {go}; do sleep 0.1; done; echo end"), "slurm")
+    handle = runner.run(
+        shell_app(f"echo out; echo err >&2; until test -e {go}; do sleep 0.1; done; echo end"),
+        "slurm",
+    )
     eventually(lambda: lines(runner, handle, streams=Stream.STDERR) == ["err\n"], 30)
     assert lines(runner, handle, streams=Stream.STDOUT) == ["out\n"]
     go.touch()
     assert sorted(runner.log_lines(handle, "main", should_tail=True)) == ["end\n", "err\n", "out\n"]
 
 
-def test_scancel_from_outside(runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually) -> None:
-    """A job that somebody cancels with Slurm's own tool is CANCELLED, never FAILED, whatever its retries."""
-    app = shell_app("echo up; sleep 100", num_replicas=2, max_retries=3, retry_policy=RetryPolicy.REPLICA)
+def test_scancel_from_outside(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
+) -> None:
+    """A job that somebody cancels with Slurm's own tool is CANCELLED, never FAILED, whatever its
+    retries.
+    """
+    app = shell_app(
+        "echo up; sleep 100", num_replicas=2, max_retries=3, retry_policy=RetryPolicy.REPLICA
+    )
     handle = runner.run(app, "slurm")
     eventually(lambda: lines(runner, handle) == ["up\n"], 30)
     cluster.tool("scancel", job_id(runner, handle))
@@ -173,8 +203,15 @@ def test_end_of_the_replica_ends_its_children(runner: Runner, shell_app: ShellAp
 
 
 def test_wrapper_is_killed(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
-    """A task that is killed with its wrapper is lost: a failure that a retry answers, and then final."""
-    app = shell_app("echo $PPID; exec sleep 100", num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)
+    """A task that is killed with its wrapper is lost: a failure that a retry answers, and then
+    final.
+    """
+    app = shell_app(
+        "echo $PPID; exec sleep 100",
+        num_replicas=2,
+        max_retries=1,
+        retry_policy=RetryPolicy.REPLICA,
+    )
     handle = runner.run(app, "slurm")
     for attempt in range(2):
         eventually(lambda want=attempt + 1: len(lines(runner, handle, "main", 1)) == want, 40)
@@ -185,8 +222,12 @@ def test_wrapper_is_killed(runner: Runner, shell_app: ShellApp, eventually: Even
     assert status.num_restarts == 1
 
 
-def test_batch_script_is_killed(runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually) -> None:
-    """The supervisor killed: Slurm ends the job, and the app is seen as FAILED, its replicas ended."""
+def test_batch_script_is_killed(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
+) -> None:
+    """The supervisor killed: Slurm ends the job, and the app is seen as FAILED, its replicas
+    ended.
+    """
     handle = runner.run(shell_app("echo $PPID; sleep 100", num_replicas=1), "slurm")
     eventually(lambda: lines(runner, handle), 30)
     cluster.tool("scancel", "--batch", "--signal=KILL", job_id(runner, handle))
@@ -197,9 +238,8 @@ def test_batch_script_is_killed(runner: Runner, cluster: Any, shell_app: ShellAp
 
 def test_more_memory_than_asked_for(runner: Runner, shell_app: ShellApp) -> None:
     """A job that Slurm kills over its memory is FAILED, and says so."""
-    hog = (
-        f"exec {sys.executable} -c \"import time; a = bytearray(400 << 20); print('full', flush=True); time.sleep(60)\""
-    )
+    source = "import time; a = bytearray(400 << 20); print('full', flush=True); time.sleep(60)"
+    hog = f'exec {sys.executable} -c "{source}"'
     handle = runner.run(shell_app(hog, resource=Resource(cpu=1, gpu=0, memMB=50)), "slurm")
     status = ended(runner, handle)
     assert status.state is AppState.FAILED, status
@@ -220,13 +260,17 @@ def test_dependency_never_satisfied(runner: Runner, shell_app: ShellApp) -> None
     """A job whose dependency cannot come true does not wait for ever."""
     first = runner.run(shell_app("exit 1"), "slurm")
     assert ended(runner, first).state is AppState.FAILED
-    handle = runner.run(shell_app("true"), "slurm", {"dependency": f"afterok:{job_id(runner, first)}"})
+    handle = runner.run(
+        shell_app("true"), "slurm", {"dependency": f"afterok:{job_id(runner, first)}"}
+    )
     status = ended(runner, handle)
     assert status.state is AppState.FAILED
     assert "dependency can never be satisfied" in status.msg
 
 
-def test_partition_that_does_not_exist(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
+def test_partition_that_does_not_exist(
+    runner: Runner, shell_app: ShellApp, slurm_dir: Path
+) -> None:
     """One clear line, and nothing is left of the app: its id is free again."""
     with pytest.raises(SubmitError, match="invalid partition specified: nope") as caught:
         runner.run(shell_app("true"), "slurm", {"partition": "nope"}, app_id="again")
@@ -250,7 +294,14 @@ def test_waiting_says_why(runner: Runner, shell_app: ShellApp, eventually: Event
 def test_options_reach_slurm(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:
     """Options become those of sbatch, and a role's metadata is stronger than the app's."""
     app = shell_app("true", metadata={"slurm.partition": "other"})
-    cfg = {"partition": "main", "comment": 'said "so"', "time": "5", "nice": 10, "nodes": 1, "exclusive": True}
+    cfg = {
+        "partition": "main",
+        "comment": 'said "so"',
+        "time": "5",
+        "nice": 10,
+        "nodes": 1,
+        "exclusive": True,
+    }
     handle = runner.run(app, "slurm", cfg)
     assert ended(runner, handle).state is AppState.SUCCEEDED
     shown = cluster.tool("scontrol", "show", "job", job_id(runner, handle))
@@ -262,8 +313,12 @@ def test_options_reach_slurm(runner: Runner, cluster: Any, shell_app: ShellApp) 
 
 
 def test_constraint(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:
-    """A constraint picks the nodes that have the feature; one that no node has is Slurm's complaint, in one line."""
-    handle = runner.run(shell_app("echo on $SLURMD_NODENAME", num_replicas=2), "slurm", {"constraint": "new&fast"})
+    """A constraint picks the nodes that have the feature; one that no node has is Slurm's
+    complaint, in one line.
+    """
+    handle = runner.run(
+        shell_app("echo on $SLURMD_NODENAME", num_replicas=2), "slurm", {"constraint": "new&fast"}
+    )
     assert ended(runner, handle).state is AppState.SUCCEEDED
     assert [lines(runner, handle, k=k) for k in range(2)] == [["on node3\n"], ["on node3\n"]]
     assert "Features=new&fast" in cluster.tool("scontrol", "show", "job", job_id(runner, handle))
@@ -272,7 +327,9 @@ def test_constraint(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:
     assert not caught.value.transient
 
 
-def test_roles_with_constraints_of_their_own(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:
+def test_roles_with_constraints_of_their_own(
+    runner: Runner, cluster: Any, shell_app: ShellApp
+) -> None:
     """Each role's metadata decides where its component runs."""
     roles = []
     for name, feature in (("first", "old"), ("second", "fast")):
@@ -299,7 +356,9 @@ def test_scancel_that_is_refused(
     real = shutil.which("scancel", path=cluster.env["PATH"])
     (tmp_path / "nobody").mkdir()
     fake = tmp_path / "nobody" / "scancel"
-    fake.write_text(f'#!/bin/sh\nexec setpriv --reuid 65534 --regid 65534 --clear-groups {real} "$@"\n')
+    fake.write_text(
+        f'#!/bin/sh\nexec setpriv --reuid 65534 --regid 65534 --clear-groups {real} "$@"\n'
+    )
     fake.chmod(0o755)
     (cluster.base / "munge").chmod(0o711)
     with monkeypatch.context() as patch:
@@ -324,12 +383,15 @@ def test_unknown_options(runner: Runner, shell_app: ShellApp) -> None:
 
 
 def test_workspace_is_copied_once(runner: Runner, tmp_path: Path, slurm_dir: Path) -> None:
-    """Local code reaches the job by a copy in its folder, one for all roles, and is the working directory."""
+    """Local code reaches the job by a copy in its folder, one for all roles, and is the working
+    directory.
+    """
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "hello.sh").write_text("echo hello from $PWD; test $1 = $PWD")
     workspace = Workspace({str(tmp_path / "code"): ""})
     roles = [
-        Role(name, "", entrypoint="sh", args=["hello.sh", macros.img_root], workspace=workspace) for name in ("a", "b")
+        Role(name, "", entrypoint="sh", args=["hello.sh", macros.img_root], workspace=workspace)
+        for name in ("a", "b")
     ]
     handle = runner.run(AppDef("code", roles), "slurm", {"job_dir": str(tmp_path / "big")})
     assert ended(runner, handle).state is AppState.SUCCEEDED
@@ -342,9 +404,15 @@ def test_workspace_is_copied_once(runner: Runner, tmp_path: Path, slurm_dir: Pat
 
 
 def test_secrets_are_nowhere_to_be_read(
-    runner: Runner, cluster: Any, shell_app: ShellApp, slurm_dir: Path, monkeypatch: pytest.MonkeyPatch
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    slurm_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A secret is in the job's environment; not in the script, in `scontrol`, nor in any file of the app."""
+    """A secret is in the job's environment; not in the script, in `scontrol`, nor in any file of
+    the app.
+    """
     monkeypatch.setenv("SOURCE", "hunter2-value")
     app = shell_app(
         'test "$PASSWORD" = hunter2-value && ! env | grep -q TRANSLOAD_SECRET && sleep 1',
@@ -355,7 +423,9 @@ def test_secrets_are_nowhere_to_be_read(
     assert "hunter2" not in str(info).replace(app.roles[0].args[1], "")
     handle = runner.schedule(info)
     job = job_id(runner, handle)
-    shown = cluster.tool("scontrol", "show", "job", job) + cluster.tool("scontrol", "write", "batch_script", job, "-")
+    shown = cluster.tool("scontrol", "show", "job", job) + cluster.tool(
+        "scontrol", "write", "batch_script", job, "-"
+    )
     assert "PASSWORD" not in shown.replace(app.roles[0].args[1], "")
     status = ended(runner, handle)
     assert status.state is AppState.SUCCEEDED, status
@@ -367,8 +437,12 @@ def test_secrets_are_nowhere_to_be_read(
         assert folder.stat().st_mode & 0o077 == 0
 
 
-def test_two_submits_of_one_id_at_once(runner: Runner, cluster: Any, shell_app: ShellApp, tmp_path: Path) -> None:
-    """Of many submits of one id at the same time one starts the app, the others adopt it; another app is refused."""
+def test_two_submits_of_one_id_at_once(
+    runner: Runner, cluster: Any, shell_app: ShellApp, tmp_path: Path
+) -> None:
+    """Of many submits of one id at the same time one starts the app, the others adopt it; another
+    app is refused.
+    """
     app = shell_app(f"echo x >> {tmp_path}/starts; sleep 0.5")
     with ThreadPoolExecutor(6) as pool:
         handles = list(pool.map(lambda _: runner.run(app, "slurm", app_id="one"), range(6)))
@@ -382,14 +456,18 @@ def test_two_submits_of_one_id_at_once(runner: Runner, cluster: Any, shell_app: 
 
 def test_dry_run_is_the_script(runner: Runner, shell_app: ShellApp) -> None:
     """The dry-run shows the batch script as it will be given to sbatch, but for its token."""
-    info = runner.dryrun(shell_app("echo hi", num_replicas=2), "slurm", {"partition": "main"}, app_id="shown")
+    info = runner.dryrun(
+        shell_app("echo hi", num_replicas=2), "slurm", {"partition": "main"}, app_id="shown"
+    )
     text = str(info)
     assert text.startswith("#!/bin/sh\n#SBATCH --job-name=shown\n")
     assert "#SBATCH --partition=main" in text
     assert "# role main, 2 replica(s): sh -c 'echo hi'" in text
     handle = runner.schedule(info)
     folder = Path(os.environ["TRANSLOAD_SLURM_DIR"]) / "shown"
-    script = re.sub(r'(--comment="transload:shown) \w+"', r'\1 <token>"', (folder / "job.sh").read_text())
+    script = re.sub(
+        r'(--comment="transload:shown) \w+"', r'\1 <token>"', (folder / "job.sh").read_text()
+    )
     given = script.splitlines()
     assert given[:-1] == text.splitlines()[: len(given) - 1]
     assert subprocess.run(["sh", "-n", str(folder / "job.sh")], check=False).returncode == 0
@@ -406,14 +484,24 @@ def test_doctor(runner: Runner) -> None:
     assert "main*" in checks["partitions"][1]
 
 
-def test_doctor_says_what_is_missing(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No controller, no usable folder, no clients: each is told in a line of its own, and nothing is raised."""
-    text = [line for line in cluster.conf.read_text().splitlines() if not line.startswith("SlurmctldPort")]
+def test_doctor_says_what_is_missing(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No controller, no usable folder, no clients: each is told in a line of its own, and nothing
+    is raised.
+    """
+    text = [
+        line
+        for line in cluster.conf.read_text().splitlines()
+        if not line.startswith("SlurmctldPort")
+    ]
     (tmp_path / "file").touch()
     elsewhere = tmp_path / "slurm.conf"
     with socket.socket() as taken, monkeypatch.context() as patch:
         taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
-        elsewhere.write_text("\n".join([*text, f"SlurmctldPort={taken.getsockname()[1]}", "MessageTimeout=2", ""]))
+        elsewhere.write_text(
+            "\n".join([*text, f"SlurmctldPort={taken.getsockname()[1]}", "MessageTimeout=2", ""])
+        )
         patch.setenv("SLURM_CONF", str(elsewhere))
         patch.setenv("TRANSLOAD_SLURM_DIR", str(tmp_path / "file"))
         scheduler = SlurmScheduler("tests")
@@ -428,13 +516,19 @@ def test_doctor_says_what_is_missing(cluster: Any, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.slow  # the session everywhere compares the accuracy of all engines
 def test_digits_example(runner: Runner) -> None:
-    """The digits trainer runs over three tasks, finds rank 0, and learns bit for bit what it learns on one machine."""
+    """The digits trainer runs over three tasks, finds rank 0, and learns bit for bit what it learns
+    on one machine.
+    """
     pytest.importorskip("sklearn")
     accuracy = {}
     for scheduler in ("slurm", "local"):
-        handle = runner.run_component(f"{EXAMPLE}:digits", ["--epochs", "3", "--replicas", "3"], scheduler)
+        handle = runner.run_component(
+            f"{EXAMPLE}:digits", ["--epochs", "3", "--replicas", "3"], scheduler
+        )
         status = ended(runner, handle)
-        assert status.state is AppState.SUCCEEDED, [lines(runner, handle, "trainer", k) for k in range(3)]
+        assert status.state is AppState.SUCCEEDED, [
+            lines(runner, handle, "trainer", k) for k in range(3)
+        ]
         accuracy[scheduler] = runner.results(handle).value("accuracy")
     assert accuracy["slurm"] == accuracy["local"]
     assert 0.3 < float(accuracy["slurm"]) <= 1.0
@@ -442,14 +536,20 @@ def test_digits_example(runner: Runner) -> None:
 
 def test_prologue_runs_first(runner: Runner, shell_app: ShellApp) -> None:
     """What it exports reaches every replica; the wrapper's Python may come from it."""
-    prologue = f"export FROM_PROLOGUE='a b'\npy() {{ :; }}\nPATH={Path(sys.executable).parent}:$PATH"
-    handle = runner.run(shell_app('echo "$FROM_PROLOGUE"', num_replicas=2), "slurm", {"prologue": prologue})
+    prologue = (
+        f"export FROM_PROLOGUE='a b'\npy() {{ :; }}\nPATH={Path(sys.executable).parent}:$PATH"
+    )
+    handle = runner.run(
+        shell_app('echo "$FROM_PROLOGUE"', num_replicas=2), "slurm", {"prologue": prologue}
+    )
     assert ended(runner, handle).state is AppState.SUCCEEDED
     assert [lines(runner, handle, "main", k) for k in range(2)] == [["a b\n"], ["a b\n"]]
 
 
 def test_prologue_works_in_the_workspace(runner: Runner, tmp_path: Path) -> None:
-    """It finds the files that travel, and leaves some there; what it says is in the log of the first replica."""
+    """It finds the files that travel, and leaves some there; what it says is in the log of the
+    first replica.
+    """
     project = tmp_path / "project"
     project.mkdir()
     (project / "requirements.txt").write_text("torch\n", encoding="utf-8")
@@ -471,7 +571,11 @@ def test_prologue_works_in_the_workspace(runner: Runner, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("prologue", "code", "said"),
     [
-        ("python3 -c 'raise SystemExit(\"no distribution found\")'\nexport A=1", 1, "no distribution found"),
+        (
+            "python3 -c 'raise SystemExit(\"no distribution found\")'\nexport A=1",
+            1,
+            "no distribution found",
+        ),
         ("echo before\n(exit 3)\necho after", 3, "before"),
         ("nothing-of-this-name", 127, "nothing-of-this-name"),
         ("if then", 2, "yntax error"),
@@ -482,7 +586,9 @@ def test_prologue_works_in_the_workspace(runner: Runner, tmp_path: Path) -> None
 def test_a_prologue_that_fails_fails_the_job(
     runner: Runner, shell_app: ShellApp, prologue: str, code: int | None, said: str
 ) -> None:
-    """Whatever fails in it: its last line is the reason, its output the log, and no replica is started or retried."""
+    """Whatever fails in it: its last line is the reason, its output the log, and no replica is
+    started or retried.
+    """
     app = shell_app("echo started", num_replicas=2, max_retries=2)
     handle = runner.run(app, "slurm", {"prologue": prologue})
     status = ended(runner, handle)
@@ -496,22 +602,34 @@ def test_a_prologue_that_fails_fails_the_job(
         assert not {"started\n", "after\n"} & set(lines(runner, handle, "main", k))
 
 
-@pytest.mark.parametrize("end", ["exit 0", "trap 'echo trapped' EXIT\nset +e\nfalse"], ids=["exit 0", "trap"])
+@pytest.mark.parametrize(
+    "end", ["exit 0", "trap 'echo trapped' EXIT\nset +e\nfalse"], ids=["exit 0", "trap"]
+)
 def test_a_prologue_may_allow_what_fails(runner: Runner, shell_app: ShellApp, end: str) -> None:
-    """``|| true`` and ``exit 0`` are taken at their word; what the prologue leaves set does not reach the job."""
+    """``|| true`` and ``exit 0`` are taken at their word; what the prologue leaves set does not
+    reach the job.
+    """
     prologue = f"false || true\nexport SEEN=1\n{end}"
-    handle = runner.run(shell_app('echo "$SEEN"', num_replicas=2), "slurm", {"prologue": prologue, "gang": False})
+    handle = runner.run(
+        shell_app('echo "$SEEN"', num_replicas=2), "slurm", {"prologue": prologue, "gang": False}
+    )
     assert ended(runner, handle).state is AppState.SUCCEEDED
     assert [lines(runner, handle, "main", k)[-1] for k in range(2)] == ["1\n", "1\n"]
 
 
 @pytest.mark.parametrize("gang", [True, False])
-@pytest.mark.parametrize("end", ["trap 'echo bye' EXIT\nexit 0", "exec true"], ids=["own trap", "exec"])
+@pytest.mark.parametrize(
+    "end", ["trap 'echo bye' EXIT\nexit 0", "exec true"], ids=["own trap", "exec"]
+)
 def test_a_job_that_its_prologue_ends_has_not_succeeded(
     runner: Runner, shell_app: ShellApp, gang: bool, end: str
 ) -> None:
-    """Slurm calls a script COMPLETED that never reached the program; the app has failed, and says why."""
-    handle = runner.run(shell_app("echo started", num_replicas=2), "slurm", {"prologue": end, "gang": gang})
+    """Slurm calls a script COMPLETED that never reached the program; the app has failed, and says
+    why.
+    """
+    handle = runner.run(
+        shell_app("echo started", num_replicas=2), "slurm", {"prologue": end, "gang": gang}
+    )
     status = ended(runner, handle)
     assert status.state is AppState.FAILED
     assert "ended before the program started: does the prologue call exit?" in status.msg
@@ -519,7 +637,9 @@ def test_a_job_that_its_prologue_ends_has_not_succeeded(
     assert lines(runner, handle, "main") in (["bye\n"], [])
 
 
-def test_a_prologue_is_cancelled(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
+def test_a_prologue_is_cancelled(
+    runner: Runner, shell_app: ShellApp, eventually: Eventually
+) -> None:
     """A cancel while it runs is a cancel, and no failure of the prologue."""
     handle = runner.run(shell_app("true"), "slurm", {"prologue": "echo up\nsleep 60"})
     eventually(lambda: lines(runner, handle, "main") == ["up\n"], timeout=30)
@@ -529,7 +649,9 @@ def test_a_prologue_is_cancelled(runner: Runner, shell_app: ShellApp, eventually
 
 
 def test_the_next_job_reads_what_one_has_made(runner: Runner, shell_app: ShellApp) -> None:
-    """The folder of another job is on the disk that all nodes share: arguments that name the place name it."""
+    """The folder of another job is on the disk that all nodes share: arguments that name the place
+    name it.
+    """
     first = runner.run(shell_app('echo 42 > "$TRANSLOAD_OUTPUT_DIR/model.pt"'), "slurm")
     assert ended(runner, first).state is AppState.SUCCEEDED
     second = runner.run(shell_app("cat /in/model.pt", mounts=[JobMount(first, "/in")]), "slurm")

@@ -27,7 +27,9 @@ def ended(runner: Runner, handle: str) -> AppStatus:
 def waiting_element(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
 ) -> Callable[..., tuple[str, str, Path]]:
-    """``waiting_element(**fields)``: an array of two, of which the second waits for the first; handle, job, ``go``."""
+    """``waiting_element(**fields)``: an array of two, of which the second waits for the first;
+    handle, job, ``go``.
+    """
 
     def start(**fields: Any) -> tuple[str, str, Path]:
         go = tmp_path / "go"
@@ -41,7 +43,9 @@ def waiting_element(
     return start
 
 
-def test_element_cancelled_while_it_waits(waiting_element: Any, runner: Runner, cluster: Any) -> None:
+def test_element_cancelled_while_it_waits(
+    waiting_element: Any, runner: Runner, cluster: Any
+) -> None:
     """An element that never ran is no success: Slurm drops its row, and the app is CANCELLED."""
     handle, job, go = waiting_element()
     subprocess.run(["scancel", f"{job}_1"], env=cluster.env, check=True)
@@ -49,17 +53,25 @@ def test_element_cancelled_while_it_waits(waiting_element: Any, runner: Runner, 
     status = ended(runner, handle)
     assert status.state is AppState.CANCELLED, status
     assert "element 1 was cancelled" in status.msg
-    assert [str(replica.state) for replica in status.roles[0].replicas] == ["SUCCEEDED", "CANCELLED"]
+    assert [str(replica.state) for replica in status.roles[0].replicas] == [
+        "SUCCEEDED",
+        "CANCELLED",
+    ]
 
 
-def test_element_cancelled_but_enough_succeeded(waiting_element: Any, runner: Runner, cluster: Any) -> None:
+def test_element_cancelled_but_enough_succeeded(
+    waiting_element: Any, runner: Runner, cluster: Any
+) -> None:
     """With ``min_replicas`` reached, one that was cancelled does not take the success away."""
     handle, job, go = waiting_element(min_replicas=1)
     subprocess.run(["scancel", f"{job}_1"], env=cluster.env, check=True)
     go.touch()
     status = ended(runner, handle)
     assert status.state is AppState.SUCCEEDED, status
-    assert [str(replica.state) for replica in status.roles[0].replicas] == ["SUCCEEDED", "CANCELLED"]
+    assert [str(replica.state) for replica in status.roles[0].replicas] == [
+        "SUCCEEDED",
+        "CANCELLED",
+    ]
 
 
 def test_running_element_cancelled_but_enough_succeeded(
@@ -68,11 +80,19 @@ def test_running_element_cancelled_but_enough_succeeded(
     """The same for one that runs: the other one alone is enough."""
     handle, job, go = waiting_element(min_replicas=1)
     subprocess.run(["scancel", f"{job}_0"], env=cluster.env, check=True)
-    eventually(lambda: "CANCELLED" in cluster.tool("squeue", "-h", "-t", "all", "-o", "%T", "-j", f"{job}_0"), 30)
+    eventually(
+        lambda: (
+            "CANCELLED" in cluster.tool("squeue", "-h", "-t", "all", "-o", "%T", "-j", f"{job}_0")
+        ),
+        30,
+    )
     go.touch()
     status = ended(runner, handle)
     assert status.state is AppState.SUCCEEDED, status
-    assert [str(replica.state) for replica in status.roles[0].replicas] == ["CANCELLED", "SUCCEEDED"]
+    assert [str(replica.state) for replica in status.roles[0].replicas] == [
+        "CANCELLED",
+        "SUCCEEDED",
+    ]
 
 
 def test_cancelled_array_is_cancelled(waiting_element: Any, runner: Runner) -> None:

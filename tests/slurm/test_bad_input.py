@@ -1,4 +1,6 @@
-"""Clusters behind ssh that are named wrong, have another name now, or let nobody in: one line, and nothing is begun."""
+"""Clusters behind ssh that are named wrong, have another name now, or let nobody in: one line, and
+nothing is begun.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,27 @@ def settings(login: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     """``settings("hpc")``: from now on that is the name of the cluster at the end of an ssh."""
     file = tmp_path / "transload.toml"
     monkeypatch.setenv("TRANSLOAD_CONFIG", str(file))
-    return lambda name, host="login": file.write_text(f'[schedulers.{name}]\nkind = "slurm"\nssh = "{host}"\n')
+    return lambda name, host="login": file.write_text(
+        f'[schedulers.{name}]\nkind = "slurm"\nssh = "{host}"\n'
+    )
 
 
 def test_renamed_while_an_app_runs(settings: Any, shell_app: ShellApp, tmp_path: Path) -> None:
-    """Its handle is an error that says so, never an app that is gone; what a host has kept goes on; so does its id."""
+    """Its handle is an error that says so, never an app that is gone; what a host has kept goes on;
+    so does its id.
+    """
     settings("hpc")
     with get_runner("tests") as runner:
-        handle = runner.run(shell_app(f"until test -e {tmp_path}/go; do sleep 0.2; done; exit 3"), "hpc")
+        handle = runner.run(
+            shell_app(f"until test -e {tmp_path}/go; do sleep 0.2; done; exit 3"), "hpc"
+        )
         kept = runner.cluster("hpc")
     settings("prod")
     with get_runner("tests") as runner:
         for ask in (runner.status, runner.cancel, runner.results):
-            with pytest.raises(UnknownSchedulerException, match=r"'hpc' is not installed or configured here.*prod"):
+            with pytest.raises(
+                UnknownSchedulerException, match=r"'hpc' is not installed or configured here.*prod"
+            ):
                 ask(handle)
         found = runner.status(handle.replace("hpc", "prod"))  # the same folder of apps
         assert found is not None and not found.is_terminal()
@@ -56,9 +66,12 @@ def test_unknown_cluster(settings: Any, shell_app: ShellApp) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "match"), [("nowhere.invalid", "Could not resolve hostname"), ("closed", "Connection refused")]
+    ("host", "match"),
+    [("nowhere.invalid", "Could not resolve hostname"), ("closed", "Connection refused")],
 )
-def test_unreachable_host(settings: Any, login: Any, shell_app: ShellApp, host: str, match: str) -> None:
+def test_unreachable_host(
+    settings: Any, login: Any, shell_app: ShellApp, host: str, match: str
+) -> None:
     """A submit is refused as a passing trouble; a state is not known; both say what ssh said."""
     with open(login.base / "ssh_config", "a") as file:
         file.write(f"Host closed\n    HostName {login.address}\n    Port 1\n")
@@ -106,7 +119,9 @@ def test_certificate_that_has_run_out(login: Any) -> None:
             if good:
                 assert connection.call("list") == []
             else:
-                with pytest.raises(SchedulerUnavailable, match="no key, certificate or agent of yours lets you in"):
+                with pytest.raises(
+                    SchedulerUnavailable, match="no key, certificate or agent of yours lets you in"
+                ):
                     connection.call("list")
             connection.close()
     finally:

@@ -46,5 +46,7 @@ class TestArrays(SchedulerConformance):
         """Return a scheduler that says what an array can."""
         scheduler = create_slurm("suite")
         only = frozenset({RetryPolicy.REPLICA})
-        scheduler.capabilities = scheduler.capabilities._replace(roles=False, gangs=False, retries=only)
+        scheduler.capabilities = scheduler.capabilities._replace(
+            roles=False, gangs=False, retries=only
+        )
         return scheduler

@@ -26,11 +26,21 @@ def _plan(role: Role, kind: str) -> dict[str, Any]:
 
 
 def test_command_lines() -> None:
-    """What each kind is called with: the app's folder and the mounts are inside, at the same places; GPUs too."""
+    """What each kind is called with: the app's folder and the mounts are inside, at the same
+    places; GPUs too.
+    """
     mounts = [BindMount("/data", "/in", read_only=True), BindMount("/out", "/out")]
-    role = Role("main", "/images/torch.sif", entrypoint="true", mounts=mounts, resource=Resource(1, 2, 100))
+    role = Role(
+        "main", "/images/torch.sif", entrypoint="true", mounts=mounts, resource=Resource(1, 2, 100)
+    )
     assert _plan(role, "apptainer")["container"] == [
-        *("apptainer", "exec", "--bind=/shared/app-1:/shared/app-1", "--bind=/data:/in:ro", "--bind=/out:/out"),
+        *(
+            "apptainer",
+            "exec",
+            "--bind=/shared/app-1:/shared/app-1",
+            "--bind=/data:/in:ro",
+            "--bind=/out:/out",
+        ),
         *("--pwd=/", "--nv", "/images/torch.sif"),
     ]
     pyxis = _plan(role, "pyxis")
@@ -87,9 +97,15 @@ def image(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("kind", [pytest.param(name, marks=pytest.mark.engine(name)) for name in _TRIED])
-def test_containers(runner: Runner, image: Path, tmp_path: Path, eventually: Eventually, kind: str) -> None:
-    """The program runs in the image: its files, the workspace, a mount, results; exit codes and signals come out."""
+@pytest.mark.parametrize(
+    "kind", [pytest.param(name, marks=pytest.mark.engine(name)) for name in _TRIED]
+)
+def test_containers(
+    runner: Runner, image: Path, tmp_path: Path, eventually: Eventually, kind: str
+) -> None:
+    """The program runs in the image: its files, the workspace, a mount, results; exit codes and
+    signals come out.
+    """
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "file").write_text("mounted\n")
     (tmp_path / "ws").mkdir()

@@ -24,23 +24,37 @@ def role(name: str = "main", **fields: Any) -> Role:
     return Role(name, "/tmp", entrypoint="true", **fields)
 
 
-def script(*roles: Role, cfg: Mapping[str, CfgVal] | None = None, timeout: float | None = None) -> str:
+def script(
+    *roles: Role, cfg: Mapping[str, CfgVal] | None = None, timeout: float | None = None
+) -> str:
     """Return the batch script of an app."""
-    request = convert.convert(AppDef("app", list(roles), timeout=timeout), run_opts().resolve(cfg or {}))
+    request = convert.convert(
+        AppDef("app", list(roles), timeout=timeout), run_opts().resolve(cfg or {})
+    )
     return convert.script(request, "app-1", "/shared/app-1", "token")
 
 
 def test_one_role() -> None:
     """A role is tasks; its resources are per task."""
-    text = script(role(num_replicas=3, resource=Resource(cpu=4, gpu=2, memMB=1000)), cfg={"gpu_type": "a100"})
-    for line in ("--ntasks=3", "--cpus-per-task=4", "--mem-per-cpu=250M", "--gpus-per-task=a100:2", "--no-requeue"):
+    text = script(
+        role(num_replicas=3, resource=Resource(cpu=4, gpu=2, memMB=1000)), cfg={"gpu_type": "a100"}
+    )
+    for line in (
+        "--ntasks=3",
+        "--cpus-per-task=4",
+        "--mem-per-cpu=250M",
+        "--gpus-per-task=a100:2",
+        "--no-requeue",
+    ):
         assert f"#SBATCH {line}\n" in text
     assert "hetjob" not in text
     assert "--array" not in text
 
 
 def test_several_roles_are_components() -> None:
-    """Each role has its own part of the script, in the order of the app, and its own group of srun."""
+    """Each role has its own part of the script, in the order of the app, and its own group of
+    srun.
+    """
     app = AppDef("app", [role("a", metadata={"slurm.partition": "gpu"}), role("b", num_replicas=2)])
     request = convert.convert(app, run_opts().resolve({"partition": "cpu"}))
     text = convert.script(request, "x", "/f", "t")
@@ -80,7 +94,9 @@ def test_retries_mean_requeue() -> None:
 
 
 def test_timeout_is_backed_by_a_limit_of_time() -> None:
-    """The wrapper keeps the timeout to the second; the limit that Slurm is told lies beyond it, unless it is given."""
+    """The wrapper keeps the timeout to the second; the limit that Slurm is told lies beyond it,
+    unless it is given.
+    """
     assert "--time=3\n" in script(role(), timeout=90)
     assert "--time=10\n" in script(role(), timeout=90, cfg={"time": "10"})
 
@@ -90,7 +106,10 @@ def test_timeout_is_backed_by_a_limit_of_time() -> None:
     [
         ({"mounts": [BindMount("/a", "/b")]}, "roles[0].mounts[0]"),
         ({"resource": Resource(cpu=0.5, gpu=0, memMB=1)}, "roles[0].resource.cpu"),
-        ({"resource": Resource(cpu=1, gpu=0, memMB=1, devices={"nic": 1})}, "roles[0].resource.devices"),
+        (
+            {"resource": Resource(cpu=1, gpu=0, memMB=1, devices={"nic": 1})},
+            "roles[0].resource.devices",
+        ),
         ({"max_retries": 1, "retry_policy": RetryPolicy.HOT_SPARE}, "roles[0].retry_policy"),
     ],
 )
@@ -131,7 +150,9 @@ def test_refused_in_an_array(roles: list[Role], path: str) -> None:
     ],
 )
 def test_bad_options(cfg: dict[str, CfgVal]) -> None:
-    """A value that could not be meant, or could smuggle a line into the script, is refused by the option's name."""
+    """A value that could not be meant, or could smuggle a line into the script, is refused by the
+    option's name.
+    """
     with pytest.raises(ConfigError, match=f"run option ({'|'.join(cfg)})"):
         script(role(), cfg=cfg)
 
@@ -145,7 +166,9 @@ def test_array() -> None:
 
 def test_macros_that_only_the_replica_knows_are_left_to_it() -> None:
     """The root of the image and rank 0 are put in; the number of the replica is not known yet."""
-    app = AppDef("app", [role(args=[macros.img_root, macros.rank0_env, macros.replica_id, "$$ ${x}"])])
+    app = AppDef(
+        "app", [role(args=[macros.img_root, macros.rank0_env, macros.replica_id, "$$ ${x}"])]
+    )
     request = convert.convert(app, run_opts().resolve({}))
     assert request.roles[0].args == ["/tmp", "TRANSLOAD_RANK0_HOST", "${replica_id}", "$$ ${x}"]
 
@@ -178,12 +201,21 @@ def test_folder_with_odd_characters(tmp_path: Path) -> None:
 
 
 def test_arguments_of_one_role() -> None:
-    """A role's own options of sbatch and srun come after those for all, and no other role gets them."""
+    """A role's own options of sbatch and srun come after those for all, and no other role gets
+    them.
+    """
     app = AppDef(
-        "app", [role("a", metadata={"slurm.srun_args": ["--mpi=pmix"], "slurm.sbatch_args": ["--hint=x"]}), role("b")]
+        "app",
+        [
+            role(
+                "a", metadata={"slurm.srun_args": ["--mpi=pmix"], "slurm.sbatch_args": ["--hint=x"]}
+            ),
+            role("b"),
+        ],
     )
     request = convert.convert(
-        app, run_opts().resolve({"srun_args": ["--cpu-bind=cores"], "sbatch_args": ["--contiguous"]})
+        app,
+        run_opts().resolve({"srun_args": ["--cpu-bind=cores"], "sbatch_args": ["--contiguous"]}),
     )
     first, second = convert.script(request, "x", "/f", "t").split("#SBATCH hetjob\n")
     assert first.index("#SBATCH --contiguous\n") < first.index("#SBATCH --hint=x\n")
@@ -193,7 +225,9 @@ def test_arguments_of_one_role() -> None:
         ["--job-name=b", "--cpu-bind=cores"],
     ]
     with pytest.raises(ConfigError, match="must be an option"):
-        convert.convert(AppDef("app", [role(metadata={"slurm.srun_args": ["word"]})]), run_opts().resolve({}))
+        convert.convert(
+            AppDef("app", [role(metadata={"slurm.srun_args": ["word"]})]), run_opts().resolve({})
+        )
 
 
 def test_prologue() -> None:
@@ -207,13 +241,43 @@ def test_prologue() -> None:
 
 
 OWN = [
-    *(("--comment=acct", "run option comment"), ("--comment acct", "run option comment"), ("--comm=x", "comment")),
-    *(("-J y", "--job-name"), ("-Jy", "--job-name"), ("-HJ y", "--job-name"), ("--job-na=y", "--job-name")),
-    *(("-o x.log", "transload log"), ("--error=x", "transload log"), ("--export=NONE", "run --env")),
-    *(("-a 0-3", "gang=false"), ("-n4", "run --replicas"), ("-c 2", "run --cpu"), ("--no-requeue", "requeue=false")),
-    *(("--partition=gpu", "run option partition"), ("-p gpu", "run option partition"), ("-t 5", "run option time")),
-    *(("--nodes=2", "run option nodes"), ("-N 2", "run option nodes"), ("--exclusive", "run option exclusive")),
-    *(("--mem=4G", "run --mem"), ("--mem-per-cpu=1G", "run --mem"), ("--gpus-per-task=1", "run --gpu")),
+    *(
+        ("--comment=acct", "run option comment"),
+        ("--comment acct", "run option comment"),
+        ("--comm=x", "comment"),
+    ),
+    *(
+        ("-J y", "--job-name"),
+        ("-Jy", "--job-name"),
+        ("-HJ y", "--job-name"),
+        ("--job-na=y", "--job-name"),
+    ),
+    *(
+        ("-o x.log", "transload log"),
+        ("--error=x", "transload log"),
+        ("--export=NONE", "run --env"),
+    ),
+    *(
+        ("-a 0-3", "gang=false"),
+        ("-n4", "run --replicas"),
+        ("-c 2", "run --cpu"),
+        ("--no-requeue", "requeue=false"),
+    ),
+    *(
+        ("--partition=gpu", "run option partition"),
+        ("-p gpu", "run option partition"),
+        ("-t 5", "run option time"),
+    ),
+    *(
+        ("--nodes=2", "run option nodes"),
+        ("-N 2", "run option nodes"),
+        ("--exclusive", "run option exclusive"),
+    ),
+    *(
+        ("--mem=4G", "run --mem"),
+        ("--mem-per-cpu=1G", "run --mem"),
+        ("--gpus-per-task=1", "run --gpu"),
+    ),
     ("--hint nomultithread --comment=x", "run option comment"),
     ("--nice=5", "run option nice"),
 ]
@@ -230,22 +294,32 @@ def test_options_that_the_plugin_writes_itself_are_refused(word: str, advice: st
         script(role(resource=resource, metadata={"slurm.sbatch_args": [word]}))
 
 
-@pytest.mark.parametrize("word", ["--signal=USR1@90", "--hint=nomultithread", "--gres=gpu:1", "--mem=0", "--gpus=2"])
+@pytest.mark.parametrize(
+    "word", ["--signal=USR1@90", "--hint=nomultithread", "--gres=gpu:1", "--mem=0", "--gpus=2"]
+)
 def test_other_options_are_taken(word: str) -> None:
     """What no option and no field says: memory and GPUs too, where the app leaves them to Slurm."""
-    assert f"#SBATCH {word}\n" in script(role(resource=Resource(-1, -1, -1)), cfg={"sbatch_args": [word]})
+    assert f"#SBATCH {word}\n" in script(
+        role(resource=Resource(-1, -1, -1)), cfg={"sbatch_args": [word]}
+    )
 
 
-@pytest.mark.parametrize("word", ["--nodes=2-4", "--exclusive=user", "--mail-user2=x", "-k", "-D /tmp", "--nice"])
+@pytest.mark.parametrize(
+    "word", ["--nodes=2-4", "--exclusive=user", "--mail-user2=x", "-k", "-D /tmp", "--nice"]
+)
 def test_more_than_an_option_can_say_is_taken(word: str) -> None:
     """A range of nodes is no number."""
     assert f"#SBATCH {word}\n" in script(role(), cfg={"sbatch_args": [word]})
 
 
 def test_everything_that_a_script_says_is_refused_as_an_argument() -> None:
-    """No flag is written by the plugin and taken from a user as well: neither for sbatch nor for srun."""
+    """No flag is written by the plugin and taken from a user as well: neither for sbatch nor for
+    srun.
+    """
     values = {str: "some-thing", int: 2, bool: True}
-    cfg: dict[str, CfgVal] = {name: values[kind] for name, (_, kind, _) in {**PER_ROLE, **PER_JOB}.items()}
+    cfg: dict[str, CfgVal] = {
+        name: values[kind] for name, (_, kind, _) in {**PER_ROLE, **PER_JOB}.items()
+    }
     cfg.update(time="10", comment="mine", gang=False, sbatch_args=["--hint=nomultithread"])
     app = AppDef("app", [role(num_replicas=2, resource=Resource(1, 1, 100))])
     request = convert.convert(app, run_opts().resolve(cfg))

@@ -35,7 +35,9 @@ def calls(login: Any) -> Iterator[Path]:
     path: Path = login.tools / "calls"
     path.touch()
     for tool in ("squeue", "sacct"):
-        (login.tools / tool).write_text(f'#!/bin/sh\necho {tool} >> {path}\nexec /usr/bin/{tool} "$@"\n')
+        (login.tools / tool).write_text(
+            f'#!/bin/sh\necho {tool} >> {path}\nexec /usr/bin/{tool} "$@"\n'
+        )
         (login.tools / tool).chmod(0o755)
     yield path
     for tool in ("squeue", "sacct"):
@@ -44,13 +46,19 @@ def calls(login: Any) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_watched_jobs(login: Any, far: Runner, shell_app: Callable[..., AppDef], calls: Path) -> None:
-    """Two hundred watched jobs, two of which run and print: one connection, no command by ssh, few questions."""
+def test_watched_jobs(
+    login: Any, far: Runner, shell_app: Callable[..., AppDef], calls: Path
+) -> None:
+    """Two hundred watched jobs, two of which run and print: one connection, no command by ssh, few
+    questions.
+    """
     scheduler = far.scheduler("slurm")
     assert isinstance(scheduler, SlurmScheduler)
     chatty = shell_app("while :; do date; sleep 0.5; done")
     handles = [far.run(chatty, "slurm") for _ in range(2)]
-    handles += [far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}) for _ in range(WATCHED - 2)]
+    handles += [
+        far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}) for _ in range(WATCHED - 2)
+    ]
     seen: dict[str, AppState] = {}
 
     def note(observation: Any) -> None:
@@ -61,7 +69,8 @@ def test_watched_jobs(login: Any, far: Runner, shell_app: Callable[..., AppDef],
     printed: list[str] = []
     readers = [
         threading.Thread(
-            target=lambda h=handle: printed.extend(far.log_lines(h, "main", should_tail=True)), daemon=True
+            target=lambda h=handle: printed.extend(far.log_lines(h, "main", should_tail=True)),
+            daemon=True,
         )
         for handle in handles[:2]
     ]
@@ -108,17 +117,32 @@ with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_jobs_watched_by_many_processes(
-    login: Any, far: Runner, shell_app: Callable[..., AppDef], calls: Path, tmp_path: Path, eventually: Any
+    login: Any,
+    far: Runner,
+    shell_app: Callable[..., AppDef],
+    calls: Path,
+    tmp_path: Path,
+    eventually: Any,
 ) -> None:
-    """Two hundred jobs, watched by ten processes: the questions of one, on two connections; an end is told soon."""
+    """Two hundred jobs, watched by ten processes: the questions of one, on two connections; an end
+    is told soon.
+    """
     small = Resource(cpu=1, gpu=0, memMB=500)  # all of them fit on three nodes
     ends = shell_app(f"until test -e {tmp_path}/go; do sleep 0.2; done", resource=small)
     handles = [far.run(ends, "slurm") for _ in range(PROCESSES)]
-    handles += [far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}) for _ in range(WATCHED - PROCESSES)]
+    handles += [
+        far.run(shell_app("true"), "slurm", {"begin": "now+1hour"})
+        for _ in range(WATCHED - PROCESSES)
+    ]
     far.scheduler("slurm").apps.connection.link().close()  # type: ignore[attr-defined]
     start = [sys.executable, "-c", _WATCHER]
     watchers = [
-        subprocess.Popen([*start, *handles[k::PROCESSES]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*start, *handles[k::PROCESSES]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for k in range(PROCESSES)
     ]
 
@@ -137,7 +161,10 @@ def test_jobs_watched_by_many_processes(
         calls.write_text("")
         time.sleep(WATCH_S)
         asked = len(calls.read_text().split()) / (WATCH_S / 60)
-        print(f"{PROCESSES} processes: {asked} questions to Slurm a minute, {len(masters)} connections")
+        print(
+            f"{PROCESSES} processes: {asked} questions to Slurm a minute, {len(masters)} "
+            "connections"
+        )
         assert asked <= 12
         assert (login.helpers(), len(helpers), len(masters)) == (helpers, PROCESSES, 2)
         (tmp_path / "go").touch()
@@ -172,7 +199,9 @@ class Slow:
                 threading.Thread(target=self._give, args=(b, queue, arrived), daemon=True).start()
 
     @staticmethod
-    def _take(source: socket.socket, queue: deque[tuple[float, bytes]], arrived: threading.Event) -> None:
+    def _take(
+        source: socket.socket, queue: deque[tuple[float, bytes]], arrived: threading.Event
+    ) -> None:
         data = b"x"
         while data:
             try:
@@ -183,7 +212,9 @@ class Slow:
             arrived.set()
 
     @staticmethod
-    def _give(target: socket.socket, queue: deque[tuple[float, bytes]], arrived: threading.Event) -> None:
+    def _give(
+        target: socket.socket, queue: deque[tuple[float, bytes]], arrived: threading.Event
+    ) -> None:
         while True:
             arrived.wait()
             arrived.clear()
@@ -202,7 +233,9 @@ class Slow:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_large_workspace(login: Any, far: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_workspace(
+    login: Any, far: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A workspace of 2 GB travels once; when one of its files has changed, that file does."""
     project = tmp_path / "project"
     project.mkdir()
@@ -217,7 +250,18 @@ def test_large_workspace(login: Any, far: Runner, tmp_path: Path, monkeypatch: p
         send(self, message, payload)
 
     monkeypatch.setattr(Channel, "send", counted)
-    app = AppDef("ws", [Role("main", "", entrypoint="sh", args=["-c", "ls"], workspace=Workspace({str(project): ""}))])
+    app = AppDef(
+        "ws",
+        [
+            Role(
+                "main",
+                "",
+                entrypoint="sh",
+                args=["-c", "ls"],
+                workspace=Workspace({str(project): ""}),
+            )
+        ],
+    )
     told = []
     for _ in range(3):
         start = time.perf_counter()
@@ -242,7 +286,10 @@ def slow_way(login: Any) -> Iterator[str]:
     kept = config.read_text()
     known = login.base / "known_hosts"
     config.write_text(
-        kept + kept.replace("Host login", "Host slow").replace(str(login.port), f"{way.port}\n    HostKeyAlias slow")
+        kept
+        + kept.replace("Host login", "Host slow").replace(
+            str(login.port), f"{way.port}\n    HostKeyAlias slow"
+        )
     )
     before = known.read_text()
     known.write_text(before + "slow " + before.partition(" ")[2])
@@ -253,14 +300,24 @@ def slow_way(login: Any) -> Iterator[str]:
     way.close()
 
 
-def test_round_trips_of_a_submit(login: Any, slow_way: str, shell_app: Callable[..., AppDef]) -> None:
-    """A submit takes at most two round trips more than ``ssh login sbatch`` on a connection that is there."""
+def test_round_trips_of_a_submit(
+    login: Any, slow_way: str, shell_app: Callable[..., AppDef]
+) -> None:
+    """A submit takes at most two round trips more than ``ssh login sbatch`` on a connection that is
+    there.
+    """
     scheduler = create_slurm("cost")
     scheduler.connect({"ssh": slow_way})
     with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
         handles = [runner.run(shell_app("true"), "slurm")]  # opens the connection
         socket_path = next(path for path in (login.client / "run").rglob("*") if path.is_socket())
-        bare = ["ssh", "-S", str(socket_path), slow_way, "sbatch --parsable --wrap=true -o /dev/null"]
+        bare = [
+            "ssh",
+            "-S",
+            str(socket_path),
+            slow_way,
+            "sbatch --parsable --wrap=true -o /dev/null",
+        ]
         ours, theirs = [], []
         for _ in range(5):
             start = time.perf_counter()
@@ -271,7 +328,8 @@ def test_round_trips_of_a_submit(login: Any, slow_way: str, shell_app: Callable[
             theirs.append(time.perf_counter() - start)
         trips = (statistics.median(ours) - statistics.median(theirs)) / (2 * DELAY_S)
         print(
-            f"submit {statistics.median(ours):.3f} s, ssh sbatch {statistics.median(theirs):.3f} s: {trips:+.1f} trips"
+            f"submit {statistics.median(ours):.3f} s, ssh sbatch {statistics.median(theirs):.3f} "
+            f"s: {trips:+.1f} trips"
         )
         assert trips <= 2
         for handle in handles:

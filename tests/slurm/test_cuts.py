@@ -1,4 +1,6 @@
-"""A hundred cuts of the connection to the login node, at random moments of submits, watches and logs."""
+"""A hundred cuts of the connection to the login node, at random moments of submits, watches and
+logs.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ class Cutter:
         """Mostly some seconds; of five one anything up to the longest."""
         shortest = min(self._longest, 10.0)
         long = self._random.random() < 0.2
-        pause = self._random.uniform(shortest, self._longest) if long else self._random.expovariate(4.0 / shortest)
+        pause = (
+            self._random.uniform(shortest, self._longest)
+            if long
+            else self._random.expovariate(4.0 / shortest)
+        )
         self.pauses.append(min(pause, self._longest))
         return self.pauses[-1]
 
@@ -85,7 +91,9 @@ def _scheduler() -> SlurmScheduler:
     return scheduler
 
 
-def _app(runner: Runner, app: AppDef, number: int, seen: dict[str, list[AppStatus]]) -> tuple[str, list[str]]:
+def _app(
+    runner: Runner, app: AppDef, number: int, seen: dict[str, list[AppStatus]]
+) -> tuple[str, list[str]]:
     """Submit an app, as often as it takes; follow its log; wait for its end."""
     app_id = f"cut-{number}"
     scheduler = runner.scheduler("slurm")
@@ -93,13 +101,17 @@ def _app(runner: Runner, app: AppDef, number: int, seen: dict[str, list[AppStatu
     handle = _again(lambda: runner.run(app, "slurm", {}, app_id=app_id), told)
     print("".join(f"{app_id}: gave up: {each}\n" for each in told if "not known" in each), end="")
     lines = _again(lambda: log_lines(scheduler, app_id, "main", 0, follow=True, patience=300.0))
-    status = runner.wait(handle, timeout=300, patience=300.0, on_change=seen.setdefault(app_id, []).append)
+    status = runner.wait(
+        handle, timeout=300, patience=300.0, on_change=seen.setdefault(app_id, []).append
+    )
     assert status is not None
     return app_id, list(lines)
 
 
 def _again(do: Callable[[], Any], told: list[str] | None = None) -> Any:
-    """Do what a connection that breaks may make impossible, as often as it takes; ``told``: each time's complaint."""
+    """Do what a connection that breaks may make impossible, as often as it takes; ``told``: each
+    time's complaint.
+    """
     deadline = time.monotonic() + 600
     while True:
         try:
@@ -116,11 +128,18 @@ def _again(do: Callable[[], Any], told: list[str] | None = None) -> Any:
     ("cuts", "longest", "apps"),
     [
         pytest.param(6, 2.0, 4, id="few", marks=pytest.mark.timeout(110)),
-        pytest.param(100, 60.0, 40, id="a hundred", marks=[pytest.mark.slow, pytest.mark.timeout(3000)]),
+        pytest.param(
+            100, 60.0, 40, id="a hundred", marks=[pytest.mark.slow, pytest.mark.timeout(3000)]
+        ),
     ],
 )
 def test_cuts(
-    login: Any, tmp_path: Path, shell_app: Callable[..., AppDef], cuts: int, longest: float, apps: int
+    login: Any,
+    tmp_path: Path,
+    shell_app: Callable[..., AppDef],
+    cuts: int,
+    longest: float,
+    apps: int,
 ) -> None:
     """No second job, no line lost or seen twice, no wrong state."""
     ran = tmp_path / "ran"
@@ -129,14 +148,22 @@ def test_cuts(
     found: dict[str, list[str]] = {}
     cutter = Cutter(login, cuts, longest, seed=apps)
     scheduler = _scheduler()
-    with Runner("tests", {"slurm": lambda session: scheduler}) as runner, ThreadPoolExecutor(5) as pool:
+    with (
+        Runner("tests", {"slurm": lambda session: scheduler}) as runner,
+        ThreadPoolExecutor(5) as pool,
+    ):
 
         def batches() -> int:
             number = 0
             while number < apps or not cutter.over.is_set():
                 batch = range(number, number + 4)
-                commands = [f"echo x >> {ran}/{k}; for i in $(seq {LINES}); do echo $i; sleep 0.1; done" for k in batch]
-                found.update(dict(pool.map(_app, [runner] * 4, map(shell_app, commands), batch, [seen] * 4)))
+                commands = [
+                    f"echo x >> {ran}/{k}; for i in $(seq {LINES}); do echo $i; sleep 0.1; done"
+                    for k in batch
+                ]
+                found.update(
+                    dict(pool.map(_app, [runner] * 4, map(shell_app, commands), batch, [seen] * 4))
+                )
                 number += 4
             return number
 
@@ -147,10 +174,19 @@ def test_cuts(
         for app_id in found:
             scheduler.delete(app_id)
     pauses = [round(pause, 1) for pause in sorted(cutter.pauses)]
-    print(f"{len(found)} apps, {sum(cutter.done.values())} cuts: {dict(cutter.done)}; away or frozen for {pauses} s")
+    print(
+        f"{len(found)} apps, {sum(cutter.done.values())} cuts: {dict(cutter.done)}; away or frozen "
+        f"for {pauses} s"
+    )
     wanted = [f"{k}\n" for k in range(1, LINES + 1)]
     assert {app_id: lines for app_id, lines in found.items() if lines != wanted} == {}
-    assert {path.name: path.read_text() for path in ran.iterdir()} == {str(k): "x\n" for k in range(number)}
-    assert all(each is not None and each.status.state is AppState.SUCCEEDED for each in states.values())
+    assert {path.name: path.read_text() for path in ran.iterdir()} == {
+        str(k): "x\n" for k in range(number)
+    }
+    assert all(
+        each is not None and each.status.state is AppState.SUCCEEDED for each in states.values()
+    )
     bad = (AppState.FAILED, AppState.CANCELLED)
-    assert [status for statuses in seen.values() for status in statuses if status.state in bad] == []
+    assert [
+        status for statuses in seen.values() for status in statuses if status.state in bad
+    ] == []

@@ -1,4 +1,6 @@
-"""What is kept of an app may be damaged: it is shown, hides no other, and goes when it is deleted, its job first."""
+"""What is kept of an app may be damaged: it is shown, hides no other, and goes when it is deleted,
+its job first.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def _running(runner: Runner, shell_app: ShellApp, eventually: Any, app_id: str) 
     return handle
 
 
-def test_job_is_ended_first(runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any) -> None:
+def test_job_is_ended_first(
+    runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any
+) -> None:
     """Deleting an app whose record is damaged ends its job; the id is remembered."""
     handle = _running(runner, shell_app, eventually, "broken")
     damage_file(slurm_dir / "broken" / "record.json", "truncated")
@@ -48,7 +52,9 @@ def test_job_is_ended_first(runner: Runner, shell_app: ShellApp, slurm_dir: Path
     assert runner.status(handle) is None and runner.scheduler("slurm").existed("broken")
 
 
-def test_job_with_another_comment(runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any) -> None:
+def test_job_with_another_comment(
+    runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any
+) -> None:
     """A job whose comment a user has changed is known by the id that was noted, and ended."""
     handle = _running(runner, shell_app, eventually, "renamed")
     (job,) = _jobs("renamed")
@@ -70,7 +76,9 @@ def test_cancel(runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually
 def test_job_that_cannot_be_told_from_anothers(
     runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any
 ) -> None:
-    """Without the token and the job's id a job of that name is left alone, and named; then nothing is removed."""
+    """Without the token and the job's id a job of that name is left alone, and named; then nothing
+    is removed.
+    """
     handle = _running(runner, shell_app, eventually, "doubtful")
     (job,) = _jobs("doubtful")
     for name in ("record.json", "token", "claim", "job.json"):
@@ -85,9 +93,16 @@ def test_job_that_cannot_be_told_from_anothers(
 
 
 def test_job_of_another_folder_goes_on(
-    runner: Runner, shell_app: ShellApp, slurm_dir: Path, tmp_path: Path, eventually: Any, monkeypatch: Any
+    runner: Runner,
+    shell_app: ShellApp,
+    slurm_dir: Path,
+    tmp_path: Path,
+    eventually: Any,
+    monkeypatch: Any,
 ) -> None:
-    """Of two apps of one id, of two folders, the running one is not ended with the other's damaged record."""
+    """Of two apps of one id, of two folders, the running one is not ended with the other's damaged
+    record.
+    """
     first = runner.run(shell_app("true"), "slurm", app_id="both")
     assert runner.wait(first, timeout=60) is not None
     monkeypatch.setenv("TRANSLOAD_SLURM_DIR", str(tmp_path / "elsewhere"))
@@ -100,11 +115,21 @@ def test_job_of_another_folder_goes_on(
         other.delete(second)
 
 
-@pytest.mark.parametrize("name", ["state.json", "slurm.json", "job.json", "submitting", "verdict.json"])
 @pytest.mark.parametrize(
-    "text", ["", DEEP, '{"state": 5}', '{"state": "RUNNING", "roles": 5, "msg": [1], "id": [2], "parts": 1}']
+    "name", ["state.json", "slurm.json", "job.json", "submitting", "verdict.json"]
 )
-def test_other_files(runner: Runner, shell_app: ShellApp, slurm_dir: Path, name: str, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        DEEP,
+        '{"state": 5}',
+        '{"state": "RUNNING", "roles": 5, "msg": [1], "id": [2], "parts": 1}',
+    ],
+)
+def test_other_files(
+    runner: Runner, shell_app: ShellApp, slurm_dir: Path, name: str, text: str
+) -> None:
     """Whatever else is damaged in the folder of an app hides no other, and it can be deleted."""
     good = runner.run(shell_app("true"), "slurm", {"begin": "now+1hour"}, app_id="good")
     bad = runner.run(shell_app("true"), "slurm", app_id="bad")
@@ -145,7 +170,9 @@ def test_copy_of_a_folder_is_no_app(runner: Runner, shell_app: ShellApp, slurm_d
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give up what lets it read everything")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not here")
 def test_record_that_may_not_be_read(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
-    """A record that may not be read now proves nothing: the app is UNKNOWN, hides no other, and is not deleted."""
+    """A record that may not be read now proves nothing: the app is UNKNOWN, hides no other, and is
+    not deleted.
+    """
     good = runner.run(shell_app("true"), "slurm", app_id="good")
     bad = runner.run(shell_app("true"), "slurm", app_id="bad")
     for handle in (good, bad):
@@ -168,8 +195,12 @@ def test_record_that_may_not_be_read(runner: Runner, shell_app: ShellApp, slurm_
 
 
 @pytest.mark.parametrize("damage", ["truncated", "FIFO"])
-def test_behind_a_login_node(far: Runner, login: Any, shell_app: ShellApp, eventually: Any, damage: Damage) -> None:
-    """By ssh it is the same: such an app is shown, hides no other, and is deleted with its folder, its job first."""
+def test_behind_a_login_node(
+    far: Runner, login: Any, shell_app: ShellApp, eventually: Any, damage: Damage
+) -> None:
+    """By ssh it is the same: such an app is shown, hides no other, and is deleted with its folder,
+    its job first.
+    """
     good = far.run(shell_app("sleep 300"), "slurm", app_id=f"good-{damage}")
     bad = far.run(shell_app("sleep 300"), "slurm", app_id=f"bad-{damage}")
     for handle in (good, bad):

@@ -13,14 +13,20 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_what_the_page_shows_works(docs_page: str, cluster: Any, docs_reader: Any) -> None:
-    """Every block of code of the page runs, in order, in a cluster that has the partition which the pages name."""
+    """Every block of code of the page runs, in order, in a cluster that has the partition which the
+    pages name.
+    """
     docs_reader.read(docs_page)
 
 
 def test_a_cluster_to_try(needs_slurm: None, transload_home: Path) -> None:
-    """The page's packages are those that a public runner installs, and its program ends in a shell for its lines."""
+    """The page's packages are those that a public runner installs, and its program ends in a shell
+    for its lines.
+    """
     text = (ROOT / "docs" / "try-a-cluster.md").read_text().partition("## Kubernetes")[0]
-    install, _, activate, start, *inside = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+    install, _, activate, start, *inside = [
+        line[2:] for line in text.splitlines() if line.startswith("$ ")
+    ]
     engines = runpy.run_path(str(ROOT / "tests" / "engines.py"))["ENGINES"]
     assert install.split() == ["apt-get", "install", *engines["slurm"].packages["apt-get"]]
     assert activate.split() == [".", ".venv/bin/activate"]

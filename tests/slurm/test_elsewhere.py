@@ -19,12 +19,26 @@ def test_scheduler_suite(cluster: Any, login_at: Any, outside: Any, tmp_path: Pa
     login = login_at(outside.address)
     hidden = [str(cluster.base), str(login.home)]
     suite = str(Path(__file__).with_name("elsewhere.py"))
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PYTEST_"))}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SLURM_", "PYTEST_"))
+    }
     env.update(login.leads)
-    env.update(NOT_HERE=":".join(hidden), FAR_HOME=str(login.home), TRANSLOAD_SLURM_DIR=f"{tmp_path}/none")
+    env.update(
+        NOT_HERE=":".join(hidden), FAR_HOME=str(login.home), TRANSLOAD_SLURM_DIR=f"{tmp_path}/none"
+    )
     command = outside.command(hidden, cluster.env["PATH"])
     done = subprocess.run(
-        [*command, sys.executable, "-m", "pytest", suite, *_OPTIONS, f"--basetemp={tmp_path}/suite"],
+        [
+            *command,
+            sys.executable,
+            "-m",
+            "pytest",
+            suite,
+            *_OPTIONS,
+            f"--basetemp={tmp_path}/suite",
+        ],
         env=env,
         capture_output=True,
         text=True,

@@ -26,9 +26,15 @@ def proj(tmp_path: Path) -> Path:
     return tmp_path / "proj"
 
 
-def test_folder_of_a_user_below_job_dir_is_not_taken(runner: Runner, shell_app: ShellApp, proj: Path) -> None:
-    """An app id that names a folder of the user's in ``job_dir`` is refused, and the folder stays as it was."""
-    with pytest.raises(ConfigError, match=f"job_dir={proj}: {proj}/thesis is there already") as caught:
+def test_folder_of_a_user_below_job_dir_is_not_taken(
+    runner: Runner, shell_app: ShellApp, proj: Path
+) -> None:
+    """An app id that names a folder of the user's in ``job_dir`` is refused, and the folder stays
+    as it was.
+    """
+    with pytest.raises(
+        ConfigError, match=f"job_dir={proj}: {proj}/thesis is there already"
+    ) as caught:
         runner.run(shell_app("true"), "slurm", {"job_dir": str(proj)}, app_id="thesis")
     assert "\n" not in str(caught.value)
     assert runner.status("slurm://tests/thesis") is None
@@ -36,7 +42,9 @@ def test_folder_of_a_user_below_job_dir_is_not_taken(runner: Runner, shell_app: 
     assert [path.name for path in proj.rglob("*")] == ["thesis", "precious.txt"]
 
 
-def test_empty_folder_of_a_user_is_not_taken(runner: Runner, shell_app: ShellApp, proj: Path) -> None:
+def test_empty_folder_of_a_user_is_not_taken(
+    runner: Runner, shell_app: ShellApp, proj: Path
+) -> None:
     """Nor is an empty one; nor a link to one."""
     (proj / "empty").mkdir()
     (proj / "link").symlink_to("thesis")
@@ -47,7 +55,9 @@ def test_empty_folder_of_a_user_is_not_taken(runner: Runner, shell_app: ShellApp
     assert (proj / "link" / "precious.txt").exists()
 
 
-def test_refused_submit_takes_back_its_own_folder_only(runner: Runner, shell_app: ShellApp, proj: Path) -> None:
+def test_refused_submit_takes_back_its_own_folder_only(
+    runner: Runner, shell_app: ShellApp, proj: Path
+) -> None:
     """What ``sbatch`` refuses leaves nothing in ``job_dir``, and takes nothing from it."""
     cfg = {"job_dir": str(proj), "partition": "nope"}
     with pytest.raises(SubmitError, match="invalid partition"):
@@ -59,7 +69,9 @@ def test_refused_submit_takes_back_its_own_folder_only(runner: Runner, shell_app
 def test_two_state_folders_with_one_job_dir(
     runner: Runner, shell_app: ShellApp, proj: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two apps of one id, known to two state folders, the second may not write into the folder of the first."""
+    """Of two apps of one id, known to two state folders, the second may not write into the folder
+    of the first.
+    """
     cfg = {"job_dir": str(proj)}
     first = runner.run(shell_app("echo mine"), "slurm", cfg, app_id="twin")
     status = runner.wait(first, timeout=60)
@@ -75,8 +87,12 @@ def test_two_state_folders_with_one_job_dir(
     assert (proj / "thesis" / "precious.txt").exists()
 
 
-def test_folder_that_has_changed_hands_stays(runner: Runner, shell_app: ShellApp, proj: Path) -> None:
-    """A user's folder in the place of the app's, which was moved away, is not removed with the app."""
+def test_folder_that_has_changed_hands_stays(
+    runner: Runner, shell_app: ShellApp, proj: Path
+) -> None:
+    """A user's folder in the place of the app's, which was moved away, is not removed with the
+    app.
+    """
     handle = runner.run(shell_app("true"), "slurm", {"job_dir": str(proj)}, app_id="moved")
     assert runner.wait(handle, timeout=60) is not None
     os.rename(proj / "moved", proj / "kept")
@@ -87,8 +103,12 @@ def test_folder_that_has_changed_hands_stays(runner: Runner, shell_app: ShellApp
     assert (proj / "kept" / "logs").is_dir()
 
 
-def test_folder_of_a_user_in_the_state_folder_stays(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
-    """What is no app, though it lies among them and holds a ``record.json``, is neither listed nor removed."""
+def test_folder_of_a_user_in_the_state_folder_stays(
+    runner: Runner, shell_app: ShellApp, slurm_dir: Path
+) -> None:
+    """What is no app, though it lies among them and holds a ``record.json``, is neither listed nor
+    removed.
+    """
     (slurm_dir / "notes").mkdir(parents=True)
     slurm_dir.chmod(0o700)
     (slurm_dir / "notes" / "record.json").write_text('{"songs": 12}')
@@ -115,8 +135,12 @@ Runner("tests").run(app, "slurm", {"job_dir": sys.argv[2]}, app_id="crash")
 """
 
 
-def test_submitter_dies_before_its_mark(runner: Runner, shell_app: ShellApp, proj: Path, tmp_path: Path) -> None:
-    """Killed between the folder in ``job_dir`` and the mark in it, a submit is finished by the next one."""
+def test_submitter_dies_before_its_mark(
+    runner: Runner, shell_app: ShellApp, proj: Path, tmp_path: Path
+) -> None:
+    """Killed between the folder in ``job_dir`` and the mark in it, a submit is finished by the next
+    one.
+    """
     app = shell_app("echo hello")
     (tmp_path / "app.json").write_text(app.to_json())
     command = [sys.executable, "-c", _CRASHING, str(tmp_path / "app.json"), str(proj)]
@@ -127,9 +151,13 @@ def test_submitter_dies_before_its_mark(runner: Runner, shell_app: ShellApp, pro
     assert (proj / "crash" / "logs" / "main" / "0" / "stdout.log").read_text() == "hello\n"
 
 
-def test_job_dir_that_is_the_state_folder(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
+def test_job_dir_that_is_the_state_folder(
+    runner: Runner, shell_app: ShellApp, slurm_dir: Path
+) -> None:
     """``job_dir`` may name the folder of the apps itself: nothing lies elsewhere then."""
-    handle = runner.run(shell_app("echo hello"), "slurm", {"job_dir": str(slurm_dir)}, app_id="same")
+    handle = runner.run(
+        shell_app("echo hello"), "slurm", {"job_dir": str(slurm_dir)}, app_id="same"
+    )
     assert runner.wait(handle, timeout=60) is not None
     assert list(runner.log_lines(handle, "main")) == ["hello\n"]
     runner.delete(handle)
@@ -140,7 +168,9 @@ def test_job_dir_that_is_the_state_folder(runner: Runner, shell_app: ShellApp, s
 def test_state_folder_with_an_odd_name(
     runner: Runner, shell_app: ShellApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Backslashes, and what looks like a pattern of Slurm's, in the folder of the apps are a name like others."""
+    """Backslashes, and what looks like a pattern of Slurm's, in the folder of the apps are a name
+    like others.
+    """
     monkeypatch.setenv("TRANSLOAD_SLURM_DIR", str(tmp_path / name))
     with Runner("tests") as other:
         handle = other.run(shell_app("echo hello"), "slurm", app_id="odd")
@@ -164,11 +194,17 @@ def test_folder_of_another_user(runner: Runner, shell_app: ShellApp) -> None:
 
 
 def test_prune(runner: Runner, shell_app: ShellApp, proj: Path, slurm_dir: Path) -> None:
-    """Apps that have ended go by age and by size, oldest first, with what lies in ``job_dir``; others stay."""
+    """Apps that have ended go by age and by size, oldest first, with what lies in ``job_dir``;
+    others stay.
+    """
     for name in ("first", "second", "third"):
-        handle = runner.run(shell_app("head -c 2000000 /dev/zero"), "slurm", {"job_dir": str(proj)}, app_id=name)
+        handle = runner.run(
+            shell_app("head -c 2000000 /dev/zero"), "slurm", {"job_dir": str(proj)}, app_id=name
+        )
         assert runner.wait(handle, timeout=60) is not None
-    runner.run(shell_app("true"), "slurm", {"begin": "now+1hour", "job_dir": str(proj)}, app_id="waits")
+    runner.run(
+        shell_app("true"), "slurm", {"begin": "now+1hour", "job_dir": str(proj)}, app_id="waits"
+    )
     scheduler = runner.scheduler("slurm")
     for age, name in enumerate(("third", "second", "first")):
         at = time.time() - 3600 * (age + 1)
@@ -189,7 +225,9 @@ def test_prune(runner: Runner, shell_app: ShellApp, proj: Path, slurm_dir: Path)
 def test_keep_days(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
     """With the option, a submit removes what has ended long ago; once a day, and nothing else."""
     for name in ("old", "new"):
-        assert runner.wait(runner.run(shell_app("true"), "slurm", app_id=name), timeout=60) is not None
+        assert (
+            runner.wait(runner.run(shell_app("true"), "slurm", app_id=name), timeout=60) is not None
+        )
     at = time.time() - 86400 * 2
     os.utime(slurm_dir / "old" / "state.json", (at, at))
     with pytest.raises(ConfigError, match=r"keep_days=0\.0: must be more than 0"):
@@ -202,7 +240,14 @@ def test_keep_days(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[" * 100_000, '{"app_id": "bad"}', '{"app_id": "bad", "app": 5, "created": "x", "roles": [1]}']
+    "text",
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        '{"app_id": "bad"}',
+        '{"app_id": "bad", "app": 5, "created": "x", "roles": [1]}',
+    ],
 )
 def test_damaged_record_hides_no_other(runner: Runner, shell_app: ShellApp, text: str) -> None:
     """One record that is none any more is passed over; all other apps are listed."""

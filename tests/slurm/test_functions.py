@@ -33,7 +33,9 @@ def test_functions_as_jobs(runner: Runner) -> None:
 @pytest.mark.engine("sshd")
 @pytest.mark.parametrize("hostile", [False, True])
 def test_functions_behind_a_login_node(far: Runner, tmp_path: Path, hostile: bool) -> None:
-    """The key goes through the pipe to the job: what it signed comes back, what lies in its place does not."""
+    """The key goes through the pipe to the job: what it signed comes back, what lies in its place
+    does not.
+    """
     base = str(tmp_path / "base")
     python = {"PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin"}
     app = transload.submit(where, 5, scheduler="slurm", runner=far, tracker_base=base, env=python)

@@ -49,15 +49,30 @@ def cluster(patient_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("end", ["cancel", "kill outer", "kill inner", "kill both"])
 def test_only_a_cancel_is_handed_on(
-    runner: Runner, cluster: Any, transload_home: Path, tmp_path: Path, eventually: Callable[..., Any], end: str
+    runner: Runner,
+    cluster: Any,
+    transload_home: Path,
+    tmp_path: Path,
+    eventually: Callable[..., Any],
+    end: str,
 ) -> None:
-    """Cancelled, it takes its job along; killed, in whichever of its processes, it leaves that one."""
+    """Cancelled, it takes its job along; killed, in whichever of its processes, it leaves that
+    one.
+    """
     (program := tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     mark = tmp_path / "mark"
-    env = {name: os.environ[name] for name in ("SLURM_CONF", "PATH", "TRANSLOAD_HOME") if name in os.environ}
+    env = {
+        name: os.environ[name]
+        for name in ("SLURM_CONF", "PATH", "TRANSLOAD_HOME")
+        if name in os.environ
+    }
     words = ["-c", SHELL, "sh", sys.executable, str(program), str(mark)]
-    outer = runner.run(AppDef("outer", [Role("main", "", entrypoint="sh", args=words, env=env)]), "slurm")
-    said = eventually(lambda: mark.exists() and len(found := mark.read_text().split()) == 3 and found, 90)
+    outer = runner.run(
+        AppDef("outer", [Role("main", "", entrypoint="sh", args=words, env=env)]), "slurm"
+    )
+    said = eventually(
+        lambda: mark.exists() and len(found := mark.read_text().split()) == 3 and found, 90
+    )
     pids, inner = [int(each) for each in said[:2]], said[2]
     eventually(lambda: runner.status(inner).state is AppState.RUNNING, 60)
     if end == "cancel":

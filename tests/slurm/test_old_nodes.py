@@ -12,7 +12,8 @@ import transload_slurm.job
 
 
 def test_the_wrapper_is_good_for_old_nodes() -> None:
-    """What runs on the nodes is written in the Python of 2019, and imports nothing but the standard library.
+    """What runs on the nodes is written in the Python of 2019, and imports nothing but the standard
+    library.
 
     And two files of the core, which are copied to it.
     """
@@ -21,7 +22,10 @@ def test_the_wrapper_is_good_for_old_nodes() -> None:
         "transload.retries": transload.retries.__file__,
         "transload.runtime.untrusted": transload.runtime.untrusted.__file__,
     }
-    for path in [*Path(transload_slurm.job.__file__).parent.glob("*.py"), *map(Path, copied.values())]:
+    for path in [
+        *Path(transload_slurm.job.__file__).parent.glob("*.py"),
+        *map(Path, copied.values()),
+    ]:
         tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
         for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -1,4 +1,6 @@
-"""The plugin: one name, no cluster asked until an app is run, and what goes wrong without Slurm's clients."""
+"""The plugin: one name, no cluster asked until an app is run, and what goes wrong without Slurm's
+clients.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,20 @@ def test_name_and_reach() -> None:
     assert (made.name, made.capabilities.reachable_from) == ("slurm", "network")
 
 
-def test_clients_that_are_missing(tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without ``sbatch`` a dry-run works and a submit is one line that says so; nothing is left, nothing is known."""
+def test_clients_that_are_missing(
+    tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without ``sbatch`` a dry-run works and a submit is one line that says so; nothing is left,
+    nothing is known.
+    """
     monkeypatch.setenv("TRANSLOAD_SLURM_DIR", str(tmp_path / "apps"))
     monkeypatch.setenv("PATH", str(tmp_path))
     app = AppDef("a", [Role("r", "/tmp", entrypoint="true")])
     with Runner("tests", {"slurm": create_slurm}) as runner:
         assert "#SBATCH" in str(runner.dryrun(app, "slurm"))
-        with pytest.raises((SubmitError, SchedulerUnavailable), match="sbatch is not installed here") as caught:
+        with pytest.raises(
+            (SubmitError, SchedulerUnavailable), match="sbatch is not installed here"
+        ) as caught:
             runner.run(app, "slurm", app_id="mine")
         assert "\n" not in str(caught.value)
         assert runner.status("slurm://tests/mine") is None

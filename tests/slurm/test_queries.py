@@ -1,4 +1,6 @@
-"""What is asked of Slurm's tools, and what follows from their answers; the tools are played by scripts."""
+"""What is asked of Slurm's tools, and what follows from their answers; the tools are played by
+scripts.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ sacct: error: Problem talking to the database: Connection refused"""
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
-    """``play("sacct", out="7|a|COMPLETED|n1")``: from now on that tool says so; with ``err`` it fails."""
+    """``play("sacct", out="7|a|COMPLETED|n1")``: from now on that tool says so; with ``err`` it
+    fails.
+    """
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
     def make(tool: str, *, out: str = "", err: str = "", record_err: str = NO_RECORD) -> None:
@@ -63,7 +67,9 @@ def test_database_that_restarts_is_asked_again_soon(play: Play, clock: SimpleNam
 
 
 def test_cluster_without_accounting_is_seldom_asked(play: Play, clock: SimpleNamespace) -> None:
-    """Where sacct says that nothing is kept, it is let be for ten minutes; then it is tried again."""
+    """Where sacct says that nothing is kept, it is let be for ten minutes; then it is tried
+    again.
+    """
     asked = Jobs()
     play("sacct", err=DISABLED)
     assert asked.ask(["7"]) == {"7": None}
@@ -117,9 +123,15 @@ def test_sacct_that_cannot_be_used_hides_nobody(
     ("err", "too_late"),
     [
         ("scancel: error: Kill job error on job id 5: Invalid job id specified", True),
-        ("scancel: error: Kill job error on job id 5: Job/step already completing or completed", True),
+        (
+            "scancel: error: Kill job error on job id 5: Job/step already completing or completed",
+            True,
+        ),
         ("scancel: error: Kill job error on job id 5: Access/permission denied", False),
-        ("x: 5_0: Job/step already completing or completed\nx: 5_1: Access/permission denied", False),
+        (
+            "x: 5_0: Job/step already completing or completed\nx: 5_1: Access/permission denied",
+            False,
+        ),
         ("", False),
     ],
 )
@@ -130,9 +142,13 @@ def test_when_scancel_comes_too_late(err: str, too_late: bool) -> None:
 
 
 def test_one_query_serves_all_who_ask_meanwhile(play: Play, tmp_path: Path) -> None:
-    """A hundred threads that ask for three hundred jobs cost a few queries: while one is under way none is begun."""
+    """A hundred threads that ask for three hundred jobs cost a few queries: while one is under way
+    none is begun.
+    """
     rows = "\\n".join(f"{number}|a|RUNNING|None|n1|N/A|(null)" for number in range(300))
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/calls\nsleep 0.3\nprintf '{rows}\\n'\n")
+    (tmp_path / "squeue").write_text(
+        f"#!/bin/sh\necho $$ >> {tmp_path}/calls\nsleep 0.3\nprintf '{rows}\\n'\n"
+    )
     (tmp_path / "squeue").chmod(0o755)
     asked = Jobs()
     with ThreadPoolExecutor(100) as pool:
@@ -141,8 +157,12 @@ def test_one_query_serves_all_who_ask_meanwhile(play: Play, tmp_path: Path) -> N
     assert len((tmp_path / "calls").read_text().split()) <= 20
 
 
-def test_helpers_of_a_machine_ask_as_often_as_one(play: Play, clock: SimpleNamespace, tmp_path: Path) -> None:
-    """Ten that watch twenty jobs each, and look every ten seconds: at most twelve questions a minute, all together."""
+def test_helpers_of_a_machine_ask_as_often_as_one(
+    play: Play, clock: SimpleNamespace, tmp_path: Path
+) -> None:
+    """Ten that watch twenty jobs each, and look every ten seconds: at most twelve questions a
+    minute, all together.
+    """
     play("squeue", out="\n".join(f"{number}|a|RUNNING|None|n1|N/A|(null)" for number in range(200)))
     helpers = [Jobs(12, str(tmp_path / "shared")) for _ in range(10)]
     for second in range(120):
@@ -156,8 +176,12 @@ def test_helpers_of_a_machine_ask_as_often_as_one(play: Play, clock: SimpleNames
     assert 4 <= sum(helper.queries for helper in helpers) - before <= 12
 
 
-def test_what_was_done_to_a_job_makes_a_query_under_way_worthless(play: Play, tmp_path: Path) -> None:
-    """Whoever asks after a ``scancel`` is not told what a query that was under way before has seen."""
+def test_what_was_done_to_a_job_makes_a_query_under_way_worthless(
+    play: Play, tmp_path: Path
+) -> None:
+    """Whoever asks after a ``scancel`` is not told what a query that was under way before has
+    seen.
+    """
     (tmp_path / "squeue").write_text(
         f"#!/bin/sh\nword=$(cat {tmp_path}/word)\ntouch {tmp_path}/asked\n"
         f'until test -e {tmp_path}/go; do sleep 0.05; done\necho "7|a|$word|None|n1|N/A|(null)"\n'

@@ -22,7 +22,14 @@ def program(sig: str) -> str:
     return f"trap 'echo got {sig}; n=1' {sig}; n=0; echo up; until test $n = 1; do sleep 0.1; done; sleep 1; echo saved"
 
 
-WAYS = [([], "USR1"), ([], "INT"), ([], "HUP"), ([], "40"), (["--batch"], "USR1"), (["--batch"], "QUIT")]
+WAYS = [
+    ([], "USR1"),
+    ([], "INT"),
+    ([], "HUP"),
+    ([], "40"),
+    (["--batch"], "USR1"),
+    (["--batch"], "QUIT"),
+]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -36,10 +43,16 @@ def test_signal_reaches_the_program(
     sig: str,
     way: list[str],
 ) -> None:
-    """However it is sent, the program's trap runs and the app ends as the program does: a checkpoint is possible."""
-    app = shell_app(program(sig), num_replicas=replicas, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
+    """However it is sent, the program's trap runs and the app ends as the program does: a
+    checkpoint is possible.
+    """
+    app = shell_app(
+        program(sig), num_replicas=replicas, max_retries=1, retry_policy=RetryPolicy.APPLICATION
+    )
     handle = runner.run(app, "slurm")
-    eventually(lambda: all("up\n" in runner.log_lines(handle, "main", k) for k in range(replicas)), 60)
+    eventually(
+        lambda: all("up\n" in runner.log_lines(handle, "main", k) for k in range(replicas)), 60
+    )
     scheduler: Any = runner.scheduler("slurm")
     job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
     subprocess.run(["scancel", *way, "-s", sig, job], env=cluster.env, check=True)
@@ -54,12 +67,18 @@ def test_signal_reaches_the_program(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("roles", "replicas"), [(1, 1), (1, 2), (2, 1)])
-def test_signal_before_the_limit_of_time(runner: Runner, shell_app: ShellApp, roles: int, replicas: int) -> None:
-    """What ``sbatch --signal`` asks for comes before the limit of time, to the steps or by the script: time to save."""
+def test_signal_before_the_limit_of_time(
+    runner: Runner, shell_app: ShellApp, roles: int, replicas: int
+) -> None:
+    """What ``sbatch --signal`` asks for comes before the limit of time, to the steps or by the
+    script: time to save.
+    """
     app = shell_app(program("USR1"), num_replicas=replicas)
     app.roles += [replace(app.roles[0], name=f"main{number}") for number in range(1, roles)]
     options = ("--signal=USR1@10", "--signal=B:USR1@10")
-    handles = [runner.run(app, "slurm", {"time": "1", "sbatch_args": [option]}) for option in options]
+    handles = [
+        runner.run(app, "slurm", {"time": "1", "sbatch_args": [option]}) for option in options
+    ]
     for handle in handles:
         status = runner.wait(handle, timeout=120)
         assert status is not None

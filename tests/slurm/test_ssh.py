@@ -1,4 +1,6 @@
-"""Slurm behind ssh: the connection, what is refused, what comes through, and what is left when nobody asks any more."""
+"""Slurm behind ssh: the connection, what is refused, what comes through, and what is left when
+nobody asks any more.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def test_values_that_would_be_more_than_a_host(host: str) -> None:
 
 
 def test_the_helper_is_for_old_pythons(tmp_path: Path) -> None:
-    """All of the helper is written in Python 3.8, and imports what Python 3.8 brings; where there is one, it loads."""
+    """All of the helper is written in Python 3.8, and imports what Python 3.8 brings; where there
+    is one, it loads.
+    """
     import ast
     import zipfile
 
@@ -57,14 +61,19 @@ def test_the_helper_is_for_old_pythons(tmp_path: Path) -> None:
 
 
 def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]) -> None:
-    """Submitted, followed, listed, deleted, from where Slurm's tools are not: one file lies on the login node then."""
+    """Submitted, followed, listed, deleted, from where Slurm's tools are not: one file lies on the
+    login node then.
+    """
     root = login.home / ".transload" / "slurm"
     before = set(root.iterdir()) if root.is_dir() else set()  # other tests log in there, too
     handle = far.run(shell_app("echo $HOME; echo no >&2; exit 3"), "slurm", app_id="one")
     assert far.scheduler("slurm").run_opts()
     assert list(far.log_lines(handle, "main", should_tail=True)) != []
     status = far.wait(handle, timeout=60)
-    assert status is not None and (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, 3)
+    assert status is not None and (status.state, status.roles[0].replicas[0].exit_code) == (
+        AppState.FAILED,
+        3,
+    )
     assert f"{login.home}\n" in list(far.log_lines(handle, "main"))
     assert far.scheduler("slurm").log_read("one", "main", 0, Stream.STDERR).lines == ["no\n"]
     assert [row.app_id for row in far.list("slurm")] == ["one"]
@@ -72,16 +81,22 @@ def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]
     assert far.list("slurm") == []
     made = {path.name for path in {*root.iterdir()} - before}
     assert made <= {".gone", "bin", f".asked-{os.uname().nodename}"}
-    assert [path.name for path in (login.home / ".transload" / "slurm" / "bin").iterdir()] == [pack.packed()[0]]
+    assert [path.name for path in (login.home / ".transload" / "slurm" / "bin").iterdir()] == [
+        pack.packed()[0]
+    ]
 
 
 def test_all_lies_in_the_folder_that_is_set(
     login: Any, tmp_path: Path, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The helper too: on a login node whose home is full or not to be written to, nothing is written there."""
+    """The helper too: on a login node whose home is full or not to be written to, nothing is
+    written there.
+    """
     folder = tmp_path / "scratch" / "me" / "jobs"
     settings = tmp_path / "transload.toml"
-    settings.write_text(f'[schedulers.hpc]\nkind = "slurm"\nssh = "login"\nfolder = "{folder}"\n', encoding="utf-8")
+    settings.write_text(
+        f'[schedulers.hpc]\nkind = "slurm"\nssh = "login"\nfolder = "{folder}"\n', encoding="utf-8"
+    )
     monkeypatch.setenv("TRANSLOAD_CONFIG", str(settings))
 
     def at_home() -> dict[str, float]:
@@ -93,12 +108,17 @@ def test_all_lies_in_the_folder_that_is_set(
         status = runner.wait(handle, timeout=60)
         assert status is not None and status.roles[0].replicas[0].exit_code == 3
         assert [path.name for path in (folder / "bin").iterdir()] == [pack.packed()[0]]
-        assert [folder.stat().st_mode & 0o777, folder.parent.stat().st_mode & 0o777] == [0o700, 0o700]
+        assert [folder.stat().st_mode & 0o777, folder.parent.stat().st_mode & 0o777] == [
+            0o700,
+            0o700,
+        ]
         assert at_home() == before
         runner.delete(handle)
 
 
-def test_the_next_job_reads_what_one_has_made(far: Runner, shell_app: Callable[..., AppDef]) -> None:
+def test_the_next_job_reads_what_one_has_made(
+    far: Runner, shell_app: Callable[..., AppDef]
+) -> None:
     """The folder of another job is the cluster's, and named as the cluster knows it."""
     first = far.run(shell_app('echo 42 > "$TRANSLOAD_OUTPUT_DIR/model.pt"'), "slurm")
     far.wait(first, timeout=60)
@@ -115,12 +135,17 @@ def test_two_submits_of_one_id_are_one_app(far: Runner, shell_app: Callable[...,
 
 
 def test_secrets_are_in_no_command_line_and_no_file(
-    far: Runner, login: Any, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+    far: Runner,
+    login: Any,
+    shell_app: Callable[..., AppDef],
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Eventually,
 ) -> None:
     """They go through the pipe; the job has them, and nobody else sees them."""
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-v4lue")
     handle = far.run(
-        shell_app("test ${#T} = 12 || exit 9; echo ready; sleep 2", secrets={"T": "env:MY_TOKEN"}), "slurm"
+        shell_app("test ${#T} = 12 || exit 9; echo ready; sleep 2", secrets={"T": "env:MY_TOKEN"}),
+        "slurm",
     )
     eventually(lambda: list(far.log_lines(handle, "main")) == ["ready\n"], timeout=30)
     seen = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
@@ -132,7 +157,9 @@ def test_secrets_are_in_no_command_line_and_no_file(
 
 
 def test_workspace_travels_once(far: Runner, login: Any, tmp_path: Path) -> None:
-    """Files go by their content, and only those that the cluster lacks; links and modes come through."""
+    """Files go by their content, and only those that the cluster lacks; links and modes come
+    through.
+    """
     project = tmp_path / "project"
     (project / "inner").mkdir(parents=True)
     (project / "run.sh").write_text("#!/bin/sh\ncat inner/data; cat link; echo changed > run.sh\n")
@@ -142,7 +169,9 @@ def test_workspace_travels_once(far: Runner, login: Any, tmp_path: Path) -> None
     (project / "even").write_bytes(os.urandom(2 << 20))
     (project / "empty").touch()
     (project / "link").symlink_to("inner/data")
-    app = AppDef("ws", [Role("main", "", entrypoint="./run.sh", workspace=Workspace({str(project): ""}))])
+    app = AppDef(
+        "ws", [Role("main", "", entrypoint="./run.sh", workspace=Workspace({str(project): ""}))]
+    )
     blobs = login.home / ".transload" / "slurm" / ".blobs"
 
     def run() -> list[str]:
@@ -161,12 +190,18 @@ def test_workspace_travels_once(far: Runner, login: Any, tmp_path: Path) -> None
     assert len(set(after.items()) - set(before.items())) == 2  # the file, and the new list
 
 
-def test_results_come_back(far: Runner, login: Any, shell_app: Callable[..., AppDef], tmp_path: Path) -> None:
-    """What an app reports in its folder on the cluster is read through the connection, from a given base, too."""
+def test_results_come_back(
+    far: Runner, login: Any, shell_app: Callable[..., AppDef], tmp_path: Path
+) -> None:
+    """What an app reports in its folder on the cluster is read through the connection, from a given
+    base, too.
+    """
     body = '{"schema": 1, "key": "final", "results": {"loss": 0.25}}'
     script = f"cd \"$TRANSLOAD_TRACKER_BASE\" && printf '{body}' > final.json"
     for base in (None, f"{login.home}/runs"):
-        handle = far.run(shell_app(f'mkdir -p "$TRANSLOAD_TRACKER_BASE"; {script}'), "slurm", tracker_base=base)
+        handle = far.run(
+            shell_app(f'mkdir -p "$TRANSLOAD_TRACKER_BASE"; {script}'), "slurm", tracker_base=base
+        )
         status = far.wait(handle, timeout=60)
         assert status is not None and status.state is AppState.SUCCEEDED, status
         assert far.results(handle).value("loss") == 0.25
@@ -179,8 +214,14 @@ def test_results_come_back(far: Runner, login: Any, shell_app: Callable[..., App
     assert (len(store.read("large")), store.read("none")) == (9 << 20, b"")
     told: list[int] = []
     store.fetch("large", str(tmp_path / "large"), told.append)
-    assert (len(told) > 1, sum(told), (tmp_path / "large").stat().st_size) == (True, 9 << 20, 9 << 20)
-    assert {name: len(data) for name, data in store.read_many(["large", "none", "gone"]).items()} == {
+    assert (len(told) > 1, sum(told), (tmp_path / "large").stat().st_size) == (
+        True,
+        9 << 20,
+        9 << 20,
+    )
+    assert {
+        name: len(data) for name, data in store.read_many(["large", "none", "gone"]).items()
+    } == {
         "large": 9 << 20,
         "none": 0,
     }
@@ -189,11 +230,15 @@ def test_results_come_back(far: Runner, login: Any, shell_app: Callable[..., App
 def test_hostile_files_on_the_cluster(
     far: Runner, login: Any, shell_app: Callable[..., AppDef], tmp_path: Path
 ) -> None:
-    """A FIFO, a device, a huge file and links that a job left on the cluster are named, and the rest comes."""
+    """A FIFO, a device, a huge file and links that a job left on the cluster are named, and the
+    rest comes.
+    """
     body = '{"schema": 1, "key": "good", "results": {"loss": 0.25}}'
     script = (
-        f"cd \"$TRANSLOAD_TRACKER_BASE\" && printf '{body}' > good.json && mkfifo 0.json && ln -s /dev/zero 1.json && "
-        "truncate -s 6G 2.json && cd outputs && echo weights > model.pt && ln -s /etc/passwd p && ln -s . a && mkfifo f"
+        f"cd \"$TRANSLOAD_TRACKER_BASE\" && printf '{body}' > good.json && mkfifo 0.json && ln -s "
+        "/dev/zero 1.json && "
+        "truncate -s 6G 2.json && cd outputs && echo weights > model.pt && ln -s /etc/passwd p && "
+        "ln -s . a && mkfifo f"
     )
     handle = far.run(shell_app(f'mkdir -p "$TRANSLOAD_TRACKER_BASE/outputs"; {script}'), "slurm")
     status = far.wait(handle, timeout=60)
@@ -209,15 +254,23 @@ def test_hostile_files_on_the_cluster(
         "outputs/p": "a link that leads out of its folder",
     }
     copied = far.fetch(handle, folder=str(tmp_path))
-    assert copied == [str(tmp_path / "model.pt")] and (tmp_path / "model.pt").read_text() == "weights\n"
+    assert (
+        copied == [str(tmp_path / "model.pt")]
+        and (tmp_path / "model.pt").read_text() == "weights\n"
+    )
 
 
 def test_unknown_host_key(login: Any) -> None:
-    """The key of the login node is checked; the words say what to do, and a submit is not worth another try."""
+    """The key of the login node is checked; the words say what to do, and a submit is not worth
+    another try.
+    """
     known = login.base / "known_hosts"
     kept = known.read_text()
     try:
-        for text, match in (("", "host key is not known here"), (kept.replace("AAAA", "AAAB", 1), "host key")):
+        for text, match in (
+            ("", "host key is not known here"),
+            (kept.replace("AAAA", "AAAB", 1), "host key"),
+        ):
             known.write_text(text)
             connection = _far()
             with pytest.raises(ssh.Refused, match=match) as caught:
@@ -236,14 +289,18 @@ def test_key_that_is_not_taken(login: Any, shell_app: Callable[..., AppDef]) -> 
         scheduler = create_slurm("tests")
         scheduler.connect({"ssh": "login"})
         with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
-            with pytest.raises(SubmitError, match="no key, certificate or agent of yours lets you in") as caught:
+            with pytest.raises(
+                SubmitError, match="no key, certificate or agent of yours lets you in"
+            ) as caught:
                 runner.run(shell_app("true"), "slurm")
             assert not caught.value.transient
     finally:
         keys.write_text(kept)
 
 
-@pytest.mark.parametrize(("python", "match"), [("nopython3", "no such Python there"), ("/bin/false", "exit code 1")])
+@pytest.mark.parametrize(
+    ("python", "match"), [("nopython3", "no such Python there"), ("/bin/false", "exit code 1")]
+)
 def test_no_python(login: Any, python: str, match: str) -> None:
     """A login node without a Python is told as such."""
     with pytest.raises(SchedulerUnavailable, match=match):
@@ -254,7 +311,8 @@ def test_old_python(login: Any, tmp_path: Path) -> None:
     """So is one that is too old."""
     old = tmp_path / "old"
     old.write_text(
-        f"#!{sys.executable}\nimport sys\nsys.version_info = (3, 6, 8)\nsys.version = '3.6.8'\nexec(sys.argv[-1])\n"
+        f"#!{sys.executable}\nimport sys\nsys.version_info = (3, 6, 8)\nsys.version = "
+        "'3.6.8'\nexec(sys.argv[-1])\n"
     )
     old.chmod(0o755)
     with pytest.raises(ssh.Refused, match="3.6.8 there is too old: 3.8 is needed"):
@@ -268,7 +326,9 @@ def test_no_room_for_the_helper(login: Any) -> None:
     folder.rename(login.home / "aside") if folder.exists() else None
     folder.write_text("in the way")
     try:
-        with pytest.raises(ssh.Refused, match=r"cannot be stored in ~/.transload/slurm/bin: .*Not a directory"):
+        with pytest.raises(
+            ssh.Refused, match=r"cannot be stored in ~/.transload/slurm/bin: .*Not a directory"
+        ):
             _far().call("list")
     finally:
         folder.unlink()
@@ -292,7 +352,9 @@ def test_damaged_helper_is_sent_anew(login: Any) -> None:
 def test_noise_of_a_login_shell(login: Any, tmp_path: Path) -> None:
     """What a profile prints before the helper speaks is passed over."""
     noisy = tmp_path / "noisy"
-    noisy.write_text(f'#!/bin/sh\necho "Welcome to the cluster"; echo "{{"\nexec {sys.executable} "$@"\n')
+    noisy.write_text(
+        f'#!/bin/sh\necho "Welcome to the cluster"; echo "{{"\nexec {sys.executable} "$@"\n'
+    )
     noisy.chmod(0o755)
     connection = _far(str(noisy))
     assert connection.call("list") == []
@@ -317,10 +379,14 @@ def test_connections_are_shared(login: Any) -> None:
 
 
 def test_schedulers_of_a_process_share_one(login: Any, eventually: Eventually) -> None:
-    """Three schedulers, one helper; it ends with the last of them, and a name of another folder has its own."""
+    """Three schedulers, one helper; it ends with the last of them, and a name of another folder has
+    its own.
+    """
     made = [create_slurm("tests", name) for name in ("one", "two", "three", "other")]
     for scheduler in made:
-        scheduler.connect({"ssh": "login", **({"folder": "~/other"} if scheduler.name == "other" else {})})
+        scheduler.connect(
+            {"ssh": "login", **({"folder": "~/other"} if scheduler.name == "other" else {})}
+        )
         assert scheduler.list() == []
     assert len(login.helpers()) == 2
     for scheduler in made[:2]:
@@ -331,11 +397,19 @@ def test_schedulers_of_a_process_share_one(login: Any, eventually: Eventually) -
     eventually(lambda: not login.helpers(), timeout=10)
 
 
-def test_helpers_of_a_machine_share_what_slurm_says(far: Runner, login: Any, shell_app: Callable[..., AppDef]) -> None:
-    """What one of four has asked for, the others know; who asks next asks for all; who cancels sees that at once."""
+def test_helpers_of_a_machine_share_what_slurm_says(
+    far: Runner, login: Any, shell_app: Callable[..., AppDef]
+) -> None:
+    """What one of four has asked for, the others know; who asks next asks for all; who cancels sees
+    that at once.
+    """
     calls = login.tools / "calls"
-    slow = f'#!/bin/sh\necho "$@" >> {calls}\nsleep 4\nexec /usr/bin/squeue "$@"\n'  # good for five times as long
-    ids = [far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}).rpartition("/")[2] for _ in range(4)]
+    # good for five times as long
+    slow = f'#!/bin/sh\necho "$@" >> {calls}\nsleep 4\nexec /usr/bin/squeue "$@"\n'
+    ids = [
+        far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}).rpartition("/")[2]
+        for _ in range(4)
+    ]
     made = [_far() for _ in ids]
     try:
         for connection in made:
@@ -364,7 +438,11 @@ def test_old_copies_of_the_helper_go(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (time.time() - age,) * 2)
     pack.packed.cache_clear()
     assert pack.packed(str(tmp_path)) == pack.packed()
-    assert {path.name for path in tmp_path.iterdir()} == {"packed-new", "else", f"packed-{pack._stamp()}"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "packed-new",
+        "else",
+        f"packed-{pack._stamp()}",
+    }
 
 
 def test_nothing_stays(login: Any, eventually: Eventually) -> None:
@@ -381,14 +459,20 @@ def test_nothing_stays(login: Any, eventually: Eventually) -> None:
             os.kill(connection.link()._process.pid, signal.SIGKILL)
         eventually(lambda: not login.helpers(), timeout=10)
         connection.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("transload-slurm-ssh")]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("transload-slurm-ssh")
+    ]
 
 
-def test_cut_connection_is_opened_again(far: Runner, login: Any, shell_app: Callable[..., AppDef]) -> None:
+def test_cut_connection_is_opened_again(
+    far: Runner, login: Any, shell_app: Callable[..., AppDef]
+) -> None:
     """A wait and a log go on where they were; while nobody gets in, the state is unknown."""
     handle = far.run(shell_app("for i in $(seq 40); do echo $i; sleep 0.1; done"), "slurm")
     lines: list[str] = []
-    reader = threading.Thread(target=lambda: lines.extend(far.log_lines(handle, "main", should_tail=True)), daemon=True)
+    reader = threading.Thread(
+        target=lambda: lines.extend(far.log_lines(handle, "main", should_tail=True)), daemon=True
+    )
     reader.start()
     for _ in range(3):
         time.sleep(0.7)
@@ -406,9 +490,15 @@ def test_cut_connection_is_opened_again(far: Runner, login: Any, shell_app: Call
 
 
 def test_answer_of_a_submit_is_lost(
-    far: Runner, login: Any, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    far: Runner,
+    login: Any,
+    shell_app: Callable[..., AppDef],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """The connection breaks after ``sbatch`` was called: the job is found again, and there is one."""
+    """The connection breaks after ``sbatch`` was called: the job is found again, and there is
+    one.
+    """
     scheduler = far.scheduler("slurm")
     assert isinstance(scheduler, SlurmScheduler)
     connection = scheduler.apps.connection  # type: ignore[union-attr]
@@ -438,7 +528,9 @@ def test_answer_of_a_submit_is_lost(
 def test_a_submit_that_insists_is_in_a_hurry(
     far: Runner, login: Any, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What may have reached the cluster is tried again every two seconds, however long others are to pause."""
+    """What may have reached the cluster is tried again every two seconds, however long others are
+    to pause.
+    """
     monkeypatch.setattr(connection_module, "_PAUSE_S", (60.0, 60.0))
     scheduler = far.scheduler("slurm")
     connection = scheduler.apps.connection  # type: ignore[attr-defined]
@@ -460,9 +552,15 @@ def test_a_submit_that_insists_is_in_a_hurry(
 
 
 def test_a_submit_that_takes_too_long_is_in_doubt(
-    far: Runner, login: Any, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    far: Runner,
+    login: Any,
+    shell_app: Callable[..., AppDef],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """No answer in time says nothing: the submit is done again, and finds what it has begun. One job."""
+    """No answer in time says nothing: the submit is done again, and finds what it has begun. One
+    job.
+    """
     monkeypatch.setattr("transload_slurm.remote._SUBMIT_S", 1.0)
     ran, slow = tmp_path / "ran", login.tools / "sbatch"
     slow.write_text('#!/bin/sh\nsleep 3\nexec /usr/bin/sbatch "$@"\n')
@@ -480,18 +578,29 @@ def test_a_submit_that_takes_too_long_is_in_doubt(
 @pytest.mark.timeout(250)
 @pytest.mark.parametrize("away", [75.0, 95.0])
 def test_a_submit_outlives_a_long_refusal(
-    far: Runner, login: Any, shell_app: Callable[..., AppDef], eventually: Eventually, tmp_path: Path, away: float
+    far: Runner,
+    login: Any,
+    shell_app: Callable[..., AppDef],
+    eventually: Eventually,
+    tmp_path: Path,
+    away: float,
 ) -> None:
-    """The connection breaks while ``sbatch`` works, and nobody gets in for long: soon after, it is submitted, once.
+    """The connection breaks while ``sbatch`` works, and nobody gets in for long: soon after, it is
+    submitted, once.
 
-    Nothing here is a stand-in: the link breaks, and sshd is gone. Whoever only asks, keeps asking meanwhile.
+    Nothing here is a stand-in: the link breaks, and sshd is gone. Whoever only asks, keeps asking
+    meanwhile.
     """
     begun, ran = tmp_path / "begun", tmp_path / "ran"
-    (login.tools / "sbatch").write_text(f'#!/bin/sh\ntouch {begun}\nsleep 3\nexec /usr/bin/sbatch "$@"\n')
+    (login.tools / "sbatch").write_text(
+        f'#!/bin/sh\ntouch {begun}\nsleep 3\nexec /usr/bin/sbatch "$@"\n'
+    )
     (login.tools / "sbatch").chmod(0o755)
     done: list[tuple[str, float]] = []
     submit = threading.Thread(
-        target=lambda: done.append((far.run(shell_app(f"echo once >> {ran}"), "slurm"), time.monotonic()))
+        target=lambda: done.append(
+            (far.run(shell_app(f"echo once >> {ran}"), "slurm"), time.monotonic())
+        )
     )
     submit.start()
     try:

@@ -1,4 +1,6 @@
-"""Jobs that Slurm starts again: of all starts of one job only the newest counts, and an end is an end."""
+"""Jobs that Slurm starts again: of all starts of one job only the newest counts, and an end is an
+end.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_requeue_after_the_end(
     code: int,
     gang: bool,
 ) -> None:
-    """A job that is put back in the queue after its app has ended runs nothing again, and its end stays as it was."""
+    """A job that is put back in the queue after its app has ended runs nothing again, and its end
+    stays as it was.
+    """
     # a gang ends with its first failure: none before both have begun
     both = f"until test -e {tmp_path}/starts.0 && test -e {tmp_path}/starts.1; do sleep 0.1; done"
     command = f"echo x >> {tmp_path}/starts.{macros.replica_id}; {both}; exit {code}"
@@ -63,12 +67,17 @@ def test_requeue_after_the_end(
     lifted: set[str] = set()
 
     def over() -> bool:
-        for part in set(cluster.tool(*held).split()) - lifted:  # else Slurm holds it for two minutes
+        for part in (
+            set(cluster.tool(*held).split()) - lifted
+        ):  # else Slurm holds it for two minutes
             cluster.tool("scontrol", "update", f"jobid={part}", "StartTime=now+3")
             lifted.add(part)
         seen.add(str(runner.status(handle).state))
         shown = [cluster.tool("scontrol", "-o", "show", "job", part) for part in parts]
-        return all("Restarts=1" in each for each in shown) and set(cluster.tool(*words).split()) == done
+        return (
+            all("Restarts=1" in each for each in shown)
+            and set(cluster.tool(*words).split()) == done
+        )
 
     eventually(over, 60)
     assert [len((tmp_path / f"starts.{k}").read_text().split()) for k in range(2)] == [1, 1]
@@ -81,7 +90,9 @@ def test_requeue_after_the_end(
 def test_requeue_after_an_end_that_slurm_alone_saw(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
 ) -> None:
-    """A wrapper that was killed wrote no end; once the app is known as FAILED, its job does not run it again."""
+    """A wrapper that was killed wrote no end; once the app is known as FAILED, its job does not run
+    it again.
+    """
     app = shell_app(f"echo x >> {tmp_path}/starts; sleep 300", max_retries=1)
     handle = runner.run(app, "slurm", {"requeue": True})
     eventually((tmp_path / "starts").exists, 30)
@@ -95,16 +106,24 @@ def test_requeue_after_an_end_that_slurm_alone_saw(
         return words in cluster.tool("scontrol", "-o", "show", "job", job)
 
     eventually(lambda: shown("JobState=PENDING"), 30)
-    cluster.tool("scontrol", "update", f"jobid={job}", "StartTime=now+3")  # else Slurm holds it for two minutes
+    cluster.tool(
+        "scontrol", "update", f"jobid={job}", "StartTime=now+3"
+    )  # else Slurm holds it for two minutes
     eventually(lambda: shown("Restarts=1") and shown("JobState=FAILED"), 60)
     assert (tmp_path / "starts").read_text() == "x\n"
     assert runner.status(handle) == first
 
 
 def test_old_start_has_no_say(
-    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path, slurm_dir: Path
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    eventually: Eventually,
+    tmp_path: Path,
+    slurm_dir: Path,
 ) -> None:
-    """A node is given up while its processes live: what the old start comes to is nobody's end, only the new one's is.
+    """A node is given up while its processes live: what the old start comes to is nobody's end,
+    only the new one's is.
 
     The old start's replica is ended by its wrapper, which finds that it was replaced.
     """
@@ -122,8 +141,18 @@ def test_old_start_has_no_say(
     try:
         eventually(lambda: runner.status(handle) and (tmp_path / "1").exists(), 60)
         (tmp_path / "0.go").touch()
-        eventually(lambda: not Path(f"/proc/{old}").exists() or "Z" in Path(f"/proc/{old}/stat").read_text(), 30)
-        eventually(lambda: (s := runner.status(handle)) and s.state is AppState.RUNNING and s.num_restarts == 1, 30)
+        eventually(
+            lambda: (
+                not Path(f"/proc/{old}").exists() or "Z" in Path(f"/proc/{old}/stat").read_text()
+            ),
+            30,
+        )
+        eventually(
+            lambda: (
+                (s := runner.status(handle)) and s.state is AppState.RUNNING and s.num_restarts == 1
+            ),
+            30,
+        )
         (tmp_path / "1.go").touch()
         status = ended(runner, handle)
         assert status.state is AppState.FAILED, status
@@ -131,7 +160,9 @@ def test_old_start_has_no_say(
         folder = slurm_dir / parse_app_handle(handle).app_id
         assert json.loads((folder / "state.json").read_text())["num_restarts"] == 1
         alive = ("pgrep", "-f", f"{folder}/job/__main__.py")
-        eventually(lambda: not cluster.tool(*alive).strip(), 40, "every wrapper and agent has ended")
+        eventually(
+            lambda: not cluster.tool(*alive).strip(), 40, "every wrapper and agent has ended"
+        )
     finally:
         cluster.start_node(node)
         cluster.tool("scontrol", "update", f"nodename={node}", "state=resume")

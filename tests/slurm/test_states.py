@@ -74,7 +74,9 @@ SAID = {
 
 @pytest.mark.parametrize("path", RELEASES, ids=lambda path: path.stem)
 def test_what_releases_say(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The words that a release knows are in the table, and its tools' lines are read (see ``record.py``)."""
+    """The words that a release knows are in the table, and its tools' lines are read (see
+    ``record.py``).
+    """
     told = json.loads(path.read_text())
     assert set(told["words"]) <= set(STATES)
     assert len(told["words"]) > 20
@@ -94,7 +96,9 @@ def test_what_releases_say(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.text(max_size=30))
 def test_unknown_words_are_unknown(word: str) -> None:
     """A word of a later version is UNKNOWN, never an error, never an end."""
-    if not any(part.split(" ")[0].rstrip("+").upper() in STATES for part in word.replace(",", " ").split()):
+    if not any(
+        part.split(" ")[0].rstrip("+").upper() in STATES for part in word.replace(",", " ").split()
+    ):
         assert to_state(word) is AppState.UNKNOWN
         assert not ended(word)
 
@@ -112,11 +116,15 @@ def test_parts_together(words: list[str]) -> None:
     word = combined(words)
     assert word in words
     assert ended(word) == all(ended(each) for each in words)
-    assert (to_state(word) is AppState.SUCCEEDED) == all(to_state(each) is AppState.SUCCEEDED for each in words)
+    assert (to_state(word) is AppState.SUCCEEDED) == all(
+        to_state(each) is AppState.SUCCEEDED for each in words
+    )
 
 
 def test_components_and_elements_are_one_job() -> None:
-    """Rows of one heterogeneous job or array are taken together; the cause of a failure comes before its effects."""
+    """Rows of one heterogeneous job or array are taken together; the cause of a failure comes
+    before its effects.
+    """
     rows = [
         ("5+0", "a", "CANCELLED", "", "n1", "", ""),
         ("5+1", "a", "NODE_FAIL", "x", "n2", "", ""),
@@ -133,13 +141,19 @@ def test_components_and_elements_are_one_job() -> None:
 
 def _judge(word: str, state: str | None = "RUNNING", **more: object) -> AppStatus:
     replicas = [{"id": k, "state": "RUNNING"} for k in range(2)]
-    written = None if state is None else {"state": state, "roles": [{"role": "main", "replicas": replicas}], **more}
+    written = (
+        None
+        if state is None
+        else {"state": state, "roles": [{"role": "main", "replicas": replicas}], **more}
+    )
     return judge(RECORD, written, Job("1", "a", word, {}))
 
 
 @given(st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from([None, "PENDING", "RUNNING"]))
 def test_slurm_decides_where_the_wrapper_wrote_no_end(word: str, state: str | None) -> None:
-    """The state is the table's, save that COMPLETED alone is no success; nothing of an app that has ended runs."""
+    """The state is the table's, save that COMPLETED alone is no success; nothing of an app that has
+    ended runs.
+    """
     status = _judge(word, state)
     assert status.state is (AppState.FAILED if word == "COMPLETED" else to_state(word))
     if status.is_terminal():
@@ -154,7 +168,9 @@ def test_who_cancelled_a_job_is_told() -> None:
     assert _judge("CANCELLED").msg == "Slurm job 1 was cancelled"
 
 
-@given(st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from(["SUCCEEDED", "FAILED", "CANCELLED"]))
+@given(
+    st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from(["SUCCEEDED", "FAILED", "CANCELLED"])
+)
 def test_the_end_that_the_wrapper_wrote_is_decisive(word: str, state: str) -> None:
     """It saw every replica end; what Slurm says meanwhile cannot change it."""
     assert str(_judge(word, state).state) == state
@@ -181,11 +197,18 @@ def test_missing_is_never_completed() -> None:
         (["SUCCEEDED", "SUCCEEDED"], None, ""),
     ],
 )
-def test_completed_is_checked_against_the_replicas(replicas: list[str], needed: int | None, said: str) -> None:
+def test_completed_is_checked_against_the_replicas(
+    replicas: list[str], needed: int | None, said: str
+) -> None:
     """Slurm's COMPLETED is a success only if so many replicas as are needed have recorded one."""
     state = {
         "state": "RUNNING",
-        "roles": [{"role": "main", "replicas": [{"id": k, "state": word} for k, word in enumerate(replicas)]}],
+        "roles": [
+            {
+                "role": "main",
+                "replicas": [{"id": k, "state": word} for k, word in enumerate(replicas)],
+            }
+        ],
     }
     role = {**RECORD["roles"][0], "min_replicas": needed}
     status = judge({**RECORD, "roles": [role]}, state, Job("1", "a", "COMPLETED", {}))
@@ -201,13 +224,19 @@ def test_dependency_that_can_never_be_satisfied_is_an_end() -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]), min_size=1, max_size=5), st.data()
+    st.lists(
+        st.sampled_from(["", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]), min_size=1, max_size=5
+    ),
+    st.data(),
 )
 def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObject) -> None:
-    """Of an array that has ended, those succeeded whose wrapper said so: no others, whatever their row is."""
+    """Of an array that has ended, those succeeded whose wrapper said so: no others, whatever their
+    row is.
+    """
     rows = data.draw(
         st.dictionaries(
-            st.sampled_from([str(k) for k in range(len(words))]), st.sampled_from(["COMPLETED", "CANCELLED", "FAILED"])
+            st.sampled_from([str(k) for k in range(len(words))]),
+            st.sampled_from(["COMPLETED", "CANCELLED", "FAILED"]),
         )
     )
     states = [
@@ -235,7 +264,9 @@ def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObjec
 
 
 def test_an_array_that_was_cancelled_before_it_began() -> None:
-    """Its wrappers found that out by themselves, and what they wrote is told; one that failed says more."""
+    """Its wrappers found that out by themselves, and what they wrote is told; one that failed says
+    more.
+    """
     role = {"name": "main", "num_replicas": 2, "min_replicas": None}
     cancelled = {
         "state": "CANCELLED",
@@ -253,6 +284,10 @@ def test_an_array_that_was_cancelled_before_it_began() -> None:
 def test_rows_of_elements_that_wait() -> None:
     """The database writes those that wait in one row."""
     jobs = _merge(
-        [("6_[1,3-4%2]", "b", "CANCELLED by 0", "", "", "", ""), ("6_0", "b", "COMPLETED", "", "", "", "")], "sacct"
+        [
+            ("6_[1,3-4%2]", "b", "CANCELLED by 0", "", "", "", ""),
+            ("6_0", "b", "COMPLETED", "", "", "", ""),
+        ],
+        "sacct",
     )
     assert jobs["6"].parts == dict.fromkeys("134", "CANCELLED by 0") | {"0": "COMPLETED"}

@@ -1,4 +1,6 @@
-"""A job may do anything to its own files, its folder may go, a submit may be given up: each comes to a known end."""
+"""A job may do anything to its own files, its folder may go, a submit may be given up: each comes
+to a known end.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,17 @@ def alive(pid: int) -> bool:
 def test_files_that_the_job_replaced(
     runner: Runner, shell_app: Callable[..., AppDef], tmp_path: Path, eventually: Any
 ) -> None:
-    """With a FIFO or a folder in the place of each file, a cancel and a limit end the job, and its end is told."""
+    """With a FIFO or a folder in the place of each file, a cancel and a limit end the job, and its
+    end is told.
+    """
     handles = {}
     for kind in KINDS:
         done = tmp_path / f"{kind}.done"
         command = hostile(kind, f"touch {done}; sleep 300")
-        handles[kind] = runner.run(shell_app(command), "slurm"), runner.run(shell_app(command, timeout=3.0), "slurm")
+        handles[kind] = (
+            runner.run(shell_app(command), "slurm"),
+            runner.run(shell_app(command, timeout=3.0), "slurm"),
+        )
         eventually(done.exists, 60)
     for kind, (cancelled, limited) in handles.items():
         assert next(runner.log_lines(cancelled, "main")).startswith("transload: stdout.log"), kind
@@ -61,21 +68,34 @@ def test_files_that_the_job_replaced(
 def test_retry_after_the_job_replaced_its_log(
     runner: Runner, shell_app: Callable[..., AppDef], tmp_path: Path, eventually: Any
 ) -> None:
-    """The next attempt cannot write its log: it fails, and says which file is in the way; a failure can be read."""
+    """The next attempt cannot write its log: it fails, and says which file is in the way; a failure
+    can be read.
+    """
     for kind in KINDS:
         command = hostile(kind, "exit 1", "stdout.log stderr.log index error.json")
-        app = shell_app(command, max_retries=1, retry_policy=RetryPolicy.APPLICATION, retry_delay=0.0)
+        app = shell_app(
+            command, max_retries=1, retry_policy=RetryPolicy.APPLICATION, retry_delay=0.0
+        )
         status = runner.wait(runner.run(app, "slurm"), timeout=60)
         assert status is not None and status.state is AppState.FAILED, kind
         assert "stdout.log" in status.msg and "it is not a regular file any more" in status.msg
 
 
 def test_removed_folder_ends_the_job(
-    runner: Runner, cluster: Any, shell_app: Callable[..., AppDef], slurm_dir: Path, tmp_path: Path, eventually: Any
+    runner: Runner,
+    cluster: Any,
+    shell_app: Callable[..., AppDef],
+    slurm_dir: Path,
+    tmp_path: Path,
+    eventually: Any,
 ) -> None:
-    """Whoever removes the folder of a job ends it: its processes are gone, and its place in the queue is free."""
+    """Whoever removes the folder of a job ends it: its processes are gone, and its place in the
+    queue is free.
+    """
     handle = runner.run(shell_app(f"echo $$ > {tmp_path}/pid; sleep 300"), "slurm")
-    pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 60))
+    pid = int(
+        eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 60)
+    )
     folder = slurm_dir / parse_app_handle(handle).app_id
 
     def removed() -> bool:
@@ -100,8 +120,12 @@ def start(tmp_path: Path) -> Start:
     return made
 
 
-def test_only_proof_ends_a_start(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gone is what is missing twice, some time apart, from a folder that can be read; no error is taken for that."""
+def test_only_proof_ends_a_start(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gone is what is missing twice, some time apart, from a folder that can be read; no error is
+    taken for that.
+    """
     monkeypatch.setattr(agent, "LOOK_S", 0.0)
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
     assert not start.replaced()
@@ -126,7 +150,9 @@ def test_only_proof_ends_a_start(start: Start, tmp_path: Path, monkeypatch: pyte
     assert start.replaced()
 
 
-def test_one_look_is_no_proof(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_look_is_no_proof(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the two looks lie seconds, and one at which the folder is there counts them anew."""
     moment = 1000.0
     monkeypatch.setattr(agent.time, "monotonic", lambda: moment)
@@ -151,9 +177,15 @@ def test_newer_start_is_proof(start: Start) -> None:
 
 
 def test_submit_that_gave_up_is_withdrawn(
-    far: Runner, login: Any, shell_app: Callable[..., AppDef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    far: Runner,
+    login: Any,
+    shell_app: Callable[..., AppDef],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A helper on the login node that was stopped does not submit, once it goes on, what its client has given up."""
+    """A helper on the login node that was stopped does not submit, once it goes on, what its client
+    has given up.
+    """
     monkeypatch.setattr("transload_slurm.remote._SUBMIT_S", 1.0)
     monkeypatch.setattr("transload_slurm.remote._AGAIN_S", 1.0)
     monkeypatch.setattr("transload_slurm.remote._WITHDRAW_S", 0.5)
@@ -176,7 +208,11 @@ def test_submit_that_gave_up_is_withdrawn(
 
 
 def test_sbatch_that_answers_too_late_is_taken_back(
-    far: Runner, login: Any, shell_app: Callable[..., AppDef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    far: Runner,
+    login: Any,
+    shell_app: Callable[..., AppDef],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What Slurm took after its submitter had given up is ended, and its id is free."""
     monkeypatch.setattr("transload_slurm.remote._SUBMIT_S", 1.0)

@@ -1,4 +1,6 @@
-"""What goes wrong on clusters, done to a real one: nodes and controllers that die, jobs that are forgotten."""
+"""What goes wrong on clusters, done to a real one: nodes and controllers that die, jobs that are
+forgotten.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,11 @@ def lines(runner: Runner, handle: str, k: int = 0) -> list[str]:
 
 @pytest.fixture
 def lost_node(cluster: Any) -> Iterator[Callable[[str], None]]:
-    """``lost_node("node2")`` kills a node with all that runs on it; it is back, and idle, after the test.
+    """``lost_node("node2")`` kills a node with all that runs on it; it is back, and idle, after the
+    test.
 
-    The controller is told at once, as an operator or a health check would, unless ``told=False``: then it finds out.
+    The controller is told at once, as an operator or a health check would, unless ``told=False``:
+    then it finds out.
     """
     lost: list[str] = []
 
@@ -73,7 +77,11 @@ def test_controller_finds_out_that_a_node_is_lost(
     runner: Runner, shell_app: ShellApp, eventually: Eventually, lost_node: Callable[..., None]
 ) -> None:
     """A node that goes down under a job without retries: FAILED, and the reason is told."""
-    handle = runner.run(shell_app("echo $SLURMD_NODENAME; sleep 200", num_replicas=2), "slurm", {"nodelist": "node2"})
+    handle = runner.run(
+        shell_app("echo $SLURMD_NODENAME; sleep 200", num_replicas=2),
+        "slurm",
+        {"nodelist": "node2"},
+    )
     lost_node(on_node(runner, handle, eventually), told=False)
     status = ended(runner, handle)
     assert status.state is AppState.FAILED
@@ -84,7 +92,11 @@ def test_node_is_lost(
     runner: Runner, shell_app: ShellApp, eventually: Eventually, lost_node: Callable[..., None]
 ) -> None:
     """A node that goes down under a job without retries: FAILED, and the reason is told."""
-    handle = runner.run(shell_app("echo $SLURMD_NODENAME; sleep 200", num_replicas=2), "slurm", {"nodelist": "node2"})
+    handle = runner.run(
+        shell_app("echo $SLURMD_NODENAME; sleep 200", num_replicas=2),
+        "slurm",
+        {"nodelist": "node2"},
+    )
     lost_node(on_node(runner, handle, eventually))
     status = ended(runner, handle)
     assert status.state is AppState.FAILED
@@ -94,7 +106,9 @@ def test_node_is_lost(
 def test_node_is_lost_and_the_app_is_started_again(
     runner: Runner, shell_app: ShellApp, eventually: Eventually, lost_node: Callable[[str], None]
 ) -> None:
-    """With a retry left Slurm starts the job on other nodes, without its two-minute hold; it is counted."""
+    """With a retry left Slurm starts the job on other nodes, without its two-minute hold; it is
+    counted.
+    """
     command = "echo $SLURMD_NODENAME; test $TRANSLOAD_RETRY -gt 0 && exit 0; sleep 200"
     app = shell_app(command, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
     handle = runner.run(app, "slurm")
@@ -109,13 +123,21 @@ def test_node_is_lost_and_the_app_is_started_again(
     assert lines(runner, handle)[-1].strip() != first
 
 
-def of_kind(kind: str, shell_app: ShellApp, command: str, **fields: Any) -> tuple[AppDef, dict[str, Any], list[Any]]:
-    """Return an app of a plain job, two components or an array, its run options, and its replicas: (role, number)."""
+def of_kind(
+    kind: str, shell_app: ShellApp, command: str, **fields: Any
+) -> tuple[AppDef, dict[str, Any], list[Any]]:
+    """Return an app of a plain job, two components or an array, its run options, and its replicas:
+    (role, number).
+    """
     if kind == "one role":
         return shell_app(command, **fields), {}, [("main", 0)]
     if kind == "array":
         fields["retry_policy"] = RetryPolicy.REPLICA
-        return shell_app(command, num_replicas=2, **fields), {"gang": False}, [("main", 0), ("main", 1)]
+        return (
+            shell_app(command, num_replicas=2, **fields),
+            {"gang": False},
+            [("main", 0), ("main", 1)],
+        )
     first, second = shell_app(command, **fields).roles[0], shell_app(command).roles[0]
     second.name = "second"
     return AppDef("pair", [first, second]), {}, [("main", 0), ("second", 0)]
@@ -135,7 +157,9 @@ def test_requeue_beyond_the_retries_is_final(
     job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
 
     def said(word: str) -> bool:
-        return bool(runner.status(handle)) and all(word in runner.log_lines(handle, *who) for who in replicas)
+        return bool(runner.status(handle)) and all(
+            word in runner.log_lines(handle, *who) for who in replicas
+        )
 
     for attempt in range(2):
         eventually(lambda want=attempt: said(f"{want}\n"), 60)
@@ -145,14 +169,19 @@ def test_requeue_beyond_the_retries_is_final(
     assert status.state is AppState.FAILED, status
     assert "retries are used up" in status.msg
     for who in replicas:
-        assert [line for line in runner.log_lines(handle, *who) if line.strip().isdigit()] == ["0\n", "1\n"]
+        assert [line for line in runner.log_lines(handle, *who) if line.strip().isdigit()] == [
+            "0\n",
+            "1\n",
+        ]
 
 
 @pytest.mark.parametrize("kind", ["two roles", "array"])
 def test_requeue_within_the_retries(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, kind: str
 ) -> None:
-    """Components and elements that Slurm starts again end well, all of them, and their new start is counted."""
+    """Components and elements that Slurm starts again end well, all of them, and their new start is
+    counted.
+    """
     command = "echo $TRANSLOAD_RETRY; test $TRANSLOAD_RETRY -gt 0 || sleep 200"
     app, cfg, replicas = of_kind(kind, shell_app, command, max_retries=1)
     handle = runner.run(app, "slurm", cfg)
@@ -167,13 +196,20 @@ def test_requeue_within_the_retries(
 
 
 def test_clock_of_the_client_is_behind(
-    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A job that was put back in the queue is let go once: a clock that is behind does not put it off again."""
+    """A job that was put back in the queue is let go once: a clock that is behind does not put it
+    off again.
+    """
     behind = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() - 600)
     monkeypatch.setattr(jobs, "time", behind)
     handle = runner.run(
-        shell_app("echo $TRANSLOAD_RETRY; test $TRANSLOAD_RETRY -gt 0 || sleep 200", max_retries=2), "slurm"
+        shell_app("echo $TRANSLOAD_RETRY; test $TRANSLOAD_RETRY -gt 0 || sleep 200", max_retries=2),
+        "slurm",
     )
     job = _scheduler(runner).apps.store.job_id(parse_app_handle(handle).app_id)
     eventually(lambda: lines(runner, handle) == ["0\n"], 60)
@@ -215,7 +251,9 @@ def test_lost_node_of_a_part(
 def test_controller_is_away_and_comes_back(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
 ) -> None:
-    """With no controller for a while an app is UNKNOWN, not failed; its job goes on, and its end is seen."""
+    """With no controller for a while an app is UNKNOWN, not failed; its job goes on, and its end is
+    seen.
+    """
     go = tmp_path / "go"
     command = f"echo up; until test -e {go}; do sleep 0.2; done; echo done"
     handle = runner.run(shell_app(command, num_replicas=2), "slurm")
@@ -249,13 +287,19 @@ def test_slow_squeue_does_not_put_off_an_end(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An end that the wrapper has written is seen though squeue takes its time; so is one that it writes meanwhile."""
+    """An end that the wrapper has written is seen though squeue takes its time; so is one that it
+    writes meanwhile.
+    """
     (tmp_path / "bin").mkdir()
-    slow = f'until test -e {tmp_path}/answer; do sleep 0.1; done\nexec {shutil.which("squeue")} "$@"'
+    slow = (
+        f'until test -e {tmp_path}/answer; do sleep 0.1; done\nexec {shutil.which("squeue")} "$@"'
+    )
     (tmp_path / "bin" / "squeue").write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n{slow}\n")
     (tmp_path / "bin" / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    handle = runner.run(shell_app(f"until test -e {tmp_path}/asked; do sleep 0.1; done; sleep 1"), "slurm")
+    handle = runner.run(
+        shell_app(f"until test -e {tmp_path}/asked; do sleep 0.1; done; sleep 1"), "slurm"
+    )
     try:
         assert ended(runner, handle, 40).state is AppState.SUCCEEDED
         assert (tmp_path / "asked").exists()
@@ -264,11 +308,15 @@ def test_slow_squeue_does_not_put_off_an_end(
         eventually(lambda: all(thread.name != THREAD for thread in threading.enumerate()), 30)
 
 
-def test_submit_without_a_controller(runner: Runner, cluster: Any, shell_app: ShellApp, slurm_dir: Path) -> None:
+def test_submit_without_a_controller(
+    runner: Runner, cluster: Any, shell_app: ShellApp, slurm_dir: Path
+) -> None:
     """Nobody to submit to: a transient error, and nothing is left."""
     elsewhere = cluster.base / "elsewhere.conf"
     text = cluster.conf.read_text().splitlines()
-    there = [f"SlurmctldPort={_unused()}" if line.startswith("SlurmctldPort") else line for line in text]
+    there = [
+        f"SlurmctldPort={_unused()}" if line.startswith("SlurmctldPort") else line for line in text
+    ]
     elsewhere.write_text("\n".join([*there, "MessageTimeout=2", ""]))
     os.environ["SLURM_CONF"] = str(elsewhere)
     try:
@@ -293,7 +341,9 @@ def _unused() -> int:
 def test_job_that_the_controller_has_forgotten(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, slurm_dir: Path
 ) -> None:
-    """Aged out, a job is told by what its wrapper wrote, else by the record of completed jobs, else it is UNKNOWN."""
+    """Aged out, a job is told by what its wrapper wrote, else by the record of completed jobs, else
+    it is UNKNOWN.
+    """
     good = runner.run(shell_app("true"), "slurm")
     bad = runner.run(shell_app("echo up; sleep 200", num_replicas=2), "slurm")
     eventually(lambda: lines(runner, bad), 30)
@@ -309,7 +359,9 @@ def test_job_that_the_controller_has_forgotten(
         folder = slurm_dir / parse_app_handle(bad).app_id
         (folder / "slurm.json").unlink()
         state = json.loads((folder / "state.json").read_text())
-        (folder / "state.json").write_text(json.dumps({**state, "signalled": False, "state": "RUNNING"}))
+        (folder / "state.json").write_text(
+            json.dumps({**state, "signalled": False, "state": "RUNNING"})
+        )
         os.rename(cluster.base / "jobcomp.txt", cluster.base / "jobcomp.away")
         try:
             unknown = SlurmScheduler("tests").describe(parse_app_handle(bad).app_id)
@@ -351,11 +403,15 @@ Runner("tests").run(app, "slurm", app_id="crash")
 def test_submitter_dies_in_the_middle(
     runner: Runner, shell_app: ShellApp, tmp_path: Path, where: str, cluster: Any
 ) -> None:
-    """Killed between the folder and the noted job id, a submit leaves no app or one; the next one starts it once."""
+    """Killed between the folder and the noted job id, a submit leaves no app or one; the next one
+    starts it once.
+    """
     app = shell_app(f"echo x >> {tmp_path}/starts; sleep 0.5", num_replicas=1)
     (tmp_path / "app.json").write_text(app.to_json())
     died = subprocess.run(
-        [sys.executable, "-c", _CRASHING, where, str(tmp_path / "app.json")], check=False, env=dict(os.environ)
+        [sys.executable, "-c", _CRASHING, where, str(tmp_path / "app.json")],
+        check=False,
+        env=dict(os.environ),
     )
     assert died.returncode == 9
     if where == "before sbatch":
@@ -370,9 +426,16 @@ def test_submitter_dies_in_the_middle(
 
 
 def test_job_of_a_withdrawn_submit_does_nothing(
-    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path, slurm_dir: Path
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    eventually: Eventually,
+    tmp_path: Path,
+    slurm_dir: Path,
 ) -> None:
-    """A job that comes up after its submit was done again finds another's token, and ends at once."""
+    """A job that comes up after its submit was done again finds another's token, and ends at
+    once.
+    """
     app = shell_app(f"echo x >> {tmp_path}/starts")
     handle = runner.run(app, "slurm", {"begin": "now+1hour"}, app_id="late")
     script = (slurm_dir / "late" / "job.sh").read_text().replace("now+1hour", "now")
@@ -386,9 +449,15 @@ def test_job_of_a_withdrawn_submit_does_nothing(
     assert ended(runner, handle).state is AppState.CANCELLED
 
 
-def test_watching_many_is_one_query(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
-    """The jobs of all watched apps are asked for together, less and less often; so are those of many threads."""
-    handles = [runner.run(shell_app("sleep 300"), "slurm", {"begin": "now+1hour"}) for _ in range(5)]
+def test_watching_many_is_one_query(
+    runner: Runner, shell_app: ShellApp, eventually: Eventually
+) -> None:
+    """The jobs of all watched apps are asked for together, less and less often; so are those of
+    many threads.
+    """
+    handles = [
+        runner.run(shell_app("sleep 300"), "slurm", {"begin": "now+1hour"}) for _ in range(5)
+    ]
     scheduler = _scheduler(runner)
     watch = scheduler.watch()
     assert watch is not None
@@ -408,9 +477,15 @@ def test_watching_many_is_one_query(runner: Runner, shell_app: ShellApp, eventua
 
 @pytest.mark.slow
 def test_job_that_only_the_accounting_knows(
-    accounting_cluster: Any, slurm_dir: Path, transload_home: Path, shell_app: ShellApp, eventually: Eventually
+    accounting_cluster: Any,
+    slurm_dir: Path,
+    transload_home: Path,
+    shell_app: ShellApp,
+    eventually: Eventually,
 ) -> None:
-    """Aged out of the controller, with no word of its wrapper's, a job is told by sacct: arrays and components too."""
+    """Aged out of the controller, with no word of its wrapper's, a job is told by sacct: arrays and
+    components too.
+    """
     with Runner("tests") as runner:
         handles = {
             "cancelled": runner.run(shell_app("echo up; sleep 200", num_replicas=2), "slurm"),
@@ -422,35 +497,63 @@ def test_job_that_only_the_accounting_knows(
         pair = AppDef("pair", [first, second])
         handles["pair"] = runner.run(pair, "slurm")
         store = _scheduler(runner).apps.store
-        jobs = {name: store.job_id(parse_app_handle(handle).app_id) for name, handle in handles.items()}
+        jobs = {
+            name: store.job_id(parse_app_handle(handle).app_id) for name, handle in handles.items()
+        }
         eventually(lambda: lines(runner, handles["cancelled"]), 60)
         accounting_cluster.tool("scancel", jobs["cancelled"])
-        known = ("squeue", "-h", "-t", "all", "-o", "%F", "-j", ",".join(["999999", *filter(None, jobs.values())]))
+        known = (
+            "squeue",
+            "-h",
+            "-t",
+            "all",
+            "-o",
+            "%F",
+            "-j",
+            ",".join(["999999", *filter(None, jobs.values())]),
+        )
         eventually(lambda: not accounting_cluster.tool(*known).split(), 150)
         for name, handle in handles.items():
             folder = slurm_dir / parse_app_handle(handle).app_id
             for path in [*folder.rglob("state.json"), folder / "slurm.json"]:
                 path.unlink(missing_ok=True)
             assert name
-        found = {name: SlurmScheduler("t").describe(parse_app_handle(h).app_id) for name, h in handles.items()}
+        found = {
+            name: SlurmScheduler("t").describe(parse_app_handle(h).app_id)
+            for name, h in handles.items()
+        }
         states = {name: str(each.status.state) for name, each in found.items() if each}
-        assert states == {"cancelled": "CANCELLED", "failed": "FAILED", "array": "SUCCEEDED", "pair": "SUCCEEDED"}
+        assert states == {
+            "cancelled": "CANCELLED",
+            "failed": "FAILED",
+            "array": "SUCCEEDED",
+            "pair": "SUCCEEDED",
+        }
         for handle in handles.values():
             runner.delete(handle)
 
 
 @pytest.mark.slow
 def test_database_is_away_and_comes_back(
-    accounting_cluster: Any, slurm_dir: Path, transload_home: Path, shell_app: ShellApp, eventually: Eventually
+    accounting_cluster: Any,
+    slurm_dir: Path,
+    transload_home: Path,
+    shell_app: ShellApp,
+    eventually: Eventually,
 ) -> None:
-    """While slurmdbd is away a forgotten job is UNKNOWN; the same process learns its end soon after it is back."""
+    """While slurmdbd is away a forgotten job is UNKNOWN; the same process learns its end soon after
+    it is back.
+    """
     with Runner("tests") as runner:
         handle = runner.run(shell_app("exit 3"), "slurm")
         assert ended(runner, handle).state is AppState.FAILED
         job = _scheduler(runner).apps.store.job_id(parse_app_handle(handle).app_id)
         known = ("sacct", "-n", "-X", "-o", "State", "-j", job or "")
         eventually(lambda: accounting_cluster.tool(*known).strip() == "FAILED", 60)
-        eventually(lambda: not accounting_cluster.tool("squeue", "-h", "-t", "all", "-o", "%F").split(), 150)
+        eventually(
+            lambda: not accounting_cluster.tool("squeue", "-h", "-t", "all", "-o", "%F").split(),
+            150,
+        )
         folder = slurm_dir / parse_app_handle(handle).app_id
         for path in (folder / "state.json", folder / "slurm.json"):
             path.unlink(missing_ok=True)
@@ -469,7 +572,11 @@ def test_database_is_away_and_comes_back(
 
 @pytest.mark.slow
 def test_account_and_qos(
-    accounting_cluster: Any, slurm_dir: Path, transload_home: Path, shell_app: ShellApp, eventually: Eventually
+    accounting_cluster: Any,
+    slurm_dir: Path,
+    transload_home: Path,
+    shell_app: ShellApp,
+    eventually: Eventually,
 ) -> None:
     """Account and QOS reach the database; those that the user may not have are one clear line."""
     with Runner("tests") as runner:

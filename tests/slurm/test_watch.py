@@ -18,9 +18,15 @@ from transload_slurm.watch import SlurmWatch
     [(1, 3, (0.05, 0.1)), (200, 3, (1.0, 1.0)), (1, 1000, (1.0, 1.0))],
     ids=["one job", "many jobs", "one array of many"],
 )
-def test_many_files_are_looked_at_less_often(apps: int, files: int, pause: tuple[float, float]) -> None:
-    """What counts is how many files there are, of many apps or of one array: looking costs about the same."""
-    watch = SlurmWatch(lambda app_id: [f"/nowhere/{app_id}/{k}" for k in range(files)], lambda ids: {})
+def test_many_files_are_looked_at_less_often(
+    apps: int, files: int, pause: tuple[float, float]
+) -> None:
+    """What counts is how many files there are, of many apps or of one array: looking costs about
+    the same.
+    """
+    watch = SlurmWatch(
+        lambda app_id: [f"/nowhere/{app_id}/{k}" for k in range(files)], lambda ids: {}
+    )
     watch.update([f"app-{number}" for number in range(apps)])
     assert len(watch.wait(0)) == apps
     for _ in range(30):
@@ -30,7 +36,9 @@ def test_many_files_are_looked_at_less_often(apps: int, files: int, pause: tuple
 
 
 def test_slow_slurm_holds_up_no_news(tmp_path: Path) -> None:
-    """While Slurm takes its time to answer, what a wrapper writes is told; so is Slurm's answer, once it is there."""
+    """While Slurm takes its time to answer, what a wrapper writes is told; so is Slurm's answer,
+    once it is there.
+    """
     slow, words, asked = threading.Event(), {"a": "PENDING"}, threading.Event()
 
     def ask(ids: Collection[str]) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""The wrapper in the job against a full disk, a controller that is away, a component that is cancelled, two claims."""
+"""The wrapper in the job against a full disk, a controller that is away, a component that is
+cancelled, two claims.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,13 @@ def fill(disk: Path) -> Path:
 def test_full_disk_is_waited_for(
     small_disk: Path, runner: Runner, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
 ) -> None:
-    """Replicas outlive a full disk; their end is told once there is room; a submit meanwhile is one clear line."""
+    """Replicas outlive a full disk; their end is told once there is room; a submit meanwhile is one
+    clear line.
+    """
     go, done = tmp_path / "go", tmp_path / "done"
-    app = shell_app(f"echo up; until test -e {go}; do sleep 0.1; done; echo x >> {done}", num_replicas=2)
+    app = shell_app(
+        f"echo up; until test -e {go}; do sleep 0.1; done; echo x >> {done}", num_replicas=2
+    )
     handle = runner.run(app, "slurm")
     eventually(lambda: list(runner.log_lines(handle, "main", 1)), 30)
     eventually(lambda: (s := runner.status(handle)) and s.state is AppState.RUNNING, 30)
@@ -85,7 +91,10 @@ def _living() -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Yield command line and environment of every process."""
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            yield (entry / "cmdline").read_bytes().split(b"\0"), (entry / "environ").read_bytes().split(b"\0")
+            yield (
+                (entry / "cmdline").read_bytes().split(b"\0"),
+                (entry / "environ").read_bytes().split(b"\0"),
+            )
 
 
 def _freeze(cluster: Any) -> Callable[[], None]:
@@ -123,13 +132,16 @@ def test_controller_is_away_while_the_replicas_start(
     leave: Callable[[Any], Callable[[], None]],
     tried: bool,
 ) -> None:
-    """That no step can be made is no failure of the app's: it waits, and then starts, without a retry.
+    """That no step can be made is no failure of the app's: it waits, and then starts, without a
+    retry.
 
     ``tried``: the controller comes back only when ``srun`` has given up once.
     """
     late = tmp_path / "python"  # the wrapper's: it comes up, and waits until the controller is gone
     wait = f"touch {tmp_path}/here; until test -e {tmp_path}/go; do sleep 0.1; done"
-    late.write_text(f'#!/bin/sh\ncase "$*" in *supervise*) {wait};; esac\nexec {sys.executable} "$@"\n')
+    late.write_text(
+        f'#!/bin/sh\ncase "$*" in *supervise*) {wait};; esac\nexec {sys.executable} "$@"\n'
+    )
     late.chmod(0o755)
     handle = runner.run(shell_app("echo up", num_replicas=2), "slurm", {"python": str(late)})
     eventually((tmp_path / "here").exists, 30)
@@ -140,7 +152,9 @@ def test_controller_is_away_while_the_replicas_start(
         if tried:
             eventually(lambda: "it is tried again" in (folder / "batch.log").read_text(), 200)
         else:
-            eventually(lambda: any(w[0] == b"srun" and str(folder).encode() in w for w, _ in _living()), 30)
+            eventually(
+                lambda: any(w[0] == b"srun" and str(folder).encode() in w for w, _ in _living()), 30
+            )
     finally:
         come_back()
     status = runner.wait(handle, timeout=250)
@@ -150,9 +164,14 @@ def test_controller_is_away_while_the_replicas_start(
     assert [list(runner.log_lines(handle, "main", k)) for k in range(2)] == [["up\n"], ["up\n"]]
 
 
-def test_component_is_cancelled(runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually) -> None:
+def test_component_is_cancelled(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
+) -> None:
     """``scancel JOB+1`` ends one of two roles; the other does not run on to its natural end."""
-    roles = [Role(name, "/tmp", entrypoint="sh", args=["-c", "echo up; sleep 300"]) for name in ("first", "second")]
+    roles = [
+        Role(name, "/tmp", entrypoint="sh", args=["-c", "echo up; sleep 300"])
+        for name in ("first", "second")
+    ]
     handle = runner.run(AppDef("pair", roles), "slurm")
     eventually(lambda: all(list(runner.log_lines(handle, role.name, 0)) for role in roles), 60)
     scheduler: Any = runner.scheduler("slurm")
@@ -165,7 +184,9 @@ def test_component_is_cancelled(runner: Runner, cluster: Any, shell_app: ShellAp
 
 
 def test_stale_and_right_job_claim_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a job of an earlier submit and the right one, which come up at the same moment, the right one gets the app."""
+    """Of a job of an earlier submit and the right one, which come up at the same moment, the right
+    one gets the app.
+    """
     names = threading.local()
     monkeypatch.setattr(starts, "job_id", lambda: names.id)
 
@@ -197,7 +218,9 @@ def test_stale_and_right_job_claim_at_once(tmp_path: Path, monkeypatch: pytest.M
             work.join()
         return got
 
-    with ThreadPoolExecutor(10) as at_once:  # the one that comes too early waits for most of the time
+    with ThreadPoolExecutor(
+        10
+    ) as at_once:  # the one that comes too early waits for most of the time
         found = list(at_once.map(race, range(200)))
     assert found[::2] == [{"1": False, "2": True}] * 100
     assert {(tmp_path / str(number) / "claim").read_text() for number in range(0, 200, 2)} == {"2"}
@@ -205,14 +228,18 @@ def test_stale_and_right_job_claim_at_once(tmp_path: Path, monkeypatch: pytest.M
         assert not (got["1"] and got["2"])
 
 
-def test_suspended_job_says_so(runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually) -> None:
+def test_suspended_job_says_so(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
+) -> None:
     """A job that somebody suspends does not wait in the queue; resumed, it runs on to its end."""
     handle = runner.run(shell_app("echo up; sleep 3", num_replicas=2), "slurm")
     eventually(lambda: list(runner.log_lines(handle, "main")), 30)
     scheduler: Any = runner.scheduler("slurm")
     job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
     subprocess.run(["scontrol", "suspend", job], env=cluster.env, check=True)
-    status = eventually(lambda: (s := runner.status(handle)) and s.state is AppState.PENDING and s, 30)
+    status = eventually(
+        lambda: (s := runner.status(handle)) and s.state is AppState.PENDING and s, 30
+    )
     assert "suspended by Slurm" in status.msg
     subprocess.run(["scontrol", "resume", job], env=cluster.env, check=True)
     assert ended(runner, handle).state is AppState.SUCCEEDED
@@ -226,7 +253,9 @@ def test_renamed_job_is_still_the_app(
     eventually(lambda: list(runner.log_lines(handle, "main")), 30)
     scheduler: Any = runner.scheduler("slurm")
     job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
-    subprocess.run(["scontrol", "update", f"jobid={job}", "JobName=mine"], env=cluster.env, check=True)
+    subprocess.run(
+        ["scontrol", "update", f"jobid={job}", "JobName=mine"], env=cluster.env, check=True
+    )
     eventually(lambda: cluster.tool("squeue", "-h", "-o", "%j", "-j", job).strip() == "mine", 30)
     with Runner("tests") as other:
         status = other.status(handle)
@@ -235,30 +264,50 @@ def test_renamed_job_is_still_the_app(
 
 
 def test_stranger_of_the_same_name_is_not_adopted(
-    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, slurm_dir: Path, tmp_path: Path
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    eventually: Eventually,
+    slurm_dir: Path,
+    tmp_path: Path,
 ) -> None:
-    """A submit that died before sbatch does not find a job of that name which is not its own; nor is that cancelled."""
+    """A submit that died before sbatch does not find a job of that name which is not its own; nor
+    is that cancelled.
+    """
     (tmp_path / "app.json").write_text(shell_app("echo mine").to_json())
     code = (
         "import os, sys; from transload.runner import Runner; from transload.specs import AppDef; "
         "from transload_slurm import submission; submission._sbatch = lambda *a: os._exit(9); "
         "Runner('tests').run(AppDef.from_json(open(sys.argv[1]).read()), 'slurm', app_id='twin')"
     )
-    stranger = cluster.tool("sbatch", "--parsable", "-J", "twin", "-o", "/dev/null", "--wrap", "sleep 300").strip()
-    died = subprocess.run([sys.executable, "-c", code, str(tmp_path / "app.json")], check=False, env=dict(os.environ))
+    stranger = cluster.tool(
+        "sbatch", "--parsable", "-J", "twin", "-o", "/dev/null", "--wrap", "sleep 300"
+    ).strip()
+    died = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "app.json")], check=False, env=dict(os.environ)
+    )
     assert died.returncode == 9
     assert runner.status("slurm://tests/twin") is None
     handle = runner.run(shell_app("echo mine"), "slurm", app_id="twin")
     assert ended(runner, handle).state is AppState.SUCCEEDED
     assert list(runner.log_lines(handle, "main")) == ["mine\n"]
-    assert cluster.tool("squeue", "-h", "-o", "%T", "-j", stranger).strip() in ("RUNNING", "PENDING")
+    assert cluster.tool("squeue", "-h", "-o", "%T", "-j", stranger).strip() in (
+        "RUNNING",
+        "PENDING",
+    )
     cluster.tool("scancel", stranger)
 
 
 def test_sbatch_that_fails_after_it_has_submitted(
-    runner: Runner, cluster: Any, shell_app: ShellApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its job is found by the submit's token and ended: a refused submit leaves nothing in the queue."""
+    """Its job is found by the submit's token and ended: a refused submit leaves nothing in the
+    queue.
+    """
     real = shutil.which("sbatch")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sbatch").write_text(f'#!/bin/sh\n{real} "$@"\necho broken >&2\nexit 1\n')
@@ -273,7 +322,9 @@ def test_sbatch_that_fails_after_it_has_submitted(
 def test_what_a_filter_says_before_the_id(
     runner: Runner, shell_app: ShellApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a site's own filter prints before the job's id, numbers too, hides neither the id nor a refusal."""
+    """What a site's own filter prints before the job's id, numbers too, hides neither the id nor a
+    refusal.
+    """
     real = shutil.which("sbatch")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sbatch").write_text(
@@ -291,7 +342,9 @@ def test_what_a_filter_says_before_the_id(
 
 @pytest.mark.parametrize("gang", [True, False])
 def test_arguments_that_are_no_text(runner: Runner, shell_app: ShellApp, gang: bool) -> None:
-    """Bytes that are no text, which Python has as lone surrogates, reach the program as they are."""
+    """Bytes that are no text, which Python has as lone surrogates, reach the program as they
+    are.
+    """
     app = shell_app('printf %s "$0" | od -An -tx1')
     app.roles[0].args.append("a\udcff\udc80z")
     handle = runner.run(app, "slurm", {"gang": gang})
@@ -303,7 +356,9 @@ def test_arguments_that_are_no_text(runner: Runner, shell_app: ShellApp, gang: b
 def test_srun_args_reach_every_replica(
     runner: Runner, shell_app: ShellApp, tmp_path: Path, gang: bool, replicas: int
 ) -> None:
-    """A single replica, and an element of an array, is a step with the user's options of ``srun`` too."""
+    """A single replica, and an element of an array, is a step with the user's options of ``srun``
+    too.
+    """
     prolog = tmp_path / "prolog"
     prolog.write_text(f"#!/bin/sh\necho x >> {tmp_path}/ran\n")
     prolog.chmod(0o755)

@@ -20,7 +20,9 @@ class TinyflowDriver(ChildDriver):
 
     entry = "tinyflow_driver:run"
     environment: ClassVar[Mapping[str, str]] = {
-        "PYTHONPATH": os.pathsep.join([str(_TEMPLATE / "src"), str(_TEMPLATE), str(_FOLDER), *sys.path])
+        "PYTHONPATH": os.pathsep.join(
+            [str(_TEMPLATE / "src"), str(_TEMPLATE), str(_FOLDER), *sys.path]
+        )
     }
 
 

@@ -1,4 +1,6 @@
-"""A plugin that is made from the template stands on its own: another name everywhere, and it passes the suite."""
+"""A plugin that is made from the template stands on its own: another name everywhere, and it passes
+the suite.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ NEW = Path(__file__).parents[2] / "plugins" / "_template" / "new.py"
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
     """Run the generator."""
-    return subprocess.run([sys.executable, str(NEW), *words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, str(NEW), *words], capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize(
-    "chosen", ["test_success or test_failure", pytest.param("test_", marks=pytest.mark.slow)], ids=["some", "all"]
+    "chosen",
+    ["test_success or test_failure", pytest.param("test_", marks=pytest.mark.slow)],
+    ids=["some", "all"],
 )
 def test_made_plugin_passes_the_suite(tmp_path: Path, chosen: str) -> None:
     """Nothing is left of the invented host's name, and the tests that come along are green."""
@@ -26,7 +32,9 @@ def test_made_plugin_passes_the_suite(tmp_path: Path, chosen: str) -> None:
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in files if "tinyflow" in (path.name + path.read_text()).lower()]
     command = [sys.executable, "-m", "pytest", "tests", "-q", "-k", chosen]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    ran = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert " passed" in ran.stdout
 

@@ -1,4 +1,6 @@
-"""Tinyflow's part in the conformance suite: what its engine would do around one step, in a child process."""
+"""Tinyflow's part in the conformance suite: what its engine would do around one step, in a child
+process.
+"""
 
 from __future__ import annotations
 

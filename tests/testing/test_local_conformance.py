@@ -24,7 +24,9 @@ class TestLocal(SchedulerConformance):
 
     def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
         """Damage the file of the record."""
-        damage_file(Path(os.environ["TRANSLOAD_HOME"], "local", "apps", app_id, "record.json"), damage)
+        damage_file(
+            Path(os.environ["TRANSLOAD_HOME"], "local", "apps", app_id, "record.json"), damage
+        )
         return True
 
     def state_folders(self, folder: Path) -> list[Path]:

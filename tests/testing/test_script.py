@@ -22,12 +22,16 @@ from transload_testing.scripted import Script, ScriptedControl, ScriptedSchedule
 
 STATES = ["PENDING", "RUNNING", "UNKNOWN", "UNAVAILABLE", "SUBMITTED"]
 STEPS = st.lists(
-    st.fixed_dictionaries({"state": st.sampled_from(STATES), "seconds": st.floats(0, 10)}), min_size=1, max_size=6
+    st.fixed_dictionaries({"state": st.sampled_from(STATES), "seconds": st.floats(0, 10)}),
+    min_size=1,
+    max_size=6,
 )
 
 
 @given(STEPS, st.floats(0, 70), st.one_of(st.none(), st.floats(0, 70)))
-def test_time_only_moves_a_script_on(steps: list[dict[str, Any]], now: float, cancelled: float | None) -> None:
+def test_time_only_moves_a_script_on(
+    steps: list[dict[str, Any]], now: float, cancelled: float | None
+) -> None:
     """What was reached stays reached; a cancel, and only a cancel, changes what follows."""
     script = Script.from_dict({"steps": [*steps, "SUCCEEDED"]})
     early, late = script.at(now, 0.0, cancelled, {}), script.at(now + 1, 0.0, cancelled, {})
@@ -43,7 +47,9 @@ def test_time_only_moves_a_script_on(steps: list[dict[str, Any]], now: float, ca
 
 def test_gates() -> None:
     """A step with a gate lasts until it is opened, and at least its seconds."""
-    script = Script.from_dict({"steps": [{"state": "RUNNING", "until": "go", "seconds": 5}, "SUCCEEDED"]})
+    script = Script.from_dict(
+        {"steps": [{"state": "RUNNING", "until": "go", "seconds": 5}, "SUCCEEDED"]}
+    )
     assert script.at(1e9, 0.0, None, {}).step.state == "RUNNING"
     assert script.at(4, 0.0, None, {"go": 1.0}).step.state == "RUNNING"
     assert script.at(5, 0.0, None, {"go": 1.0}).step.state == "SUCCEEDED"
@@ -78,7 +84,9 @@ def test_wrong_scripts_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_round_trip() -> None:
     """A script survives JSON."""
-    script = Script.from_dict({"steps": [{"state": "RUNNING", "lines": ["a", {"text": "b", "replica": -1}]}, "FAILED"]})
+    script = Script.from_dict(
+        {"steps": [{"state": "RUNNING", "lines": ["a", {"text": "b", "replica": -1}]}, "FAILED"]}
+    )
     assert Script.from_dict(json.loads(json.dumps(script.to_dict()))) == script
 
 
@@ -118,7 +126,9 @@ def test_crash_points(control: ScriptedControl, point: str, started: int) -> Non
     first = subprocess.run([sys.executable, "-c", code, app], capture_output=True, check=False)
     assert first.returncode == -signal.SIGKILL
     assert len(control.started()) == started
-    second = subprocess.run([sys.executable, "-c", code, app], capture_output=True, check=False, text=True)
+    second = subprocess.run(
+        [sys.executable, "-c", code, app], capture_output=True, check=False, text=True
+    )
     assert second.stdout == "scripted://t/mine\n"
     assert control.started() == ["mine"]
 
@@ -127,7 +137,9 @@ def test_large_repeated_log(control: ScriptedControl) -> None:
     """A log of many equal lines is read page by page without being held."""
     lines = [{"text": "x" * 99, "repeat": 100_000}, "end"]
     with Runner("t") as runner:
-        handle = runner.run(scripted_app("a", {"steps": [{"state": "SUCCEEDED", "lines": lines}]}), "scripted")
+        handle = runner.run(
+            scripted_app("a", {"steps": [{"state": "SUCCEEDED", "lines": lines}]}), "scripted"
+        )
         count = sum(1 for _ in runner.log_lines(handle, "main"))
     assert count == 100_001
 
@@ -138,14 +150,18 @@ def _submit(folder: str, barrier: Any) -> None:
 
     app = scripted_app("a")
     barrier.wait()
-    scheduler.submit(scheduler.convert(app, {}), "same", Submission(app, app.digest(), "t", id_given=True))
+    scheduler.submit(
+        scheduler.convert(app, {}), "same", Submission(app, app.digest(), "t", id_given=True)
+    )
 
 
 def test_racing_submits_start_one_app(control: ScriptedControl) -> None:
     """Of many processes that submit one id at once, one starts it."""
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(6)
-    children = [context.Process(target=_submit, args=(str(control.folder.root), barrier)) for _ in range(6)]
+    children = [
+        context.Process(target=_submit, args=(str(control.folder.root), barrier)) for _ in range(6)
+    ]
     for child in children:
         child.start()
     for child in children:
@@ -156,7 +172,9 @@ def test_racing_submits_start_one_app(control: ScriptedControl) -> None:
 
 
 def test_inputs_are_recorded(control: ScriptedControl) -> None:
-    """What was submitted can be looked at: converted app, options without secrets, environment rule."""
+    """What was submitted can be looked at: converted app, options without secrets, environment
+    rule.
+    """
     with Runner("t", inherit_env=False) as runner:
         app = scripted_app("a")
         app.roles[0].args = ["${app_id}"]

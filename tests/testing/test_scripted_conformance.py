@@ -1,4 +1,6 @@
-"""The scripted scheduler passes the suite for schedulers, as far as something that runs nothing can."""
+"""The scripted scheduler passes the suite for schedulers, as far as something that runs nothing
+can.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ class TestScripted(SchedulerConformance):
         return ScriptedScheduler("suite", str(folder / "scripted"))
 
     def make_app(
-        self, programs: Mapping[str, Program], replicas: int, folder: Path, fields: Mapping[str, Any]
+        self,
+        programs: Mapping[str, Program],
+        replicas: int,
+        folder: Path,
+        fields: Mapping[str, Any],
     ) -> AppDef:
         """Return an app that will be seen to do what the programs would."""
         extra = dict(fields)
@@ -36,9 +42,16 @@ class TestScripted(SchedulerConformance):
             for text in texts
         ]
         worst = max(programs.values(), key=lambda program: abs(program.exit_code))
-        running = {"state": "RUNNING", "lines": lines, "seconds": max(each.seconds for each in programs.values())}
+        running = {
+            "state": "RUNNING",
+            "lines": lines,
+            "seconds": max(each.seconds for each in programs.values()),
+        }
         if worst.exit_code:
-            roles[0].metadata["scripted"] = {"steps": [running, "FAILED"], "exit_code": worst.exit_code}
+            roles[0].metadata["scripted"] = {
+                "steps": [running, "FAILED"],
+                "exit_code": worst.exit_code,
+            }
         elif any(program.hold for program in programs.values()):
             roles[0].metadata["scripted"] = {"steps": [running]}
         else:

@@ -12,12 +12,26 @@ PAGE = Path(__file__).parents[2] / "docs" / "writing-a-scheduler.md"
 
 def test_the_scheduler_of_the_page_passes_the_suite(tmp_path: Path) -> None:
     """What the page shows, saved as it says, keeps the contract in fewer than 150 lines."""
-    files = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+    files = dict(
+        re.findall(
+            r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL
+        )
+    )
     assert set(files) == {"tiny_scheduler.py", "test_tiny.py"}
     assert files["tiny_scheduler.py"].count("\n") < 150
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}"]
-    done = subprocess.run([*command, "test_tiny.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={tmp_path / 'base'}",
+    ]
+    done = subprocess.run(
+        [*command, "test_tiny.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 0, done.stdout
     assert re.search(r"\b[4-9]\d passed", done.stdout), done.stdout

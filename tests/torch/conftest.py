@@ -19,7 +19,10 @@ SLURM = Path(__file__).parents[1] / "slurm"
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     """A Slurm cluster of three nodes; this process asks it."""
     if os.geteuid() != 0:
-        pytest.skip("not run: slurm: the fake GPUs of the test cluster are device files, which root alone can make")
+        pytest.skip(
+            "not run: slurm: the fake GPUs of the test cluster are device files, which root alone "
+            "can make"
+        )
     made = runpy.run_path(str(SLURM / "cluster.py"))["Cluster"]()
     try:
         made.start()
@@ -35,7 +38,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 def login(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Its login node, which this process reaches by ssh alone."""
     base = Path(tempfile.mkdtemp(prefix="tlsh-", dir="/tmp"))
-    made = runpy.run_path(str(SLURM / "login.py"))["Login"](base, {**cluster.env, "SLURM_CONF": str(cluster.conf)})
+    made = runpy.run_path(str(SLURM / "login.py"))["Login"](
+        base, {**cluster.env, "SLURM_CONF": str(cluster.conf)}
+    )
     try:
         made.start()
         for name, value in made.leads.items():
@@ -51,7 +56,20 @@ def login(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def empty_image(tmp_path: Path) -> str:
     """A folder that is an image with nothing but places to mount to."""
     root = tmp_path / "image"
-    for folder in ("bin", "dev", "proc", "sys", "tmp", "etc", "usr", "lib", "lib64", "root", "home", "mnt"):
+    for folder in (
+        "bin",
+        "dev",
+        "proc",
+        "sys",
+        "tmp",
+        "etc",
+        "usr",
+        "lib",
+        "lib64",
+        "root",
+        "home",
+        "mnt",
+    ):
         (root / folder).mkdir(parents=True)
     for name in ("passwd", "group", "hosts", "resolv.conf"):
         (root / "etc" / name).touch()

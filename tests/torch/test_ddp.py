@@ -16,15 +16,25 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "ddp" / "train.py"
 
 
 @pytest.mark.timeout(300)  # beyond its own wait, whose failure shows what was printed
-@pytest.mark.parametrize(("shape", "world"), [pytest.param("1x2", 2, marks=pytest.mark.slow), ("2x1", 2)])
-def test_ddp_trains_the_digits(transload_home: Path, tmp_path: Path, shape: str, world: int) -> None:
-    """Processes in one replica, or replicas of one process: they find each other, learn, and report."""
+@pytest.mark.parametrize(
+    ("shape", "world"), [pytest.param("1x2", 2, marks=pytest.mark.slow), ("2x1", 2)]
+)
+def test_ddp_trains_the_digits(
+    transload_home: Path, tmp_path: Path, shape: str, world: int
+) -> None:
+    """Processes in one replica, or replicas of one process: they find each other, learn, and
+    report.
+    """
     own = ["--env", f"TMPDIR={tmp_path}"]  # torchrun leaves a folder of logs there
     arguments = ["--script", str(SCRIPT), "-j", shape, *own, "--", "--epochs", "8"]
     with get_runner() as runner:
         handle = runner.run_component("dist.ddp", arguments, "local")
         status = runner.wait(handle, timeout=240)
-        lines = [line for replica in range(int(shape[0])) for line in runner.log_lines(handle, "train", replica)]
+        lines = [
+            line
+            for replica in range(int(shape[0]))
+            for line in runner.log_lines(handle, "train", replica)
+        ]
         if status is None or str(status.state) != "SUCCEEDED":
             pytest.fail(f"{status}\n{''.join(lines)}")
         results = runner.results(handle)
@@ -35,13 +45,21 @@ def test_ddp_trains_the_digits(transload_home: Path, tmp_path: Path, shape: str,
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("own", ["", "@record\n"], ids=["plain", "record"])
-def test_the_first_exception_is_the_error_of_the_app(transload_home: Path, tmp_path: Path, own: str) -> None:
-    """One of two processes raises: type, message, frames, replica and host are the app's, whatever torchrun says."""
+def test_the_first_exception_is_the_error_of_the_app(
+    transload_home: Path, tmp_path: Path, own: str
+) -> None:
+    """One of two processes raises: type, message, frames, replica and host are the app's, whatever
+    torchrun says.
+    """
     script = tmp_path / "fails.py"
-    source = "import os, time\nfrom torch.distributed.elastic.multiprocessing.errors import record\n"
+    source = (
+        "import os, time\nfrom torch.distributed.elastic.multiprocessing.errors import record\n"
+    )
     source += f"{own}def train():\n    if os.environ['RANK'] == '1':\n        raise ValueError('no such batch')\n"
     script.write_text(f"{source}    time.sleep(60)\ntrain()\n", encoding="utf-8")
-    app = transload.run("dist.ddp", ["--script", str(script), "-j", "1x2", "--env", f"TMPDIR={tmp_path}"])
+    app = transload.run(
+        "dist.ddp", ["--script", str(script), "-j", "1x2", "--env", f"TMPDIR={tmp_path}"]
+    )
     with pytest.raises(AppFailed) as caught:
         app.check(timeout=240)
     said, _, lines = str(caught.value).partition("last lines of fails/0")
@@ -63,8 +81,11 @@ def test_the_first_exception_is_the_error_of_the_app(transload_home: Path, tmp_p
     ],
     ids=["killed", "exit code"],
 )
-def test_a_process_that_says_nothing_is_named(transload_home: Path, tmp_path: Path, end: str, reason: str) -> None:
-    """What one of the processes ended with is the reason; neither torchrun's traceback nor code of ours is in the log.
+def test_a_process_that_says_nothing_is_named(
+    transload_home: Path, tmp_path: Path, end: str, reason: str
+) -> None:
+    """What one of the processes ended with is the reason; neither torchrun's traceback nor code of
+    ours is in the log.
 
     That the other process lost it, and says so, is no reason.
     """
@@ -72,11 +93,17 @@ def test_a_process_that_says_nothing_is_named(transload_home: Path, tmp_path: Pa
     source = "import os, signal, torch.distributed as dist\ndist.init_process_group('gloo')\n"
     source += f"if os.environ['RANK'] == '1':\n    {end}\ndist.barrier()\n"
     script.write_text(source, encoding="utf-8")
-    app = transload.run("dist.ddp", ["--script", str(script), "-j", "1x2", "--env", f"TMPDIR={tmp_path}"])
+    app = transload.run(
+        "dist.ddp", ["--script", str(script), "-j", "1x2", "--env", f"TMPDIR={tmp_path}"]
+    )
     status = app.wait(timeout=240)
     lines = list(app.logs("boom"))
     assert status is not None
     assert f"role 'boom', replica 0 failed (exit code 1): {reason}" in status.msg
     assert lines[-1] == f"dist: {reason}\n"
-    assert not [line for line in lines if line.startswith("Traceback") or "def start" in line or "SIGTERM)" in line]
+    assert not [
+        line
+        for line in lines
+        if line.startswith("Traceback") or "def start" in line or "SIGTERM)" in line
+    ]
     assert len(lines) < 60

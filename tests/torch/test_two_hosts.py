@@ -1,4 +1,6 @@
-"""A training of two hosts, with a crash and a retry, wherever replicas run; no two jobs of a host meet."""
+"""A training of two hosts, with a crash and a retry, wherever replicas run; no two jobs of a host
+meet.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +55,16 @@ class Place:
     folders: dict[str, str] = field(default_factory=dict)
 
     def arguments(self, read_only: bool = True) -> list[str]:
-        """Return what `dist.ddp` is given so that its replicas find torch, and each other's ports are their own."""
+        """Return what `dist.ddp` is given so that its replicas find torch, and each other's ports
+        are their own.
+        """
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
         found = ["--env", f"PATH={path},OMP_NUM_THREADS=1,LOGLEVEL=ERROR"]
         found += ["--image", self.image] if self.image else []
         flag = ",readonly" if read_only else ""
-        mounts = [f"type=bind,src={source},dst={target}{flag}" for source, target in self.folders.items()]
+        mounts = [
+            f"type=bind,src={source},dst={target}{flag}" for source, target in self.folders.items()
+        ]
         return [*found, "--mounts", ",".join(mounts)] if mounts else found
 
 
@@ -152,7 +158,9 @@ PLACES = [
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("place", PLACES, indirect=True)
 def test_a_crash_is_named_and_the_retry_trains(place: Place, runner: Runner, script: Path) -> None:
-    """Two hosts meet without a port being given; rank 0 is killed, that is the error, and the second attempt ends."""
+    """Two hosts meet without a port being given; rank 0 is killed, that is the error, and the
+    second attempt ends.
+    """
     shape = ["-j", "2x1", "--cpu", "1", "--memMB", "900", "--max_retries", "1"]
     own = place.arguments(read_only=place.cfg.get("container") != "charliecloud")
     arguments = ["--script", str(script), *shape, *own]
@@ -171,7 +179,9 @@ def test_a_crash_is_named_and_the_retry_trains(place: Place, runner: Runner, scr
 @pytest.mark.timeout(300)
 @pytest.mark.slow
 def test_two_jobs_of_a_host_do_not_meet(runner: Runner, tmp_path: Path) -> None:
-    """Each has a port of its own, below those that the system hands out, and ends as if it were alone."""
+    """Each has a port of its own, below those that the system hands out, and ends as if it were
+    alone.
+    """
     script = tmp_path / "meet.py"
     source = "import os, torch.distributed as dist\ndist.init_process_group('gloo')\n"
     source += "print('endpoint', open('/proc/%d/cmdline' % os.getppid()).read().split('\\0'), flush=True)\n"

@@ -42,12 +42,18 @@ def job(text: str, image: str = "img") -> specs.AppDef:
 
 
 def test_a_component_file_runs_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every form of import and name; comments and other texts stay; the result is a component of ours."""
+    """Every form of import and name; comments and other texts stay; the result is a component of
+    ours.
+    """
     monkeypatch.chdir(tmp_path)
     text, left = convert_source(JOB)
     assert left == []
     assert "torchx" not in text.replace("# é torchx", "")
-    assert "# é torchx" in text and '"TRANSLOAD_JOB_ID"' in text and "from transload import components" in text
+    assert (
+        "# é torchx" in text
+        and '"TRANSLOAD_JOB_ID"' in text
+        and "from transload import components" in text
+    )
     Path("job.py").write_text(text, encoding="utf-8")
     app = get_component("job.py:job").fn("hello")
     assert app.roles[0].resource.gpu == 8 == named_resources_aws.aws_p4d_24xlarge().gpu
@@ -57,7 +63,10 @@ def test_a_component_file_runs_after_it(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler", "KubernetesScheduler"),
+        (
+            "from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler",
+            "KubernetesScheduler",
+        ),
         ("import torchx.specs.builders", "torchx.specs.builders"),
         ("from torchx.specs import AppDef, no_such_name", "torchx.specs.no_such_name"),
         ("x = 'the variable TORCHX_JOB_ID'", "TORCHX_JOB_ID"),
@@ -96,7 +105,9 @@ config = s3://bucket/runs
 
 
 def test_settings_become_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options have their types; what no scheduler takes, and what has no place, is listed by its section's line."""
+    """Options have their types; what no scheduler takes, and what has no place, is listed by its
+    section's line.
+    """
     monkeypatch.chdir(tmp_path)
     with Runner("test") as runner:
         text, left = convert_settings(CONFIG, runner)
@@ -117,14 +128,18 @@ def test_settings_become_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert any("no_such" in what for _, what in left)
 
 
-def test_an_option_that_means_something_else_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_that_means_something_else_is_not_taken_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A queue of Volcano would have Kueue, which may not be there, suspend each app for ever."""
     opts = runopts()
     for name in ("queue", "namespace"):
         opts.add(name, str, "as the scheduler has it, which is not installed with these tests")
     with Runner("test") as runner:
         monkeypatch.setattr(runner, "scheduler_run_opts", lambda name: opts)
-        text, ((line, why),) = convert_settings("[kubernetes]\nqueue = default\nnamespace = team\n", runner)
+        text, ((line, why),) = convert_settings(
+            "[kubernetes]\nqueue = default\nnamespace = team\n", runner
+        )
     assert text == '[schedulers.kubernetes]\n# queue = "default"\nnamespace = "team"\n'
     assert line == 1 and "queue = default: named a queue of Volcano" in why
 
@@ -136,7 +151,9 @@ def _migrate(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[int, str, 
 
 
 def test_the_command_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without ``--write`` nothing is touched; with it files change, settings get a file of ours, once."""
+    """Without ``--write`` nothing is touched; with it files change, settings get a file of ours,
+    once.
+    """
     (tmp_path / "jobs").mkdir()
     job, other = tmp_path / "jobs" / "job.py", tmp_path / "other.py"
     job.write_text(JOB, encoding="utf-8")
@@ -145,12 +162,21 @@ def test_the_command_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / ".torchxconfig").write_text("[local_cwd]\nprepend_cwd = True\n")
     (tmp_path / ".torchxignore").write_text("*.bin\n")
     code, out, err = _migrate(capsys, tmp_path)
-    assert code == 0 and "-import torchx.specs as specs" in out and "+import transload.specs as specs" in out
+    assert (
+        code == 0
+        and "-import torchx.specs as specs" in out
+        and "+import transload.specs as specs" in out
+    )
     assert "3 file(s) to change, 0 line(s) left" in err and job.read_text(encoding="utf-8") == JOB
     code, out, err = _migrate(capsys, tmp_path, "--write")
     assert code == 0 and "3 file(s) written" in err
-    assert job.read_text(encoding="utf-8") == convert_source(JOB)[0] and job.stat().st_mode & 0o777 == 0o750
-    assert (tmp_path / "transload.toml").read_text() == "[schedulers.local_cwd]\nprepend_cwd = true\n"
+    assert (
+        job.read_text(encoding="utf-8") == convert_source(JOB)[0]
+        and job.stat().st_mode & 0o777 == 0o750
+    )
+    assert (
+        tmp_path / "transload.toml"
+    ).read_text() == "[schedulers.local_cwd]\nprepend_cwd = true\n"
     assert (tmp_path / ".transloadignore").read_text() == "*.bin\n"
     assert other.read_text() == "import os\n" and (tmp_path / ".torchxconfig").exists()
     assert _migrate(capsys, tmp_path)[2] == "0 file(s) to change, 0 line(s) left to do by hand\n"
@@ -160,7 +186,9 @@ def test_the_command_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (tmp_path / "transload.toml").read_text() == "scheduler = 'local'\n"
 
 
-def test_what_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A file that is no Python, and a path that is not there."""
     (tmp_path / "x.py").write_text("import torchx\ndef (:\n")
     code, _, err = _migrate(capsys, tmp_path)

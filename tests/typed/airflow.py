@@ -1,4 +1,6 @@
-"""What a DAG author's type checker must see: read by mypy against the installed wheel, never run."""
+"""What a DAG author's type checker must see: read by mypy against the installed wheel, never
+run.
+"""
 
 from __future__ import annotations
 
@@ -11,5 +13,7 @@ def component() -> AppDef:
     raise NotImplementedError
 
 
-operator: TransloadOperator = TransloadOperator(task_id="train", component=component, deferrable=True, patience=60.0)
+operator: TransloadOperator = TransloadOperator(
+    task_id="train", component=component, deferrable=True, patience=60.0
+)
 sensor: AppSensor = AppSensor(task_id="wait", handle="local://session/app")

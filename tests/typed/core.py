@@ -1,4 +1,6 @@
-"""What a user's type checker must see of core's public names: read by mypy against the installed wheel, never run."""
+"""What a user's type checker must see of core's public names: read by mypy against the installed
+wheel, never run.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from transload.tracker import AppRun
 
 def component(replicas: int = 1) -> AppDef:
     """Return an app as a user's component would."""
-    role = Role("main", "", entrypoint="echo", args=[macros.app_id], resource=Resource(cpu=1, gpu=0, memMB=64))
+    role = Role(
+        "main",
+        "",
+        entrypoint="echo",
+        args=[macros.app_id],
+        resource=Resource(cpu=1, gpu=0, memMB=64),
+    )
     assert_type(role.num_replicas, int)
     assert_type(role.env, dict[str, str])
     return AppDef("name", [role], metadata={"team": "vision"})

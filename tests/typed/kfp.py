@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from transload.specs import AppDef
-from transload_kfp import AppComponent, component_from_app, component_spec_from_app, launcher_from_app
+from transload_kfp import (
+    AppComponent,
+    component_from_app,
+    component_spec_from_app,
+    launcher_from_app,
+)
 
 
 def component(lr: float = 0.1) -> AppDef:

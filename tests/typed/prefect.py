@@ -1,4 +1,6 @@
-"""What a flow author's type checker must see: read by mypy against the installed wheel, never run."""
+"""What a flow author's type checker must see: read by mypy against the installed wheel, never
+run.
+"""
 
 from __future__ import annotations
 

@@ -33,4 +33,6 @@ def pages(runner: Runner, lineage: LineageData) -> None:
     assert_type(collect_experiment("name"), SearchData)
     assert_type(experiment_data({}, "name"), SearchData)
     assert_type(ledger_data({"search": {}, "trials": []}), SearchData)
-    assert_type(search_report(collect_experiment("name")) + runs_report(collect_runs(runner, [])), str)
+    assert_type(
+        search_report(collect_experiment("name")) + runs_report(collect_runs(runner, [])), str
+    )

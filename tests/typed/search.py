@@ -1,4 +1,6 @@
-"""What a user's type checker must see of searches: read by mypy against the installed wheel, never run."""
+"""What a user's type checker must see of searches: read by mypy against the installed wheel, never
+run.
+"""
 
 from __future__ import annotations
 

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from transload.runner.job import App, attach, run
 
 if sys.platform == "win32":
-    raise ImportError("transload needs Linux (macOS should work, but was not tried); on Windows, use WSL")
+    raise ImportError(
+        "transload needs Linux (macOS should work, but was not tried); on Windows, use WSL"
+    )
 
 __version__ = "0.1.0"
 
 IMAGE: str = os.environ.get("TRANSLOAD_IMAGE") or "python:3.11-slim"
-"""Image of the built-in components unless one is given: ``TRANSLOAD_IMAGE``, else a public Python image."""
+"""Image of the built-in components unless one is given: ``TRANSLOAD_IMAGE``, else a public Python
+image."""
 
 __all__ = ["IMAGE", "App", "FunctionApp", "__version__", "attach", "map", "run", "submit"]
 

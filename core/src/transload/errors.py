@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # importing typing would be a third of what an application pays for this module
+TYPE_CHECKING = (
+    False  # importing typing would be a third of what an application pays for this module
+)
 if TYPE_CHECKING:
     from transload.specs import AppStatus
 
@@ -23,7 +25,9 @@ __all__ = [
 
 
 class TransloadError(Exception):
-    """Base of all errors that transload raises on purpose; its message is one clear line for a user."""
+    """Base of all errors that transload raises on purpose; its message is one clear line for a
+    user.
+    """
 
 
 class SpecError(TransloadError, ValueError):
@@ -66,7 +70,9 @@ class AppNotFound(TransloadError):
     """
 
     def __init__(self, app_handle: str, message: str | None = None) -> None:
-        super().__init__(message or f"no such app: {app_handle} (never submitted, or already deleted)")
+        super().__init__(
+            message or f"no such app: {app_handle} (never submitted, or already deleted)"
+        )
         self.app_handle = app_handle
 
 
@@ -78,7 +84,10 @@ class AppExists(TransloadError):
     """
 
     def __init__(self, app_id: str, message: str | None = None) -> None:
-        super().__init__(message or f"app id {app_id!r} is taken by an app with another definition; choose another id")
+        super().__init__(
+            message
+            or f"app id {app_id!r} is taken by an app with another definition; choose another id"
+        )
         self.app_id = app_id
 
 
@@ -99,7 +108,8 @@ class SchedulerUnavailable(TransloadError):
 
 
 class StateUnknown(SchedulerUnavailable):
-    """The scheduler could not say what an app does for longer than the patience allowed. The app is not touched.
+    """The scheduler could not say what an app does for longer than the patience allowed. The app is
+    not touched.
 
     Attributes:
         handle: the app.
@@ -109,7 +119,10 @@ class StateUnknown(SchedulerUnavailable):
 
     def __init__(self, handle: str, seconds: float, why: str = "") -> None:
         reason = f": {why}" if why else ""
-        super().__init__(f"the state of {handle} is unknown for {seconds:.1f} s, more than the patience allows{reason}")
+        super().__init__(
+            f"the state of {handle} is unknown for {seconds:.1f} s, more than the patience "
+            f"allows{reason}"
+        )
         self.handle = handle
         self.seconds = seconds
         self.why = why

@@ -1,11 +1,12 @@
 """The rules of an app's attempts: what follows when a replica ends. Events in, a verdict out.
 
-Whoever looks after an app on an engine without such rules of its own (the local keeper, Docker's keeper, the wrapper in
-a Slurm job) tells an `App` what happens to its replicas, and does what it says: `App.restarts` are to be ended and
-started again, `App.final` is the app's end. Nothing here makes a system call or looks at a clock.
+Whoever looks after an app on an engine without such rules of its own (the local keeper, Docker's
+keeper, the wrapper in a Slurm job) tells an `App` what happens to its replicas, and does what it
+says: `App.restarts` are to be ended and started again, `App.final` is the app's end. Nothing here
+makes a system call or looks at a clock.
 
-It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and it imports nothing
-(``signal`` and ``json`` once a replica has failed).
+It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and
+it imports nothing (``signal`` and ``json`` once a replica has failed).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _KEPT_ATTEMPTS = 8  # of each replica: the status is written anew at each change
 def exit_text(code: int | None) -> str:
     """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not known.
 
-    A shell says of a program that died by a signal that it ended with 128 and the signal's number: that is named, too.
+    A shell says of a program that died by a signal that it ended with 128 and the signal's number:
+    that is named, too.
     """
     if code is None:
         return "failed"
@@ -57,7 +59,8 @@ def exit_text(code: int | None) -> str:
 
 
 def read_error(data: bytes) -> str:
-    """Return what a replica has written to its error file (``TRANSLOAD_ERROR_FILE``) as JSON text; "" for nothing.
+    """Return what a replica has written to its error file (``TRANSLOAD_ERROR_FILE``) as JSON text;
+    "" for nothing.
 
     Any text will do; the form of torchelastic's files is kept.
     """
@@ -76,7 +79,9 @@ def read_error(data: bytes) -> str:
 
 
 def error_line(error: str) -> str:
-    """Return the first line of the message in what `read_error` returned, as ``ValueError: no such thing``."""
+    """Return the first line of the message in what `read_error` returned, as ``ValueError: no such
+    thing``.
+    """
     import json
 
     message = json.loads(error).get("message") if error else None
@@ -87,17 +92,20 @@ def error_line(error: str) -> str:
 
 
 def _seen(char: str) -> str:
-    """Return a character, or its escape if it could move a terminal's cursor or turn its text around."""
+    """Return a character, or its escape if it could move a terminal's cursor or turn its text
+    around.
+    """
     if char.isprintable() or char in "\t\xa0\u3000":
         return char
     return char.encode("unicode_escape").decode("ascii")
 
 
 def traceback_error(tail: bytes, mixed: bool = False) -> str:
-    """Return the exception that a Python program ended with, by the end of its standard error, as `read_error` would.
+    """Return the exception that a Python program ended with, by the end of its standard error, as
+    `read_error` would.
 
-    Empty if there is none. An exception that the program went on after is none: its traceback has other lines behind
-    it, save those that Python writes while it ends.
+    Empty if there is none. An exception that the program went on after is none: its traceback has
+    other lines behind it, save those that Python writes while it ends.
 
     Args:
         tail: the end of what this attempt of the program wrote.
@@ -108,8 +116,14 @@ def traceback_error(tail: bytes, mixed: bool = False) -> str:
     if not found:
         return ""
     last = found[-1]
-    if _CHILD_FAILED in last.line:  # torchrun's own: what the first of its processes said of itself comes before
-        own = [each for each in found if each.prefix == found[0].prefix and _CHILD_FAILED not in each.line]
+    if (
+        _CHILD_FAILED in last.line
+    ):  # torchrun's own: what the first of its processes said of itself comes before
+        own = [
+            each
+            for each in found
+            if each.prefix == found[0].prefix and _CHILD_FAILED not in each.line
+        ]
         last = own[-1] if own else last
     elif not mixed and _went_on(text[last.end :]):
         return ""
@@ -128,10 +142,14 @@ def _starts(text: Sequence[str]) -> Iterator[int]:
 
 
 def _went_on(rest: Sequence[str]) -> bool:
-    """Tell whether lines after an exception are more than its message, if that is indented, and Python's last words."""
+    """Tell whether lines after an exception are more than its message, if that is indented, and
+    Python's last words.
+    """
     lines = iter(rest)
     for line in lines:
-        if line.startswith(_IGNORED):  # with a traceback of its own, up to the line that is not indented
+        if line.startswith(
+            _IGNORED
+        ):  # with a traceback of its own, up to the line that is not indented
             for inner in lines:
                 if not inner.startswith((" ", _TRACEBACK)):
                     break
@@ -169,12 +187,16 @@ class _Traceback:
 
 
 def retry_delay(failures: int, first: float = DELAY_S) -> float:
-    """Return the seconds to wait before a retry that ``failures`` in a row came before; ``first``: before the first."""
+    """Return the seconds to wait before a retry that ``failures`` in a row came before; ``first``:
+    before the first.
+    """
     return min(first * 2.0 ** min(failures, 60), max(first, LONGEST_DELAY_S))
 
 
 def total_usage(parts: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Return the highest peak and the sum of CPU time, in JSON form (`transload.specs.Usage`); {} if none is known."""
+    """Return the highest peak and the sum of CPU time, in JSON form (`transload.specs.Usage`); {}
+    if none is known.
+    """
     known = [each for each in parts if each]
     peaks = [each["peak_memory"] for each in known if each.get("peak_memory") is not None]
     seconds = [each["cpu_seconds"] for each in known if each.get("cpu_seconds") is not None]
@@ -185,8 +207,8 @@ def total_usage(parts: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
 class Replica:
     """One replica, and what its latest attempt is doing.
 
-    ``usage``, in JSON form (`transload.specs.Usage`), is to be set before it is told to have ended; ``used`` is what
-    the attempts before took.
+    ``usage``, in JSON form (`transload.specs.Usage`), is to be set before it is told to have ended;
+    ``used`` is what the attempts before took.
     """
 
     def __init__(self, role: int, k: int) -> None:
@@ -210,7 +232,12 @@ class Replica:
 
     def begin_again(self) -> None:
         """Put the attempt that has ended to the earlier ones."""
-        attempt = {"state": self.state, "exit_code": self.code, "start_time": self.start, "end_time": self.end}
+        attempt = {
+            "state": self.state,
+            "exit_code": self.code,
+            "start_time": self.start,
+            "end_time": self.end,
+        }
         self.earlier = [*self.earlier, attempt][-_KEPT_ATTEMPTS:]
         self.attempt += 1
         self.used = total_usage((self.used, self.usage))
@@ -231,12 +258,19 @@ class Replica:
             "restarts": self.attempt,
         }
         usage = total_usage((self.used, self.usage))
-        more = {"earlier": self.earlier, "spent": self.spent, "usage": usage, "structured_error_msg": self.error}
+        more = {
+            "earlier": self.earlier,
+            "spent": self.spent,
+            "usage": usage,
+            "structured_error_msg": self.error,
+        }
         return {**found, **{name: value for name, value in more.items() if value}}
 
 
 class Restart:
-    """Replicas, in the order of the app, that are to be ended and then started again, together, not before ``due``."""
+    """Replicas, in the order of the app, that are to be ended and then started again, together, not
+    before ``due``.
+    """
 
     def __init__(self, replicas: list[Replica], due: float) -> None:
         self.replicas = replicas
@@ -250,15 +284,17 @@ class Restart:
 class App:
     """The replicas of an app and what follows from their ends.
 
-    Times are seconds on one clock of the caller's, `Replica.start` and `Replica.end` seconds since the epoch.
+    Times are seconds on one clock of the caller's, `Replica.start` and `Replica.end` seconds since
+    the epoch.
 
     Args:
-        roles: of each role ``name``, ``num_replicas``, ``min_replicas`` (None: all), ``max_retries``, ``retry_policy``
-            (``REPLICA``, ``ROLE`` or ``APPLICATION``) and, optional, ``retry_delay`` (seconds).
+        roles: of each role ``name``, ``num_replicas``, ``min_replicas`` (None: all),
+            ``max_retries``, ``retry_policy`` (``REPLICA``, ``ROLE`` or ``APPLICATION``) and,
+            optional, ``retry_delay`` (seconds).
         timeout: how long the app may take; None: no limit.
         only: number of the one replica that is looked after here; None: all.
-        before: what `as_json` returned, with `counts` under ``counts``, before the engine ended the app to start it
-            again; None: it did not.
+        before: what `as_json` returned, with `counts` under ``counts``, before the engine ended the
+            app to start it again; None: it did not.
 
     Attributes:
         state: what the app is doing, name of an `AppState`.
@@ -281,7 +317,10 @@ class App:
         self.roles = roles
         self.timeout = timeout
         self.replicas = [
-            Replica(i, k) for i, role in enumerate(roles) for k in range(role["num_replicas"]) if only in (None, k)
+            Replica(i, k)
+            for i, role in enumerate(roles)
+            for k in range(role["num_replicas"])
+            if only in (None, k)
         ]
         self.alone = only is not None
         self.state, self.msg = "SUBMITTED", ""
@@ -303,7 +342,11 @@ class App:
         self.app_restarts = counts.get("app", 0)
         self.role_restarts = list(counts.get("roles") or self.role_restarts)
         self.began = counts.get("began")
-        known = {(role["role"], old["id"]): old for role in before.get("roles", ()) for old in role["replicas"]}
+        known = {
+            (role["role"], old["id"]): old
+            for role in before.get("roles", ())
+            for old in role["replicas"]
+        }
         for replica in self.replicas:
             old = known.get((self.roles[replica.role]["name"], replica.k))
             if old:
@@ -314,7 +357,8 @@ class App:
                 replica.earlier, replica.used = list(old.get("earlier", ())), old.get("usage") or {}
                 replica.begin_again()
 
-    # ------------------------------------------------------------------------------------------------------- events
+    # -------------------------------------------------------------------------------------------------------
+    # events
 
     def begin(self, now: float) -> None:
         """Note that the app's time runs, unless it does already."""
@@ -326,7 +370,9 @@ class App:
             replica.alive, replica.state = True, "PENDING"
 
     def started(self, replica: Replica, at: float, host: str = "") -> None:
-        """Note that an attempt of a replica runs, since when (seconds since the epoch) and where."""
+        """Note that an attempt of a replica runs, since when (seconds since the epoch) and
+        where.
+        """
         if self.state not in TERMINAL:
             replica.alive, replica.state = True, "RUNNING"
             replica.start, replica.host = at, host
@@ -367,7 +413,8 @@ class App:
             self._failures.append((replica, why, retry, at if now is None else now))
 
     def end(self, state: str, msg: str) -> bool:
-        """Bring the app to this end; False if another one was decided before, or the engine is at it.
+        """Bring the app to this end; False if another one was decided before, or the engine is at
+        it.
 
         What runs is to be ended, nothing is started any more.
         """
@@ -378,7 +425,9 @@ class App:
         return True
 
     def interrupt(self) -> None:
-        """Note that the engine is ending the app by itself: what that means, the engine says, or starts it again."""
+        """Note that the engine is ending the app by itself: what that means, the engine says, or
+        starts it again.
+        """
         self.interrupted = True
         self._stop_all()
 
@@ -388,7 +437,8 @@ class App:
             replica.waiting = False
             replica.stopping = replica.alive
 
-    # ---------------------------------------------------------------------------------------------------- the rules
+    # ----------------------------------------------------------------------------------------------------
+    # the rules
 
     def settle(self, now: float | None = None) -> None:
         """Draw all conclusions from what has happened.
@@ -403,7 +453,9 @@ class App:
             return
         if self.is_idle:
             good = self.succeeded()
-            self.end("SUCCEEDED" if good else "FAILED", "" if good else "too few replicas ended well")
+            self.end(
+                "SUCCEEDED" if good else "FAILED", "" if good else "too few replicas ended well"
+            )
         elif self.deadline is not None and now is not None and now >= self.deadline:
             self.end("FAILED", f"timed out after {self.timeout:g} s")
 
@@ -420,7 +472,10 @@ class App:
         if not self._first:
             self._first, self._error = reason, replica.error
         if not self._holds(replica.role):
-            self.end("FAILED", reason if self._first == reason else f"{reason}; before that {self._first}")
+            self.end(
+                "FAILED",
+                reason if self._first == reason else f"{reason}; before that {self._first}",
+            )
 
     def _scope(self, failed: Replica) -> list[Replica]:
         """Return whom a failure starts again; nobody when the retries are used up."""
@@ -448,7 +503,9 @@ class App:
         self.restart(scope, now + retry_delay(row, role.get("retry_delay", DELAY_S)))
 
     def restart(self, replicas: Iterable[Replica], due: float) -> None:
-        """Have replicas ended and started again, not before ``due``; takes over narrower restarts that it covers."""
+        """Have replicas ended and started again, not before ``due``; takes over narrower restarts
+        that it covers.
+        """
         scope = set(replicas)
         for narrow in [each for each in self.restarts if scope & set(each.replicas)]:
             self.restarts.remove(narrow)
@@ -456,10 +513,14 @@ class App:
             due = max(due, narrow.due)
         for replica in scope:
             replica.waiting, replica.stopping = True, replica.alive
-        self.restarts.append(Restart([replica for replica in self.replicas if replica in scope], due))
+        self.restarts.append(
+            Restart([replica for replica in self.replicas if replica in scope], due)
+        )
 
     def renew(self, restart: Restart) -> list[Replica]:
-        """Begin the next attempt of the replicas of a restart, all of which have ended; return them."""
+        """Begin the next attempt of the replicas of a restart, all of which have ended; return
+        them.
+        """
         self.restarts.remove(restart)
         for replica in restart.replicas:
             replica.begin_again()
@@ -468,13 +529,21 @@ class App:
     def _holds(self, role: int) -> bool:
         """Tell whether enough replicas of a role may still end well."""
         mine = [replica for replica in self.replicas if replica.role == role]
-        good = [replica for replica in mine if replica.waiting or replica.state not in ("FAILED", "CANCELLED")]
+        good = [
+            replica
+            for replica in mine
+            if replica.waiting or replica.state not in ("FAILED", "CANCELLED")
+        ]
         return len(good) >= self.needed(role)
 
     def needed(self, role: int) -> int:
         """Return how many replicas of a role must end well."""
         wanted: int | None = None if self.alone else self.roles[role]["min_replicas"]
-        return sum(1 for replica in self.replicas if replica.role == role) if wanted is None else wanted
+        return (
+            sum(1 for replica in self.replicas if replica.role == role)
+            if wanted is None
+            else wanted
+        )
 
     def succeeded(self) -> bool:
         """Tell whether enough replicas of every role ended well."""
@@ -484,10 +553,15 @@ class App:
         return all(count >= self.needed(role) for role, count in enumerate(good))
 
     def covers_requeue(self) -> bool:
-        """Tell whether the retries of some role cover that the engine has started the app again by itself."""
-        return self.requeues + self.app_restarts <= max(int(role["max_retries"]) for role in self.roles)
+        """Tell whether the retries of some role cover that the engine has started the app again by
+        itself.
+        """
+        return self.requeues + self.app_restarts <= max(
+            int(role["max_retries"]) for role in self.roles
+        )
 
-    # ---------------------------------------------------------------------------------------------------- what is so
+    # ----------------------------------------------------------------------------------------------------
+    # what is so
 
     @property
     def is_idle(self) -> bool:
@@ -496,14 +570,22 @@ class App:
 
     @property
     def deadline(self) -> float | None:
-        """When its time is over; None: there is no limit, it has not begun, or its end is decided."""
+        """When its time is over; None: there is no limit, it has not begun, or its end is
+        decided.
+        """
         if self.timeout is None or self.began is None or self.final is not None or self.interrupted:
             return None
         return self.began + self.timeout
 
     def due(self) -> float | None:
-        """Return when to look again though nothing happens: a time limit, the end of a delay; None: never."""
-        dues = [each.due for each in self.restarts if not any(replica.alive for replica in each.replicas)]
+        """Return when to look again though nothing happens: a time limit, the end of a delay; None:
+        never.
+        """
+        dues = [
+            each.due
+            for each in self.restarts
+            if not any(replica.alive for replica in each.replicas)
+        ]
         if self.deadline is not None:
             dues.append(self.deadline)
         return min(dues) if dues else None
@@ -518,7 +600,9 @@ class App:
             return
         if any(replica.state == "RUNNING" for replica in self.replicas):
             self.state = "RUNNING"
-        elif self.final is None and (self.state == "RUNNING" or any(replica.attempt for replica in self.replicas)):
+        elif self.final is None and (
+            self.state == "RUNNING" or any(replica.attempt for replica in self.replicas)
+        ):
             self.state = "PENDING"
 
     def finish(self, at: float) -> bool:
@@ -535,14 +619,18 @@ class App:
         for replica in self.replicas:
             replica.alive = False
             if replica.state not in TERMINAL:
-                replica.state = "CANCELLED" if self.state == "CANCELLED" or replica.start is None else "FAILED"
+                replica.state = (
+                    "CANCELLED" if self.state == "CANCELLED" or replica.start is None else "FAILED"
+                )
             if replica.end is None:
                 replica.end = at
         return True
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON form of an `AppStatus`."""
-        roles: list[dict[str, Any]] = [{"role": role["name"], "replicas": []} for role in self.roles]
+        roles: list[dict[str, Any]] = [
+            {"role": role["name"], "replicas": []} for role in self.roles
+        ]
         counted = (self.requeues, self.app_restarts)
         for replica in self.replicas:
             role = roles[replica.role]
@@ -550,7 +638,9 @@ class App:
         return {
             "schema": 1,
             "state": self.state,
-            "num_restarts": sum((*counted, *self.role_restarts, *(replica.spent for replica in self.replicas))),
+            "num_restarts": sum(
+                (*counted, *self.role_restarts, *(replica.spent for replica in self.replicas))
+            ),
             "msg": self.msg,
             **({"structured_error_msg": self._error} if self._error else {}),
             "roles": roles,

@@ -1,4 +1,6 @@
-"""How local code reaches where a job runs: which files travel, copying them, naming them by their content."""
+"""How local code reaches where a job runs: which files travel, copying them, naming them by their
+content.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,17 @@ IGNORE_FILES: Final = (".transloadignore", ".dockerignore")
 The first is written as a ``.gitignore`` is, the second as Docker reads it.
 """
 
-ALWAYS: Final = (".git", "__pycache__", "*.pyc", ".venv", ".nox", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+ALWAYS: Final = (
+    ".git",
+    "__pycache__",
+    "*.pyc",
+    ".venv",
+    ".nox",
+    ".tox",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+)
 """What never travels, unless a rule such as ``!.git`` brings it back."""
 
 MOST_STARS: Final = 4
@@ -41,7 +53,8 @@ READABLE: Final = 0o444
 
 
 def ignore_rules(folder: str) -> Callable[[str], bool]:
-    """Return what tells whether a path below a project's folder stays: `ALWAYS`, then the rules of its ignore file.
+    """Return what tells whether a path below a project's folder stays: `ALWAYS`, then the rules of
+    its ignore file.
 
     A folder's path ends with ``/``; one that stays is not looked into.
 
@@ -71,26 +84,32 @@ def _refuse_endless(path: str, lines: Iterable[str]) -> None:
     """Refuse a pattern that a regular expression could try on one name for ever.
 
     Raises:
-        ConfigError: for a pattern with more than `MOST_STARS` stars between two slashes, or in a row of folders.
+        ConfigError: for a pattern with more than `MOST_STARS` stars between two slashes, or in a
+            row of folders.
     """
     for number, line in enumerate(lines, 1):
         text = re.sub(r"\\.", "", line.strip())
         if text.startswith("#"):
             continue
-        stars = max((len(re.findall(r"\*+", part)) for part in text.split("/") if part != "**"), default=0)
+        stars = max(
+            (len(re.findall(r"\*+", part)) for part in text.split("/") if part != "**"), default=0
+        )
         folders = sum("**" in part for part in text.split("/"))
         if max(stars, folders) > MOST_STARS:
             raise ConfigError(
-                f"{path}:{number}: {line.strip()[:60]!r}: more than {MOST_STARS} stars in one name, or ** among the "
+                f"{path}:{number}: {line.strip()[:60]!r}: more than {MOST_STARS} stars in one "
+                "name, or ** among the "
                 "folders; write several simpler patterns"
             )
 
 
 class _DockerRules:
-    """The rules of a ``.dockerignore``, as ``docker build`` reads them (Docker's reference, ".dockerignore file").
+    """The rules of a ``.dockerignore``, as ``docker build`` reads them (Docker's reference,
+    ".dockerignore file").
 
-    A pattern is relative to the folder, also without a slash in front. The last one that matches a path, or a folder
-    above it, decides; ``!`` in front brings the path back. What is in `ALWAYS` is brought back only by a pattern that
+    A pattern is relative to the folder, also without a slash in front. The last one that matches a
+    path, or a folder above it, decides; ``!`` in front brings the path back. What is in `ALWAYS` is
+    brought back only by a pattern that
     reaches it: ``!src`` leaves ``src/__pycache__`` where it is.
 
     Args:
@@ -133,13 +152,16 @@ class _DockerRules:
             if _always(part):
                 reaching = paths[index:]
                 return not any(
-                    brings_back and any(map(regex.fullmatch, reaching)) for brings_back, regex in self._rules
+                    brings_back and any(map(regex.fullmatch, reaching))
+                    for brings_back, regex in self._rules
                 )
         return False
 
 
 def _may_be_below(folder: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Tell whether a pattern of Docker's, split at its slashes, could match something below a folder."""
+    """Tell whether a pattern of Docker's, split at its slashes, could match something below a
+    folder.
+    """
     if len(pattern) <= len(folder) and "**" not in pattern:
         return False
     for part, wanted in zip(folder, pattern, strict=False):
@@ -151,7 +173,9 @@ def _may_be_below(folder: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _docker_regex(pattern: str) -> str:
-    """Return the regular expression of a pattern: ``**`` is any number of folders, ``*`` stays within one."""
+    """Return the regular expression of a pattern: ``**`` is any number of folders, ``*`` stays
+    within one.
+    """
     found = []
     for sign in re.findall(r"\*\*/|\*\*|\*|\?|\[\^?[^\]]+\]|\\.|.", pattern):
         if sign == "**/":
@@ -174,9 +198,11 @@ def _always(path: str) -> bool:
 
 
 def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple[str, str]]:
-    """Yield ``(source path, path inside the workspace)`` of every file and link that travels, sorted within a folder.
+    """Yield ``(source path, path inside the workspace)`` of every file and link that travels,
+    sorted within a folder.
 
-    Links are yielded as they are, not followed. The state folder never travels: it holds the copies made before.
+    Links are yielded as they are, not followed. The state folder never travels: it holds the copies
+    made before.
 
     Args:
         workspace: the workspace.
@@ -197,7 +223,9 @@ def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple
 
 
 def _staying(leave_out: str) -> set[tuple[int, int]]:
-    """Return (device, inode) of the folders that do not travel, if they exist: a path may be spelled in many ways."""
+    """Return (device, inode) of the folders that do not travel, if they exist: a path may be
+    spelled in many ways.
+    """
     from transload.schedulers.local.home import local_home, state_home
 
     found = set()
@@ -243,7 +271,9 @@ def copy_workspace(workspace: Workspace, folder: str, leave_out: str = "") -> in
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
     count = 0
-    for source, inner in _each_once(workspace_files(workspace, leave_out=leave_out or folder), "copying"):
+    for source, inner in _each_once(
+        workspace_files(workspace, leave_out=leave_out or folder), "copying"
+    ):
         destination = os.path.join(folder, inner)
         os.makedirs(os.path.dirname(destination), exist_ok=True)
         shutil.copy2(source, destination, follow_symlinks=False)
@@ -258,7 +288,9 @@ def _each_once(files: Iterable[tuple[str, str]], doing: str) -> Iterator[tuple[s
     with progress(f"{doing} the workspace") as step:
         for source, inner in files:
             if inner in seen:
-                raise SpecError(f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}")
+                raise SpecError(
+                    f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}"
+                )
             seen[inner] = source
             yield source, inner
             step(os.lstat(source).st_size)
@@ -267,7 +299,8 @@ def _each_once(files: Iterable[tuple[str, str]], doing: str) -> Iterator[tuple[s
 def _warn_if_empty(workspace: Workspace, count: int) -> None:
     if count == 0 and workspace:
         logging.getLogger("transload.workspace").warning(
-            "no file of %s travels with the job: the folder is empty, or its %s leaves out all of it; "
+            "no file of %s travels with the job: the folder is empty, or its %s leaves out all of "
+            "it; "
             "a line such as !src there brings a folder back",
             ", ".join(workspace.projects),
             " or ".join(IGNORE_FILES),
@@ -285,10 +318,11 @@ def workspace_digest(workspace: Workspace) -> str:
 
 
 def archive_digest(workspace: Workspace) -> str:
-    """Return 64 hex digits that can be found again from the archive of a workspace alone: of all entries but the first.
+    """Return 64 hex digits that can be found again from the archive of a workspace alone: of all
+    entries but the first.
 
-    Of each are hashed the path, a NUL byte, the mode in octal digits, a NUL byte, the content or the target of a link,
-    and a NUL byte. Errors as in `workspace_digest`.
+    Of each are hashed the path, a NUL byte, the mode in octal digits, a NUL byte, the content or
+    the target of a link, and a NUL byte. Errors as in `workspace_digest`.
     """
     return _content_digest(workspace, READABLE)
 
@@ -312,7 +346,8 @@ def _content_digest(workspace: Workspace, more_mode: int) -> str:
 
 
 def write_workspace_archive(archive: IO[bytes], workspace: Workspace, folder: str) -> None:
-    """Write a workspace as a tar archive: the files below ``folder``, root's, readable for any user of the image.
+    """Write a workspace as a tar archive: the files below ``folder``, root's, readable for any user
+    of the image.
 
     Raises:
         SpecError: if two files would have the same path.
@@ -332,6 +367,8 @@ def write_workspace_archive(archive: IO[bytes], workspace: Workspace, folder: st
         tar.addfile(root)
         count = 0
         for source, inner in _each_once(workspace_files(workspace), "packing"):
-            tar.add(source, os.path.join(folder, inner).lstrip("/"), recursive=False, filter=anonymous)
+            tar.add(
+                source, os.path.join(folder, inner).lstrip("/"), recursive=False, filter=anonymous
+            )
             count += 1
     _warn_if_empty(workspace, count)

@@ -19,10 +19,19 @@ def main(split: str, trained: str, wanted: float) -> None:
     """Compare the accuracy with what is wanted."""
     sizes, final = read(split, "split"), read(trained, "final")
     good = final["accuracy"] >= wanted
-    print(f"{final['accuracy']:.4f} on {sizes['held_out']} held-out digits: {'good' if good else 'not good enough'}")
+    print(
+        f"{final['accuracy']:.4f} on {sizes['held_out']} held-out digits: "
+        f"{'good' if good else 'not good enough'}"
+    )
     base = Path(os.environ["TRANSLOAD_TRACKER_BASE"])
-    results = {"accuracy": final["accuracy"], "held_out": sizes["held_out"], "verdict": "good" if good else "poor"}
-    (base / "evaluation.json").write_text(json.dumps({"schema": 1, "results": results}), encoding="utf-8")
+    results = {
+        "accuracy": final["accuracy"],
+        "held_out": sizes["held_out"],
+        "verdict": "good" if good else "poor",
+    }
+    (base / "evaluation.json").write_text(
+        json.dumps({"schema": 1, "results": results}), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

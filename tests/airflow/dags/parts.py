@@ -17,7 +17,10 @@ def held(number: int) -> AppDef:
     Args:
         number: which of several
     """
-    steps = [{"state": "RUNNING", "until": "go", "lines": [{"text": f"line of {number}"}]}, {"state": "SUCCEEDED"}]
+    steps = [
+        {"state": "RUNNING", "until": "go", "lines": [{"text": f"line of {number}"}]},
+        {"state": "SUCCEEDED"},
+    ]
     return scripted_app("held", {"steps": steps, "results": {"0": {"number": number}}})
 
 
@@ -29,12 +32,20 @@ def shout(word: str, replicas: int) -> AppDef:
         replicas: how often
     """
     code = (
-        "import json, os, sys; base = os.environ['TRANSLOAD_TRACKER_BASE']; rank = os.environ['TRANSLOAD_REPLICA_ID'];"
+        "import json, os, sys; base = os.environ['TRANSLOAD_TRACKER_BASE']; rank = "
+        "os.environ['TRANSLOAD_REPLICA_ID'];"
         "print(sys.argv[1].upper(), rank);"
         "os.makedirs(base, exist_ok=True);"
-        "json.dump({'schema': 1, 'key': rank, 'results': {'word': sys.argv[1]}}, open(f'{base}/{rank}.json', 'w'))"
+        "json.dump({'schema': 1, 'key': rank, 'results': {'word': sys.argv[1]}}, "
+        "open(f'{base}/{rank}.json', 'w'))"
     )
-    role = Role("main", image=HERE, entrypoint=sys.executable, args=["-c", code, word], num_replicas=replicas)
+    role = Role(
+        "main",
+        image=HERE,
+        entrypoint=sys.executable,
+        args=["-c", code, word],
+        num_replicas=replicas,
+    )
     return AppDef("shout", [role])
 
 
@@ -45,7 +56,9 @@ def hello(word: str, times: int = 1) -> AppDef:
         word: what to say
         times: how often
     """
-    return AppDef("hello", [Role("main", image="", entrypoint="echo", args=["said", *[word] * times])])
+    return AppDef(
+        "hello", [Role("main", image="", entrypoint="echo", args=["said", *[word] * times])]
+    )
 
 
 def scored(x: float, gate: str, trial_idx: int = 0) -> AppDef:
@@ -57,9 +70,12 @@ def scored(x: float, gate: str, trial_idx: int = 0) -> AppDef:
         trial_idx: its number
     """
     end = "FAILED" if trial_idx == 1 else "SUCCEEDED"
-    steps = [{"state": "RUNNING", "until": gate}] if gate and trial_idx == 0 else [{"state": "RUNNING"}]
+    steps = (
+        [{"state": "RUNNING", "until": gate}] if gate and trial_idx == 0 else [{"state": "RUNNING"}]
+    )
     return scripted_app(
-        f"scored-{trial_idx}", {"steps": [*steps, end], "results": {str(trial_idx): {"far": abs(x - 3)}}}
+        f"scored-{trial_idx}",
+        {"steps": [*steps, end], "results": {str(trial_idx): {"far": abs(x - 3)}}},
     )
 
 
@@ -76,7 +92,10 @@ def traced(ends: int) -> AppDef:
         "from transload.runtime.tracking import FsspecResultTracker;"
         "FsspecResultTracker.from_env()['final'] = {'accuracy': 0.5}; sys.exit(int(sys.argv[1]))"
     )
-    return AppDef("traced", [Role("main", image=HERE, entrypoint=sys.executable, args=["-c", code, str(ends)])])
+    return AppDef(
+        "traced",
+        [Role("main", image=HERE, entrypoint=sys.executable, args=["-c", code, str(ends)])],
+    )
 
 
 def stepping(x: float, trial_idx: int, tracker_base: str) -> AppDef:
@@ -88,10 +107,13 @@ def stepping(x: float, trial_idx: int, tracker_base: str) -> AppDef:
         tracker_base: where to report
     """
     script = (
-        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"far": %s}}\\n\' $s $2; done '
+        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"far": '
+        "%s}}\\n' $s $2; done "
         '> "$1/final.steps.jsonl"; [ $2 = 9 ] && exec sleep 600; '
         'printf \'{"schema": 1, "key": "final", "results": {"far": %s}}\' $2 > "$1/final.json"'
     )
     far = 9 if trial_idx == 3 else 1
-    role = Role("main", image="", entrypoint="sh", args=["-c", script, "sh", tracker_base, str(far)])
+    role = Role(
+        "main", image="", entrypoint="sh", args=["-c", script, "sh", tracker_base, str(far)]
+    )
     return AppDef("stepping", [role])

@@ -1,4 +1,6 @@
-"""The DAGs of the tests: what an app does comes with each run (``conf``), how it is run is one DAG each."""
+"""The DAGs of the tests: what an app does comes with each run (``conf``), how it is run is one DAG
+each.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,13 @@ VARIANTS = {
 for mode, deferrable in (("sync", False), ("deferrable", True)):
     for variant, options in VARIANTS.items():
         with DAG(f"{mode}_{variant}", schedule=None, start_date=START, max_active_runs=100) as made:
-            first = TransloadOperator(task_id="job", app=app_of, deferrable=deferrable, **QUICK, **options)
+            first = TransloadOperator(
+                task_id="job", app=app_of, deferrable=deferrable, **QUICK, **options
+            )
             after = TransloadOperator(
-                task_id="after", command=["echo", "after", "{{ dag.dag_id }}"], deferrable=deferrable
+                task_id="after",
+                command=["echo", "after", "{{ dag.dag_id }}"],
+                deferrable=deferrable,
             )
             first >> after
         globals()[made.dag_id] = made
@@ -65,7 +71,9 @@ class Broken(TransloadOperator):
 
 
 for durable in (True, False):
-    with DAG(f"broken_{'durable' if durable else 'not_durable'}", schedule=None, start_date=START) as made:
+    with DAG(
+        f"broken_{'durable' if durable else 'not_durable'}", schedule=None, start_date=START
+    ) as made:
         Broken(task_id="job", app=app_of, deferrable=True, durable=durable, **QUICK)
     globals()[made.dag_id] = made
 
@@ -79,7 +87,10 @@ class Marked(TransloadOperator):
         import urllib.request
 
         def call(method, path, body=None, **headers):
-            url, data = os.environ["AIRFLOW__API__BASE_URL"] + path, None if body is None else json.dumps(body).encode()
+            url, data = (
+                os.environ["AIRFLOW__API__BASE_URL"] + path,
+                None if body is None else json.dumps(body).encode(),
+            )
             headers = {"Content-Type": "application/json", **headers}
             with urllib.request.urlopen(
                 urllib.request.Request(url, data, headers, method=method), timeout=30
@@ -104,17 +115,27 @@ with DAG("later", schedule=None, start_date=START, max_active_runs=100) as later
 with DAG("later_detach", schedule=None, start_date=START) as later_detach:
     TransloadOperator(task_id="job", app=app_of, deferrable=False, on_kill="detach", **LATER)
 
-with DAG("timed_out", schedule=None, start_date=START, dagrun_timeout=dt.timedelta(hours=1)) as timed_out:
+with DAG(
+    "timed_out", schedule=None, start_date=START, dagrun_timeout=dt.timedelta(hours=1)
+) as timed_out:
     TransloadOperator(task_id="job", app=app_of, deferrable=True, **QUICK)
 
 with DAG("clustered", schedule=None, start_date=START) as clustered:
     TransloadOperator(
-        task_id="job", app=app_of, conn_id="{{ dag_run.conf['connection'] }}", deferrable=True, defer_after=0
+        task_id="job",
+        app=app_of,
+        conn_id="{{ dag_run.conf['connection'] }}",
+        deferrable=True,
+        defer_after=0,
     )
 
 with DAG("mapped", schedule=None, start_date=START) as mapped:
     TransloadOperator.partial(
-        task_id="job", component=f"{HERE}/parts.py:held", deferrable=True, scheduler="scripted", poll_interval=0.5
+        task_id="job",
+        component=f"{HERE}/parts.py:held",
+        deferrable=True,
+        scheduler="scripted",
+        poll_interval=0.5,
     ).expand(component_args=[{"number": number} for number in range(5)])
 
 with DAG("launch_parameters", schedule=None, start_date=START) as launch_parameters:
@@ -144,7 +165,9 @@ with DAG("decorated", schedule=None, start_date=START) as decorated:
         from transload.specs import AppDef, Role
 
         script = f"print('said {word}')"
-        return AppDef("said", [Role("main", image=HERE, entrypoint=sys.executable, args=["-c", script])])
+        return AppDef(
+            "said", [Role("main", image=HERE, entrypoint=sys.executable, args=["-c", script])]
+        )
 
     @task.transload(component=f"{HERE}/parts.py:shout")
     def arguments(word: str):
@@ -170,7 +193,9 @@ with DAG("templated", schedule=None, start_date=START) as templated:
     }
     TransloadOperator(task_id="job", app=app)
     TransloadOperator(task_id="literal", app=app, template_app=False)
-    TransloadOperator.partial(task_id="mapped", app=app, template_app=False).expand(scheduler=["local"])
+    TransloadOperator.partial(task_id="mapped", app=app, template_app=False).expand(
+        scheduler=["local"]
+    )
 
     @task
     def made():
@@ -180,9 +205,15 @@ with DAG("templated", schedule=None, start_date=START) as templated:
     TransloadOperator(task_id="upstream", app=made(), template_app=False)
 
 with DAG("functions", schedule=None, start_date=START) as functions:
-    TransloadOperator(task_id="direct", component=hello, component_args={"word": "{{ dag.dag_id }}"})
-    TransloadOperator.partial(task_id="partial", component=hello).expand(component_args=[{"word": "one", "times": 2}])
-    TransloadOperator.partial(task_id="expanded", component_args={"word": "two"}).expand(component=[hello])
+    TransloadOperator(
+        task_id="direct", component=hello, component_args={"word": "{{ dag.dag_id }}"}
+    )
+    TransloadOperator.partial(task_id="partial", component=hello).expand(
+        component_args=[{"word": "one", "times": 2}]
+    )
+    TransloadOperator.partial(task_id="expanded", component_args={"word": "two"}).expand(
+        component=[hello]
+    )
     operator_from_app(hello, task_id="converted", component_args={"word": "three"})
 
     @task.transload(component=hello)
@@ -194,10 +225,23 @@ with DAG("functions", schedule=None, start_date=START) as functions:
 
 with DAG("native", schedule=None, start_date=START, render_template_as_native_obj=True) as native:
     show = "import os, sys; print('args', sys.argv[1:], os.environ['WORD'])"
-    TransloadOperator(task_id="command", command=["echo", "1.10", '{"lr": 0.1}', "", "{{ '2.50' }}", "{{ 3 }}"])
+    TransloadOperator(
+        task_id="command", command=["echo", "1.10", '{"lr": 0.1}', "", "{{ '2.50' }}", "{{ 3 }}"]
+    )
     TransloadOperator(
         task_id="app",
-        app=AppDef("app", [Role("main", "", entrypoint=sys.executable, args=["-c", show, "1.10"], env={"WORD": "07"})]),
+        app=AppDef(
+            "app",
+            [
+                Role(
+                    "main",
+                    "",
+                    entrypoint=sys.executable,
+                    args=["-c", show, "1.10"],
+                    env={"WORD": "07"},
+                )
+            ],
+        ),
     )
     TransloadOperator(
         task_id="component",
@@ -323,7 +367,9 @@ for number in range(3):
         print("<%d>" % length + "x" * length, flush=True)
     print("between", flush=True)
 """
-    TransloadOperator(task_id="job", command=[sys.executable, "-c", LONG], deferrable=True, defer_after=0)
+    TransloadOperator(
+        task_id="job", command=[sys.executable, "-c", LONG], deferrable=True, defer_after=0
+    )
 
 with DAG("hidden", schedule=None, start_date=START) as hidden:
     TELL = """
@@ -342,9 +388,21 @@ print("late", *said, flush=True)
 
     written = secrets()
     for mode, deferrable in (("sync", False), ("deferrable", True)):
-        words = ["{{ var.value.api_password }}", "{{ var.json.settings.secret_word }}", "8" if deferrable else "0"]
-        role = Role("main", "", entrypoint=sys.executable, args=["-c", TELL, *words], secrets={"SESAME": "env:SESAME"})
-        written >> TransloadOperator(task_id=mode, app=AppDef("tells", [role]), deferrable=deferrable, defer_after=0)
+        words = [
+            "{{ var.value.api_password }}",
+            "{{ var.json.settings.secret_word }}",
+            "8" if deferrable else "0",
+        ]
+        role = Role(
+            "main",
+            "",
+            entrypoint=sys.executable,
+            args=["-c", TELL, *words],
+            secrets={"SESAME": "env:SESAME"},
+        )
+        written >> TransloadOperator(
+            task_id=mode, app=AppDef("tells", [role]), deferrable=deferrable, defer_after=0
+        )
 
 with DAG("sensing", schedule=None, start_date=START) as sensing:
     handle = "{{ dag_run.conf['handle'] }}"
@@ -370,7 +428,11 @@ with DAG("handover", schedule=None, start_date=START) as handover:
 
 with DAG("many", schedule=None, start_date=START, max_active_tasks=100) as many:
     TransloadOperator.partial(
-        task_id="job", component=f"{HERE}/parts.py:held", deferrable=True, scheduler="scripted", poll_interval=5
+        task_id="job",
+        component=f"{HERE}/parts.py:held",
+        deferrable=True,
+        scheduler="scripted",
+        poll_interval=5,
     ).expand(component_args=[{"number": number} for number in range(50)])
 
 with DAG("grouped", schedule=None, start_date=START) as grouped:
@@ -379,7 +441,9 @@ with DAG("grouped", schedule=None, start_date=START) as grouped:
     def stage(word):
         """Hold one app in a group of tasks."""
         TransloadOperator(
-            task_id="job", component=f"{HERE}/parts.py:shout", component_args={"word": word, "replicas": 1}
+            task_id="job",
+            component=f"{HERE}/parts.py:shout",
+            component_args={"word": word, "replicas": 1},
         )
 
     stage.expand(word=["one", "two"])
@@ -396,7 +460,9 @@ SEARCH = Search(
 
 for mode, deferrable in (("sync", False), ("deferrable", True)):
     with DAG(f"search_{mode}", schedule=None, start_date=START) as made:
-        group = search_group(SEARCH, deferrable=deferrable, retries=1, retry_delay=SHORT, poll_interval=0.5)
+        group = search_group(
+            SEARCH, deferrable=deferrable, retries=1, retry_delay=SHORT, poll_interval=0.5
+        )
 
         @task
         def told(best):
@@ -411,7 +477,10 @@ with DAG("search_wrong", schedule=None, start_date=START) as search_wrong:
 
 with DAG("lineage", schedule=None, start_date=START) as lineage:
     model = Asset("file:///models/1.pt")
-    for mode, deferrable, made in (("sync", False, model), ("deferrable", True, Asset.ref(uri=model.uri))):
+    for mode, deferrable, made in (
+        ("sync", False, model),
+        ("deferrable", True, Asset.ref(uri=model.uri)),
+    ):
         for word, code in (("good", 0), ("bad", 3)):
             TransloadOperator(
                 task_id=f"{mode}_{word}",

@@ -44,7 +44,10 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def _own_settings(
-    plain_folder: str, transload_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    plain_folder: str,
+    transload_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """No settings of the developer, no colours forced, a state folder of the test's own."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
@@ -67,7 +70,9 @@ def invoke(capsys: pytest.CaptureFixture[str]) -> Invoke:
 
 @pytest.fixture
 def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """``spawn("run", …)``: start the command line as a process; what still runs at the end is killed."""
+    """``spawn("run", …)``: start the command line as a process; what still runs at the end is
+    killed.
+    """
     started: list[subprocess.Popen[str]] = []
 
     def start(*args: str, **settings: Any) -> subprocess.Popen[str]:

@@ -1,4 +1,6 @@
-"""Whatever is absurd (a record, an app, a settings file, a number) is one line and exit code 2 or 3, in time."""
+"""Whatever is absurd (a record, an app, a settings file, a number) is one line and exit code 2 or
+3, in time.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,15 @@ DAMAGED_RECORDS = [
     "{",
     DEEP,
     '{"schema": 1, "app": "x", "session": 5}',
-    '{"schema": 1, "app": {"name": ["x"], "roles": 5}, "session": "transload", "created": "yesterday"}',
+    (
+        '{"schema": 1, "app": {"name": ["x"], "roles": 5}, "session": "transload", "created": '
+        '"yesterday"}'
+    ),
     '{"schema": 1, "session": "a", "created": 1e400, "app": null}',
-    '{"schema": 1, "session": "\\ud800", "created": true, "app": {"name": "\\ud800"}, "workspaces": 5}',
+    (
+        '{"schema": 1, "session": "\\ud800", "created": true, "app": {"name": "\\ud800"}, '
+        '"workspaces": 5}'
+    ),
     '{"schema": "x"}',
     '{"schema": 99}',
 ]
@@ -33,7 +41,10 @@ DAMAGED_STATES = [
     '{"state": 5}',
     '{"state": "RUNNING", "roles": 5}',
     '{"state": "SUCCEEDED", "roles": [{"role": 1, "replicas": [{"id": "x", "state": "ODD"}]}]}',
-    '{"state": "SUCCEEDED", "roles": [{"role": "r", "replicas": [{"id": "x", "exit_code": "a"}]}], "msg": [1]}',
+    (
+        '{"state": "SUCCEEDED", "roles": [{"role": "r", "replicas": [{"id": "x", "exit_code": "a"}]}], '
+        '"msg": [1]}'
+    ),
 ]
 COMMANDS = [
     "list",
@@ -48,7 +59,11 @@ COMMANDS = [
 
 
 def _one_line(result: Any, what: object) -> None:
-    assert "Traceback" not in result.err and result.code in (0, 1, 2, 3, 5), (what, result.code, result.err[-300:])
+    assert "Traceback" not in result.err and result.code in (0, 1, 2, 3, 5), (
+        what,
+        result.code,
+        result.err[-300:],
+    )
     assert "internal error" not in result.err, (what, result.err[-300:])
 
 
@@ -58,8 +73,12 @@ def _damage(transload_home: Path, handle: str, name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", DAMAGED_RECORDS, ids=lambda text: text[:30])
-def test_damaged_record_hides_nothing(started: Any, invoke: Any, transload_home: Path, text: str) -> None:
-    """All other jobs are listed, the damaged one too; every command ends in a line; it can be deleted."""
+def test_damaged_record_hides_nothing(
+    started: Any, invoke: Any, transload_home: Path, text: str
+) -> None:
+    """All other jobs are listed, the damaged one too; every command ends in a line; it can be
+    deleted.
+    """
     bad, good = started("pass"), started("pass")
     for handle in (bad, good):
         assert invoke("wait", handle).code == 0
@@ -76,8 +95,12 @@ def test_damaged_record_hides_nothing(started: Any, invoke: Any, transload_home:
 
 
 @pytest.mark.parametrize("damage", ["empty", "folder", "FIFO"])
-def test_status_says_what_is_damaged(started: Any, invoke: Any, transload_home: Path, damage: Damage) -> None:
-    """Status, description and log name the record and the command that removes the job, whatever is in its place."""
+def test_status_says_what_is_damaged(
+    started: Any, invoke: Any, transload_home: Path, damage: Damage
+) -> None:
+    """Status, description and log name the record and the command that removes the job, whatever is
+    in its place.
+    """
     bad = started("pass")
     assert invoke("wait", bad).code == 0
     record = transload_home / "local" / "apps" / bad.rpartition("/")[2] / "record.json"
@@ -96,8 +119,12 @@ def test_status_says_what_is_damaged(started: Any, invoke: Any, transload_home: 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give up what lets it read everything")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not here")
 @pytest.mark.parametrize("name", ["record.json", "states.jsonl", "."])
-def test_job_that_may_not_be_read(started: Any, invoke: Any, transload_home: Path, name: str) -> None:
-    """What may not be read now proves nothing: UNKNOWN, with the file; it hides no other job, and is not deleted."""
+def test_job_that_may_not_be_read(
+    started: Any, invoke: Any, transload_home: Path, name: str
+) -> None:
+    """What may not be read now proves nothing: UNKNOWN, with the file; it hides no other job, and
+    is not deleted.
+    """
     bad, good = started("pass"), started("pass")
     for handle in (bad, good):
         assert invoke("wait", handle).code == 0
@@ -124,8 +151,12 @@ def test_job_that_may_not_be_read(started: Any, invoke: Any, transload_home: Pat
 
 
 @pytest.mark.parametrize("text", DAMAGED_STATES, ids=lambda text: text[:40])
-def test_damaged_state_hides_nothing(started: Any, invoke: Any, transload_home: Path, text: str) -> None:
-    """It is shown as UNKNOWN, or as FAILED where nobody looks after it any more, and can be deleted."""
+def test_damaged_state_hides_nothing(
+    started: Any, invoke: Any, transload_home: Path, text: str
+) -> None:
+    """It is shown as UNKNOWN, or as FAILED where nobody looks after it any more, and can be
+    deleted.
+    """
     bad, good = started("pass"), started("pass")
     for handle in (bad, good):
         assert invoke("wait", handle).code == 0
@@ -148,7 +179,13 @@ def _app(**changes: Any) -> str:
     ("text", "said"),
     [
         (DEEP, "not valid JSON"),
-        ('{"schema": 1, "name": "a", "roles": [{"name": "r", "metadata": ' + "[" * 5000 + "]" * 5000 + "}]}", ""),
+        (
+            '{"schema": 1, "name": "a", "roles": [{"name": "r", "metadata": '
+            + "[" * 5000
+            + "]" * 5000
+            + "}]}",
+            "",
+        ),
         (_app(num_replicas=10**400), "must be 100000 or less"),
         (_app(num_replicas=100_001), "must be 100000 or less"),
         (_app(max_retries=10**400), "max_retries"),
@@ -159,7 +196,12 @@ def _app(**changes: Any) -> str:
     ids=lambda text: text[:20],
 )
 def test_absurd_apps(
-    invoke: Any, monkeypatch: pytest.MonkeyPatch, plain_folder: str, transload_home: Path, text: str, said: str
+    invoke: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    plain_folder: str,
+    transload_home: Path,
+    text: str,
+    said: str,
 ) -> None:
     """Nothing is started, and the message names the field."""
     Path("nul").write_bytes(b"a\0b")
@@ -167,12 +209,15 @@ def test_absurd_apps(
     began = time.monotonic()
     result = invoke("run", "--stdin", "--detach")
     assert time.monotonic() - began < 20
-    assert result.code == 2 and said in result.err and result.err.count("\n") == 1, result.err[-300:]
+    assert result.code == 2 and said in result.err and result.err.count("\n") == 1, result.err[
+        -300:
+    ]
     assert not list(transload_home.rglob("record.json"))
 
 
 @pytest.mark.parametrize(
-    "option", ["--replicas", "--retries", "--cpu", "--gpu", "--mem", "--time-limit", "--retry-delay"]
+    "option",
+    ["--replicas", "--retries", "--cpu", "--gpu", "--mem", "--time-limit", "--retry-delay"],
 )
 def test_absurd_numbers(invoke: Any, option: str) -> None:
     """Ten to the four hundredth of anything is refused in a line."""
@@ -194,25 +239,37 @@ def test_deep_settings(invoke: Any, plain_folder: str, monkeypatch: pytest.Monke
     """A settings file that is nested deeper than can be read is a mistake of the file's."""
     Path("transload.toml").write_text("# transload\na = " + "[" * 5000 + "]" * 5000)
     result = invoke("list")
-    assert result.code == 2 and "transload.toml: cannot be read as TOML" in result.err and result.err.count("\n") == 1
+    assert (
+        result.code == 2
+        and "transload.toml: cannot be read as TOML" in result.err
+        and result.err.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("name", [".transloadignore", ".dockerignore"])
 @pytest.mark.parametrize("pattern", ["*a" * 25 + "b", "**/" * 30 + "x", "a*" * 9 + "/b"])
-def test_ignore_file_that_never_ends(invoke: Any, plain_folder: str, name: str, pattern: str) -> None:
-    """A pattern that could be tried on one name for ever is refused by its line; ordinary ones are not."""
+def test_ignore_file_that_never_ends(
+    invoke: Any, plain_folder: str, name: str, pattern: str
+) -> None:
+    """A pattern that could be tried on one name for ever is refused by its line; ordinary ones are
+    not.
+    """
     Path("w").mkdir()
     Path("w", "a" * 60 + ".txt").touch()
     Path("w", name).write_text(f"# all stars: {'*' * 30}\n*.pt\n{pattern}\n")
     began = time.monotonic()
     result = invoke("run", "--detach", "--workspace", "w", "--", "true")
     assert time.monotonic() - began < 20
-    assert result.code == 2 and f"{name}:3: " in result.err and result.err.count("\n") == 1, result.err
+    assert result.code == 2 and f"{name}:3: " in result.err and result.err.count("\n") == 1, (
+        result.err
+    )
     Path("w", name).write_text("**/data/**/*.tar.*\n*_test_*.py\n!keep\n")
     assert invoke("run", "--workspace", "w", "--", "true").code == 0
 
 
-@pytest.mark.parametrize("handle", ["local://transload/a\ud800", "\udcff", "local://transload/\udcff\udcfe"])
+@pytest.mark.parametrize(
+    "handle", ["local://transload/a\ud800", "\udcff", "local://transload/\udcff\udcfe"]
+)
 def test_handles_that_no_text_can_hold(invoke: Any, handle: str) -> None:
     """A lone surrogate in a handle is no job's."""
     for command in ("status", "log", "cancel", "describe", "results", "wait", "get", "delete"):
@@ -221,19 +278,25 @@ def test_handles_that_no_text_can_hold(invoke: Any, handle: str) -> None:
 
 
 @pytest.mark.parametrize("home", ["/proc/transload", "/dev/null/home"])
-def test_home_that_cannot_be_made(invoke: Any, plain_folder: str, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+def test_home_that_cannot_be_made(
+    invoke: Any, plain_folder: str, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
     """A state folder that cannot be made, or be written to, is one line that names it."""
     monkeypatch.setenv("TRANSLOAD_HOME", home)
     result = invoke("run", "--detach", "--", "true")
-    assert result.code in (2, 3) and home.removesuffix("/home") in result.err and result.err.count("\n") == 1, (
-        result.err
-    )
+    assert (
+        result.code in (2, 3)
+        and home.removesuffix("/home") in result.err
+        and result.err.count("\n") == 1
+    ), result.err
     for command in ("list", "doctor", "search", "config"):
         _one_line(invoke(command), command)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a file system")
-def test_home_that_became_read_only(started: Any, invoke: Any, transload_home: Path, tmp_path: Path) -> None:
+def test_home_that_became_read_only(
+    started: Any, invoke: Any, transload_home: Path, tmp_path: Path
+) -> None:
     """A disk that has become read-only is named in one line by whatever would write to it."""
     handle = started("pass")
     assert invoke("wait", handle).code == 0
@@ -242,7 +305,11 @@ def test_home_that_became_read_only(started: Any, invoke: Any, transload_home: P
         subprocess.run(["mount", "-o", "remount,bind,ro", str(transload_home)], check=True)
         for command in (["delete", "--force", handle], ["delete", "--older-than", "0s"]):
             result = invoke(*command)
-            assert result.code == 3 and "Read-only file system" in result.err and result.err.count("\n") == 1
+            assert (
+                result.code == 3
+                and "Read-only file system" in result.err
+                and result.err.count("\n") == 1
+            )
         for command in (["list"], ["status", handle], ["cancel", handle], ["doctor"]):
             _one_line(invoke(*command), command)
         assert handle in invoke("list").out

@@ -87,11 +87,17 @@ def test_run(invoke: Any, component_file: str, args: list[str], words: list[str]
         (_app(resource={"cpu": 1, "gpu": 0, "memMB": 1e400}), ["roles[0].resource.memMB"]),
         (_app(comand="x"), ["comand"]),
         (_app(metadata=json.loads("[" * 500 + "]" * 500)), ["roles[0].metadata", "dict"]),
-        (_app(metadata={"x": json.loads("[" * 500 + "]" * 500)}), ["roles[0].metadata['x'][0]", "100 deep"]),
+        (
+            _app(metadata={"x": json.loads("[" * 500 + "]" * 500)}),
+            ["roles[0].metadata['x'][0]", "100 deep"],
+        ),
         (json.dumps({"schema": 99, "name": "a", "roles": [ROLE]}), ["schema", "newer"]),
         (json.dumps({"schema": 1, "name": "a", "roles": [ROLE, ROLE]}), ["roles[1].name", "taken"]),
         (json.dumps({"schema": 1, "name": "a", "roles": []}), ["roles"]),
-        (json.dumps({"schema": 1, "name": "a", "roles": [{"name": "r", "image": ""}]}), ["entrypoint"]),
+        (
+            json.dumps({"schema": 1, "name": "a", "roles": [{"name": "r", "image": ""}]}),
+            ["entrypoint"],
+        ),
     ],
 )
 def test_stdin(invoke: Any, monkeypatch: pytest.MonkeyPatch, text: str, words: list[str]) -> None:
@@ -100,7 +106,9 @@ def test_stdin(invoke: Any, monkeypatch: pytest.MonkeyPatch, text: str, words: l
     _refused(invoke("run", "--stdin"), *words)
 
 
-@pytest.mark.parametrize("command", ["status", "wait", "log", "describe", "results", "cancel", "delete"])
+@pytest.mark.parametrize(
+    "command", ["status", "wait", "log", "describe", "results", "cancel", "delete"]
+)
 @pytest.mark.parametrize(
     ("handle", "word"),
     [
@@ -128,7 +136,10 @@ def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
         (["delete", "--older-than", "30"], ["must have a unit", "30h"]),
         (["delete", "--larger-than", "10"], ["must have a unit", "10G"]),
         (["delete", "--larger-than", "big"], ["big", "10G"]),
-        (["delete", "-s", "scripted", "--larger-than", "1G"], ["scripted", "by age or size", "by their handles"]),
+        (
+            ["delete", "-s", "scripted", "--larger-than", "1G"],
+            ["scripted", "by age or size", "by their handles"],
+        ),
         (
             ["status", "local://transload/x", "FAILED", "3 min 05 s"],
             ["no more: 'FAILED 3 min 05 s'", "first column"],
@@ -136,7 +147,10 @@ def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
         (["cancel", "local://transload/x", "RUNNING"], ["'RUNNING' is a state", "first column"]),
         (["log"], ["HANDLE"]),
         (["run", "--msg", "hi", "utils.echo"], ["--msg", "come after its name"]),
-        (["run", "utils.echo", "--dry-run"], ["--dry-run is an option of `run`: put it before utils.echo"]),
+        (
+            ["run", "utils.echo", "--dry-run"],
+            ["--dry-run is an option of `run`: put it before utils.echo"],
+        ),
         (["list", "-s", "lokal"], ["lokal", "did you mean 'local'"]),
         (["list", "--state", "DONE"], ["DONE"]),
         (["lsit"], ["lsit", "did you mean 'list'"]),
@@ -145,8 +159,14 @@ def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
         (["components", "check", "nosuch.py:fn"], ["nosuch.py"]),
         (["config", "schedulre"], ["schedulre", "did you mean 'scheduler'"]),
         (["tracker", "runs"], ["no tracker is configured"]),
-        (["tracker", "--base", "transload.toml", "runs"], ["--base='transload.toml'", "cannot be read"]),
-        (["tracker", "--base", "transload.toml", "lineage", "r", "--json"], ["transload.toml", "cannot be read"]),
+        (
+            ["tracker", "--base", "transload.toml", "runs"],
+            ["--base='transload.toml'", "cannot be read"],
+        ),
+        (
+            ["tracker", "--base", "transload.toml", "lineage", "r", "--json"],
+            ["transload.toml", "cannot be read"],
+        ),
         (["tracker", "--base", "nosuch://x", "runs"], ["nosuch"]),
         (["results", "x", "--key", "1"], ["--key", "--value"]),
         (["completion", "tcsh"], ["tcsh", "bash"]),
@@ -167,7 +187,9 @@ def test_bad_settings_file(invoke: Any) -> None:
     _refused(invoke("run", "utils.echo"), "transload.toml", "schedular", "did you mean 'scheduler'")
 
 
-def test_unwritable_state_folder(invoke: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unwritable_state_folder(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A state folder that cannot be one is named, with the variable that sets it."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path / "file"))

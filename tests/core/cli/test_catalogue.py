@@ -1,4 +1,6 @@
-"""The commands that show what there is: components, schedulers, plugins, adapters, settings, trackers."""
+"""The commands that show what there is: components, schedulers, plugins, adapters, settings,
+trackers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class Host:
 
     def __init__(self, name: str, capabilities: AdapterCapabilities) -> None:
         self.name = name
-        self.state_map = StateMap(name, {state: f"{name} {state.name.lower()}" for state in AppState})
+        self.state_map = StateMap(
+            name, {state: f"{name} {state.name.lower()}" for state in AppState}
+        )
         self.capabilities = capabilities
 
     def convert(self, source: Any, **host_options: Any) -> Any:
@@ -39,7 +43,10 @@ class Adapters:
     def transload_adapters(self, register: Register) -> None:
         """Register them."""
         register("cron", lambda: Host("cron", AdapterCapabilities(deferred=True)))
-        register("nightly", lambda: Host("nightly", AdapterCapabilities(notes={"deferred": "not at night"})))
+        register(
+            "nightly",
+            lambda: Host("nightly", AdapterCapabilities(notes={"deferred": "not at night"})),
+        )
 
 
 def test_components(invoke: Any) -> None:
@@ -62,7 +69,9 @@ def test_components_show(invoke: Any, component_file: str) -> None:
 
 
 def test_defaults_of_the_settings_are_shown(invoke: Any, component_file: str) -> None:
-    """What a settings file sets is the default that the help and ``components show`` tell, however a file is named."""
+    """What a settings file sets is the default that the help and ``components show`` tell, however
+    a file is named.
+    """
     Path("transload.toml").write_text('[component."jobs.py:job"]\nreplicas = 3\n')
     for name in (component_file, f"./{component_file}"):
         assert "(default: 3)" in invoke("run", name, "--help").out
@@ -72,7 +81,9 @@ def test_defaults_of_the_settings_are_shown(invoke: Any, component_file: str) ->
 
 
 def test_a_wrong_default_names_its_file(invoke: Any, component_file: str) -> None:
-    """A default of a wrong type, or for an argument that is not there, is told with the settings file."""
+    """A default of a wrong type, or for an argument that is not there, is told with the settings
+    file.
+    """
     settings = Path("transload.toml").resolve()
     for line, words in (
         ('replicas = "many"', "replicas (default, set in"),
@@ -87,7 +98,10 @@ def test_a_wrong_default_names_its_file(invoke: Any, component_file: str) -> Non
 def test_json_before_the_subcommand(invoke: Any, component_file: str) -> None:
     """``components --json show`` is JSON as ``components show --json`` is."""
     for command in (["show", component_file], ["check", component_file]):
-        assert invoke("components", "--json", *command).json == invoke("components", *command, "--json").json
+        assert (
+            invoke("components", "--json", *command).json
+            == invoke("components", *command, "--json").json
+        )
 
 
 def test_components_check(invoke: Any, component_file: str) -> None:
@@ -95,7 +109,11 @@ def test_components_check(invoke: Any, component_file: str) -> None:
     assert invoke("components", "check", component_file).code == 0
     result = invoke("components", "check", "jobs.py:no_annotations")
     assert result.code == 2
-    line = next(i for i, text in enumerate(Path("jobs.py").read_text().splitlines(), 1) if "no_annotations" in text)
+    line = next(
+        i
+        for i, text in enumerate(Path("jobs.py").read_text().splitlines(), 1)
+        if "no_annotations" in text
+    )
     assert f"jobs.py:{line}: error: " in result.out
     document = invoke("components", "check", "jobs.py:no_annotations", "--json").json
     assert document["ok"] is False
@@ -144,7 +162,10 @@ def test_broken_plugin_is_shown_with_its_traceback(invoke: Any) -> None:
     try:
         listed, result = invoke("info"), invoke("info", "broken-one")
         assert listed.code == 0
-        assert "plugin\tbroken-one\tbroken\tbuilt in\tRuntimeError: licence server is down" in listed.lines
+        assert (
+            "plugin\tbroken-one\tbroken\tbuilt in\tRuntimeError: licence server is down"
+            in listed.lines
+        )
         assert result.code == 2
         assert "Traceback" in result.out and "RuntimeError: licence server is down" in result.out
         assert invoke("run", "utils.echo").code == 0
@@ -153,7 +174,9 @@ def test_broken_plugin_is_shown_with_its_traceback(invoke: Any) -> None:
 
 
 def test_info_of_adapters(invoke: Any) -> None:
-    """An adapter is listed, and explained by name: what it can express, with notes, and its states."""
+    """An adapter is listed, and explained by name: what it can express, with notes, and its
+    states.
+    """
     get_plugins().register(Adapters(), "two-hosts")
     try:
         listed = invoke("info").lines
@@ -172,7 +195,8 @@ def test_config(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """``config`` shows each value and where it came from; what looks secret is masked."""
     assert invoke("config").lines == ["scheduler\tlocal\tdefault"]
     Path("transload.toml").write_text(
-        'scheduler = "local_cwd"\ntracker_base = "runs"\n[component."utils.echo"]\nmsg = "hi"\napi_token = "hunter2"\n'
+        'scheduler = "local_cwd"\ntracker_base = "runs"\n[component."utils.echo"]\nmsg = '
+        '"hi"\napi_token = "hunter2"\n'
     )
     monkeypatch.setenv("TRANSLOAD_SCHEDULER", "local")
     rows = {line.split("\t")[0]: line.split("\t")[1:] for line in invoke("config").lines}
@@ -207,7 +231,10 @@ def test_tracker_commands(invoke: Any, runs: str) -> None:
     assert sorted(tracker("runs").lines) == ["data", "eval", "train"]
     assert tracker("runs", "--parent", "train", "--json").json["runs"] == ["eval"]
     assert sorted(tracker("metadata", "train").lines) == ["lr\t0.125", "name\tdigits"]
-    assert tracker("metadata", "train", "--json").json["metadata"] == {"lr": 0.125, "name": "digits"}
+    assert tracker("metadata", "train", "--json").json["metadata"] == {
+        "lr": 0.125,
+        "name": "digits",
+    }
     assert tracker("artifacts", "train").lines == ["model\t/models/1\tsize=3"]
     assert tracker("artifacts", "train", "--json").json["artifacts"] == {
         "model": {"path": "/models/1", "metadata": {"size": 3}}
@@ -227,7 +254,9 @@ def test_lineage(invoke: Any, runs: str) -> None:
 
 
 def test_odd_run_ids_are_shown_not_obeyed(invoke: Any, runs: str) -> None:
-    """An id, a name or a value takes one line and sends nothing to the terminal; JSON has it as it is."""
+    """An id, a name or a value takes one line and sends nothing to the terminal; JSON has it as it
+    is.
+    """
     from transload.tracker import FsspecTracker
 
     odd = "two\nlines\x1b[31m ü \u202e"
@@ -246,6 +275,10 @@ def test_configured_tracker(invoke: Any, runs: str) -> None:
     """Without ``--base``, the first configured tracker is read; another by name."""
     Path("transload.toml").write_text(f"[tracker.fsspec]\nconfig = {json.dumps(runs)}\n")
     assert sorted(invoke("tracker", "runs").lines) == ["data", "eval", "train"]
-    assert sorted(invoke("tracker", "--tracker", "fsspec", "runs").lines) == ["data", "eval", "train"]
+    assert sorted(invoke("tracker", "--tracker", "fsspec", "runs").lines) == [
+        "data",
+        "eval",
+        "train",
+    ]
     wrong = invoke("tracker", "--tracker", "fsspek", "runs")
     assert wrong.code == 2 and "did you mean 'fsspec'?" in wrong.err

@@ -1,4 +1,6 @@
-"""docs/command-line.md says what the command line does: each command, option and exit code is there."""
+"""docs/command-line.md says what the command line does: each command, option and exit code is
+there.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def test_options_are_documented(name: str) -> None:
     assert command is not None
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
-            assert f"`{max(parameter.opts, key=len)}" in PAGE or f"`{parameter.opts[0]}" in PAGE, parameter.opts
+            assert f"`{max(parameter.opts, key=len)}" in PAGE or f"`{parameter.opts[0]}" in PAGE, (
+                parameter.opts
+            )
 
 
 @pytest.mark.parametrize("code", list(ExitCode))

@@ -1,4 +1,6 @@
-"""What a job leaves in its folders is read with suspicion: it is named, nothing hangs, and the rest is shown."""
+"""What a job leaves in its folders is read with suspicion: it is named, nothing hangs, and the rest
+is shown.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ LONGEST_S = 20.0
 
 @pytest.fixture
 def left(started: Any, invoke: Any) -> Any:
-    """``left(code)``: an app that left a good result, a good file, and what the code makes; returns its handle."""
+    """``left(code)``: an app that left a good result, a good file, and what the code makes; returns
+    its handle.
+    """
 
     def start(code: str) -> str:
         handle = started(GOOD + code)
@@ -55,7 +59,10 @@ BAD_RESULTS = {
     "zero": ('os.symlink("/dev/zero", f"{base}/0.json")', "leads out of its folder"),
     "passwd": ('os.symlink("/etc/passwd", f"{base}/0.json")', "leads out of its folder"),
     "itself": ('os.symlink("0.json", f"{base}/0.json")', "links behind each other"),
-    "sparse": ('os.truncate(os.open(f"{base}/0.json", os.O_RDWR | os.O_CREAT), 6 << 30)', "6,442,450,944 bytes"),
+    "sparse": (
+        'os.truncate(os.open(f"{base}/0.json", os.O_RDWR | os.O_CREAT), 6 << 30)',
+        "6,442,450,944 bytes",
+    ),
     "value of 5 MB": ('put("0", {"text": "x" * 5_000_000})', "at most 1024"),
     "value of 50 MB": ('put("0", {"text": "x" * 50_000_000})', "bytes; at most"),
     "name": ('put("0", {"n" * 5000: 1})', "at most 1024"),
@@ -66,8 +73,12 @@ BAD_RESULTS = {
 
 
 @pytest.mark.parametrize("name", list(BAD_RESULTS))
-def test_bad_result_files_are_named_and_the_rest_is_shown(left: Any, invoke: Any, name: str) -> None:
-    """``results``, its JSON form and ``wait`` show the good result and say which file was not read, and why."""
+def test_bad_result_files_are_named_and_the_rest_is_shown(
+    left: Any, invoke: Any, name: str
+) -> None:
+    """``results``, its JSON form and ``wait`` show the good result and say which file was not read,
+    and why.
+    """
     code, reason = BAD_RESULTS[name]
     handle = left(code)
     shown = _in_time(invoke, "results", handle)
@@ -82,8 +93,12 @@ def test_bad_result_files_are_named_and_the_rest_is_shown(left: Any, invoke: Any
 
 
 def test_a_job_with_nothing_bad_has_no_refused_files(left: Any, invoke: Any) -> None:
-    """The JSON form has ``refused`` only if there is something in it, and a link inside the folder is a file."""
-    handle = left('os.symlink("model.pt", f"{out}/latest.pt"); os.symlink("good.json", f"{base}/best.json")')
+    """The JSON form has ``refused`` only if there is something in it, and a link inside the folder
+    is a file.
+    """
+    handle = left(
+        'os.symlink("model.pt", f"{out}/latest.pt"); os.symlink("good.json", f"{base}/best.json")'
+    )
     result = invoke("results", handle, "--json")
     assert "refused" not in result.json and result.err == ""
     assert sorted(result.json["artifacts"]) == ["latest.pt", "model.pt"]
@@ -102,8 +117,12 @@ for step in range(1, 37):
 """
 
 
-def test_outputs_are_copied_without_what_leads_elsewhere(left: Any, invoke: Any, tmp_path: Path) -> None:
-    """``get`` copies regular files; links to secrets, loops, ladders of links and FIFOs are named, and not copied."""
+def test_outputs_are_copied_without_what_leads_elsewhere(
+    left: Any, invoke: Any, tmp_path: Path
+) -> None:
+    """``get`` copies regular files; links to secrets, loops, ladders of links and FIFOs are named,
+    and not copied.
+    """
     handle = left(OUTPUTS)
     found = _in_time(invoke, "results", handle, "--json").json
     assert list(found["artifacts"]) == ["model.pt"]
@@ -123,7 +142,9 @@ def test_outputs_are_copied_without_what_leads_elsewhere(left: Any, invoke: Any,
 
 
 def test_output_folder_that_is_a_link(left: Any, invoke: Any, tmp_path: Path) -> None:
-    """The folder of the outputs itself may be a link: it is followed only below the app's folder."""
+    """The folder of the outputs itself may be a link: it is followed only below the app's
+    folder.
+    """
     handle = left('os.unlink(f"{out}/model.pt"); os.rmdir(out); os.symlink("/etc", out)')
     result = invoke("results", handle)
     assert result.lines == ["good\tloss\t0.5"]
@@ -142,7 +163,10 @@ def test_huge_files_are_copied_in_constant_memory(left: Any, invoke: Any, tmp_pa
 STEPS = {
     "fifo": ('os.mkfifo(f"{base}/0.steps.jsonl")', "a FIFO"),
     "zero": ('os.symlink("/dev/zero", f"{base}/0.steps.jsonl")', "leads out of its folder"),
-    "sparse": ('os.truncate(os.open(f"{base}/0.steps.jsonl", os.O_RDWR | os.O_CREAT), 6 << 30)', "6,442,450,944"),
+    "sparse": (
+        'os.truncate(os.open(f"{base}/0.steps.jsonl", os.O_RDWR | os.O_CREAT), 6 << 30)',
+        "6,442,450,944",
+    ),
 }
 
 
@@ -176,7 +200,9 @@ def test_absurd_lines_of_steps_are_passed_over(left: Any) -> None:
         assert runner.steps(handle) == {"0": {"x": {1.0: 2.0, 4.0: 3.0}}}
 
 
-def test_too_many_files_are_counted(left: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_files_are_counted(
+    left: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More names than are looked at end the walk, with a word."""
     handle = left('[open(f"{out}/f{n}", "w").close() for n in range(30)]')
     monkeypatch.setattr("transload.runtime.untrusted.walk.__defaults__", ("", 20))
@@ -197,7 +223,9 @@ def test_fields_about_the_writer_are_believed_only_in_their_form(left: Any, invo
 def test_shared_tracker_base_with_a_fifo(component_file: str, invoke: Any, tmp_path: Path) -> None:
     """What lies in a base that several jobs share is read likewise."""
     os.mkfifo(tmp_path / "other.json")
-    (tmp_path / "mine.json").write_text(json.dumps({"schema": 1, "key": "mine", "results": {"x": 1}}))
+    (tmp_path / "mine.json").write_text(
+        json.dumps({"schema": 1, "key": "mine", "results": {"x": 1}})
+    )
     ran = invoke("run", "--tracker-base", str(tmp_path), component_file, "--code", GOOD)
     assert ran.code == 0, ran.err
     (handle,) = invoke("list").lines[0].split("\t")[:1]
@@ -206,12 +234,18 @@ def test_shared_tracker_base_with_a_fifo(component_file: str, invoke: Any, tmp_p
 
 
 def test_tracker_records_that_are_no_files(
-    left: Any, invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    left: Any,
+    invoke: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A FIFO, a socket or a link among the records of a run costs nothing that others recorded."""
     root = tmp_path / "runs-root"
     Path("transload.toml").write_text(f'[tracker.fsspec]\nconfig = "{root}"\n')
-    handle = left("from transload.tracker.api import AppRun; AppRun.run_from_env().add_metadata(epochs=3)")
+    handle = left(
+        "from transload.tracker.api import AppRun; AppRun.run_from_env().add_metadata(epochs=3)"
+    )
     (run,) = (root / "runs").iterdir()
     os.mkfifo(run / "bad.jsonl")
     (run / "link.jsonl").symlink_to("/dev/zero")

@@ -26,20 +26,33 @@ def made(transload_home: Path) -> str:
 
 
 def test_the_language_of_mounts() -> None:
-    """In one word or by its type, among others; JSON gives it back, and the digest tells it from none."""
-    short = parse_mounts(["job=local://transload/a-1:outputs", "dst=/in", "type=bind", "src=/a", "dst=/b"])
+    """In one word or by its type, among others; JSON gives it back, and the digest tells it from
+    none.
+    """
+    short = parse_mounts(
+        ["job=local://transload/a-1:outputs", "dst=/in", "type=bind", "src=/a", "dst=/b"]
+    )
     assert short == [JobMount("local://transload/a-1", "/in"), BindMount("/a", "/b")]
-    assert parse_mounts(["type=job", "src=local://transload/a-1:outputs", "dst=/in", "readonly"]) == short[:1]
+    assert (
+        parse_mounts(["type=job", "src=local://transload/a-1:outputs", "dst=/in", "readonly"])
+        == short[:1]
+    )
     app = AppDef("a", [Role("main", "", entrypoint="true", mounts=short)])
     assert AppDef.from_json(app.to_json()) == app
-    assert app.digest() != AppDef("a", [Role("main", "", entrypoint="true", mounts=short[1:])]).digest()
+    assert (
+        app.digest()
+        != AppDef("a", [Role("main", "", entrypoint="true", mounts=short[1:])]).digest()
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("job=local://transload/a:logs,dst=/in", "must end with :outputs"),
-        ("job=a:outputs,dst=/in", "job='a': must be a handle, such as local://transload/train-x1y2"),
+        (
+            "job=a:outputs,dst=/in",
+            "job='a': must be a handle, such as local://transload/train-x1y2",
+        ),
         ("job=local://transload/a:outputs,dst=in", "dst_path='in': must be an absolute path"),
         ("job=local://transload/a:outputs,dst=/", "dst_path='/': must be an absolute path"),
         ("job=local://transload/a:outputs", "dst is missing"),
@@ -54,10 +67,15 @@ def test_wrong_mounts(text: str, says: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["cat", "/in/model.pt"], ["sh", "-c", "cd /in; cat model.pt; ls /input 2>&1 | grep -c nothing; true"]],
+    [
+        ["cat", "/in/model.pt"],
+        ["sh", "-c", "cd /in; cat model.pt; ls /input 2>&1 | grep -c nothing; true"],
+    ],
 )
 def test_the_next_job_reads_it(made: str, command: list[str]) -> None:
-    """Where nothing is mounted, arguments name the true folder: whole words, and nothing that only begins so."""
+    """Where nothing is mounted, arguments name the true folder: whole words, and nothing that only
+    begins so.
+    """
     app = transload.run(command=command, mounts=[f"job={made}:outputs,dst=/in"])
     app.check(timeout=60)
     assert next(iter(app.logs())).endswith("42\n")
@@ -69,7 +87,9 @@ def test_variables_name_it_too(made: str) -> None:
     """As arguments do; and what the job is given by transload itself stays as it is."""
     text = 'test -d "$TRANSLOAD_OUTPUT_DIR" && cat "$DATA/model.pt"'
     place = os.path.dirname(os.environ["TRANSLOAD_HOME"])
-    app = transload.run(command=["sh", "-c", text], env={"DATA": place}, mounts=[f"job={made}:outputs,dst={place}"])
+    app = transload.run(
+        command=["sh", "-c", text], env={"DATA": place}, mounts=[f"job={made}:outputs,dst={place}"]
+    )
     app.check(timeout=60)
     assert next(iter(app.logs())).endswith("42\n")
 
@@ -81,7 +101,9 @@ def test_components_take_it(made: str) -> None:
 
 
 def test_refusals_say_what_to_do(invoke: Invoke, made: str, tmp_path: Path) -> None:
-    """No such job, another scheduler, nothing that names the place, no files: before anything starts."""
+    """No such job, another scheduler, nothing that names the place, no files: before anything
+    starts.
+    """
 
     def refused(mount: str, *more: str) -> str:
         result = invoke("run", *more, "--mount", mount, "--", "true")
@@ -91,7 +113,9 @@ def test_refusals_say_what_to_do(invoke: Invoke, made: str, tmp_path: Path) -> N
 
     mount = f"job={made}:outputs,dst=/in"
     assert "name /in in the arguments or variables" in refused(mount)
-    assert "there is no job local://transload/nope" in refused("job=local://transload/nope:outputs,dst=/in")
+    assert "there is no job local://transload/nope" in refused(
+        "job=local://transload/nope:outputs,dst=/in"
+    )
     said = refused(mount, "-s", "scripted")
     assert "roles[0].mounts[0]" in said and "'scripted'" in said and f"transload get {made}" in said
     assert "is on scheduler 'scripted'" in refused("job=scripted://transload/a:outputs,dst=/in")

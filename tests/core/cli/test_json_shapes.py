@@ -67,7 +67,9 @@ def test_members_are_those_of_the_page(lines: dict[str, list[str]], invoke: Any)
     shown = {}
     for name, line in lines.items():
         # the options of run come before the component, whose arguments follow it
-        result = invoke(line[0], "--json", *line[1:]) if line[0] == "run" else invoke(*line, "--json")
+        result = (
+            invoke(line[0], "--json", *line[1:]) if line[0] == "run" else invoke(*line, "--json")
+        )
         assert result.code == 0, f"{name}: {result.err}"
         shown[name] = sorted(result.json)
     assert shown == {name: shapes[name] for name in lines}

@@ -53,7 +53,9 @@ def test_all_replicas_one_after_the_other(invoke: Any, ended: str) -> None:
     ],
 )
 @pytest.mark.parametrize("follow", [[], ["-f"]])
-def test_chosen_replicas(invoke: Any, ended: str, options: list[str], shown: set[int], follow: list[str]) -> None:
+def test_chosen_replicas(
+    invoke: Any, ended: str, options: list[str], shown: set[int], follow: list[str]
+) -> None:
     """``--role`` and ``--replica`` choose, followed or not."""
     lines = invoke("log", ended, *options, *follow, "--stream", "stderr").lines
     assert sorted(lines) == [f"train/{k} err of {k}" for k in sorted(shown)]
@@ -93,10 +95,15 @@ def test_wrong_choices(invoke: Any, ended: str, options: list[str], words: list[
 def test_regex_and_tail(invoke: Any, ended: str, follow: list[str]) -> None:
     """``--regex`` filters first, ``--tail`` then keeps the last ones of each replica."""
     one = ["--replica", "1", "--stream", "stdout", "--no-prefix"]
-    assert invoke("log", ended, *one, "--regex", "[02]", *follow).lines == ["out 0 of 1", "out 2 of 1"]
+    assert invoke("log", ended, *one, "--regex", "[02]", *follow).lines == [
+        "out 0 of 1",
+        "out 2 of 1",
+    ]
     assert invoke("log", ended, *one, "--tail", "1", *follow).lines == ["out 3 of 1"]
     assert invoke("log", ended, *one, "--tail", "0", *follow).lines == []
-    assert invoke("log", ended, *one, "--regex", "out [01]", "-n", "1", *follow).lines == ["out 1 of 1"]
+    assert invoke("log", ended, *one, "--regex", "out [01]", "-n", "1", *follow).lines == [
+        "out 1 of 1"
+    ]
 
 
 @pytest.mark.parametrize("follow", [[], ["-f"]])
@@ -109,7 +116,9 @@ def test_json_lines(invoke: Any, ended: str, follow: list[str]) -> None:
 
 
 @pytest.mark.parametrize("follow", [[], ["-f"]])
-def test_since_and_until(invoke: Any, started: Any, gate: Any, eventually: Any, follow: list[str]) -> None:
+def test_since_and_until(
+    invoke: Any, started: Any, gate: Any, eventually: Any, follow: list[str]
+) -> None:
     """Times choose lines, as a duration or an ISO time, followed or not."""
     code, open_gate = gate
     handle = started(f"print('early')\n{code}\nprint('late')")
@@ -151,9 +160,14 @@ def test_following_from_the_middle(spawn: Any, started: Any, gate: Any) -> None:
 
 
 def test_new_lines_come_at_once(spawn: Any, started: Any, gate: Any) -> None:
-    """A followed line is shown within milliseconds: no poll is between. (Benchmarks measure it on an idle machine.)"""
+    """A followed line is shown within milliseconds: no poll is between. (Benchmarks measure it on
+    an idle machine.)
+    """
     code, open_gate = gate
-    handle = started(f"import time\nprint('up')\n{code}\nfor _ in range(40):\n    print(time.time()); time.sleep(0.03)")
+    handle = started(
+        f"import time\nprint('up')\n{code}\nfor _ in range(40):\n    print(time.time()); "
+        "time.sleep(0.03)"
+    )
     process = spawn("log", "-f", "--no-prefix", handle)
     assert process.stdout.readline() == "up\n"
     open_gate()
@@ -162,14 +176,19 @@ def test_new_lines_come_at_once(spawn: Any, started: Any, gate: Any) -> None:
         delays.append(time.time() - float(line))
     assert process.wait(10) == 0
     assert len(delays) == 40
-    assert sorted(delays)[10] < 0.02  # the lower quartile: a busy machine delays some, a poll would delay most
+    assert (
+        sorted(delays)[10] < 0.02
+    )  # the lower quartile: a busy machine delays some, a poll would delay most
 
 
 @pytest.mark.parametrize("megabytes", [100, pytest.param(1000, marks=pytest.mark.slow)])
-def test_a_big_log_in_constant_memory(spawn: Any, started: Any, invoke: Any, megabytes: int) -> None:
+def test_a_big_log_in_constant_memory(
+    spawn: Any, started: Any, invoke: Any, megabytes: int
+) -> None:
     """However much it is passes through without being kept."""
     handle = started(
-        f"import sys\nblock = ('x' * 999 + '\\n') * 1000\nfor _ in range({megabytes}): sys.stdout.write(block)"
+        f"import sys\nblock = ('x' * 999 + '\\n') * 1000\nfor _ in range({megabytes}): "
+        "sys.stdout.write(block)"
     )
     assert invoke("wait", handle).code == 0
     for options in (["log", handle], ["log", "-f", handle], ["log", "-n", "5", handle]):
@@ -178,7 +197,9 @@ def test_a_big_log_in_constant_memory(spawn: Any, started: Any, invoke: Any, meg
         while block := process.stdout.read(1 << 20):
             count += block.count("\n")
             with open(f"/proc/{process.pid}/status") as status:
-                peak = max([peak, *(int(line.split()[1]) for line in status if line.startswith("VmHWM"))])
+                peak = max(
+                    [peak, *(int(line.split()[1]) for line in status if line.startswith("VmHWM"))]
+                )
         assert process.wait(10) == 0
         assert count == (5 if "-n" in options else megabytes * 1000)
         assert peak < 80_000
@@ -188,7 +209,9 @@ def test_a_big_log_in_constant_memory(spawn: Any, started: Any, invoke: Any, meg
 def endless(
     started: Any, invoke: Any, eventually: Any, transload_home: Any
 ) -> Iterator[tuple[str, Callable[[], int], Callable[[], None]]]:
-    """The handle of two replicas that write on and on; the size of their stdout; what waits until they wrote more."""
+    """The handle of two replicas that write on and on; the size of their stdout; what waits until
+    they wrote more.
+    """
     handle = started(ENDLESS, "--replicas", "2")
     logs = transload_home / "local" / "apps" / handle.rpartition("/")[2] / "logs" / "train"
 
@@ -207,13 +230,17 @@ def endless(
 
 def numbers(shown: bytes, k: int, odd: int) -> list[int]:
     """Return the numbers that a replica has written to one of its streams."""
-    found = [int(line.split()[1]) for line in shown.splitlines() if line.startswith(b"train/%d" % k)]
+    found = [
+        int(line.split()[1]) for line in shown.splitlines() if line.startswith(b"train/%d" % k)
+    ]
     return [number for number in found if number % 2 == odd]
 
 
 @pytest.mark.parametrize("stream", ["combined", "stdout"])
 def test_a_log_that_grows_as_fast_as_it_is_read(spawn: Any, endless: Any, stream: str) -> None:
-    """Without ``-f`` the log is shown as it was: it ends however fast it grows, and lacks nothing."""
+    """Without ``-f`` the log is shown as it was: it ends however fast it grows, and lacks
+    nothing.
+    """
     handle, size, more = endless
     before = size()
     process = spawn("log", handle, "--stream", stream, text=False)

@@ -79,7 +79,10 @@ def test_list(invoke: Any, started: Any, failed: str) -> None:
     rows = [line.split("\t") for line in invoke("list").lines]
     assert [row[0] for row in rows] == [handle, failed]
     assert (rows[1][1], rows[1][3:]) == ("FAILED", ["local", "job"])
-    assert [line.split("\t")[0] for line in invoke("list", "--sort", "state").lines] == [failed, handle]
+    assert [line.split("\t")[0] for line in invoke("list", "--sort", "state").lines] == [
+        failed,
+        handle,
+    ]
     assert len(invoke("list", "--name", "j*").lines) == 2
     assert invoke("list", "--name", "k*").lines == []
     apps = invoke("list", "--json", "--state", "failed").json["apps"]
@@ -90,7 +93,9 @@ def test_list(invoke: Any, started: Any, failed: str) -> None:
 
 
 def test_arguments_are_shown(invoke: Any) -> None:
-    """``list --arguments`` and ``describe`` tell what an app was called with: a component, or a command."""
+    """``list --arguments`` and ``describe`` tell what an app was called with: a component, or a
+    command.
+    """
     assert invoke("run", "utils.echo", "--msg", "hello").code == 0
     assert invoke("run", "--", "true", "--lr", "0.1").code == 0
     rows = [line.split("\t") for line in invoke("list", "--arguments").lines]
@@ -147,7 +152,12 @@ def test_results(invoke: Any, started: Any) -> None:
     handle = started(REPORT)
     assert invoke("wait", handle).code == 0
     rows = [line.split("\t") for line in invoke("results", handle).lines]
-    assert rows == [["a", "score", "0.5"], ["a", "only/a", "7"], ["b", "score", "text"], ["b", "only/b", "7"]]
+    assert rows == [
+        ["a", "score", "0.5"],
+        ["a", "only/a", "7"],
+        ["b", "score", "text"],
+        ["b", "only/b", "7"],
+    ]
     document = invoke("results", handle, "--json").json
     assert document["results"]["a"] == {"score": 0.5, "only/a": 7}
     assert invoke("results", handle, "--value", "only/b").out == "7\n"
@@ -188,19 +198,29 @@ def test_broken_state_of_one_app(invoke: Any, failed: str, transload_home: Path)
 
 def test_json_is_one_line_in_a_pipe(invoke: Any, failed: str) -> None:
     """JSON is one document on one line, with nothing around it."""
-    for command in (["list"], ["status", failed], ["describe", failed], ["results", failed], ["info"]):
+    for command in (
+        ["list"],
+        ["status", failed],
+        ["describe", failed],
+        ["results", failed],
+        ["info"],
+    ):
         result = invoke(*command, "--json")
         assert result.out.count("\n") == 1
         assert json.loads(result.out)["schema"] == 1
 
 
 def test_usage_is_shown(invoke: Any) -> None:
-    """What an app used is told at its end and in ``status``; who came near what was asked for is warned."""
+    """What an app used is told at its end and in ``status``; who came near what was asked for is
+    warned.
+    """
     program = ["--mem", "80M", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=5"]
     result = invoke("run", *program)
     assert result.code == 0
     assert " of CPU, 1" in result.err
     assert "warning: main/0 used 10" in result.err and "asked for 80 MB" in result.err
     handle = invoke("list", "--name", "dd").out.split("\t")[0]
-    (row,) = [line.split("\t") for line in invoke("status", handle).lines if line.startswith("main/0\t")]
+    (row,) = [
+        line.split("\t") for line in invoke("status", handle).lines if line.startswith("main/0\t")
+    ]
     assert row[6].endswith(" MiB") and row[7].endswith("s")

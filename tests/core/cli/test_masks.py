@@ -16,7 +16,13 @@ ROLE = {
     "name": "r",
     "image": "",
     "entrypoint": "true",
-    "args": ["--password", "hunter2-a", "--url=postgresql://me:hunter2-b@h/db", "--result-key", "final"],
+    "args": [
+        "--password",
+        "hunter2-a",
+        "--url=postgresql://me:hunter2-b@h/db",
+        "--result-key",
+        "final",
+    ],
     "env": {"DATABASE_URL": "postgresql://me:hunter2-c@h/db", "API_KEY": "hunter2-d"},
     "metadata": {"password": "hunter2-e"},
 }
@@ -27,18 +33,27 @@ def _stdin(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
-def test_secrets_are_shown_and_kept_nowhere(invoke: Any, monkeypatch: pytest.MonkeyPatch, transload_home: Path) -> None:
-    """Dry-runs, descriptions, lists, reports of failures and records: masked; what is harmless is there."""
+def test_secrets_are_shown_and_kept_nowhere(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch, transload_home: Path
+) -> None:
+    """Dry-runs, descriptions, lists, reports of failures and records: masked; what is harmless is
+    there.
+    """
     for options in (["--dry-run"], ["--dry-run", "--json"], ["--app-id", "secretive"]):
         _stdin(monkeypatch, json.dumps(APP))
         result = invoke("run", "--stdin", *options)
         assert result.code == 0, result.err
         assert "hunter2" not in result.out + result.err, options
-    for command in (["describe", "secretive"], ["describe", "secretive", "--json"], ["list", "--arguments"]):
+    for command in (
+        ["describe", "secretive"],
+        ["describe", "secretive", "--json"],
+        ["list", "--arguments"],
+    ):
         result = invoke(*command)
         assert result.code == 0 and "hunter2" not in result.out + result.err, command
     assert (
-        "--password '******' '--url=postgresql://******@h/db' --result-key final" in invoke("describe", "secretive").out
+        "--password '******' '--url=postgresql://******@h/db' --result-key final"
+        in invoke("describe", "secretive").out
     )
     files = [path for path in transload_home.rglob("*") if path.is_file()]
     assert any(path.name == "record.json" for path in files)
@@ -53,19 +68,37 @@ def test_what_was_masked_is_not_run(invoke: Any, monkeypatch: pytest.MonkeyPatch
         shown = invoke("run", "--stdin", "--dry-run", "--json").json["app"]
         _stdin(monkeypatch, json.dumps(shown))
         result = invoke("run", "--stdin")
-        assert result.code == 2 and f"roles[0].{part}[" in result.err and "in place of a secret" in result.err
+        assert (
+            result.code == 2
+            and f"roles[0].{part}[" in result.err
+            and "in place of a secret" in result.err
+        )
 
 
-def test_arguments_of_a_component(invoke: Any, monkeypatch: pytest.MonkeyPatch, plain_folder: str) -> None:
-    """A secret-named argument is masked also where it stands among the words of the command; a result's key is not."""
+def test_arguments_of_a_component(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch, plain_folder: str
+) -> None:
+    """A secret-named argument is masked also where it stands among the words of the command; a
+    result's key is not.
+    """
     Path("jobs.py").write_text(
         "from transload.specs import AppDef, Role\n\n"
         "def job(password: str, result_key: str, max_tokens: str, url: str) -> AppDef:\n"
         '    """Run."""\n'
-        "    words = ['--password', password, '--key-of-result', result_key, '--max-tokens', max_tokens, url]\n"
+        "    words = ['--password', password, '--key-of-result', result_key, '--max-tokens', "
+        "max_tokens, url]\n"
         "    return AppDef('job', [Role('r', '', entrypoint='true', args=words)])\n"
     )
-    given = ["--password", "hunter2", "--result_key", "final", "--max_tokens", "512", "--url", "s3://k:hunter2@b/x"]
+    given = [
+        "--password",
+        "hunter2",
+        "--result_key",
+        "final",
+        "--max_tokens",
+        "512",
+        "--url",
+        "s3://k:hunter2@b/x",
+    ]
     result = invoke("run", "jobs.py:job", *given)
     assert result.code == 0, result.err
     listed = invoke("list", "--arguments").out

@@ -85,7 +85,8 @@ def test_when() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("512B", 512), ("0", 0), ("10K", 10240), ("1.5GiB", 1610612736), ("2mb", 2097152)]
+    ("text", "size"),
+    [("512B", 512), ("0", 0), ("10K", 10240), ("1.5GiB", 1610612736), ("2mb", 2097152)],
 )
 def test_sizes(text: str, size: int) -> None:
     """Sizes as people type them, in powers of 1024."""
@@ -95,7 +96,9 @@ def test_sizes(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", ["8", "500", "1.5"])
 def test_a_size_has_a_unit(text: str) -> None:
     """Nobody means bytes."""
-    with pytest.raises(SpecError, match=f"--mem='{text}': must have a unit, such as {text}M or {text}G"):
+    with pytest.raises(
+        SpecError, match=f"--mem='{text}': must have a unit, such as {text}M or {text}G"
+    ):
         parse_size(text, "--mem")
 
 
@@ -115,7 +118,9 @@ def test_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_table_on_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal: headers, aligned columns (wide characters and colours counted rightly)."""
-    monkeypatch.setattr(sys, "stdout", terminal)  # here, for pytest changes it between fixtures and test
+    monkeypatch.setattr(
+        sys, "stdout", terminal
+    )  # here, for pytest changes it between fixtures and test
     emit_table(("A", "B", "C"), [("日本", state_text(AppState.FAILED), "x"), ("1", "RUNNING", "y")])
     lines = terminal.getvalue().splitlines()
     assert lines[0] == "\x1b[1mA     B        C\x1b[0m"
@@ -129,7 +134,11 @@ def test_table_on_a_narrow_terminal(terminal: Terminal, monkeypatch: pytest.Monk
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "24")
     emit_table(("A", "B"), [("123456", "many words that do not fit")])
-    assert terminal.getvalue().splitlines() == ["A       B", "123456  many words that", "        do not fit"]
+    assert terminal.getvalue().splitlines() == [
+        "A       B",
+        "123456  many words that",
+        "        do not fit",
+    ]
     monkeypatch.setenv("COLUMNS", "10")
     emit_table(("A", "B"), [("123456", "many words that do not fit")])
     assert terminal.getvalue().splitlines()[-1] == "123456  many words that do not fit"
@@ -147,7 +156,9 @@ def test_no_color(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_screen_keeps_the_status_line_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status line is cleared before each log line and drawn again behind it, cut to the width."""
+    """The status line is cleared before each log line and drawn again behind it, cut to the
+    width.
+    """
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "20")
     stream = Terminal()
@@ -162,11 +173,18 @@ def test_screen_keeps_the_status_line_below(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _on_a_terminal(*args: str, timeout: float = 20.0) -> tuple[int, str]:
-    """Run the command line on a real pseudo-terminal; return its exit code and all that it wrote."""
+    """Run the command line on a real pseudo-terminal; return its exit code and all that it
+    wrote.
+    """
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "transload", *args], stdin=theirs, stdout=theirs, stderr=theirs, env=env, close_fds=True
+        [sys.executable, "-m", "transload", *args],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=env,
+        close_fds=True,
     )
     os.close(theirs)
     data = b""
@@ -187,7 +205,12 @@ def _on_a_terminal(*args: str, timeout: float = 20.0) -> tuple[int, str]:
 def test_run_on_a_terminal(component_file: str, transload_home: Any) -> None:
     """Colours, prefixes and a status line with the replicas, gone at the end."""
     code, text = _on_a_terminal(
-        "run", component_file, "--replicas", "2", "--code", "import time; print('line'); time.sleep(1.3)"
+        "run",
+        component_file,
+        "--replicas",
+        "2",
+        "--code",
+        "import time; print('line'); time.sleep(1.3)",
     )
     assert code == 0, text
     assert "\x1b[36mtrain/0\x1b[0m line\r\n" in text
@@ -199,7 +222,9 @@ def test_run_on_a_terminal(component_file: str, transload_home: Any) -> None:
 
 
 def test_a_queue_says_why_it_waits(transload_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine's own words: in the terminal's line, in a log as a line; with ``--json`` nothing is written over."""
+    """The engine's own words: in the terminal's line, in a log as a line; with ``--json`` nothing
+    is written over.
+    """
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "1")
     command = sys.executable, "-m", "transload"
     holds = [*command, "run", "--gpu", "1", "--detach", "--app-id", "holder", "--", "sleep", "600"]
@@ -211,13 +236,17 @@ def test_a_queue_says_why_it_waits(transload_home: Any, monkeypatch: pytest.Monk
         line = "\r\x1b[K\x1b[33mPENDING\x1b[0m  0/1 running  0:0"
         assert (line in text) == (not more), text
         assert "waiting for 1 of 1 GPUs" in text
-    done = subprocess.run([*command, *waits, "log", "--", "true"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, *waits, "log", "--", "true"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 5 and "\x1b" not in done.stderr
     assert "transload: PENDING: waiting for 1 of 1 GPUs\n" in done.stderr
     subprocess.run([*command, "cancel", "--wait", "log", "plain", "shown", "holder"], check=True)
 
 
-def test_an_app_that_waits_too_long_is_cancelled(transload_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_app_that_waits_too_long_is_cancelled(
+    transload_home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``--startup-timeout`` counts while it is PENDING; what has begun to run is left alone."""
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "1")
     command = sys.executable, "-m", "transload"
@@ -225,7 +254,10 @@ def test_an_app_that_waits_too_long_is_cancelled(transload_home: Any, monkeypatc
     subprocess.run(holds, check=True, stdout=subprocess.DEVNULL)
     waits = [*command, "run", "--gpu", "1", "--startup-timeout", "1s", "--", "true"]
     done = subprocess.run(waits, capture_output=True, text=True, check=False, timeout=60)
-    assert "it did not begin to run within 1.0 s; cancelling it: waiting for 1 of 1 GPUs" in done.stderr
+    assert (
+        "it did not begin to run within 1.0 s; cancelling it: waiting for 1 of 1 GPUs"
+        in done.stderr
+    )
     assert "CANCELLED" in done.stderr and done.returncode not in (0, 5)
     subprocess.run([*command, "cancel", "--wait", "holder"], check=True)
     runs = [*command, "run", "--startup-timeout", "1s", "--", "sleep", "2.5"]

@@ -34,7 +34,9 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, 0.0)
 
 
-def shown_on(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, plain: bool = False) -> io.StringIO:
+def shown_on(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, plain: bool = False
+) -> io.StringIO:
     """Have progress shown on a stream, of 30 columns where it is a terminal."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "30")
@@ -43,7 +45,9 @@ def shown_on(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, plain: bool =
 
 
 def test_a_line_on_the_terminal_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step writes over the line before, which never wraps; nothing is left, also when the work fails."""
+    """Each step writes over the line before, which never wraps; nothing is left, also when the work
+    fails.
+    """
     terminal = shown_on(Terminal(), monkeypatch)
     with pytest.raises(OSError, match="gone"), progress("sending", 4 << 20) as step:
         step(1 << 20)
@@ -73,7 +77,9 @@ def test_lines_in_a_log(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_short_work_says_nothing(monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]) -> None:
+def test_short_work_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]
+) -> None:
     """What is done in a moment is not shown."""
     for name in ("SILENT_S", "IN_LOG_S"):
         monkeypatch.setattr(module, name, 60.0)
@@ -110,7 +116,9 @@ def test_a_file_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("base", ["{}", "memory://progress"])
 def test_each_store_tells_how_far_a_copy_is(base: str, tmp_path: Path) -> None:
-    """What it tells adds up to the file, which is the same on this side; a folder tells it in pieces."""
+    """What it tells adds up to the file, which is the same on this side; a folder tells it in
+    pieces.
+    """
     store, content, told = open_store(base.format(tmp_path / "base")), os.urandom(5 << 19), []
     store.write("files/model.pt", content)
     store.fetch("files/model.pt", str(tmp_path / "model.pt"), told.append)
@@ -119,13 +127,20 @@ def test_each_store_tells_how_far_a_copy_is(base: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
-def test_get_shows_how_far_it_is(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_get_shows_how_far_it_is(
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A file that an app made, copied here: lines beside the output, and none with --json."""
     program = "import os; open(os.environ['TRANSLOAD_OUTPUT_DIR'] + '/model.pt', 'wb').write(bytes(5 << 19))"
     with get_runner() as runner:
-        handle = runner.run(AppDef("a", [Role("main", "", entrypoint=sys.executable, args=["-c", program])]), "local")
+        handle = runner.run(
+            AppDef("a", [Role("main", "", entrypoint=sys.executable, args=["-c", program])]),
+            "local",
+        )
         runner.wait(handle, timeout=60)
     assert main(["get", handle, "-o", str(tmp_path), *more]) == 0
     shown = capsys.readouterr().err
     assert (tmp_path / "model.pt").stat().st_size == 5 << 19
-    assert shown == "" if more else f"copying files of {handle.rpartition('/')[2]}: 2.5 MiB" in shown
+    assert (
+        shown == "" if more else f"copying files of {handle.rpartition('/')[2]}: 2.5 MiB" in shown
+    )

@@ -25,10 +25,15 @@ with open(base + "/digits.json", "w") as file:
 
 def test_attached_run_shows_logs_states_and_the_end(invoke: Any, component_file: str) -> None:
     """Log lines go to stdout behind ``role/k``, everything else to stderr, and the end is said."""
-    result = invoke("run", component_file, "--replicas", "2", "--code", "print('one'); print('two')")
+    result = invoke(
+        "run", component_file, "--replicas", "2", "--code", "print('one'); print('two')"
+    )
     assert result.code == 0
     assert sorted(result.lines) == ["train/0 one", "train/0 two", "train/1 one", "train/1 two"]
-    assert [line for line in result.lines if line.startswith("train/0")] == ["train/0 one", "train/0 two"]
+    assert [line for line in result.lines if line.startswith("train/0")] == [
+        "train/0 one",
+        "train/0 two",
+    ]
     err = result.err.splitlines()
     assert err[0].startswith("transload: submitted local://transload/job-")
     assert "transload log -f local://transload/job-" in err[1]
@@ -37,7 +42,9 @@ def test_attached_run_shows_logs_states_and_the_end(invoke: Any, component_file:
 
 
 def test_wait_for_an_ended_app_says_how_long_the_app_took(invoke: Any, started: Any) -> None:
-    """``wait`` tells the app's own time, from its submit to the end of its last replica, not the time of waiting."""
+    """``wait`` tells the app's own time, from its submit to the end of its last replica, not the
+    time of waiting.
+    """
     handle = started("import time; time.sleep(0.3)")
     invoke("wait", handle)
     with Runner() as runner:
@@ -80,7 +87,9 @@ def test_failed_app(invoke: Any, component_file: str) -> None:
 
 def test_failed_app_without_logs(invoke: Any, component_file: str) -> None:
     """``--wait`` shows no logs, but the last lines of what failed."""
-    result = invoke("run", "--wait", component_file, "--code", "print('why it failed'); raise SystemExit(4)")
+    result = invoke(
+        "run", "--wait", component_file, "--code", "print('why it failed'); raise SystemExit(4)"
+    )
     assert (result.code, result.out) == (1, "")
     assert "train/0 exit code 4" in result.err
     assert "    why it failed\n" in result.err
@@ -121,8 +130,17 @@ def test_detached(invoke: Any, component_file: str) -> None:
     handle = result.out.strip()
     assert handle.startswith("local://transload/job-")
     assert invoke("wait", handle).code == 0
-    assert invoke("run", "--detach", "--json", component_file).json["handle"].startswith("local://transload/job-")
-    assert invoke("cancel", "--wait", *(row["handle"] for row in invoke("list", "--json").json["apps"])).code == 0
+    assert (
+        invoke("run", "--detach", "--json", component_file)
+        .json["handle"]
+        .startswith("local://transload/job-")
+    )
+    assert (
+        invoke(
+            "cancel", "--wait", *(row["handle"] for row in invoke("list", "--json").json["apps"])
+        ).code
+        == 0
+    )
 
 
 def test_dry_run_starts_nothing(invoke: Any, component_file: str, transload_home: Path) -> None:
@@ -131,7 +149,11 @@ def test_dry_run_starts_nothing(invoke: Any, component_file: str, transload_home
     assert result.code == 0
     assert "print(12345)" in result.out
     document = invoke("run", "--dry-run", "--json", "--app-id", "mine", component_file).json
-    assert (document["app_id"], document["scheduler"], document["app"]["name"]) == ("mine", "local", "job")
+    assert (document["app_id"], document["scheduler"], document["app"]["name"]) == (
+        "mine",
+        "local",
+        "job",
+    )
     assert not list(transload_home.rglob("record.json"))
 
 
@@ -139,7 +161,9 @@ def test_secrets_are_masked(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     """A value whose name looks secret is shown nowhere."""
     app = {
         "name": "a",
-        "roles": [{"name": "r", "image": "", "entrypoint": "true", "env": {"API_KEY": "hunter2hunter2"}}],
+        "roles": [
+            {"name": "r", "image": "", "entrypoint": "true", "env": {"API_KEY": "hunter2hunter2"}}
+        ],
     }
     for options in (["--dry-run"], ["--dry-run", "--json"], ["--json", "--app-id", "secretive"]):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(app).encode())))
@@ -192,17 +216,23 @@ def test_limits_of_centuries(invoke: Any, component_file: str) -> None:
 
 
 def test_options_reach_the_scheduler(invoke: Any, component_file: str, tmp_path: Path) -> None:
-    """``-c``, ``--cfg``, TorchX's ``-cfg`` and ``--scheduler_args`` set run options, and may be repeated."""
+    """``-c``, ``--cfg``, TorchX's ``-cfg`` and ``--scheduler_args`` set run options, and may be
+    repeated.
+    """
     for number, option in enumerate(("-c", "--cfg", "-cfg", "--scheduler_args")):
         folder = tmp_path / str(number)
-        result = invoke("run", option, f"log_dir={folder}", option, "grace_period=1", component_file)
+        result = invoke(
+            "run", option, f"log_dir={folder}", option, "grace_period=1", component_file
+        )
         assert result.code == 0, result.err
         assert [path.read_text() for path in folder.rglob("stdout.log")] == ["hello\n"]
 
 
 def test_scheduler_from_settings(invoke: Any, component_file: str) -> None:
     """Without ``-s`` the configured scheduler is used, and its options."""
-    Path("transload.toml").write_text('scheduler = "local_cwd"\n[component."jobs.py:job"]\ncode = "print(\'set\')"\n')
+    Path("transload.toml").write_text(
+        'scheduler = "local_cwd"\n[component."jobs.py:job"]\ncode = "print(\'set\')"\n'
+    )
     result = invoke("run", component_file)
     assert result.out == "train/0 set\n"
     assert "local_cwd://transload/" in result.err

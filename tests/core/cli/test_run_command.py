@@ -15,7 +15,9 @@ from transload.errors import SpecError
 
 
 def test_a_command_runs_as_it_is(invoke: Any) -> None:
-    """What stands after ``--`` reaches the program word by word, options and all; its exit code is the app's."""
+    """What stands after ``--`` reaches the program word by word, options and all; its exit code is
+    the app's.
+    """
     code = "import sys; print(sys.argv[1:]); sys.exit(3)"
     result = invoke("run", "--", sys.executable, "-c", code, "--detach", "--", "a b", "$HOME")
     assert result.lines == ["main/0 ['--detach', '--', 'a b', '$HOME']"]
@@ -25,18 +27,46 @@ def test_a_command_runs_as_it_is(invoke: Any) -> None:
 def test_a_command_with_all_that_can_be_set(invoke: Any) -> None:
     """The options before ``--`` are in the app; what the dry-run wrote is run by ``--stdin``."""
     Path("x.env").write_text("A=of the file\nB=2\n")
-    options = ["--name", "mine", "--replicas", "2", "--retries", "3", "--time-limit", "2h", "--cpu", "1.5"]
-    options += ["--gpu", "0", "--mem", "1.5G", "--env-file", "x.env", "--env", "A=1=1", "--image", ""]
+    options = [
+        "--name",
+        "mine",
+        "--replicas",
+        "2",
+        "--retries",
+        "3",
+        "--time-limit",
+        "2h",
+        "--cpu",
+        "1.5",
+    ]
+    options += [
+        "--gpu",
+        "0",
+        "--mem",
+        "1.5G",
+        "--env-file",
+        "x.env",
+        "--env",
+        "A=1=1",
+        "--image",
+        "",
+    ]
     app = invoke("run", *options, "--dry-run", "--json", "--", "echo", "hi").json["app"]
     (role,) = app["roles"]
     assert (app["name"], app["timeout"]) == ("mine", 7200)
     assert (role["num_replicas"], role["max_retries"], role["image"]) == (2, 3, "")
-    assert (role["resource"]["cpu"], role["resource"]["gpu"], role["resource"]["memMB"]) == (1.5, 0, 1536)
+    assert (role["resource"]["cpu"], role["resource"]["gpu"], role["resource"]["memMB"]) == (
+        1.5,
+        0,
+        1536,
+    )
     assert role["env"] == {"A": "1=1", "B": "2"}
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_what_a_dry_run_wrote_is_what_stdin_takes(invoke: Any, monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+def test_what_a_dry_run_wrote_is_what_stdin_takes(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
     """The document of ``--dry-run --json``, or the app in it, runs; options go over it."""
     text = invoke("run", "--env", "A=1", "--dry-run", "--json", "--", "sh", "-c", "echo $A $B").out
     if not whole:
@@ -63,19 +93,33 @@ def test_a_component_with_what_is_set_over_it(invoke: Any, component_file: str) 
         (["--stdin", "--", "true"], "give no component, and no command"),
         (["--mem", "8X", "--", "true"], "--mem='8X': must be a size such as 500M or 10G"),
         (["--env", "A", "--", "true"], "--env 'A': must be NAME=VALUE"),
-        (["--env", "A B=1", "--", "true"], "--env 'A B': must be NAME=VALUE, the name of letters, digits, _, . and -"),
+        (
+            ["--env", "A B=1", "--", "true"],
+            "--env 'A B': must be NAME=VALUE, the name of letters, digits, _, . and -",
+        ),
         (["--env-file", "none.env", "--", "true"], "--env-file none.env: cannot be read"),
         (["--replicas", "0", "--", "true"], "num_replicas=0"),
         (["--cpu", "-3", "--", "true"], "cpu=-3"),
         (["--time-limit", "soon", "--", "true"], "must be a duration"),
         (["--time-limit", "2", "--", "true"], "'2': must have a unit, such as 2h, 2m or 2s"),
-        (["--time-limit", "2:00", "--", "true"], "must be a duration such as 90s, 10m, 1h30m, 2:00:00 or 7d"),
+        (
+            ["--time-limit", "2:00", "--", "true"],
+            "must be a duration such as 90s, 10m, 1h30m, 2:00:00 or 7d",
+        ),
         (["--mem", "8", "--", "true"], "--mem='8': must have a unit, such as 8M or 8G"),
         (["--", "no-such-program"], "no-such-program"),
-        ([], "a COMPONENT is missing (`transload components` lists them), or -- and a command, or --stdin"),
+        (
+            [],
+            (
+                "a COMPONENT is missing (`transload components` lists them), or -- and a command, or "
+                "--stdin"
+            ),
+        ),
     ],
 )
-def test_mistakes_are_one_line_and_start_nothing(invoke: Any, args: list[str], message: str) -> None:
+def test_mistakes_are_one_line_and_start_nothing(
+    invoke: Any, args: list[str], message: str
+) -> None:
     """Each names the option, the value and what is allowed."""
     result = invoke("run", *args)
     assert result.code == 2 and message in result.err and result.err.count("\n") == 1
@@ -83,7 +127,9 @@ def test_mistakes_are_one_line_and_start_nothing(invoke: Any, args: list[str], m
 
 
 def test_a_script_is_told_the_command_that_runs_it(invoke: Any) -> None:
-    """`run train.py` without a component in it says what to type, options kept; the file is not executed."""
+    """`run train.py` without a component in it says what to type, options kept; the file is not
+    executed.
+    """
     Path("train.py").write_text("raise SystemExit('ran')\n")
     result = invoke("run", "--gpu", "1", "train.py", "--lr", "0.1")
     assert result.code == 2
@@ -92,23 +138,40 @@ def test_a_script_is_told_the_command_that_runs_it(invoke: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [r"\d+\.csv", r"a\nb", r"C:\new", r"\\host\share", r"\$HOME \`x\` \"q\"", r"trailing\\", "two\nlines", "é\u2028"],
+    [
+        r"\d+\.csv",
+        r"a\nb",
+        r"C:\new",
+        r"\\host\share",
+        r"\$HOME \`x\` \"q\"",
+        r"trailing\\",
+        "two\nlines",
+        "é\u2028",
+    ],
 )
 def test_double_quotes_of_env_files_are_those_of_a_shell(tmp_path: Path, value: str) -> None:
-    """What stands between double quotes comes out as ``sh`` reads it; a byte order mark in front changes nothing."""
+    """What stands between double quotes comes out as ``sh`` reads it; a byte order mark in front
+    changes nothing.
+    """
     file = tmp_path / "x.env"
     file.write_bytes(f'\ufeffVALUE="{value}"\r\nNEXT=1\r\n'.encode())
     shell = subprocess.run(
-        ["sh", "-c", f'VALUE="{value}"; printf %s "$VALUE"'], check=True, stdout=subprocess.PIPE, text=True
+        ["sh", "-c", f'VALUE="{value}"; printf %s "$VALUE"'],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert read_env_file(str(file)) == {"VALUE": shell.stdout, "NEXT": "1"}
 
 
 def test_env_files(tmp_path: Path) -> None:
-    """Comments, ``export``, quotes as in a shell; the message names a wrong line, and does not show it."""
+    """Comments, ``export``, quotes as in a shell; the message names a wrong line, and does not show
+    it.
+    """
     file = tmp_path / "x.env"
     file.write_text(
-        '# a comment\n\nA=1\nexport B = two words # and why\nC=\'#=$A\\n\'\nD="x\ny\\"" # z\nE=\nF=a#b\n',
+        '# a comment\n\nA=1\nexport B = two words # and why\nC=\'#=$A\\n\'\nD="x\ny\\"" # '
+        "z\nE=\nF=a#b\n",
         encoding="utf-8",
     )
     found = read_env_file(str(file))

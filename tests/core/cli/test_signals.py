@@ -1,4 +1,6 @@
-"""Ctrl-C, SIGTERM, SIGHUP, SIGKILL and a reader that leaves: what becomes of the command, and of the app."""
+"""Ctrl-C, SIGTERM, SIGHUP, SIGKILL and a reader that leaves: what becomes of the command, and of
+the app.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ def test_first_ctrl_c_cancels(spawn: Any, invoke: Any, component_file: str) -> N
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_sigterm_leaves_the_app(spawn: Any, invoke: Any, component_file: str, gate: Any, count: int) -> None:
-    """SIGTERM, once or again and again, ends the command, and nobody asked for more: the app goes on."""
+def test_sigterm_leaves_the_app(
+    spawn: Any, invoke: Any, component_file: str, gate: Any, count: int
+) -> None:
+    """SIGTERM, once or again and again, ends the command, and nobody asked for more: the app goes
+    on.
+    """
     code, open_gate = gate
     process = spawn("run", "--app-id", "app", component_file, "--code", f"print('up')\n{code}")
     _up(process)
@@ -53,10 +59,27 @@ def test_sigterm_leaves_the_app(spawn: Any, invoke: Any, component_file: str, ga
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_command_inside_a_job(
-    invoke: Any, component_file: str, transload_home: Path, tmp_path: Path, eventually: Any, asked: bool
+    invoke: Any,
+    component_file: str,
+    transload_home: Path,
+    tmp_path: Path,
+    eventually: Any,
+    asked: bool,
 ) -> None:
-    """`run` as a program of a job: cancelling that job ends the inner one too, the death of its process does not."""
-    words = [sys.executable, "-m", "transload", "run", "--app-id", "inner", component_file, "--code", LOOP]
+    """`run` as a program of a job: cancelling that job ends the inner one too, the death of its
+    process does not.
+    """
+    words = [
+        sys.executable,
+        "-m",
+        "transload",
+        "run",
+        "--app-id",
+        "inner",
+        component_file,
+        "--code",
+        LOOP,
+    ]
     shell = 'echo $$ > "$1"; shift; "$@" & wait'
     outer = ["sh", "-c", shell, "sh", str(tmp_path / "pid"), *words]
     assert invoke("run", "-d", "--app-id", "outer", "--", *outer).code == 0
@@ -76,10 +99,14 @@ def test_a_command_inside_a_job(
         assert invoke("wait", "inner").code == 4
 
 
-def test_second_signal_leaves_at_once(spawn: Any, invoke: Any, component_file: str, gate: Any) -> None:
+def test_second_signal_leaves_at_once(
+    spawn: Any, invoke: Any, component_file: str, gate: Any
+) -> None:
     """The second Ctrl-C leaves with 130 while the app is still being ended."""
     code, open_gate = gate
-    process = spawn("run", "--app-id", "app", "-c", "grace_period=60", component_file, "--code", STUBBORN + code)
+    process = spawn(
+        "run", "--app-id", "app", "-c", "grace_period=60", component_file, "--code", STUBBORN + code
+    )
     _up(process)
     process.send_signal(signal.SIGINT)
     while "cancelling" not in process.stderr.readline():
@@ -98,9 +125,13 @@ def test_second_signal_leaves_at_once(spawn: Any, invoke: Any, component_file: s
 def test_the_app_outlives_the_command(
     spawn: Any, invoke: Any, component_file: str, gate: Any, number: signal.Signals
 ) -> None:
-    """A killed command, or one whose terminal goes away, leaves the app running; another attaches to all of its log."""
+    """A killed command, or one whose terminal goes away, leaves the app running; another attaches
+    to all of its log.
+    """
     code, open_gate = gate
-    process = spawn("run", "--app-id", "app", component_file, "--code", f"print('up')\n{code}\nprint('end')")
+    process = spawn(
+        "run", "--app-id", "app", component_file, "--code", f"print('up')\n{code}\nprint('end')"
+    )
     _up(process)
     process.send_signal(number)
     assert process.wait(10) == -number
@@ -154,8 +185,12 @@ def test_head(component_file: str, started: Any, invoke: Any) -> None:
     assert (result.stderr, result.returncode) == ("", 141)
 
 
-def test_ignored_interrupts_stay_ignored(spawn: Any, invoke: Any, component_file: str, gate: Any) -> None:
-    """A command started with SIGINT ignored (nohup, a script's background job) does not cancel by it."""
+def test_ignored_interrupts_stay_ignored(
+    spawn: Any, invoke: Any, component_file: str, gate: Any
+) -> None:
+    """A command started with SIGINT ignored (nohup, a script's background job) does not cancel by
+    it.
+    """
     code, open_gate = gate
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -1,4 +1,6 @@
-"""Output that cannot be written, streams that are closed, a working directory that is gone: no traceback for any."""
+"""Output that cannot be written, streams that are closed, a working directory that is gone: no
+traceback for any.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,34 @@ def _shell(script: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     """Run a shell script in which ``$TL`` is the command line."""
     env = {**os.environ, "TL": f"{sys.executable} -m transload"}
     return subprocess.run(
-        ["sh", "-c", script], capture_output=True, text=True, timeout=120, env=env, check=False, **settings
+        ["sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=env,
+        check=False,
+        **settings,
     )
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", ["info", "list --json", "log app", "log -f --json app", "run utils.echo"])
-def test_a_full_disk(invoke: Any, monkeypatch: pytest.MonkeyPatch, command: str, unbuffered: str) -> None:
-    """Output for which there is no room is one line, and an exit code that no state of an app has; the app goes on."""
+@pytest.mark.parametrize(
+    "command", ["info", "list --json", "log app", "log -f --json app", "run utils.echo"]
+)
+def test_a_full_disk(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch, command: str, unbuffered: str
+) -> None:
+    """Output for which there is no room is one line, and an exit code that no state of an app has;
+    the app goes on.
+    """
     assert invoke("run", "--app-id", "app", "utils.echo").code == 0
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     done = _shell(f"$TL {command} > /dev/full")
     assert done.returncode == 141, done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("transload: error: the output cannot be written: ")
+    assert done.stderr.splitlines()[-1].startswith(
+        "transload: error: the output cannot be written: "
+    )
     for row in invoke("list", "--json").json["apps"]:
         assert invoke("wait", row["handle"]).code == 0
 
@@ -52,13 +68,26 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, command: str) -> None:
     (tmp_path / "here").mkdir()
     done = _shell(f"rmdir ../here; $TL {command}", cwd=tmp_path / "here")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "transload: error: the working directory has been removed: change to another one\n"
+    assert (
+        done.stderr
+        == "transload: error: the working directory has been removed: change to another one\n"
+    )
 
 
 def test_json_of_arguments_that_are_no_text() -> None:
     """A file name that is not UTF-8 is valid JSON all the same."""
     done = subprocess.run(
-        [sys.executable, "-m", "transload", "run", "--dry-run", "--json", "utils.echo", "--msg", b"a\xffb"],
+        [
+            sys.executable,
+            "-m",
+            "transload",
+            "run",
+            "--dry-run",
+            "--json",
+            "utils.echo",
+            "--msg",
+            b"a\xffb",
+        ],
         capture_output=True,
         timeout=120,
         check=True,

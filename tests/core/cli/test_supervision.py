@@ -1,4 +1,6 @@
-"""A job may do anything to its own files, and be stopped at any moment: whoever looks after it goes on doing so."""
+"""A job may do anything to its own files, and be stopped at any moment: whoever looks after it goes
+on doing so.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,19 @@ KINDS: Final = {
 }
 """What a job puts in the place of a file."""
 
-REPLACED: Final = "stdout.log stderr.log index error.json ../../../states.jsonl ../../../keeper.log ../../../end"
+REPLACED: Final = (
+    "stdout.log stderr.log index error.json ../../../states.jsonl ../../../keeper.log ../../../end"
+)
 
 
 def transload(*args: str, code: int | None = 0, patience: float = _SOON_S) -> str:
     """Run the command line as a person does, and return its stdout; it may not hang."""
     done = subprocess.run(
-        [sys.executable, "-m", "transload", *args], capture_output=True, text=True, timeout=patience, check=False
+        [sys.executable, "-m", "transload", *args],
+        capture_output=True,
+        text=True,
+        timeout=patience,
+        check=False,
     )
     assert "Traceback" not in done.stderr
     assert code is None or done.returncode == code, done.stderr
@@ -49,7 +57,9 @@ def transload(*args: str, code: int | None = 0, patience: float = _SOON_S) -> st
 
 
 def hostile(kind: str, files: str = REPLACED, then: str = "sleep 300") -> list[str]:
-    """Return a command that puts something else in the place of files beside its log, and then goes on."""
+    """Return a command that puts something else in the place of files beside its log, and then goes
+    on.
+    """
     replace = f'replace() {{ rm -rf "$1"; {KINDS[kind]}; }}'
     script = f'cd "$(dirname "$TRANSLOAD_ERROR_FILE")"; {replace}; for f in {files}; do replace "$f"; done; {then}'
     return ["--", "sh", "-c", script]
@@ -69,8 +79,12 @@ def status_of(app_id: str, code: int | None = None) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_cancel_of_a_job_that_replaced_its_files(transload_home: Path, eventually: Any, kind: str) -> None:
-    """A FIFO, a folder, a link or a huge file in the place of each file: the job is cancelled, and its end is true."""
+def test_cancel_of_a_job_that_replaced_its_files(
+    transload_home: Path, eventually: Any, kind: str
+) -> None:
+    """A FIFO, a folder, a link or a huge file in the place of each file: the job is cancelled, and
+    its end is true.
+    """
     transload("run", "-d", "--app-id", "job", *hostile(kind))
     wait_for(transload_home, "job", kind, eventually)
     if kind != "huge":  # which takes its time
@@ -79,7 +93,10 @@ def test_cancel_of_a_job_that_replaced_its_files(transload_home: Path, eventuall
     transload("wait", "job", "--timeout", "15", code=4)
     found = status_of("job")
     assert (found["state"], found["msg"]) == ("CANCELLED", "cancelled on request")
-    assert found["roles"][0]["replicas"][0]["exit_code"] in (-15, 143)  # of a shell that waits for another process
+    assert found["roles"][0]["replicas"][0]["exit_code"] in (
+        -15,
+        143,
+    )  # of a shell that waits for another process
     transload("delete", "job")
 
 
@@ -93,7 +110,9 @@ def test_limit_of_a_job_that_replaced_its_files(transload_home: Path, kind: str)
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "endless", "huge"])
 def test_retry_of_a_job_that_replaced_its_files(transload_home: Path, kind: str) -> None:
-    """The next attempt runs, or cannot and says which file is in the way; it never waits for somebody to read."""
+    """The next attempt runs, or cannot and says which file is in the way; it never waits for
+    somebody to read.
+    """
     command = hostile(kind, "stdout.log error.json", then='exit "$((1 - TRANSLOAD_RETRY))"')
     transload("run", "-d", "--app-id", "job", "--retries", "1", "--retry-delay", "0s", *command)
     transload("wait", "job", "--timeout", "15", code=0 if kind == "huge" else 1)
@@ -103,7 +122,9 @@ def test_retry_of_a_job_that_replaced_its_files(transload_home: Path, kind: str)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "endless"])
-def test_cancel_where_the_job_replaced_what_a_cancel_needs(transload_home: Path, eventually: Any, kind: str) -> None:
+def test_cancel_where_the_job_replaced_what_a_cancel_needs(
+    transload_home: Path, eventually: Any, kind: str
+) -> None:
     """What stands in the place of the request for its end is one; nobody hangs who asks again."""
     transload("run", "-d", "--app-id", "job", *hostile(kind, "../../../ctl ../../../cancel"))
     transload("cancel", "job")
@@ -113,7 +134,9 @@ def test_cancel_where_the_job_replaced_what_a_cancel_needs(transload_home: Path,
 
 
 def test_cancel_without_the_supervisors_fifo(transload_home: Path, eventually: Any) -> None:
-    """A job that takes its supervisor's FIFO away, or puts a file of its own there, is cancelled all the same."""
+    """A job that takes its supervisor's FIFO away, or puts a file of its own there, is cancelled
+    all the same.
+    """
     for number, script in enumerate(['rm "$1"', 'rm "$1"; echo > "$1"', 'rm "$1"; mkfifo "$1"']):
         command = f'set -- "$(dirname "$TRANSLOAD_ERROR_FILE")/../../../ctl"; {script}; echo done; sleep 300'
         transload("run", "-d", "--app-id", f"job-{number}", "--", "sh", "-c", command)
@@ -123,17 +146,27 @@ def test_cancel_without_the_supervisors_fifo(transload_home: Path, eventually: A
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder"])
-def test_a_replaced_log_stops_nobody_elses(transload_home: Path, eventually: Any, kind: str) -> None:
-    """Logs of all jobs of a scheduler are followed by one thread: what one job did to its log holds up no other's."""
+def test_a_replaced_log_stops_nobody_elses(
+    transload_home: Path, eventually: Any, kind: str
+) -> None:
+    """Logs of all jobs of a scheduler are followed by one thread: what one job did to its log holds
+    up no other's.
+    """
     transload("run", "-d", "--app-id", "bad", *hostile(kind))
     wait_for(transload_home, "bad", kind, eventually)
     lines: list[str] = []
     with get_runner("test") as runner:
-        good = AppDef("good", [Role("main", "", entrypoint="sh", args=["-c", "sleep 1; echo one; echo two"])])
-        bad = threading.Thread(target=lambda: list(runner.log_lines("local://transload/bad", "main", should_tail=True)))
+        good = AppDef(
+            "good", [Role("main", "", entrypoint="sh", args=["-c", "sleep 1; echo one; echo two"])]
+        )
+        bad = threading.Thread(
+            target=lambda: list(runner.log_lines("local://transload/bad", "main", should_tail=True))
+        )
         bad.start()
         handle = runner.run(good)
-        follow = threading.Thread(target=lambda: lines.extend(runner.log_lines(handle, "main", should_tail=True)))
+        follow = threading.Thread(
+            target=lambda: lines.extend(runner.log_lines(handle, "main", should_tail=True))
+        )
         follow.start()
         follow.join(_SOON_S)
         transload("cancel", "bad")
@@ -154,13 +187,24 @@ def alive(pid: int) -> bool:
 
 def running(app_id: str, eventually: Any) -> int:
     """Submit a job with a process in another session; return that one's pid."""
-    transload("run", "-d", "--app-id", app_id, "--", "sh", "-c", "setsid sh -c 'echo $$; exec sleep 300' & sleep 300")
+    transload(
+        "run",
+        "-d",
+        "--app-id",
+        app_id,
+        "--",
+        "sh",
+        "-c",
+        "setsid sh -c 'echo $$; exec sleep 300' & sleep 300",
+    )
     return int(eventually(lambda: transload("log", app_id, "--no-prefix").strip()))
 
 
 @pytest.mark.parametrize("what", ["job", "apps", "home"])
 def test_removed_folder_ends_the_job(transload_home: Path, eventually: Any, what: str) -> None:
-    """Whoever removes the folder of a job, or of all jobs, or the whole home, ends it: nobody could find it again."""
+    """Whoever removes the folder of a job, or of all jobs, or the whole home, ends it: nobody could
+    find it again.
+    """
     pid = running("job", eventually)
     local = transload_home / "local"
     folder = {"job": local / "apps" / "job", "apps": local / "apps", "home": transload_home}[what]
@@ -177,12 +221,16 @@ def test_removed_folder_ends_the_job(transload_home: Path, eventually: Any, what
 
 
 def test_folder_that_is_not_gone_ends_no_job(transload_home: Path, eventually: Any) -> None:
-    """A job whose folder was moved, or lost files, goes on: it is there again, and can be cancelled."""
+    """A job whose folder was moved, or lost files, goes on: it is there again, and can be
+    cancelled.
+    """
     pid = running("job", eventually)
     folder = transload_home / "local" / "apps" / "job"
     elsewhere = transload_home / "elsewhere"
     folder.rename(elsewhere)
-    second = running("second", eventually)  # a moment in which the first one's supervisor could end it
+    second = running(
+        "second", eventually
+    )  # a moment in which the first one's supervisor could end it
     assert alive(pid)
     elsewhere.rename(folder)
     for name in ("record.json", "states.jsonl", "ctl"):
@@ -198,7 +246,9 @@ def test_folder_that_is_not_gone_ends_no_job(transload_home: Path, eventually: A
 
 @pytest.fixture
 def stopped(transload_home: Path, eventually: Any) -> Iterator[Callable[[], int]]:
-    """``stopped()``: stop what starts local jobs; goes on at the end, and may be woken before (SIGCONT)."""
+    """``stopped()``: stop what starts local jobs; goes on at the end, and may be woken before
+    (SIGCONT).
+    """
     pids: list[int] = []
 
     def stop() -> int:
@@ -206,7 +256,9 @@ def stopped(transload_home: Path, eventually: Any) -> Iterator[Callable[[], int]
         transload("run", "-d", "--app-id", "holds", "--", "sleep", "300")
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                named = entry.name.isdigit() and (entry / "comm").read_text().strip() == "tl-spawner"
+                named = (
+                    entry.name.isdigit() and (entry / "comm").read_text().strip() == "tl-spawner"
+                )
                 if named and str(transload_home) in (entry / "cmdline").read_text():
                     pids.append(int(entry.name))
         os.kill(pids[0], signal.SIGSTOP)
@@ -241,8 +293,12 @@ def never_ran(mark: Path, app_id: str) -> None:
     assert mark.exists()
 
 
-def test_interrupted_submit_is_withdrawn(stopped: Any, spawn: Any, tmp_path: Path, eventually: Any) -> None:
-    """Ctrl-C while a submit waits for an answer: the job does not run when the answer could come at last."""
+def test_interrupted_submit_is_withdrawn(
+    stopped: Any, spawn: Any, tmp_path: Path, eventually: Any
+) -> None:
+    """Ctrl-C while a submit waits for an answer: the job does not run when the answer could come at
+    last.
+    """
     pid = stopped()
     mark = tmp_path / "ran"
     process = spawn("run", "-d", "--app-id", "late", "--", "touch", str(mark))
@@ -253,13 +309,22 @@ def test_interrupted_submit_is_withdrawn(stopped: Any, spawn: Any, tmp_path: Pat
     never_ran(mark, "late")
 
 
-def test_submit_that_gave_up_is_withdrawn(stopped: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A submit that was refused for want of an answer does not run later, when whoever did not answer goes on."""
+def test_submit_that_gave_up_is_withdrawn(
+    stopped: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A submit that was refused for want of an answer does not run later, when whoever did not
+    answer goes on.
+    """
     monkeypatch.setattr("transload.schedulers.local.connection._ANSWER_S", 1.0)
     pid = stopped()
     mark = tmp_path / "ran"
-    with get_runner("transload") as runner, pytest.raises(SchedulerUnavailable, match="does not answer"):
-        runner.run(AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])]), app_id="late")
+    with (
+        get_runner("transload") as runner,
+        pytest.raises(SchedulerUnavailable, match="does not answer"),
+    ):
+        runner.run(
+            AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])]), app_id="late"
+        )
     os.kill(pid, signal.SIGCONT)
     never_ran(mark, "late")
 
@@ -278,8 +343,13 @@ def test_submit_where_too_many_wait_already(
             waiting.append(socket.socket(socket.AF_UNIX))
             waiting[-1].setblocking(False)
             waiting[-1].connect(address)
-    with get_runner("transload") as runner, pytest.raises(SchedulerUnavailable, match="does not answer"):
-        runner.run(AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])]), app_id="late")
+    with (
+        get_runner("transload") as runner,
+        pytest.raises(SchedulerUnavailable, match="does not answer"),
+    ):
+        runner.run(
+            AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])]), app_id="late"
+        )
     os.kill(pid, signal.SIGCONT)
     for each in waiting:
         each.close()
@@ -296,9 +366,24 @@ ctypes.CDLL(None).syscall(60, 0)  # the first thread ends, alone
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of a system call")
-def test_program_whose_first_thread_ends_before_the_others(transload_home: Path, eventually: Any) -> None:
-    """Such a process looks like a zombie, and is none: a cancel ends all of it, and its end and exit code are known."""
-    transload("run", "-d", "--app-id", "job", "-c", "grace_period=0.2", "--", sys.executable, "-c", _LEADERLESS)
+def test_program_whose_first_thread_ends_before_the_others(
+    transload_home: Path, eventually: Any
+) -> None:
+    """Such a process looks like a zombie, and is none: a cancel ends all of it, and its end and
+    exit code are known.
+    """
+    transload(
+        "run",
+        "-d",
+        "--app-id",
+        "job",
+        "-c",
+        "grace_period=0.2",
+        "--",
+        sys.executable,
+        "-c",
+        _LEADERLESS,
+    )
     eventually(lambda: "up" in transload("log", "job"), timeout=_SOON_S)
     transload("cancel", "job")
     transload("wait", "job", "--timeout", "15", code=4)
@@ -308,15 +393,21 @@ def test_program_whose_first_thread_ends_before_the_others(transload_home: Path,
 
 
 def test_every_end_has_a_time(transload_home: Path, eventually: Any) -> None:
-    """Cancelled, lost with its supervisor, over its limit, never started: no duration counts up for ever."""
+    """Cancelled, lost with its supervisor, over its limit, never started: no duration counts up for
+    ever.
+    """
     jobs = {"cancelled": (), "killed": (), "limited": ("--time-limit", "1s")}
     for name, options in jobs.items():
-        transload("run", "-d", "--app-id", name, *options, "--retries", "1", "--", "sh", "-c", "sleep 300")
+        transload(
+            "run", "-d", "--app-id", name, *options, "--retries", "1", "--", "sh", "-c", "sleep 300"
+        )
     transload("cancel", "cancelled")
     lock = str(transload_home / "local" / "apps" / "killed" / "record.json")
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and any(os.readlink(each) == lock for each in (entry / "fd").iterdir()):
+            if entry.name.isdigit() and any(
+                os.readlink(each) == lock for each in (entry / "fd").iterdir()
+            ):
                 os.kill(int(entry.name), signal.SIGKILL)
     for name in jobs:
         transload("wait", name, "--timeout", "15", code=None)
@@ -326,12 +417,18 @@ def test_every_end_has_a_time(transload_home: Path, eventually: Any) -> None:
         assert all(ends), name
 
 
-_KEEPS_A_KEY = "from transload.runner.function_keys import keep_key; keep_key('local://transload/f', '00')"
+_KEEPS_A_KEY = (
+    "from transload.runner.function_keys import keep_key; keep_key('local://transload/f', '00')"
+)
 
 
 @pytest.mark.parametrize("first", ["run", "function", "doctor"])
-def test_whoever_comes_first_makes_a_private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str) -> None:
-    """Under a umask that lets a group write, all folders that are made are the user's alone; the next submit runs."""
+def test_whoever_comes_first_makes_a_private_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Under a umask that lets a group write, all folders that are made are the user's alone; the
+    next submit runs.
+    """
     state = tmp_path / "a" / "b"
     monkeypatch.delenv("TRANSLOAD_HOME", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
@@ -340,7 +437,11 @@ def test_whoever_comes_first_makes_a_private_home(tmp_path: Path, monkeypatch: p
         if first == "function":
             subprocess.run([sys.executable, "-c", _KEEPS_A_KEY], check=True, timeout=_SOON_S)
         else:
-            transload(*{"run": ("run", "--", "true"), "doctor": ("doctor",)}[first], code=None, patience=90)
+            transload(
+                *{"run": ("run", "--", "true"), "doctor": ("doctor",)}[first],
+                code=None,
+                patience=90,
+            )
         assert state.exists() is (first != "doctor")
         transload("run", "--", "true")
     finally:

@@ -1,4 +1,6 @@
-"""What a job chooses to call things moves no cursor, sets no title and makes no line of its own on a terminal."""
+"""What a job chooses to call things moves no cursor, sets no title and makes no line of its own on
+a terminal.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,12 @@ def test_no_command_writes_control_characters(evil_app: str, invoke: Any, tmp_pa
 
 def test_no_text_makes_a_line_of_its_own(evil_app: str, invoke: Any) -> None:
     """A text of several lines stays in its field, and no line can pass for one of the command's."""
-    for command in (("status", evil_app), ("describe", evil_app), ("results", evil_app), ("wait", evil_app)):
+    for command in (
+        ("status", evil_app),
+        ("describe", evil_app),
+        ("results", evil_app),
+        ("wait", evil_app),
+    ):
         result = invoke(*command)
         for line in [*result.lines, *result.err.splitlines()]:
             assert not line.startswith("transload: SUCCEEDED"), line
@@ -93,10 +100,23 @@ def test_log_lines_pass_untouched(evil_app: str, invoke: Any) -> None:
 
 def test_metadata_arguments_and_variables(invoke: Any, plain_folder: str) -> None:
     """What a spec holds is shown escaped, in ``describe`` and a dry-run."""
-    role = {"name": "r", "image": "", "entrypoint": "true", "args": [EVIL], "env": {"A": EVIL}, "metadata": {"m": EVIL}}
+    role = {
+        "name": "r",
+        "image": "",
+        "entrypoint": "true",
+        "args": [EVIL],
+        "env": {"A": EVIL},
+        "metadata": {"m": EVIL},
+    }
     app = {"schema": 1, "name": "evil", "roles": [role], "metadata": {EVIL: EVIL}}
-    for command in (["run", "--stdin"], ["run", "--stdin", "--dry-run"], ["run", "--stdin", "--dry-run", "--json"]):
-        done = subprocess.run([*PROGRAM, *command], input=json.dumps(app), capture_output=True, text=True, check=False)
+    for command in (
+        ["run", "--stdin"],
+        ["run", "--stdin", "--dry-run"],
+        ["run", "--stdin", "--dry-run", "--json"],
+    ):
+        done = subprocess.run(
+            [*PROGRAM, *command], input=json.dumps(app), capture_output=True, text=True, check=False
+        )
         assert _is_clean(done.stdout) and _is_clean(done.stderr), command
     handle = invoke("list").out.split("\t")[0]
     result = invoke("describe", handle)
@@ -109,11 +129,16 @@ def test_descriptions_of_components(invoke: Any, plain_folder: str) -> None:
     """A component's own words are cleaned in lists and help."""
     Path("evil.py").write_text(
         "from transload.specs import AppDef\n\n"
-        f'def job(a: str = {EVIL!r}) -> AppDef:\n    """Do {EVIL}.\n\n    Args:\n        a: {EVIL}\n    """\n'
+        f'def job(a: str = {EVIL!r}) -> AppDef:\n    """Do {EVIL}.\n\n    Args:\n        a: '
+        f'{EVIL}\n    """\n'
         '    return AppDef("x")\n',
         encoding="utf-8",
     )
-    for command in (("components", "evil.py"), ("run", "evil.py:job", "--help"), ("run", "evil.py:job", "--" + EVIL)):
+    for command in (
+        ("components", "evil.py"),
+        ("run", "evil.py:job", "--help"),
+        ("run", "evil.py:job", "--" + EVIL),
+    ):
         result = invoke(*command)
         assert _is_clean(result.out) and _is_clean(result.err), command
 
@@ -123,7 +148,9 @@ def test_on_a_terminal_only_our_colours_are_left(evil_app: str) -> None:
     for command in ("status", "results", "wait"):
         main, side = pty.openpty()
         env = {**os.environ, "TERM": "xterm", "COLUMNS": "400"}
-        process = subprocess.Popen([*PROGRAM, command, evil_app], stdin=side, stdout=side, stderr=side, env=env)
+        process = subprocess.Popen(
+            [*PROGRAM, command, evil_app], stdin=side, stdout=side, stderr=side, env=env
+        )
         os.close(side)
         text = b""
         try:
@@ -139,7 +166,9 @@ def test_on_a_terminal_only_our_colours_are_left(evil_app: str) -> None:
 
 
 def test_clean_leaves_what_people_write() -> None:
-    """Letters of all scripts, tabs, ends of lines and our own colours stay; everything else is escaped."""
+    """Letters of all scripts, tabs, ends of lines and our own colours stay; everything else is
+    escaped.
+    """
     text = "größe\tнорма\n日本\u3000語 😀\xa0x\n"
     assert clean(text) == text
     assert clean("a\rb\x00\x85\u2028\udc80") == "a\\rb\\x00\\x85\\u2028\\udc80"

@@ -1,4 +1,6 @@
-"""The top level: help without imports, commands of plugins, exit codes, internal errors, completion."""
+"""The top level: help without imports, commands of plugins, exit codes, internal errors,
+completion.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ COMMANDS = [name for section in _SECTIONS.values() for name in section]
 
 def _modules_after(code: str) -> set[str]:
     script = f"import sys; sys.argv = ['transload'];\n{code}\nprint(sorted(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+    )
     modules: list[str] = ast.literal_eval(result.stdout.splitlines()[-1])
     return set(modules)
 
@@ -61,12 +65,16 @@ def test_help_imports_no_command() -> None:
 
 def test_importing_the_package_imports_no_click() -> None:
     """Click belongs to the command line alone, and to it only when it runs."""
-    modules = _modules_after("import transload.cli, transload.runner, transload.specs, transload.__main__")
+    modules = _modules_after(
+        "import transload.cli, transload.runner, transload.specs, transload.__main__"
+    )
     assert "click" not in modules
 
 
 def test_every_command_is_listed_and_helps(invoke: Any) -> None:
-    """Each name of the top level has a command, and its help begins with the one line of the list."""
+    """Each name of the top level has a command, and its help begins with the one line of the
+    list.
+    """
     listing = invoke("--help").out
     for name in COMMANDS:
         command = load(name)
@@ -80,7 +88,9 @@ def test_every_command_is_listed_and_helps(invoke: Any) -> None:
 
 
 def test_help_fits_one_screen(invoke: Any) -> None:
-    """80 columns, 24 lines; the one-line help of the list is the command's own, or its beginning."""
+    """80 columns, 24 lines; the one-line help of the list is the command's own, or its
+    beginning.
+    """
     lines = invoke("--help").out.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
     for name in COMMANDS:
@@ -197,7 +207,10 @@ class Plugin:
     @hookimpl
     def transload_cli_commands(self, register: Any) -> None:
         """Register ``greet``, and one that cannot be imported."""
-        register("greet", click.Command("greet", callback=lambda: click.echo("hello"), help="Greet people."))
+        register(
+            "greet",
+            click.Command("greet", callback=lambda: click.echo("hello"), help="Greet people."),
+        )
         register("lost", "no_such_module:command")
 
 
@@ -211,7 +224,9 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_plugin_commands(invoke: Any, plugin: None) -> None:
-    """Commands of plugins are listed and run; one that is broken says so only where it is asked for."""
+    """Commands of plugins are listed and run; one that is broken says so only where it is asked
+    for.
+    """
     listing = invoke("--help")
     assert listing.code == 0
     assert "From plugins: greet, lost" in listing.out
@@ -223,7 +238,11 @@ def test_plugin_commands(invoke: Any, plugin: None) -> None:
 
 def test_unreachable_scheduler(invoke: Any, plugin: None) -> None:
     """A scheduler that cannot be reached is 3, not a mistake and not a failed app."""
-    for command in (["list", "-s", "moody"], ["describe", "moody://transload/x"], ["log", "moody://transload/x"]):
+    for command in (
+        ["list", "-s", "moody"],
+        ["describe", "moody://transload/x"],
+        ["log", "moody://transload/x"],
+    ):
         result = invoke(*command)
         assert (result.code, result.out) == (3, "")
         assert result.err == "transload: error: moody: no route to the cluster\n"
@@ -238,7 +257,9 @@ def test_unknown_for_too_long(invoke: Any, plugin: None) -> None:
     assert "UNKNOWN for too long" in result.err
 
 
-def test_unknown_for_a_while(invoke: Any, plugin: None, component_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_for_a_while(
+    invoke: Any, plugin: None, component_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A scheduler that is silent for a while costs nothing but time."""
     queries = count()
 
@@ -256,7 +277,9 @@ def test_unknown_for_a_while(invoke: Any, plugin: None, component_file: str, mon
 
 
 def test_doctor_sees_what_is_broken(invoke: Any, plugin: None) -> None:
-    """The doctor names what does not answer, once; a scheduler that is not the default is merely missing."""
+    """The doctor names what does not answer, once; a scheduler that is not the default is merely
+    missing.
+    """
     result = invoke("doctor", "--json")
     rows = {(row["area"], row["name"]): row for row in result.json["checks"]}
     assert rows["scheduler", "moody"]["status"] == "missing"
@@ -266,7 +289,9 @@ def test_doctor_sees_what_is_broken(invoke: Any, plugin: None) -> None:
 
 
 def test_doctor_says_what_a_plugin_needs(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a plugin's distribution requires is named with its version, and what is missing makes the plugin broken."""
+    """What a plugin's distribution requires is named with its version, and what is missing makes
+    the plugin broken.
+    """
 
     def row(name: str = "testing") -> dict[str, str]:
         rows = invoke("doctor", "--no-run", "--json").json["checks"]
@@ -275,14 +300,17 @@ def test_doctor_says_what_a_plugin_needs(invoke: Any, monkeypatch: pytest.Monkey
     found = row()
     assert (found["status"], f"pytest {pytest.__version__}" in found["detail"]) == ("ok", True)
     monkeypatch.setattr(
-        "transload.cli.checks.requires", lambda _: ["transload>=0.1", "no-host>=3", "x>=1; extra == 'y'"]
+        "transload.cli.checks.requires",
+        lambda _: ["transload>=0.1", "no-host>=3", "x>=1; extra == 'y'"],
     )
     found = row()
     assert found["status"] == "broken" and found["detail"].endswith("not installed: no-host")
     assert "`python3 quickstart.py --with NAME`" in row("others")["detail"]
 
 
-def test_doctor_fails_where_nothing_can_run(invoke: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_fails_where_nothing_can_run(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A state folder that cannot be used is 3."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path / "file"))
@@ -301,8 +329,15 @@ def test_doctor_fails_where_nothing_can_run(invoke: Any, monkeypatch: pytest.Mon
 def _complete(*words: str) -> list[str]:
     """Return what bash would offer for the last of the words."""
     line = " ".join(("transload", *words))
-    env = {**os.environ, "_TRANSLOAD_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
-    result = subprocess.run([sys.executable, "-m", "transload"], env=env, capture_output=True, text=True, timeout=30)
+    env = {
+        **os.environ,
+        "_TRANSLOAD_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words)),
+    }
+    result = subprocess.run(
+        [sys.executable, "-m", "transload"], env=env, capture_output=True, text=True, timeout=30
+    )
     return [item.partition(",")[2] for item in result.stdout.splitlines()]
 
 

@@ -60,7 +60,9 @@ def job(  # noqa: D417 - some parameters are left undescribed on purpose
         An app.
     """
     seen.update(locals())
-    return AppDef(name, [Role("r", "i", entrypoint="e", args=list(args), num_replicas=num_replicas)])
+    return AppDef(
+        name, [Role("r", "i", entrypoint="e", args=list(args), num_replicas=num_replicas)]
+    )
 
 
 seen: dict[str, Any] = {}
@@ -90,7 +92,10 @@ def _forget() -> None:
         (["--name", "a", "--debug", "no", "x"], {"debug": False, "args": ("x",)}),
         (["--name", "a", "--debug", "--", "no"], {"debug": True, "args": ("no",)}),
         (["--name", "a", "--name", "b"], {"name": "b"}),
-        (["--name", "a", "x", "--name", "b", "--", "y"], {"name": "a", "args": ("x", "--name", "b", "--", "y")}),
+        (
+            ["--name", "a", "x", "--name", "b", "--", "y"],
+            {"name": "a", "args": ("x", "--name", "b", "--", "y")},
+        ),
         (["--name", "a", "--", "--name", "b", "--"], {"args": ("--name", "b", "--")}),
         (["--name", "a", "--", "-"], {"args": ("-",)}),
         (["--name", "a", "--env", "A=1,B=2"], {"env": {"A": "1", "B": "2"}}),
@@ -99,7 +104,9 @@ def _forget() -> None:
     ],
 )
 def test_command_line(argv: list[str], expected: dict[str, Any]) -> None:
-    """Options, short options, flags and the program's own arguments reach the function as annotated."""
+    """Options, short options, flags and the program's own arguments reach the function as
+    annotated.
+    """
     name = expected.get("name", "a")
     if name in ("", "-x"):
         assert arguments_of(job, argv)["name"] == name
@@ -150,8 +157,16 @@ def test_stray_arguments() -> None:
 
 
 def test_defaults_of_the_configuration() -> None:
-    """Configured defaults replace the function's, are read as typed, and give way to what is typed."""
-    defaults = {"name": "configured", "num_replicas": "4", "args": "a 'b c'", "debug": "yes", "rate": 3}
+    """Configured defaults replace the function's, are read as typed, and give way to what is
+    typed.
+    """
+    defaults = {
+        "name": "configured",
+        "num_replicas": "4",
+        "args": "a 'b c'",
+        "debug": "yes",
+        "rate": 3,
+    }
     materialize_appdef(job, ["--debug", "no"], defaults)
     assert (seen["name"], seen["num_replicas"], seen["args"]) == ("configured", 4, ("a", "b c"))
     assert (seen["debug"], seen["rate"]) == (False, 3)
@@ -163,13 +178,22 @@ def test_defaults_of_the_configuration() -> None:
 
 def test_config_takes_precedence() -> None:
     """Values of the fourth argument win over what was typed, and satisfy what is required."""
-    materialize_appdef(job, ["--num_replicas", "2"], None, {"name": "c", "num_replicas": 5, "args": ["p", "q"]})
+    materialize_appdef(
+        job, ["--num_replicas", "2"], None, {"name": "c", "num_replicas": 5, "args": ["p", "q"]}
+    )
     assert (seen["name"], seen["num_replicas"], seen["args"]) == ("c", 5, ("p", "q"))
 
 
 def test_build_from_json() -> None:
     """JSON values reach the function as annotated; a str may stand for any type."""
-    values = {"name": "a", "num_replicas": "3", "args": ["x"], "env": {"A": "1"}, "sizes": {"width": 7}, "rate": 2}
+    values = {
+        "name": "a",
+        "num_replicas": "3",
+        "args": ["x"],
+        "env": {"A": "1"},
+        "sizes": {"width": 7},
+        "rate": 2,
+    }
     app = build(job, values)
     assert app.roles[0].num_replicas == 3
     assert (seen["sizes"], seen["env"], seen["args"]) == (Sizes(7, 2), {"A": "1"}, ("x",))
@@ -202,7 +226,9 @@ def test_wrong_json(values: dict[str, Any], says: str) -> None:
 
 
 def test_spec_errors_pass_and_others_are_named() -> None:
-    """A spec the component made wrongly says so itself; what else it raises is told with its line."""
+    """A spec the component made wrongly says so itself; what else it raises is told with its
+    line.
+    """
 
     def bad_spec() -> AppDef:
         return AppDef("a", [Role("r", "i", num_replicas=0)])
@@ -215,7 +241,10 @@ def test_spec_errors_pass_and_others_are_named() -> None:
 
     with pytest.raises(SpecError, match=r"Role\.num_replicas=0: must be 1 or more"):
         build(bad_spec)
-    with pytest.raises(SpecError, match=r"component bad_code: KeyError: 'missing thing' \(.*test_arguments\.py:\d+\)"):
+    with pytest.raises(
+        SpecError,
+        match=r"component bad_code: KeyError: 'missing thing' \(.*test_arguments\.py:\d+\)",
+    ):
         build(bad_code)
     with pytest.raises(SpecError, match="returned str, must be an AppDef"):
         build(bad_return)
@@ -229,9 +258,16 @@ def test_help() -> None:
     assert caught.value.component == "job"
     assert text == component_help(read_component(job))
     assert text.startswith(
-        "usage: transload run job --name str [--NAME VALUE ...] [-- args ...]\n\nDo a job.\n\nIt does"
+        "usage: transload run job --name str [--NAME VALUE ...] [-- args ...]\n\nDo a job.\n\nIt "
+        "does"
     )
-    for line in ("--name str", "what it is called (required)", "-j str", "(default: 1x1)", "--mode fast|slow"):
+    for line in (
+        "--name str",
+        "what it is called (required)",
+        "-j str",
+        "(default: 1x1)",
+        "--mode fast|slow",
+    ):
         assert line in text
     assert "how fast, and how far (default: 0.1)" in text
     assert "(default: false)" in text
@@ -246,9 +282,17 @@ def test_read_component() -> None:
     by_name = {item.name: item for item in component.parameters}
     assert component.name == "my.job"
     assert component.description == "Do a job.\n\nIt does it well."
-    assert (by_name["args"].kind, by_name["rate"].kind, by_name["name"].kind) == ("varargs", "keyword", "positional")
+    assert (by_name["args"].kind, by_name["rate"].kind, by_name["name"].kind) == (
+        "varargs",
+        "keyword",
+        "positional",
+    )
     assert by_name["rate"].help == "how fast, and how far"
-    assert (by_name["name"].required, by_name["j"].required, by_name["args"].required) == (True, False, False)
+    assert (by_name["name"].required, by_name["j"].required, by_name["args"].required) == (
+        True,
+        False,
+        False,
+    )
     assert by_name["env"].annotation == dict[str, str] | None
     assert component.varargs is by_name["args"]
     assert component.parameter("nope") is None
@@ -279,7 +323,9 @@ def test_docstring_styles() -> None:
 
 
 def test_what_is_no_component() -> None:
-    """Missing annotations, **kwargs, async, unknown names and types are refused, naming the parameter."""
+    """Missing annotations, **kwargs, async, unknown names and types are refused, naming the
+    parameter.
+    """
 
     def untyped(a, b: int = 1) -> AppDef:  # type: ignore[no-untyped-def]
         return AppDef("a")
@@ -340,13 +386,23 @@ def test_positional_only() -> None:
 
 
 def test_arguments_are_kept_with_the_app() -> None:
-    """Name → value as decoded, defaults too, as JSON; what looks secret is masked; the digest does not know of them."""
+    """Name → value as decoded, defaults too, as JSON; what looks secret is masked; the digest does
+    not know of them.
+    """
 
-    def train(lr: float, token: str = "", max_tokens: int = 3, env: dict[str, str] | None = None, *rest: str) -> AppDef:
+    def train(
+        lr: float,
+        token: str = "",
+        max_tokens: int = 3,
+        env: dict[str, str] | None = None,
+        *rest: str,
+    ) -> AppDef:
         """Train."""
         return AppDef("train", [Role("main", "", entrypoint="true")])
 
-    app = materialize(train, ["--lr", "0.5", "--token", "hunter2", "--env", "API_KEY=hunter2,A=b", "x"])
+    app = materialize(
+        train, ["--lr", "0.5", "--token", "hunter2", "--env", "API_KEY=hunter2,A=b", "x"]
+    )
     assert app.arguments == {
         "lr": 0.5,
         "token": "******",
@@ -357,4 +413,7 @@ def test_arguments_are_kept_with_the_app() -> None:
     assert build(train, {"lr": "0.5", "env": {"A": "b"}}).arguments["lr"] == 0.5
     assert AppDef.from_json(app.to_json()) == app
     assert app.digest() == train(0.5).digest()
-    assert build(job, {"name": "n", "sizes": {"width": 3}}).arguments["sizes"] == {"width": 3, "depth": 2}
+    assert build(job, {"name": "n", "sizes": {"width": 3}}).arguments["sizes"] == {
+        "width": 3,
+        "depth": 2,
+    }

@@ -47,7 +47,9 @@ def test_sh_does_not_mangle(text: str) -> None:
     """Whatever the argument is, the command gets exactly it, after macros were replaced."""
     code = "import sys; sys.stdout.write(sys.argv[1])"
     role = VALUES.apply(role_of("utils.sh", ["--", sys.executable, "-c", code, text]))
-    result = subprocess.run([role.entrypoint, *role.args], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(
+        [role.entrypoint, *role.args], capture_output=True, text=True, check=True, timeout=60
+    )
     assert result.stdout == text
 
 
@@ -77,7 +79,11 @@ def test_sh_options(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("argv", "args", "env"),
     [
-        (["-m", "my.main", "--", "--lr", "1"], ["-m", "my.main", "--lr", "1"], {"HYDRA_MAIN_MODULE": "my.main"}),
+        (
+            ["-m", "my.main", "--", "--lr", "1"],
+            ["-m", "my.main", "--lr", "1"],
+            {"HYDRA_MAIN_MODULE": "my.main"},
+        ),
         (["-c", "print(1)"], ["-c", "print(1)"], {}),
         (["--script", "a.py", "x"], ["a.py", "x"], {}),
     ],
@@ -99,19 +105,31 @@ def test_python_needs_one_program(argv: list[str]) -> None:
 def test_binary() -> None:
     """Any program with its arguments."""
     role = role_of("utils.binary", ["--entrypoint", "/bin/ls", "--", "-l"])
-    assert (role.name, role.image, role.entrypoint, role.args) == ("binary", "<NONE>", "/bin/ls", ["-l"])
+    assert (role.name, role.image, role.entrypoint, role.args) == (
+        "binary",
+        "<NONE>",
+        "/bin/ls",
+        ["-l"],
+    )
 
 
 @pytest.mark.parametrize(
     ("j", "expected"),
-    [("2", (1, 1, 2, "1")), ("2x3", (2, 2, 3, "2")), ("2:4x1", (2, 4, 1, "2:4")), ("1:1x1", (1, 1, 1, "1:1"))],
+    [
+        ("2", (1, 1, 2, "1")),
+        ("2x3", (2, 2, 3, "2")),
+        ("2:4x1", (2, 4, 1, "2:4")),
+        ("1:1x1", (1, 1, 1, "1:1")),
+    ],
 )
 def test_parse_nnodes(j: str, expected: tuple[int, int, int, str]) -> None:
     """All forms of -j."""
     assert dist.parse_nnodes(j) == expected
 
 
-@pytest.mark.parametrize("j", ["", "x", "0x1", "1x0", "4:2x1", "1x2x3", "-1x2", "1.5x2", "٣x1", "2x", "a"])
+@pytest.mark.parametrize(
+    "j", ["", "x", "0x1", "1x0", "4:2x1", "1x2x3", "-1x2", "1.5x2", "٣x1", "2x", "a"]
+)
 def test_parse_nnodes_refuses(j: str) -> None:
     """Anything else is refused with an example."""
     with pytest.raises(SpecError, match=r"j='"):
@@ -121,9 +139,25 @@ def test_parse_nnodes_refuses(j: str) -> None:
 def test_ddp_single_host() -> None:
     """On one host torchrun chooses a free port."""
     role = role_of(
-        "dist.ddp", ["--script", "jobs/my train.py", "-j", "1x2", "--name", "tuning/first", "--", "--lr", "a b"]
+        "dist.ddp",
+        [
+            "--script",
+            "jobs/my train.py",
+            "-j",
+            "1x2",
+            "--name",
+            "tuning/first",
+            "--",
+            "--lr",
+            "a b",
+        ],
     )
-    assert (role.name, role.entrypoint, role.args[0], role.num_replicas) == ("my_train", "bash", "-c", 1)
+    assert (role.name, role.entrypoint, role.args[0], role.num_replicas) == (
+        "my_train",
+        "bash",
+        "-c",
+        1,
+    )
     assert "--rdzv_endpoint localhost:$port " in role.args[1] and "port=0\n" in role.args[1]
     assert role.args[1].endswith("'jobs/my train.py' --lr 'a b'")
     assert shlex.quote(START) in role.args[1]
@@ -133,7 +167,9 @@ def test_ddp_single_host() -> None:
 
 @pytest.fixture
 def torchrun(tmp_path: Path) -> Callable[..., list[str]]:
-    """``torchrun(command, env, head)``: the words that a torchrun with such first lines gets from a shell command."""
+    """``torchrun(command, env, head)``: the words that a torchrun with such first lines gets from a
+    shell command.
+    """
     show = "printf '%s\\n' \"$@\"\n"
     python = tmp_path / "a b" / "python3"
     python.parent.mkdir()
@@ -145,14 +181,18 @@ def torchrun(tmp_path: Path) -> Callable[..., list[str]]:
         program.write_text(f"{head}\n{show}", encoding="utf-8")
         program.chmod(0o755)
         env = {"PATH": f"{tmp_path}:{python.parent}:/usr/bin:/bin", **env}
-        done = subprocess.run(["/bin/bash", "-c", command], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["/bin/bash", "-c", command], env=env, capture_output=True, text=True, check=True
+        )
         return done.stdout.splitlines()
 
     return run
 
 
 def test_ddp_rendezvous_is_expanded_by_the_shell(torchrun: Callable[..., list[str]]) -> None:
-    """With several hosts, the shell puts in replica 0's host, or localhost; nothing else is expanded."""
+    """With several hosts, the shell puts in replica 0's host, or localhost; nothing else is
+    expanded.
+    """
     argv = ["-m", "my.train", "-j", "2:3x4", "--rdzv_port", "29500", "--debug", "--", "$HOME", "$$"]
     app = materialize("dist.ddp", argv)
     role = VALUES.apply(app.roles[0])
@@ -168,7 +208,9 @@ def test_ddp_rendezvous_is_expanded_by_the_shell(torchrun: Callable[..., list[st
 
 
 def test_ddp_chooses_a_port_for_each_job(torchrun: Callable[..., list[str]]) -> None:
-    """The port follows from the job's id alone, so replicas agree and two jobs of a host do not meet."""
+    """The port follows from the job's id alone, so replicas agree and two jobs of a host do not
+    meet.
+    """
     role = role_of("dist.ddp", ["-m", "my.train", "-j", "2x1"])
     assert role.port_map == {}
 
@@ -194,7 +236,10 @@ def test_ddp_refuses_a_port_that_there_is_not(port: str) -> None:
     ("head", "python"),
     [
         ("#!/usr/bin/env python3", ["/usr/bin/env", "python3"]),
-        ("#!/bin/sh\n'''exec' \"{folder}/a b/python3\" \"$0\" \"$@\"\n' '''", ["{folder}/a b/python3"]),
+        (
+            "#!/bin/sh\n'''exec' \"{folder}/a b/python3\" \"$0\" \"$@\"\n' '''",
+            ["{folder}/a b/python3"],
+        ),
         ("#!/bin/sh\n'''exec' {folder}/python3 \"$0\" \"$@\"\n' '''", ["{folder}/python3"]),
     ],
     ids=["env", "path with a blank", "long path"],
@@ -202,7 +247,9 @@ def test_ddp_refuses_a_port_that_there_is_not(port: str) -> None:
 def test_ddp_finds_the_python_of_torchrun(
     torchrun: Callable[..., list[str]], tmp_path: Path, head: str, python: list[str]
 ) -> None:
-    """The interpreter that torchrun names starts it, and each process: in every form in which installers name it."""
+    """The interpreter that torchrun names starts it, and each process: in every form in which
+    installers name it.
+    """
     (tmp_path / "python3").symlink_to(tmp_path / "a b" / "python3")
     command = VALUES.apply(role_of("dist.ddp", ["--script", "a.py"])).args[1]
     words = torchrun(command, {}, head.format(folder=tmp_path))
@@ -215,7 +262,9 @@ def test_ddp_finds_the_python_of_torchrun(
 
 def test_ddp_static_backend_hands_out_ranks() -> None:
     """Only the static rendezvous is told the node's rank."""
-    static = role_of("dist.ddp", ["--script", "a.py", "-j", "2x1", "--rdzv_backend", "static"]).args[1]
+    static = role_of(
+        "dist.ddp", ["--script", "a.py", "-j", "2x1", "--rdzv_backend", "static"]
+    ).args[1]
     assert "--node_rank ${replica_id} " in static and static.endswith('"$@" a.py')
     assert "--node_rank" not in role_of("dist.ddp", ["--script", "a.py"]).args[1]
 
@@ -229,7 +278,10 @@ def test_ddp_needs_one_program(argv: list[str]) -> None:
 
 def test_spmd() -> None:
     """The processes follow from the host's GPUs, or are given."""
-    assert "--nproc_per_node 8" in role_of("dist.spmd", ["-h", "aws_p4d.24xlarge", "-j", "2", "-m", "a.b"]).args[1]
+    assert (
+        "--nproc_per_node 8"
+        in role_of("dist.spmd", ["-h", "aws_p4d.24xlarge", "-j", "2", "-m", "a.b"]).args[1]
+    )
     with pytest.warns(UserWarning, match="3 processes on each node, but gpu.small has 1 GPUs"):
         command = role_of("dist.spmd", ["-h", "gpu.small", "-j", "2x3", "-m", "a.b"]).args[1]
     assert "--nproc_per_node 3" in command
@@ -240,7 +292,11 @@ def test_spmd() -> None:
             role = role_of("dist.spmd", ["-j", j, "-m", "a.b"])
             assert (role.resource.gpu, role.num_replicas) == (0, 2)
             assert f"--nproc_per_node {processes}" in role.args[1]
-    for argv, says in ((["-h", "cpu.small", "-j", "2"], "no GPUs"), (["-j", "1:2x1"], "must be"), (["-h", "x"], "'x'")):
+    for argv, says in (
+        (["-h", "cpu.small", "-j", "2"], "no GPUs"),
+        (["-j", "1:2x1"], "must be"),
+        (["-h", "x"], "'x'"),
+    ):
         with pytest.raises(SpecError, match=says):
             materialize("dist.spmd", ["-m", "a.b", *argv])
 
@@ -275,7 +331,12 @@ def run_role(role: Role, **env: str) -> subprocess.CompletedProcess[str]:
     assert role.entrypoint == "python"
     command = [sys.executable, *role.args]
     return subprocess.run(
-        command, env={"PATH": "/usr/bin:/bin", **env}, capture_output=True, text=True, timeout=60, check=False
+        command,
+        env={"PATH": "/usr/bin:/bin", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -299,8 +360,13 @@ def test_copy_between_storages(tmp_path: Path, capsys: pytest.CaptureFixture[str
     source = tmp_path / "a.txt"
     source.write_text("text")
     assert copy_main.main(["--src", str(source), "--dst", "memory://tl-copy/deep/a.txt"]) == 0
-    assert copy_main.main(["--src", "memory://tl-copy/deep/a.txt", "--dst", "memory://tl-copy/b.txt"]) == 0
-    assert copy_main.main(["--src", "memory://tl-copy/b.txt", "--dst", str(tmp_path / "b.txt")]) == 0
+    assert (
+        copy_main.main(["--src", "memory://tl-copy/deep/a.txt", "--dst", "memory://tl-copy/b.txt"])
+        == 0
+    )
+    assert (
+        copy_main.main(["--src", "memory://tl-copy/b.txt", "--dst", str(tmp_path / "b.txt")]) == 0
+    )
     assert (tmp_path / "b.txt").read_text() == "text"
     assert copy_main.main(["--src", "nonsense://x", "--dst", str(tmp_path / "c")]) == 1
     assert "nonsense" in capsys.readouterr().err
@@ -308,7 +374,9 @@ def test_copy_between_storages(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_booth_reports(tmp_path: Path) -> None:
     """The value is reported to the base that was given, else to the job's own."""
-    given = run_role(role_of("utils.booth", ["--x1", "1", "--x2", "3", "--tracker_base", str(tmp_path / "a")]))
+    given = run_role(
+        role_of("utils.booth", ["--x1", "1", "--x2", "3", "--tracker_base", str(tmp_path / "a")])
+    )
     assert given.returncode == 0, given.stderr
     assert FsspecResultTracker(tmp_path / "a")[0] == {"booth_eval": 0.0}
     role = materialize("utils.booth", ["--x1", "0", "--x2", "0", "--trial_idx", "4"]).roles[0]

@@ -23,7 +23,9 @@ def found(tmp_path: Path, text: str, name: str = "train") -> list[tuple[int, str
 
 def test_builtins_are_clean() -> None:
     """Nothing is wrong with the built-in components."""
-    assert {name: check(name) for name in get_components()} == {name: [] for name in get_components()}
+    assert {name: check(name) for name in get_components()} == {
+        name: [] for name in get_components()
+    }
     assert check("transload.components.builtin.utils:sh") == []
 
 
@@ -40,7 +42,9 @@ def test_clean_file(tmp_path: Path) -> None:
 
 
 def test_every_mistake_has_its_line(tmp_path: Path) -> None:
-    """Missing and unsupported annotations, **kwargs and the return annotation are told at once, each by line."""
+    """Missing and unsupported annotations, **kwargs and the return annotation are told at once,
+    each by line.
+    """
     text = (
         HEAD
         + "def train(\n    a,\n    b: set[int],\n    *args,\n    c=1,\n    **more: str,\n):\n    return AppDef('a')\n"
@@ -62,7 +66,11 @@ def test_every_mistake_has_its_line(tmp_path: Path) -> None:
         ("x = 1\ndef train(:\n", 2, "syntax error"),
         (HEAD + "\nimport no_such_thing\ndef train() -> AppDef: ...\n", 3, "ModuleNotFoundError"),
         (HEAD + "async def train() -> AppDef: ...\n", 2, "not async"),
-        (HEAD + "def train(x: list[bytes]) -> AppDef: ...\n", 2, "parameter 'x': type 'bytes' is not supported"),
+        (
+            HEAD + "def train(x: list[bytes]) -> AppDef: ...\n",
+            2,
+            "parameter 'x': type 'bytes' is not supported",
+        ),
         (HEAD + "def train(x: 'Foo') -> AppDef: ...\n", 2, "cannot be resolved"),
         (HEAD + "def train() -> list[AppDef]: ...\n", 2, "must be AppDef"),
         (HEAD + "def train() -> str: ...\n", 2, "must be annotated to return an AppDef"),
@@ -82,14 +90,21 @@ def test_file_without_components(tmp_path: Path) -> None:
 
 
 def test_docstring_is_compared(tmp_path: Path) -> None:
-    """A described parameter that does not exist, and one that is not described, are warnings by line."""
+    """A described parameter that does not exist, and one that is not described, are warnings by
+    line.
+    """
     text = HEAD + (
-        "def train(epochs: int, rate: float) -> AppDef:\n    '''Train.\n\n    Args:\n        epoch: how many\n"
+        "def train(epochs: int, rate: float) -> AppDef:\n    '''Train.\n\n    Args:\n        "
+        "epoch: how many\n"
         "        rate: how fast\n    '''\n    return AppDef('a')\n"
     )
     assert found(tmp_path, text) == [
         (3, "warning", "train: the docstring says nothing of parameter 'epochs'"),
-        (6, "warning", "train: the docstring describes 'epoch', which is no parameter: did you mean 'epochs'?"),
+        (
+            6,
+            "warning",
+            "train: the docstring describes 'epoch', which is no parameter: did you mean 'epochs'?",
+        ),
     ]
 
 
@@ -123,13 +138,21 @@ def test_no_false_alarm(text: str) -> None:
 
 
 def test_near_misses_in_a_file(tmp_path: Path) -> None:
-    """Macros are checked in the strings of the function, f-strings included, not in its docstring."""
+    """Macros are checked in the strings of the function, f-strings included, not in its
+    docstring.
+    """
     text = HEAD + (
-        "def train() -> AppDef:\n    '''Uses $app_id.'''\n    a = '$app_id'\n    b = f'$${{{macros.rank0_env}}}'\n"
-        "    c = f'${macros.app_id}'\n    d = f'${{{macros.rank0_env}:=x}}'\n    return AppDef('a' + a + b + c + d)\n"
+        "def train() -> AppDef:\n    '''Uses $app_id.'''\n    a = '$app_id'\n    b = "
+        "f'$${{{macros.rank0_env}}}'\n"
+        "    c = f'${macros.app_id}'\n    d = f'${{{macros.rank0_env}:=x}}'\n    return AppDef('a' "
+        "+ a + b + c + d)\n"
     )
     lines = found(tmp_path, text)
-    assert [(line, level) for line, level, _ in lines] == [(4, "warning"), (5, "warning"), (6, "warning")]
+    assert [(line, level) for line, level, _ in lines] == [
+        (4, "warning"),
+        (5, "warning"),
+        (6, "warning"),
+    ]
     assert "'$$' is no escape" in lines[1][2]
     assert "holds its '$' already" in lines[2][2]
 

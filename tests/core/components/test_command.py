@@ -39,12 +39,29 @@ def test_a_command_is_an_app_of_one_role(command: list[str], name: str) -> None:
 
 def test_numbers_in_a_command_are_texts() -> None:
     """A host's values stand in a command as people write them."""
-    assert command_app(["train", "--lr", 0.1, "--epochs", 3]).roles[0].args == ["--lr", "0.1", "--epochs", "3"]  # type: ignore[list-item]
+    assert command_app(["train", "--lr", 0.1, "--epochs", 3]).roles[0].args == [
+        "--lr",
+        "0.1",
+        "--epochs",
+        "3",
+    ]  # type: ignore[list-item]
 
 
 def test_options_of_a_command_are_its_arguments() -> None:
-    """What runs are compared by is read from the command line as programs usually read it; a secret is masked."""
-    words = ["train.py", "fast", "--lr", "0.1", "--resume", "--token=hunter2", "--epochs=3", "--", "x"]
+    """What runs are compared by is read from the command line as programs usually read it; a secret
+    is masked.
+    """
+    words = [
+        "train.py",
+        "fast",
+        "--lr",
+        "0.1",
+        "--resume",
+        "--token=hunter2",
+        "--epochs=3",
+        "--",
+        "x",
+    ]
     assert command_app(["python", *words]).arguments == {
         "lr": "0.1",
         "resume": True,
@@ -68,7 +85,9 @@ def test_options_of_a_command_are_its_arguments() -> None:
     ],
 )
 def test_lists_of_a_command_are_whole(words: list[str], arguments: dict[str, Any]) -> None:
-    """All that follows an option of one kind, and all that it is given again; never a part, never what is not its."""
+    """All that follows an option of one kind, and all that it is given again; never a part, never
+    what is not its.
+    """
     assert command_app(["python", "train.py", *words]).arguments == arguments
 
 
@@ -81,7 +100,14 @@ def test_what_is_no_command_is_refused(command: Any) -> None:
 
 def _app() -> AppDef:
     roles = [
-        Role(name, "i", entrypoint="e", env={"A": "1"}, secrets={"S": "env:S"}, resource=Resource(1, 1, 100))
+        Role(
+            name,
+            "i",
+            entrypoint="e",
+            env={"A": "1"},
+            secrets={"S": "env:S"},
+            resource=Resource(1, 1, 100),
+        )
         for name in ("trainer", "reader")
     ]
     return AppDef("a", roles, timeout=5)
@@ -90,11 +116,24 @@ def _app() -> AppDef:
 def test_overrides_are_set_in_every_role() -> None:
     """What is given is set, what is not stays; the app itself is not changed."""
     app = _app()
-    more = {"image": "j", "replicas": 3, "retries": 2, "retry_delay": 7.5, "cpu": 0.5, "gpu": 0, "mem": (3 << 20) + 1}
+    more = {
+        "image": "j",
+        "replicas": 3,
+        "retries": 2,
+        "retry_delay": 7.5,
+        "cpu": 0.5,
+        "gpu": 0,
+        "mem": (3 << 20) + 1,
+    }
     changed = Overrides(name="b", time_limit=9, env={"A": "2", "S": "plain"}, **more).apply(app)  # type: ignore[arg-type]
     assert (changed.name, changed.timeout) == ("b", 9)
     for role in changed.roles:
-        assert (role.image, role.num_replicas, role.max_retries, role.retry_delay) == ("j", 3, 2, 7.5)
+        assert (role.image, role.num_replicas, role.max_retries, role.retry_delay) == (
+            "j",
+            3,
+            2,
+            7.5,
+        )
         assert role.resource == Resource(0.5, 0, 4)
         assert (role.env, role.secrets) == ({"A": "2", "S": "plain"}, {})
     assert app == _app() and pickle.loads(pickle.dumps(Overrides())).apply(app) == app
@@ -104,7 +143,9 @@ def test_overrides_of_one_role() -> None:
     """``role`` narrows; one that is not there is refused with the nearest name."""
     first, second = Overrides(role="reader", replicas=2).apply(_app()).roles
     assert (first.num_replicas, second.num_replicas) == (1, 2)
-    with pytest.raises(SpecError, match="role 'raeder': 'a' has no such role: did you mean 'reader'"):
+    with pytest.raises(
+        SpecError, match="role 'raeder': 'a' has no such role: did you mean 'reader'"
+    ):
         Overrides(role="raeder").apply(_app())
     with pytest.raises(SpecError, match="num_replicas=0"):
         Overrides(replicas=0).apply(_app())

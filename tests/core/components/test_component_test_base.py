@@ -22,7 +22,9 @@ def _outcome(case: ComponentTestCase) -> unittest.TestResult:
 
 
 def test_what_torchx_users_write_works(plain_folder: str, transload_home: Path) -> None:
-    """`validate` takes a good component and fails for a bad one; `run_component` returns the end."""
+    """`validate` takes a good component and fails for a bad one; `run_component` returns the
+    end.
+    """
     Path("jobs.py").write_text(BAD)
     module, _ = load_file(str(Path("jobs.py").absolute()), "jobs.py")
 
@@ -35,7 +37,11 @@ def test_what_torchx_users_write_works(plain_folder: str, transload_home: Path) 
 
         def test_run(self) -> None:
             status = self.run_component(utils.echo, {"msg": "hi"})
-            assert status is not None and status.state is AppState.SUCCEEDED and Path(self.test_dir).is_dir()
+            assert (
+                status is not None
+                and status.state is AppState.SUCCEEDED
+                and Path(self.test_dir).is_dir()
+            )
 
     assert _outcome(Case("test_good")).wasSuccessful()
     assert _outcome(Case("test_run")).wasSuccessful()
@@ -46,6 +52,9 @@ def test_what_torchx_users_write_works(plain_folder: str, transload_home: Path) 
 
 def test_sizes_of_aws_have_functions() -> None:
     """The module of TorchX's name has its functions; others are no attribute of it."""
-    assert named_resources_aws.aws_p4d_24xlarge() == named_resources_aws.NAMED_RESOURCES["aws_p4d.24xlarge"]()
+    assert (
+        named_resources_aws.aws_p4d_24xlarge()
+        == named_resources_aws.NAMED_RESOURCES["aws_p4d.24xlarge"]()
+    )
     with pytest.raises(AttributeError, match="aws_p9"):
         _ = named_resources_aws.aws_p9

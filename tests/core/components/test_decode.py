@@ -65,7 +65,12 @@ SAME: list[tuple[Any, str, Any, Any]] = [
     (list[list[int]], "[[1], [2, 3]]", [[1], [2, 3]], [[1], [2, 3]]),
     (tuple[int, str], "1,x", [1, "x"], (1, "x")),
     (tuple[int, ...], "1,2,3", [1, 2, 3], (1, 2, 3)),
-    (dict[str, str], "A=1,B=x,y;C=", {"A": "1", "B": "x,y", "C": ""}, {"A": "1", "B": "x,y", "C": ""}),
+    (
+        dict[str, str],
+        "A=1,B=x,y;C=",
+        {"A": "1", "B": "x,y", "C": ""},
+        {"A": "1", "B": "x,y", "C": ""},
+    ),
     (dict[str, int], '{"a": 1}', {"a": 1}, {"a": 1}),
     (dict[int, float], "1=0.5,2=1", {"1": 0.5, "2": 1}, {1: 0.5, 2: 1.0}),
     (dict[str, list[int]], "a=1,2,b=3", {"a": [1, 2], "b": [3]}, {"a": [1, 2], "b": [3]}),
@@ -104,7 +109,9 @@ SAME: list[tuple[Any, str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("tp", "text", "value", "meaning"), SAME, ids=[f"{type_name(c[0])}:{c[1]}" for c in SAME])
+@pytest.mark.parametrize(
+    ("tp", "text", "value", "meaning"), SAME, ids=[f"{type_name(c[0])}:{c[1]}" for c in SAME]
+)
 def test_text_and_json_mean_the_same(tp: Any, text: str, value: Any, meaning: Any) -> None:
     """A type is read alike from what was typed, from JSON, and from a text inside JSON."""
     assert type_problem(tp) is None
@@ -175,7 +182,9 @@ def test_wrong_json_is_refused(tp: Any, value: Any) -> None:
 
 
 def test_json_from_other_tools() -> None:
-    """3.0 is 3 where an int is due (some tools know only doubles), and a str is read as if typed."""
+    """3.0 is 3 where an int is due (some tools know only doubles), and a str is read as if
+    typed.
+    """
     assert decode_value(3.0, int, "p") == 3
     assert isinstance(decode_value(3.0, int, "p"), int)
     assert decode_value("3", int, "p") == 3
@@ -216,14 +225,19 @@ def test_unsupported_types_are_named(tp: Any, name: str) -> None:
 
 def test_secrets_do_not_reach_errors() -> None:
     """The value of a parameter, or of a pair, whose name looks secret is not in the message."""
-    for text, tp, path in (("hunter2", int, "c: --api_key"), ("API_TOKEN=hunter2,B=1", dict[str, int], "c: --env")):
+    for text, tp, path in (
+        ("hunter2", int, "c: --api_key"),
+        ("API_TOKEN=hunter2,B=1", dict[str, int], "c: --env"),
+    ):
         with pytest.raises(ComponentArgumentError) as caught:
             decode_text(text, tp, path)
         assert "hunter2" not in str(caught.value)
 
 
 def test_pairs() -> None:
-    """Delimiters belong to the value unless a key follows; quotes keep everything; spaces around are dropped."""
+    """Delimiters belong to the value unless a key follows; quotes keep everything; spaces around
+    are dropped.
+    """
     assert split_pairs("A='x,B=1',C=2") == {"A": "x,B=1", "C": "2"}
     assert split_pairs('A="", B=1') == {"A": "", "B": "1"}
     assert split_pairs("URL=http://h/?q=1") == {"URL": "http://h/?q=1"}
@@ -234,7 +248,9 @@ def test_pairs() -> None:
 
 
 keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,8}", fullmatch=True)
-plain = st.text(st.characters(codec="utf-8", exclude_characters="=,;'\""), max_size=12).map(str.strip)
+plain = st.text(st.characters(codec="utf-8", exclude_characters="=,;'\""), max_size=12).map(
+    str.strip
+)
 
 
 @given(st.dictionaries(keys, plain, max_size=5))
@@ -263,7 +279,9 @@ def test_any_text_is_decoded_or_refused(text: str, tp: Any) -> None:
 
 
 @given(
-    st.recursive(st.none() | scalars | st.floats(), lambda inner: st.lists(inner, max_size=3), max_leaves=4),
+    st.recursive(
+        st.none() | scalars | st.floats(), lambda inner: st.lists(inner, max_size=3), max_leaves=4
+    ),
     st.sampled_from([case[0] for case in SAME]),
 )
 def test_any_json_is_decoded_or_refused(value: Any, tp: Any) -> None:
@@ -290,7 +308,9 @@ class Mixed:
 
 
 def test_texts_are_read_one_way_everywhere() -> None:
-    """A text is read alike when it is typed, set as a default, or a field of a dataclass that is typed."""
+    """A text is read alike when it is typed, set as a default, or a field of a dataclass that is
+    typed.
+    """
 
     def component(n: int | str, mixed: Mixed, flag: bool | None = None, *rest: int | str) -> AppDef:
         """Do nothing."""
@@ -300,7 +320,9 @@ def test_texts_are_read_one_way_everywhere() -> None:
     assert typed == {"n": 5, "mixed": Mixed(5, "5"), "flag": None, "rest": [7, "x"]}
     settings = {"n": "5", "mixed": "n=5,word=5", "rest": "7 x"}
     assert arguments_of(component, [], settings) == typed
-    assert arguments_of(component, ["--n", "5"], {"mixed": {"n": "5", "word": "5"}})["mixed"] == Mixed("5", "5")
+    assert arguments_of(component, ["--n", "5"], {"mixed": {"n": "5", "word": "5"}})[
+        "mixed"
+    ] == Mixed("5", "5")
 
 
 def test_an_optional_bool_is_a_flag_too() -> None:

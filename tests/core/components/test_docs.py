@@ -13,7 +13,11 @@ DOCS = Path(__file__).parents[3] / "docs" / "components.md"
 def test_example_component(tmp_path: Path) -> None:
     """The first example runs from a command line and from JSON, and the check finds nothing."""
     text = DOCS.read_text(encoding="utf-8")
-    source = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def train" in block)
+    source = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if "def train" in block
+    )
     path = tmp_path / "train.py"
     path.write_text(source)
     role = materialize(str(path), ["--data", "/data", "--epochs", "5", "--", "--verbose"]).roles[0]
@@ -27,5 +31,7 @@ def test_every_builtin_is_in_the_table() -> None:
     """The table names each built-in component."""
     text = DOCS.read_text(encoding="utf-8")
     assert [
-        name for name in get_components() if name.startswith(("utils.", "dist.")) and f"| `{name}` |" not in text
+        name
+        for name in get_components()
+        if name.startswith(("utils.", "dist.")) and f"| `{name}` |" not in text
     ] == []

@@ -25,7 +25,10 @@ from transload.plugins import Plugins
 from transload.specs import AppDef
 
 HEAD = "from __future__ import annotations\nfrom transload.specs import AppDef, Role\n\n"
-ONE = HEAD + "def train(epochs: int = 1) -> AppDef:\n    '''Train.'''\n    return AppDef(f'train-{epochs}')\n"
+ONE = (
+    HEAD
+    + "def train(epochs: int = 1) -> AppDef:\n    '''Train.'''\n    return AppDef(f'train-{epochs}')\n"
+)
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -42,16 +45,26 @@ def test_builtin_by_name() -> None:
     code = (
         "import sys; from transload.components import materialize_appdef as m;"
         "m('utils.echo', ['--msg', 'x']);"
-        "print([n for n in ('pluggy', 'argparse', 'importlib.metadata', 'fsspec', 'click') if n in sys.modules])"
+        "print([n for n in ('pluggy', 'argparse', 'importlib.metadata', 'fsspec', 'click') if n in "
+        "sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert result.stdout.strip() == "[]"
 
 
 def test_all_components() -> None:
     """Every built-in has a name, a description and help for each parameter; none is broken."""
     found = get_components()
-    assert {"utils.echo", "utils.sh", "utils.python", "utils.binary", "utils.touch", "utils.copy"} <= set(found)
+    assert {
+        "utils.echo",
+        "utils.sh",
+        "utils.python",
+        "utils.binary",
+        "utils.touch",
+        "utils.copy",
+    } <= set(found)
     assert {"utils.booth", "dist.ddp", "dist.spmd"} <= set(found)
     for name, component in found.items():
         assert component.name == name
@@ -62,7 +75,11 @@ def test_all_components() -> None:
 
 def test_file_and_function(tmp_path: Path) -> None:
     """FILE:FUNCTION, and FILE alone with one component."""
-    path = write(tmp_path, "jobs.py", ONE + "\ndef _private() -> AppDef: ...\ndef other(x: int) -> int: ...\n")
+    path = write(
+        tmp_path,
+        "jobs.py",
+        ONE + "\ndef _private() -> AppDef: ...\ndef other(x: int) -> int: ...\n",
+    )
     for name in (f"{path}:train", path):
         component = get_component(name)
         assert component.name == name
@@ -82,9 +99,14 @@ def test_file_from_home_and_relative(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_several_or_no_components_in_a_file(tmp_path: Path) -> None:
-    """Without a function the file must hold exactly one component; the error lists what there is."""
+    """Without a function the file must hold exactly one component; the error lists what there
+    is.
+    """
     two = write(tmp_path, "two.py", ONE + "def evaluate() -> AppDef:\n    return AppDef('e')\n")
-    with pytest.raises(ComponentNotFound, match=r"holds 2 components, give one: .*two\.py:train, .*two\.py:evaluate"):
+    with pytest.raises(
+        ComponentNotFound,
+        match=r"holds 2 components, give one: .*two\.py:train, .*two\.py:evaluate",
+    ):
         get_component(two)
     none = write(tmp_path, "none.py", "def train(): ...\n")
     with pytest.raises(ComponentNotFound, match=r"-> AppDef' \(its functions: train\)"):
@@ -101,7 +123,9 @@ def test_imported_components_do_not_count(tmp_path: Path) -> None:
 
 
 def test_neighbours(tmp_path: Path) -> None:
-    """A file imports its neighbours, when read and when called; nothing stays on the path or in sys.modules."""
+    """A file imports its neighbours, when read and when called; nothing stays on the path or in
+    sys.modules.
+    """
     write(tmp_path, "tl_neighbour.py", "from dataclasses import dataclass\nNAME = 'near'\n")
     write(tmp_path, "tl_late/__init__.py", "from tl_late.deep import VALUE\n")
     write(tmp_path, "tl_late/deep.py", "VALUE = 'late'\n")
@@ -122,7 +146,9 @@ def test_neighbours(tmp_path: Path) -> None:
 
 
 def test_a_link_has_the_neighbours_of_its_target(tmp_path: Path) -> None:
-    """A component file that is a link imports what lies beside its target, as a script of Python does."""
+    """A component file that is a link imports what lies beside its target, as a script of Python
+    does.
+    """
     (tmp_path / "code").mkdir()
     write(tmp_path / "code", "tl_beside.py", "NAME = 'beside'\n")
     text = HEAD + "from tl_beside import NAME\ndef train() -> AppDef:\n    return AppDef(NAME)\n"
@@ -150,22 +176,30 @@ def test_same_names_in_two_folders(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         write(tmp_path, f"{folder}/tl_common.py", f"NAME = '{folder}'\n")
         body = (
-            "import tl_common\ndef train() -> AppDef:\n    import tl_common as again\n    return AppDef(again.NAME)\n"
+            "import tl_common\ndef train() -> AppDef:\n"
+            "    import tl_common as again\n    return AppDef(again.NAME)\n"
         )
         write(tmp_path, f"{folder}/train.py", HEAD + body)
     first, second = (get_component(f"{tmp_path}/{folder}/train.py") for folder in ("a", "b"))
     assert [build(first).name, build(second).name, build(first).name] == ["a", "b", "a"]
 
 
-def test_neighbour_wins_over_a_loaded_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of the program with a neighbour's name is neither used nor lost; the standard library is left alone."""
+def test_neighbour_wins_over_a_loaded_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of the program with a neighbour's name is neither used nor lost; the standard
+    library is left alone.
+    """
     write(tmp_path, "program/tl_settings.py", "NAME = 'program'\n")
     monkeypatch.syspath_prepend(str(tmp_path / "program"))
     import tl_settings  # type: ignore[import-not-found]
 
     write(tmp_path, "job/tl_settings.py", "NAME = 'job'\n")
     write(tmp_path, "job/json.py", "raise RuntimeError('not me')\n")
-    text = HEAD + "import json, tl_settings\ndef train() -> AppDef:\n    return AppDef(tl_settings.NAME)\n"
+    text = (
+        HEAD
+        + "import json, tl_settings\ndef train() -> AppDef:\n    return AppDef(tl_settings.NAME)\n"
+    )
     assert build(get_component(write(tmp_path, "job/train.py", text))).name == "job"
     assert sys.modules["tl_settings"] is tl_settings
     assert tl_settings.NAME == "program"
@@ -192,12 +226,16 @@ def test_changed_file_is_read_again(tmp_path: Path) -> None:
 
 
 def test_dataclass_in_a_component_file(tmp_path: Path) -> None:
-    """A dataclass and an Enum of the file, or of a neighbour, under deferred annotations, are read from text."""
+    """A dataclass and an Enum of the file, or of a neighbour, under deferred annotations, are read
+    from text.
+    """
     write(
         tmp_path,
         "tl_shapes.py",
-        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom enum import Enum\n"
-        "class Kind(Enum):\n    A = 1\n@dataclass\nclass Shape:\n    size: int\n    kind: Kind = Kind.A\n",
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom enum import "
+        "Enum\n"
+        "class Kind(Enum):\n    A = 1\n@dataclass\nclass Shape:\n    size: int\n    kind: Kind = "
+        "Kind.A\n",
     )
     text = HEAD + (
         "from dataclasses import dataclass\nfrom tl_shapes import Kind, Shape\n"
@@ -223,10 +261,19 @@ def test_dataclass_in_a_component_file(tmp_path: Path) -> None:
         ("import sys\nsys.exit(3)\n", r"leaves the program \(exit 3\)"),
         ("x = '\0'\n", "x.py"),
         ("train = 5\n", "is a int, must be a function"),
-        (HEAD + "def train(x) -> AppDef: ...\n", r"x\.py:4: component 'train': parameter 'x': must have a type"),
-        ("def train(x: int): ...\n", r"x\.py:1: component 'train': must be annotated to return an AppDef"),
+        (
+            HEAD + "def train(x) -> AppDef: ...\n",
+            r"x\.py:4: component 'train': parameter 'x': must have a type",
+        ),
+        (
+            "def train(x: int): ...\n",
+            r"x\.py:1: component 'train': must be annotated to return an AppDef",
+        ),
         ("def train(x: int) -> str: ...\n", "must be annotated to return an AppDef"),
-        (HEAD + "def train(x: Foo) -> AppDef: ...\n", "annotation 'Foo' cannot be resolved: NameError"),
+        (
+            HEAD + "def train(x: Foo) -> AppDef: ...\n",
+            "annotation 'Foo' cannot be resolved: NameError",
+        ),
     ],
 )
 def test_broken_files(tmp_path: Path, text: str, says: str) -> None:
@@ -271,7 +318,9 @@ def test_missing_things(tmp_path: Path) -> None:
 
 
 def test_package_module_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """package.module:function is found in the current directory too, and the path is clean afterwards."""
+    """package.module:function is found in the current directory too, and the path is clean
+    afterwards.
+    """
     write(tmp_path, "tl_pkg/__init__.py", "")
     write(tmp_path, "tl_pkg/jobs.py", ONE + "    \nclass Group:\n    train = staticmethod(train)\n")
     write(tmp_path, "tl_pkg/bad.py", "\nimport no_such_thing\n")
@@ -312,7 +361,9 @@ def _train(n: int = 1) -> AppDef:
 
 
 def test_components_of_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plugin's component is found by name; one that cannot be loaded is listed apart and raises when asked for."""
+    """A plugin's component is found by name; one that cannot be loaded is listed apart and raises
+    when asked for.
+    """
     from transload.plugins import hookimpl, manager
 
     class Team:
@@ -332,7 +383,8 @@ def test_components_of_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(broken) == {"team.gone", "team.untyped"}
     assert "no_such_module" in broken["team.gone"]
     with pytest.raises(
-        PluginError, match=r"component 'team\.gone' of plugin 'team' cannot be loaded: ModuleNotFoundError"
+        PluginError,
+        match=r"component 'team\.gone' of plugin 'team' cannot be loaded: ModuleNotFoundError",
     ):
         get_component("team.gone")
     with pytest.raises(ComponentNotFound, match=r"did you mean 'team\.train'"):

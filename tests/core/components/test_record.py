@@ -1,4 +1,6 @@
-"""A Python program of a built-in component: it sees what it sees under ``python``, and its exception is written."""
+"""A Python program of a built-in component: it sees what it sees under ``python``, and its
+exception is written.
+"""
 
 from __future__ import annotations
 
@@ -68,14 +70,22 @@ def programs(tmp_path: Path) -> Path:
     ids=lambda words: words[-1][:20],
 )
 def test_a_program_sees_no_difference(programs: Path, words: list[str]) -> None:
-    """Arguments, paths, main module, loaded modules, exit code and standard error are those that ``python`` gives."""
+    """Arguments, paths, main module, loaded modules, exit code and standard error are those that
+    ``python`` gives.
+    """
     file = programs / "error.json"
-    env = {"LC_ALL": "C.UTF-8", "TRANSLOAD_ERROR_FILE": str(file), "TORCHELASTIC_ERROR_FILE": str(file)}
+    env = {
+        "LC_ALL": "C.UTF-8",
+        "TRANSLOAD_ERROR_FILE": str(file),
+        "TORCHELASTIC_ERROR_FILE": str(file),
+    }
 
     def run(words: list[str], safe: str) -> tuple[int, str, str]:
         command = [sys.executable, *words]
         more = {**env, "PYTHONSAFEPATH": safe}  # 3.11 and newer
-        done = subprocess.run(command, cwd=programs, env=more, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command, cwd=programs, env=more, capture_output=True, text=True, check=False, timeout=60
+        )
         return done.returncode, done.stdout, done.stderr
 
     for ending, safe in (("live", "1"), ("exit", ""), ("say", ""), ("die", "")):
@@ -93,11 +103,19 @@ def test_a_program_sees_no_difference(programs: Path, words: list[str]) -> None:
 
 @pytest.mark.parametrize("before", ["", '{"x": 1}\n', '{"message": "mine"}\n'])
 def test_what_a_program_says_by_itself_stays(tmp_path: Path, before: str) -> None:
-    """The error comes after results that are in the same file; an error of the program's own is the one."""
+    """The error comes after results that are in the same file; an error of the program's own is the
+    one.
+    """
     file = tmp_path / "error.json"
     program = f"open({str(file)!r}, 'w').write({before!r}); raise KeyError('é' * 99_999)"
     command = [sys.executable, *recorded(["-c", program])]
-    subprocess.run(command, env={"TRANSLOAD_ERROR_FILE": str(file)}, capture_output=True, check=False, timeout=60)
+    subprocess.run(
+        command,
+        env={"TRANSLOAD_ERROR_FILE": str(file)},
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
     text = file.read_text(encoding="utf-8")
     assert text.startswith(before)
     if "mine" in before:
@@ -117,27 +135,50 @@ SHADOWS = "open = type = str = int = Exception = OSError = set = 3\n"
         ("from os import *\nraise KeyError(1)", "KeyError: 1"),
         ("class Panic(BaseException): pass\nraise Panic(1)", "Panic: 1"),
         ("import asyncio\nraise asyncio.CancelledError", "CancelledError:"),
-        ("import dataclasses as d\n@d.dataclass(frozen=True)\nclass E(Exception):\n  x: int\nraise E(1)", "E: 1"),
+        (
+            (
+                "import dataclasses as d\n@d.dataclass(frozen=True)\nclass E(Exception):\n  x: "
+                "int\nraise E(1)"
+            ),
+            "E: 1",
+        ),
         ("class E(Exception):\n  def __str__(self): return 1 / 0\nraise E", ""),
-        ("import atexit, sys\natexit.register(lambda: print(sys.last_type))\nraise KeyError(1)", "KeyError: 1"),
+        (
+            "import atexit, sys\natexit.register(lambda: print(sys.last_type))\nraise KeyError(1)",
+            "KeyError: 1",
+        ),
         ("import sys\nsys.exit = print\nraise KeyError(1)", "KeyError: 1"),
         ("raise KeyError('\\udcff')", r"KeyError: '\udcff'"),
-        ("import inspect\ndef f(): pass\ntry: print(inspect.getsource(f))\nexcept OSError: pass", ""),
+        (
+            "import inspect\ndef f(): pass\ntry: print(inspect.getsource(f))\nexcept OSError: pass",
+            "",
+        ),
         ("def start():\n  [][1]\nstart()", "IndexError: list index out of range"),
     ],
 )
 @pytest.mark.parametrize("kind", ["-c", "file"])
-def test_what_programs_do_to_their_names_and_errors(tmp_path: Path, kind: str, program: str, line: str) -> None:
-    """A program may name things as Python does, die of anything, with any text, and change `sys`; nothing is added."""
+def test_what_programs_do_to_their_names_and_errors(
+    tmp_path: Path, kind: str, program: str, line: str
+) -> None:
+    """A program may name things as Python does, die of anything, with any text, and change `sys`;
+    nothing is added.
+    """
     file, words = tmp_path / "error.json", ["-c", program]
     if kind == "file":
         words = [str(tmp_path / "program.py")]
         Path(words[0]).write_text(program, encoding="utf-8")
-    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TRANSLOAD_ERROR_FILE": str(file)}
+    env = {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "TRANSLOAD_ERROR_FILE": str(file),
+    }
     env.update(PYTHONWARNDEFAULTENCODING="1", PYTHONWARNINGS="error")
 
     def run(words: list[str]) -> tuple[int, bytes, bytes]:
-        done = subprocess.run([sys.executable, *words], env=env, capture_output=True, check=False, timeout=60)
+        done = subprocess.run(
+            [sys.executable, *words], env=env, capture_output=True, check=False, timeout=60
+        )
         return done.returncode, done.stdout, done.stderr
 
     plain = run(words)
@@ -148,14 +189,21 @@ def test_what_programs_do_to_their_names_and_errors(tmp_path: Path, kind: str, p
     assert [error_line(each) for each in told] == [line] * bool(line)
 
 
-def test_an_exception_whose_traceback_nobody_could_read(transload_home: Path, tmp_path: Path) -> None:
-    """A program with an excepthook of its own, such as one that writes JSON: the app's error is the exception."""
+def test_an_exception_whose_traceback_nobody_could_read(
+    transload_home: Path, tmp_path: Path
+) -> None:
+    """A program with an excepthook of its own, such as one that writes JSON: the app's error is the
+    exception.
+    """
     program = "import sys\nsys.excepthook = lambda *_: print('{}', file=sys.stderr)\ndef f():\n  [][1]\nf()"
     with get_runner() as runner:
         handle = runner.run_component("utils.python", ["-c", program], "local")
         status = runner.wait(handle, timeout=60)
         assert status is not None
-        assert status.msg == "role 'python', replica 0 failed (exit code 1): IndexError: list index out of range"
+        assert (
+            status.msg
+            == "role 'python', replica 0 failed (exit code 1): IndexError: list index out of range"
+        )
         lines = [line.split(",", 1)[1] for line in error_frames(status.structured_error_msg)]
         assert lines == [" line 5, in <module>", " line 4, in f"]
 

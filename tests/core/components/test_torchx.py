@@ -16,12 +16,23 @@ from transload.components.builtin import dist, utils
 from transload.components.programs.record import START
 from transload.components.programs.torchrun import RECORDED
 
-NAMES = ["utils.echo", "utils.touch", "utils.sh", "utils.python", "utils.binary", "utils.copy", "utils.booth"]
+NAMES = [
+    "utils.echo",
+    "utils.touch",
+    "utils.sh",
+    "utils.python",
+    "utils.binary",
+    "utils.copy",
+    "utils.booth",
+]
 NAMES += ["dist.ddp", "dist.spmd"]
 CALLS: list[tuple[str, list[str]]] = [
     ("utils.echo", ["--msg", "hi", "--num_replicas", "2"]),
     ("utils.touch", ["--file", "a"]),
-    ("utils.sh", ["--env", "A=1,B=2,3", "--mounts", "type=volume,src=a,dst=/b", "echo", "it's", "--x"]),
+    (
+        "utils.sh",
+        ["--env", "A=1,B=2,3", "--mounts", "type=volume,src=a,dst=/b", "echo", "it's", "--x"],
+    ),
     ("utils.sh", ["--", "echo", "--", "-n"]),
     ("utils.python", ["-m", "a.b", "--cpu", "3", "--", "--lr", "1"]),
     ("utils.python", ["--script", "a.py", "--name", "n", "--", "-c"]),
@@ -29,8 +40,14 @@ CALLS: list[tuple[str, list[str]]] = [
     ("utils.copy", ["--src", "a", "--dst", "b"]),
     ("utils.booth", ["--x1", "1", "--x2", "2.5"]),
     ("dist.ddp", ["--script", "a/b.py", "-j", "1x4", "--", "--lr", "a b"]),
-    ("dist.ddp", ["-m", "a.b", "-j", "2:4x2", "--name", "e/r", "--debug", "True", "-h", "gpu.large"]),
-    ("dist.ddp", ["-m", "a.b", "-j", "2x2", "--rdzv_backend", "static", "--rdzv_port", "5", "--tee", "1"]),
+    (
+        "dist.ddp",
+        ["-m", "a.b", "-j", "2:4x2", "--name", "e/r", "--debug", "True", "-h", "gpu.large"],
+    ),
+    (
+        "dist.ddp",
+        ["-m", "a.b", "-j", "2x2", "--rdzv_backend", "static", "--rdzv_port", "5", "--tee", "1"],
+    ),
     ("dist.ddp", ["-m", "a.b", "-j", "3"]),
     ("dist.spmd", ["-m", "a.b", "-h", "aws_p4d.24xlarge", "-j", "2"]),
 ]
@@ -56,12 +73,12 @@ def ours(name: str) -> Any:
 def renamed(value: Any) -> Any:
     """Return a value of TorchX's as it is called here."""
     if isinstance(value, str):
-        renamed = (
+        words = (
             ("torchx.apps.utils.", "transload.components.programs."),
             ("TORCHX", "TRANSLOAD"),
             ("torchx", "transload"),
         )
-        for old, new in renamed:
+        for old, new in words:
             value = value.replace(old, new)
         # there, a dollar is doubled for its templates
         return value.replace("$$", "$")
@@ -78,11 +95,15 @@ def bare(value: Any) -> Any:
 
 
 def words_of(command: str) -> list[str]:
-    """Return the words of a shell command that starts torchrun, sorted, without what is ours alone."""
+    """Return the words of a shell command that starts torchrun, sorted, without what is ours
+    alone.
+    """
     before, ours_alone, command = command.rpartition(RECORDED)
     if ours_alone:
         port = re.search(r"^port=(\d+)$", before, re.MULTILINE)
-        command = "torchrun " + command.replace("$port", port[1] if port else "29500").replace('"$@"', "")
+        command = "torchrun " + command.replace("$port", port[1] if port else "29500").replace(
+            '"$@"', ""
+        )
         command = re.sub(r" --rdzv_conf \S+ == 0\)\)", "", command)
     return sorted(shlex.split(command))
 
@@ -112,9 +133,15 @@ def _modern(tp: Any) -> Any:
     return origin[args if len(args) > 1 else args[0]] if origin else tp
 
 
-@pytest.mark.parametrize(("name", "argv"), CALLS, ids=[f"{name} {' '.join(argv)}" for name, argv in CALLS])
-def test_apps(torchx: Callable[[str], Any], theirs: Callable[[str], Any], name: str, argv: list[str]) -> None:
-    """The same command line makes the same app, save for names, doubled dollars and who writes the error file."""
+@pytest.mark.parametrize(
+    ("name", "argv"), CALLS, ids=[f"{name} {' '.join(argv)}" for name, argv in CALLS]
+)
+def test_apps(
+    torchx: Callable[[str], Any], theirs: Callable[[str], Any], name: str, argv: list[str]
+) -> None:
+    """The same command line makes the same app, save for names, doubled dollars and who writes the
+    error file.
+    """
     import dataclasses
 
     builders = torchx("torchx.specs.builders")
@@ -125,14 +152,21 @@ def test_apps(torchx: Callable[[str], Any], theirs: Callable[[str], Any], name: 
         for field in dataclasses.fields(right):
             if field.name in ("image", "base_image", "resource", "mounts", "retry_policy"):
                 continue
-            mine_is, theirs_is = bare(getattr(left, field.name)), renamed(getattr(right, field.name))
+            mine_is, theirs_is = (
+                bare(getattr(left, field.name)),
+                renamed(getattr(right, field.name)),
+            )
             if name.startswith("dist.") and field.name == "args":
                 mine_is, theirs_is = [words_of(args[1]) for args in (mine_is, theirs_is)]
             if name.startswith("dist.") and field.name == "port_map":
-                assert not mine_is or mine_is == theirs_is  # a port that is chosen, or of one host, is not mapped
+                assert (
+                    not mine_is or mine_is == theirs_is
+                )  # a port that is chosen, or of one host, is not mapped
                 continue
             assert mine_is == theirs_is, field.name
         for field in dataclasses.fields(right.resource):
-            assert getattr(left.resource, field.name) == getattr(right.resource, field.name), field.name
+            assert getattr(left.resource, field.name) == getattr(right.resource, field.name), (
+                field.name
+            )
         assert [repr(item) for item in left.mounts] == [repr(item) for item in right.mounts]
         assert left.retry_policy.value == right.retry_policy.value

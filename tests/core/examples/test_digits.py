@@ -1,4 +1,6 @@
-"""The main job, on real data: the digits trainer as an app, by the runner and by the command line."""
+"""The main job, on real data: the digits trainer as an app, by the runner and by the command
+line.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,18 @@ def run(runner: Runner, *arguments: str) -> tuple[str, float, float]:
     handle = runner.run_component(str(COMPONENT), list(arguments), "local")
     status = runner.wait(handle, timeout=180)
     assert status is not None
-    assert status.state is AppState.SUCCEEDED, (status, list(runner.log_lines(handle, "trainer", 0)))
+    assert status.state is AppState.SUCCEEDED, (
+        status,
+        list(runner.log_lines(handle, "trainer", 0)),
+    )
     final = runner.results(handle).results["final"]
     return handle, float(final["accuracy"]), float(final["loss"])
 
 
 def test_the_command_trains_and_shows_the_accuracy(transload_home: Path) -> None:
-    """Three replicas, a line per epoch while it runs, SUCCEEDED, an accuracy above 0.9, exit code 0."""
+    """Three replicas, a line per epoch while it runs, SUCCEEDED, an accuracy above 0.9, exit code
+    0.
+    """
     result = command("run", str(COMPONENT), "--replicas", "3", "--epochs", "20")
     assert result.returncode == 0, result.stderr
     assert "SUCCEEDED" in result.stderr
@@ -59,11 +66,16 @@ def test_results_and_exit_codes_are_there_for_everybody(transload_home: Path) ->
         assert [replica.exit_code for replica in status.roles[0].replicas] == [0, 0, 0]
         results = other.results(handle)
         assert results.value("accuracy") > 0.9
-        assert sorted(results.results) == [*(f"epoch-{number:03d}" for number in range(1, 16)), "final"]
+        assert sorted(results.results) == [
+            *(f"epoch-{number:03d}" for number in range(1, 16)),
+            "final",
+        ]
 
 
 def test_same_seed_and_replicas_give_the_same_bits(transload_home: Path) -> None:
-    """Two apps, at the same time and through both trainers, agree in every bit; one without a peer does not."""
+    """Two apps, at the same time and through both trainers, agree in every bit; one without a peer
+    does not.
+    """
     common = ["--epochs", "3", "--replicas", "2", "--seed", "5"]
     with get_runner() as runner:
         plain = runner.run_component(str(COMPONENT), common, "local")
@@ -79,7 +91,9 @@ def test_same_seed_and_replicas_give_the_same_bits(transload_home: Path) -> None
 def test_a_dead_replica_ends_the_app(transload_home: Path, tmp_path: Path) -> None:
     """With one rank's arguments broken the app fails, and says which replica did."""
     with get_runner() as runner:
-        info = runner.dryrun_component(f"{COMPONENT}:digits", ["--replicas", "2", "--epochs", "0"], "local")
+        info = runner.dryrun_component(
+            f"{COMPONENT}:digits", ["--replicas", "2", "--epochs", "0"], "local"
+        )
         handle = runner.schedule(info)
         status = runner.wait(handle, timeout=60)
         assert status is not None
@@ -115,4 +129,6 @@ def test_the_component_is_plain_data(monkeypatch: pytest.MonkeyPatch) -> None:
     sys.modules.pop("component")
     assert AppDef.from_json(app.to_json()) == app
     assert app.roles[0].num_replicas == 4
-    assert {"--rank=${replica_id}", "--app-id=${app_id}", "--rank0-env=${rank0_env}"} <= set(app.roles[0].args)
+    assert {"--rank=${replica_id}", "--app-id=${app_id}", "--rank0-env=${rank0_env}"} <= set(
+        app.roles[0].args
+    )

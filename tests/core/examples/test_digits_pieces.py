@@ -33,10 +33,28 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType
         sys.modules.pop(name, None)
 
 
-def train(base: Path, app_id: str, *options: str, replicas: int = 3, script: str = "trainer.py") -> Finished:
-    """Run all replicas as processes, the last rank first; return (exit code, stdout, stderr) by rank."""
-    env = os.environ | {"MY_RANK0": "localhost", "OMP_NUM_THREADS": "1", "TRANSLOAD_TRACKER_BASE": str(base)}
-    common = ["--replicas", str(replicas), "--app-id", app_id, "--rank0-env", "MY_RANK0", "--timeout", "30", *options]
+def train(
+    base: Path, app_id: str, *options: str, replicas: int = 3, script: str = "trainer.py"
+) -> Finished:
+    """Run all replicas as processes, the last rank first; return (exit code, stdout, stderr) by
+    rank.
+    """
+    env = os.environ | {
+        "MY_RANK0": "localhost",
+        "OMP_NUM_THREADS": "1",
+        "TRANSLOAD_TRACKER_BASE": str(base),
+    }
+    common = [
+        "--replicas",
+        str(replicas),
+        "--app-id",
+        app_id,
+        "--rank0-env",
+        "MY_RANK0",
+        "--timeout",
+        "30",
+        *options,
+    ]
     started = [
         subprocess.Popen(
             [sys.executable, str(FOLDER / script), "--rank", str(rank), *common],
@@ -65,7 +83,9 @@ def read(base: Path, key: str) -> dict[str, Any]:
 
 
 def test_three_replicas_learn_the_digits(tmp_path: Path) -> None:
-    """Accuracy above 0.9, progress by epoch, results by the public format, nothing half-written left."""
+    """Accuracy above 0.9, progress by epoch, results by the public format, nothing half-written
+    left.
+    """
     finished = train(tmp_path, "app-learn")
     assert [code for code, _, _ in finished] == [0, 0, 0], finished
     final = read(tmp_path, "final")
@@ -75,17 +95,33 @@ def test_three_replicas_learn_the_digits(tmp_path: Path) -> None:
     assert "epoch " not in finished[1][1] + finished[2][1]
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [*(f"epoch-{n:03d}.json" for n in range(1, 16)), "final.json"]
-    assert read(tmp_path, "epoch-001")["test_accuracy"] < read(tmp_path, "epoch-015")["test_accuracy"]
+    assert (
+        read(tmp_path, "epoch-001")["test_accuracy"] < read(tmp_path, "epoch-015")["test_accuracy"]
+    )
 
 
 def test_same_seed_and_replicas_give_the_same_bits(tmp_path: Path) -> None:
-    """Two runs under different ids (other ports, other arrival order) agree in every digit; another seed does not."""
+    """Two runs under different ids (other ports, other arrival order) agree in every digit; another
+    seed does not.
+    """
     first, second, other = tmp_path / "1", tmp_path / "2", tmp_path / "3"
-    for base, app_id, seed in ((first, "app-a", "7"), (second, "app-b", "7"), (other, "app-c", "8")):
-        assert [code for code, _, _ in train(base, app_id, "--epochs", "3", "--seed", seed)] == [0, 0, 0]
+    for base, app_id, seed in (
+        (first, "app-a", "7"),
+        (second, "app-b", "7"),
+        (other, "app-c", "8"),
+    ):
+        assert [code for code, _, _ in train(base, app_id, "--epochs", "3", "--seed", seed)] == [
+            0,
+            0,
+            0,
+        ]
     for key in ("epoch-001", "epoch-002", "epoch-003"):
         assert read(first, key) == read(second, key)
-    assert read(first, "final")["loss"] == read(second, "final")["loss"] != read(other, "final")["loss"]
+    assert (
+        read(first, "final")["loss"]
+        == read(second, "final")["loss"]
+        != read(other, "final")["loss"]
+    )
 
 
 def test_one_replica_needs_nobody(tmp_path: Path) -> None:
@@ -100,7 +136,9 @@ def test_peer_without_rank0_env_says_so(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "MY_RANK0"}
     options = ["--rank", "1", "--replicas", "2", "--app-id", "x", "--rank0-env", "MY_RANK0"]
     command = [sys.executable, str(FOLDER / "trainer.py"), *options]
-    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
     assert result.returncode == 2
     assert result.stderr.strip() == "rank 1: MY_RANK0 is not set: where is rank 0?"
 
@@ -114,7 +152,10 @@ def test_peer_without_rank0_env_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_refused_in_one_line(
-    load: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str], options: list[str], message: str
+    load: Callable[[str], ModuleType],
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    message: str,
 ) -> None:
     """A wrong argument ends the program before it does anything, with exit code 2."""
     with pytest.raises(SystemExit, match="2"):
@@ -122,13 +163,18 @@ def test_mistakes_are_refused_in_one_line(
     assert message in capsys.readouterr().err
 
 
-def test_lone_rank_gives_up_after_the_timeout(load: Callable[[str], ModuleType], free_port: int) -> None:
+def test_lone_rank_gives_up_after_the_timeout(
+    load: Callable[[str], ModuleType], free_port: int
+) -> None:
     """Both sides name whom they missed and where."""
     group = load("group")
-    with pytest.raises(group.GroupError, match=rf"rank 0 on port {free_port} waited in vain for ranks \[1, 2\]"):
+    with pytest.raises(
+        group.GroupError, match=rf"rank 0 on port {free_port} waited in vain for ranks \[1, 2\]"
+    ):
         group.Group.join(0, 3, "localhost", "x", free_port, timeout=0.1)
     with pytest.raises(
-        group.GroupError, match=rf"rank 1 found no rank 0 of app 'x' at localhost, ports \[{free_port}\]"
+        group.GroupError,
+        match=rf"rank 1 found no rank 0 of app 'x' at localhost, ports \[{free_port}\]",
     ):
         group.Group.join(1, 3, "localhost", "x", free_port, timeout=0.1)
 
@@ -145,7 +191,10 @@ def test_ports_follow_from_the_app_id_alone(load: Callable[[str], ModuleType]) -
 def _join_all(group: ModuleType, world: int, app_id: str, port: int = 0) -> list[Any]:
     """Let all ranks of an app join from threads; return the groups by rank."""
     with ThreadPoolExecutor(world) as pool:
-        joining = [pool.submit(group.Group.join, rank, world, "localhost", app_id, port, 20) for rank in range(world)]
+        joining = [
+            pool.submit(group.Group.join, rank, world, "localhost", app_id, port, 20)
+            for rank in range(world)
+        ]
         return [each.result(timeout=30) for each in joining]
 
 
@@ -159,7 +208,10 @@ def test_apps_that_want_the_same_ports_do_not_mix(
     with ThreadPoolExecutor(3) as pool:
         apps = list(pool.map(lambda name: _join_all(group, 3, name), ["one", "two", "three"]))
     with ThreadPoolExecutor(9) as pool:
-        sums = [[pool.submit(each.sum, np.array([float(10**n)])) for each in app] for n, app in enumerate(apps)]
+        sums = [
+            [pool.submit(each.sum, np.array([float(10**n)])) for each in app]
+            for n, app in enumerate(apps)
+        ]
         values = [[float(each.result(timeout=20)[0]) for each in app] for app in sums]
     for app in apps:
         for each in app:
@@ -168,7 +220,9 @@ def test_apps_that_want_the_same_ports_do_not_mix(
 
 
 def test_stranger_on_the_first_port_is_passed_over(load: Callable[[str], ModuleType]) -> None:
-    """A server that is not ours, and talks nonsense, holds the first candidate: the app takes the next."""
+    """A server that is not ours, and talks nonsense, holds the first candidate: the app takes the
+    next.
+    """
     group = load("group")
     app_id = f"stranger-{os.getpid()}"
     first = group.candidate_ports(app_id)[0]
@@ -196,7 +250,9 @@ def test_stranger_on_the_first_port_is_passed_over(load: Callable[[str], ModuleT
 
 
 def test_intruder_is_not_admitted(load: Callable[[str], ModuleType], free_port: int) -> None:
-    """Greetings that are noise, of another app, or of a rank already there get no answer; the real peer does."""
+    """Greetings that are noise, of another app, or of a rank already there get no answer; the real
+    peer does.
+    """
     group = load("group")
     with ThreadPoolExecutor(2) as pool:
         root = pool.submit(group.Group.join, 0, 2, "localhost", "x", free_port, 20)
@@ -241,19 +297,28 @@ def test_lost_peer_is_named(load: Callable[[str], ModuleType], free_port: int) -
 
 
 def test_sum_is_taken_in_rank_order(load: Callable[[str], ModuleType], free_port: int) -> None:
-    """Numbers whose sum depends on the order come out as if added rank by rank, on every replica alike."""
+    """Numbers whose sum depends on the order come out as if added rank by rank, on every replica
+    alike.
+    """
     group = load("group")
     parts = [1e16, 1.0, -1e16, 1.0]
     groups = _join_all(group, 4, "x", free_port)
     with ThreadPoolExecutor(4) as pool:
-        sums = list(pool.map(lambda pair: float(pair[0].sum(np.array([pair[1]]))[0]), zip(groups, parts, strict=True)))
+        sums = list(
+            pool.map(
+                lambda pair: float(pair[0].sum(np.array([pair[1]]))[0]),
+                zip(groups, parts, strict=True),
+            )
+        )
     for each in groups:
         each.close()
     assert sums == [((1e16 + 1.0) - 1e16) + 1.0] * 4
 
 
 def test_gradient_agrees_with_differences(load: Callable[[str], ModuleType]) -> None:
-    """The gradient is the slope of the summed loss: checked numerically in every kind of parameter."""
+    """The gradient is the slope of the summed loss: checked numerically in every kind of
+    parameter.
+    """
     model = load("model")
     network = model.Network(hidden=5, seed=3)
     shard = model.load_shard(0, 100, 3)

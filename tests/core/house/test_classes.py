@@ -11,8 +11,14 @@ SCRIPT = Path(__file__).parents[3] / "benchmarks" / "classes.py"
 
 
 def test_few_classes_take_part_in_a_run() -> None:
-    """Who follows `transload run`, or an adapter's run, has at most 26 classes to know; ARCHITECTURE.md lists them."""
-    found = json.loads(subprocess.run([sys.executable, SCRIPT], capture_output=True, check=True, timeout=100).stdout)
+    """Who follows `transload run`, or an adapter's run, has at most 26 classes to know;
+    ARCHITECTURE.md lists them.
+    """
+    found = json.loads(
+        subprocess.run(
+            [sys.executable, SCRIPT], capture_output=True, check=True, timeout=100
+        ).stdout
+    )
     page = (SCRIPT.parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-8")
     for run in found.values():
         names = [name for each in run["classes"].values() for name in each]

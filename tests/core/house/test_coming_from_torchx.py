@@ -64,7 +64,9 @@ def test_lineage_is_not_there(torchx: Callable[[str], Any], tmp_path: Path) -> N
     """TorchX's fsspec tracker has the method and raises NotImplementedError."""
     import fsspec
 
-    tracker = torchx("torchx.tracker.backend.fsspec").FsspecTracker(fsspec.filesystem("file"), str(tmp_path))
+    tracker = torchx("torchx.tracker.backend.fsspec").FsspecTracker(
+        fsspec.filesystem("file"), str(tmp_path)
+    )
     with pytest.raises(NotImplementedError):
         tracker.lineage("run")
 
@@ -73,4 +75,9 @@ def test_schedulers_that_are_gone(torchx: Callable[[str], Any]) -> None:
     """TorchX has those that the page calls gone, and the page leaves none out."""
     have = set(torchx("torchx.schedulers").DEFAULT_SCHEDULER_MODULES)
     line = next(line for line in PAGE.splitlines() if line.startswith("| schedulers `"))
-    assert have - set(re.findall(r"`(\w+)`", line)) == {"local_docker", "local_cwd", "slurm", "kubernetes"}
+    assert have - set(re.findall(r"`(\w+)`", line)) == {
+        "local_docker",
+        "local_cwd",
+        "slurm",
+        "kubernetes",
+    }

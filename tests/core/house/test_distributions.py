@@ -12,7 +12,10 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = [ROOT / "core", *sorted(path.parent for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))]
+FOLDERS = [
+    ROOT / "core",
+    *sorted(path.parent for path in ROOT.glob("plugins/[!_]*/pyproject.toml")),
+]
 each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
 
@@ -48,7 +51,9 @@ def test_it_has_what_a_distribution_has(folder: Path) -> None:
 @each
 def test_version_is_said_once_and_the_same(folder: Path) -> None:
     """`__version__` and the metadata agree."""
-    found = re.search(r'^__version__[^=]*= "(.+)"$', (package(folder) / "__init__.py").read_text(), re.MULTILINE)
+    found = re.search(
+        r'^__version__[^=]*= "(.+)"$', (package(folder) / "__init__.py").read_text(), re.MULTILINE
+    )
     assert found is not None
     assert found[1] == project(folder)["version"]
 
@@ -60,7 +65,9 @@ def test_requirements_have_bounds_and_no_pins(folder: Path) -> None:
         bounds = {clause.operator: clause.version for clause in wanted.specifier}
         assert ">=" in bounds, str(wanted)
         assert set(bounds) <= {">=", "<"}, str(wanted)
-        assert re.fullmatch(r"[1-9]\d*|0\.\d+", bounds.get("<", "1")), str(wanted)  # below 1, each minor may break
+        assert re.fullmatch(r"[1-9]\d*|0\.\d+", bounds.get("<", "1")), str(
+            wanted
+        )  # below 1, each minor may break
 
 
 @each
@@ -72,7 +79,9 @@ def test_each_dependency_has_its_reason(folder: Path) -> None:
 
 @each
 def test_a_plugin_works_or_says_that_it_does_not(folder: Path) -> None:
-    """Either it has an entry point and its module, or a README that says *in preparation*: never both."""
+    """Either it has an entry point and its module, or a README that says *in preparation*: never
+    both.
+    """
     if folder.name == "core":
         return
     points = project(folder).get("entry-points", {}).get("transload", {})
@@ -82,9 +91,16 @@ def test_a_plugin_works_or_says_that_it_does_not(folder: Path) -> None:
 
 
 def _documents() -> list[Path]:
-    """Return the Markdown files that the repository tracks (all there are, outside of a checkout)."""
+    """Return the Markdown files that the repository tracks (all there are, outside of a
+    checkout).
+    """
     listed = subprocess.run(
-        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=30
+        ["git", "ls-files", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
     ).stdout.split()
     return [ROOT / name for name in listed if (ROOT / name).exists()] or sorted(ROOT.glob("*.md"))
 

@@ -12,30 +12,46 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "engines.py"
 
 
-def _run(tmp_path: Path, action: str, require: str, **programs: str) -> subprocess.CompletedProcess[str]:
-    """Run the script with only these (shell) programs on its path; the system's own folders are hidden."""
+def _run(
+    tmp_path: Path, action: str, require: str, **programs: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the script with only these (shell) programs on its path; the system's own folders are
+    hidden.
+    """
     folder = tmp_path / "bin"
     folder.mkdir(exist_ok=True)
     for name, text in programs.items():
         (folder / name).write_text("#!/bin/sh\n" + text)
         (folder / name).chmod(0o755)
     script = tmp_path / "engines.py"
-    script.write_text(SCRIPT.read_text().replace("/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin", ""))
+    script.write_text(
+        SCRIPT.read_text().replace(
+            "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin", ""
+        )
+    )
     env = {"PATH": str(folder), "TRANSLOAD_REQUIRE": require, "FOLDER": str(folder)}
     return subprocess.run(
-        [sys.executable, str(script), action], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(script), action],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
 FAKE_APT = (
     'echo "apt-get $*" >> "$FOLDER/log"\n'
-    'case "$*" in *openssh-server*) for p in sshd ssh-keygen; do printf "#!/bin/sh\\n" > "$FOLDER/$p"; '
+    'case "$*" in *openssh-server*) for p in sshd ssh-keygen; do printf "#!/bin/sh\\n" > '
+    '"$FOLDER/$p"; '
     '/bin/chmod +x "$FOLDER/$p"; done;; esac\n'
 )
 
 
 def test_install_uses_the_package_manager_only_for_what_is_named(tmp_path: Path) -> None:
-    """A required engine is installed, an engine nobody named is not (the package manager is a recording one)."""
+    """A required engine is installed, an engine nobody named is not (the package manager is a
+    recording one).
+    """
     result = _run(tmp_path, "install", "sshd", **{"apt-get": FAKE_APT})
     assert result.returncode == 0, result.stderr
     log = (tmp_path / "bin" / "log").read_text()
@@ -62,8 +78,8 @@ def test_unknown_engine_is_a_clear_error(tmp_path: Path) -> None:
     result = _run(tmp_path, "install", "slrum")
     assert result.returncode == 2
     assert (
-        "unknown slrum; known: apptainer, charliecloud, chromium, docker, kubernetes, registry, slurm, "
-        in result.stderr
+        "unknown slrum; known: apptainer, charliecloud, chromium, docker, kubernetes, registry, "
+        "slurm, " in result.stderr
     )
 
 
@@ -93,7 +109,9 @@ def test_names_may_be_separated_by_commas_or_blanks(tmp_path: Path, text: str) -
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can hide programs")
 def test_a_command_without_engines(tmp_path: Path) -> None:
-    """What is hidden is found neither by name nor by path, everything else is as before, and so is its exit code."""
+    """What is hidden is found neither by name nor by path, everything else is as before, and so is
+    its exit code.
+    """
     client = tmp_path / "squeue"
     client.write_text("#!/bin/sh\nexit 0\n")
     client.chmod(0o755)
@@ -107,12 +125,23 @@ def test_a_command_without_engines(tmp_path: Path) -> None:
         "subprocess.run(['true'], check=True)\n"
         "sys.exit(7)\n"
     )
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DOCKER_HOST": "unix:///S"}
+    environment = os.environ | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "DOCKER_HOST": "unix:///S",
+    }
     command = [sys.executable, str(SCRIPT), "hide", "--", sys.executable, "-c", program]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert said.returncode == 7, said.stderr
-    assert subprocess.run([str(client)], check=False).returncode == 0, "it is hidden from that command alone"
+    assert subprocess.run([str(client)], check=False).returncode == 0, (
+        "it is hidden from that command alone"
+    )
     reporting = [sys.executable, str(SCRIPT), "hide", "--", sys.executable, str(SCRIPT), "report"]
-    said = subprocess.run(reporting, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run(
+        reporting, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     names = [line.split(": ")[1] for line in said.stdout.splitlines()]
-    assert {"chromium", "docker", "registry", "slurm", "slurmdbd", "sshd"} <= set(names), said.stdout
+    assert {"chromium", "docker", "registry", "slurm", "slurmdbd", "sshd"} <= set(names), (
+        said.stdout
+    )

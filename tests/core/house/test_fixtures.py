@@ -1,4 +1,6 @@
-"""The fixtures that guard every other suite do guard it: shown by running pytest on small suites of their own."""
+"""The fixtures that guard every other suite do guard it: shown by running pytest on small suites of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,33 @@ Suite = Callable[..., subprocess.CompletedProcess[str]]
 def suite(tmp_path: Path) -> Suite:
     """Run pytest on a text, with this repository's conftest next to it, in a process of its own."""
 
-    def run(text: str, *options: str, path: str | None = None, require: str = "") -> subprocess.CompletedProcess[str]:
+    def run(
+        text: str, *options: str, path: str | None = None, require: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         for name in ("conftest.py", "engines.py", "snippets.py"):
             shutil.copy(TESTS / name, tmp_path)
         (tmp_path / "test_it.py").write_text("import os, subprocess, sys, pytest\n" + text)
-        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    engine(name): x\n    leaves_processes: x\n")
-        env = os.environ | {"TRANSLOAD_REQUIRE": require, "PATH": path if path is not None else os.environ["PATH"]}
+        (tmp_path / "pytest.ini").write_text(
+            "[pytest]\nmarkers =\n    engine(name): x\n    leaves_processes: x\n"
+        )
+        env = os.environ | {
+            "TRANSLOAD_REQUIRE": require,
+            "PATH": path if path is not None else os.environ["PATH"],
+        }
         env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take two seconds
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(tmp_path)]
-        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *options,
+            str(tmp_path),
+        ]
+        return subprocess.run(
+            command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
 
     return run
 
@@ -48,7 +68,8 @@ def test_a_left_process_fails_the_test_and_is_killed(suite: Suite, how: str) -> 
     }[how]
     result = suite(
         f"def test_leak(transload_home):\n"
-        f"    p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}{opened[0]}], {opened[1]}stdout=subprocess.PIPE)\n"
+        f"    p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}{opened[0]}], "
+        f"{opened[1]}stdout=subprocess.PIPE)\n"
         f"    assert p.stdout.readline()\n"
         f"    open('pid', 'w').write(str(p.pid))\n"
         f"def test_after():\n"
@@ -114,9 +135,15 @@ def test_required_engine_that_is_missing_fails(suite: Suite) -> None:
     assert "and TRANSLOAD_REQUIRE names it" in result.stdout
 
 
-@pytest.mark.parametrize("prefix", [(), ("setpriv", "--pdeathsig", "KILL"), ("sh", "-c", 'exec "$@"', "sh")])
-def test_a_start_without_a_word_fails_at_once(suite: Suite, tmp_path: Path, prefix: tuple[str, ...]) -> None:
-    """A test that starts an engine's program fails, also where it is here; with the fixture it does not."""
+@pytest.mark.parametrize(
+    "prefix", [(), ("setpriv", "--pdeathsig", "KILL"), ("sh", "-c", 'exec "$@"', "sh")]
+)
+def test_a_start_without_a_word_fails_at_once(
+    suite: Suite, tmp_path: Path, prefix: tuple[str, ...]
+) -> None:
+    """A test that starts an engine's program fails, also where it is here; with the fixture it does
+    not.
+    """
     daemon = tmp_path / "munged"
     daemon.write_text("#!/bin/sh\n")
     daemon.chmod(0o755)
@@ -134,7 +161,9 @@ def test_a_start_without_a_word_fails_at_once(suite: Suite, tmp_path: Path, pref
 
 
 def test_a_program_of_a_test_is_refused_too(suite: Suite) -> None:
-    """The Slurm cluster, run as a program by a test that does not say so, starts nothing and says why."""
+    """The Slurm cluster, run as a program by a test that does not say so, starts nothing and says
+    why.
+    """
     program = str(TESTS / "slurm" / "cluster.py")
     result = suite(
         f"def test_it():\n"
@@ -145,27 +174,37 @@ def test_a_program_of_a_test_is_refused_too(suite: Suite) -> None:
 
 
 def test_fixtures_mark_their_tests(suite: Suite) -> None:
-    """What a fixture needs, all tests that use it need, through other fixtures too; ``-m`` sees it."""
+    """What a fixture needs, all tests that use it need, through other fixtures too; ``-m`` sees
+    it.
+    """
     text = (
-        "@pytest.fixture(scope='session')\ndef server(needs_sshd):\n    assert 0, 'it was started'\n"
+        "@pytest.fixture(scope='session')\ndef server(needs_sshd):\n    assert 0, 'it was "
+        "started'\n"
         "@pytest.fixture\ndef client(server):\n    pass\n"
         "def test_far(client):\n    pass\n"
         "def test_near():\n    pass\n"
     )
     gone = "sys.modules['transload_test_engines'].missing = lambda name: 'gone'\n"
     result = suite(gone + text)
-    assert "1 passed, 1 skipped" in result.stdout and "not run: sshd: gone (1 tests)" in result.stdout, result.stdout
+    assert (
+        "1 passed, 1 skipped" in result.stdout and "not run: sshd: gone (1 tests)" in result.stdout
+    ), result.stdout
     assert "1 passed, 1 deselected" in suite(gone + text, "-m", "not engine").stdout
 
 
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "workers"])
+@pytest.mark.parametrize(
+    "workers", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "workers"]
+)
 def test_what_is_left_out_is_noted(
     suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
 ) -> None:
-    """Each test that wanted an engine which is not here, with all such engines; what starts pytest notes nothing."""
+    """Each test that wanted an engine which is not here, with all such engines; what starts pytest
+    notes nothing.
+    """
     monkeypatch.setenv("TESTS_LEFT_OUT", str(tmp_path / "noted.json"))
     result = suite(
-        "sys.modules['transload_test_engines'].missing = lambda name: None if name == 'sshd' else 'gone'\n"
+        "sys.modules['transload_test_engines'].missing = lambda name: None if name == 'sshd' else "
+        "'gone'\n"
         "def test_runs():\n    assert 'TESTS_LEFT_OUT' not in os.environ\n"
         "def test_near(needs_sshd):\n    pass\n"
         "def test_far(needs_sshd, needs_slurm, needs_docker):\n    pass\n"
@@ -173,4 +212,6 @@ def test_what_is_left_out_is_noted(
         *workers,
     )
     assert "2 passed, 2 skipped" in result.stdout, result.stdout
-    assert json.loads((tmp_path / "noted.json").read_text()) == {"test_it.py::test_far": ["slurm", "docker"]}
+    assert json.loads((tmp_path / "noted.json").read_text()) == {
+        "test_it.py::test_far": ["slurm", "docker"]
+    }

@@ -24,7 +24,8 @@ PATHS = {
     "transload.runtime.tracking": "FsspecResultTracker ResultTracker",
     "transload.tracker": "AppRun FsspecTracker TrackerBase",
     "transload.tracker.api": "AppRun AppRunTrackableSource ENV_TRANSLOAD_JOB_ID ENV_TRANSLOAD_PARENT_RUN_ID "
-    "ENV_TRANSLOAD_TRACKERS Lineage TrackerArtifact TrackerBase TrackerSource app_run_from_env build_trackers "
+    "ENV_TRANSLOAD_TRACKERS Lineage TrackerArtifact TrackerBase TrackerSource app_run_from_env "
+    "build_trackers "
     "tracker_config_env_var_name trackers_from_environ",
     "transload.tracker.backend.fsspec": "FsspecTracker",
     "transload.errors": "AppFailed TransloadError",
@@ -34,7 +35,9 @@ PATHS = {
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_and_its_names_can_be_imported(path: str) -> None:
-    """``import PATH`` and ``from PATH import NAME`` work, as the documents that users start from write them."""
+    """``import PATH`` and ``from PATH import NAME`` work, as the documents that users start from
+    write them.
+    """
     module = importlib.import_module(path)
     for name in PATHS[path].split():
         assert hasattr(module, name) or importlib.import_module(f"{path}.{name}"), f"{path}.{name}"
@@ -43,8 +46,13 @@ def test_a_path_and_its_names_can_be_imported(path: str) -> None:
 def test_names_for_the_schedulers_objects_are_the_same_everywhere() -> None:
     """A name that has two paths is one object."""
     specs = importlib.import_module("transload.specs")
-    assert specs.materialize_appdef is importlib.import_module("transload.components").materialize_appdef
+    assert (
+        specs.materialize_appdef
+        is importlib.import_module("transload.components").materialize_appdef
+    )
     for name in ("dist", "utils"):
         old = importlib.import_module(f"transload.components.{name}")
         new = importlib.import_module(f"transload.components.builtin.{name}")
-        assert {each: vars(old)[each] for each in new.__all__} == {each: vars(new)[each] for each in new.__all__}
+        assert {each: vars(old)[each] for each in new.__all__} == {
+            each: vars(new)[each] for each in new.__all__
+        }

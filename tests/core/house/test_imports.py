@@ -16,8 +16,18 @@ import pytest
 import transload
 
 HOSTS = ("airflow", "kfp", "prefect", "ax", "kubernetes", "torch", "docker", "mlflow", "torchx")
-# Imports that cost more than the module that wants them; `import transload.specs` and `.runner` stay free of these.
-HEAVY = ("fsspec", "pluggy", "click", "importlib.metadata", "asyncio", "subprocess", "socket", "urllib.request")
+# Imports that cost more than the module that wants them; `import transload.specs` and `.runner`
+# stay free of these.
+HEAVY = (
+    "fsspec",
+    "pluggy",
+    "click",
+    "importlib.metadata",
+    "asyncio",
+    "subprocess",
+    "socket",
+    "urllib.request",
+)
 LIGHT = (
     "transload",
     "transload.errors",
@@ -42,7 +52,9 @@ def _loaded(*names: str) -> set[str]:
         "print(json.dumps(sorted(sys.modules)))"
     )
     command = [sys.executable, "-c", code, json.dumps(names)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=os.sep, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=os.sep, check=False
+    )
     assert result.returncode == 0, result.stderr
     return set(json.loads(result.stdout))
 
@@ -80,9 +92,13 @@ def test_every_module_can_be_imported_alone() -> None:
         "sys.exit(len(bad))"
     )
     # what others wrote is imported once, and not by each: it needs none of ours
-    others = [name for name in _loaded(*_modules()) if not name.startswith(("transload", "__main__"))]
+    others = [
+        name for name in _loaded(*_modules()) if not name.startswith(("transload", "__main__"))
+    ]
     command = [sys.executable, "-c", code, json.dumps(_modules()), json.dumps(others)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=os.sep, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=os.sep, check=False
+    )
     assert result.returncode == 0, result.stdout
 
 
@@ -92,18 +108,28 @@ def test_typed() -> None:
 
 
 def _homes(package: str, init: Path) -> dict[str, str]:
-    """Return public name → module, of a package that imports its names when they are first asked for."""
+    """Return public name → module, of a package that imports its names when they are first asked
+    for.
+    """
     found: dict[str, str] = {}
     for node in ast.walk(ast.parse(init.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names":
             for module, names in ast.literal_eval(node.args[1]).items():
-                home = package.rpartition(".")[0] + module if module.startswith(".") else f"{package}.{module}"
+                home = (
+                    package.rpartition(".")[0] + module
+                    if module.startswith(".")
+                    else f"{package}.{module}"
+                )
                 found |= dict.fromkeys(names.split(), home)
     return found
 
 
-def _imports(tree: ast.AST, package: str, homes: Mapping[str, Mapping[str, str]], known: Collection[str]) -> set[str]:
-    """Return the modules that a module imports, in its functions too; what only a type checker reads is left out."""
+def _imports(
+    tree: ast.AST, package: str, homes: Mapping[str, Mapping[str, str]], known: Collection[str]
+) -> set[str]:
+    """Return the modules that a module imports, in its functions too; what only a type checker
+    reads is left out.
+    """
     found: set[str] = set()
     queue = [tree]
     while queue:
@@ -116,7 +142,11 @@ def _imports(tree: ast.AST, package: str, homes: Mapping[str, Mapping[str, str]]
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             parts = package.split(".")
-            base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])] if node.level else [])
+            base = ".".join(
+                [*parts[: len(parts) - node.level + 1], *filter(None, [node.module])]
+                if node.level
+                else []
+            )
             base = base or node.module or ""
             for alias in node.names:
                 full = f"{base}.{alias.name}"
@@ -136,7 +166,8 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     for name, path in files.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         graph[name] = _imports(ast.parse(path.read_text()), package, homes, files) - {name}
-    # a module that imports nothing that is left can be taken away; what cannot is in a circle, or above one
+    # a module that imports nothing that is left can be taken away; what cannot is in a circle, or
+    # above one
     while free := [name for name, wanted in graph.items() if not wanted & graph.keys()]:
         for name in free:
             del graph[name]

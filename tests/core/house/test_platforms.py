@@ -11,7 +11,13 @@ SENTENCE = "macOS should work, but was not tried"
 
 
 @pytest.mark.parametrize(
-    "path", ["quickstart.py", "docs/tutorial.md", "docs/local-scheduler.md", "core/src/transload/__init__.py"]
+    "path",
+    [
+        "quickstart.py",
+        "docs/tutorial.md",
+        "docs/local-scheduler.md",
+        "core/src/transload/__init__.py",
+    ],
 )
 def test_macos(path: str) -> None:
     """No page or message promises macOS: nobody has tried it."""

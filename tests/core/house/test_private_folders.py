@@ -1,4 +1,6 @@
-"""Folders that are to be private are made by one function, which knows what the umask does to their parents."""
+"""Folders that are to be private are made by one function, which knows what the umask does to their
+parents.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ ROOT = Path(__file__).parents[3]
 MADE = re.compile(r"makedirs\([^\n]*0o700|mkdir\([^\n]*parents=True[^\n]*mode=")
 
 BY_THEMSELVES = (
-    "plugins/slurm/src/transload_slurm/job/",  # runs without the package, in a folder that is private
+    # runs without the package, in a folder that is private
+    "plugins/slurm/src/transload_slurm/job/",
     "plugins/slurm/src/transload_slurm/ssh.py",  # code for the login node, which sets the umask
     "core/src/transload/schedulers/local/supervisor/",  # likewise
     "core/src/transload/workspace.py",  # its callers have made the folder around it
@@ -18,7 +21,9 @@ BY_THEMSELVES = (
 
 
 def test_one_function_makes_private_folders() -> None:
-    """``os.makedirs`` and ``Path.mkdir`` leave the mode of parents to the umask: neither makes a private folder."""
+    """``os.makedirs`` and ``Path.mkdir`` leave the mode of parents to the umask: neither makes a
+    private folder.
+    """
     found = []
     for source in [*ROOT.glob("core/src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]:
         name = str(source.relative_to(ROOT))

@@ -10,7 +10,9 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def test_the_spec_of_the_page_is_one() -> None:
     """The example of specs.md makes an app that survives its JSON."""
-    code = re.findall(r"^```python\n(.*?)^```", (DOCS / "specs.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+    code = re.findall(
+        r"^```python\n(.*?)^```", (DOCS / "specs.md").read_text(), re.MULTILINE | re.DOTALL
+    )[0]
     exec(code, {})
 
 

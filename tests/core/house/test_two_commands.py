@@ -37,7 +37,9 @@ def lacking(quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable
 
     def hide(*names: str) -> None:
         found = importlib.util.find_spec
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in names else found(name))
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name: None if name in names else found(name)
+        )
         monkeypatch.setattr(shutil, "which", lambda name: None)
 
     return hide
@@ -57,7 +59,9 @@ def test_old_python_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10"])
 @pytest.mark.parametrize("file", ["quickstart.py", "run_tests.py"])
 def test_old_pythons_read_as_far_as_that_line(tmp_path: Path, version: str, file: str) -> None:
-    """A real Python of that version, where this machine has one, says it too, and nothing else; no folder is made."""
+    """A real Python of that version, where this machine has one, says it too, and nothing else; no
+    folder is made.
+    """
     text = (ROOT / file).read_text(encoding="utf-8")
     ast.parse(text, feature_version=(3, int(version[2:])))
     assert "from __future__" not in text, "annotations are from 3.7 on"
@@ -66,11 +70,16 @@ def test_old_pythons_read_as_far_as_that_line(tmp_path: Path, version: str, file
         for name in ("quickstart.py", "run_tests.py"):
             shutil.copy(ROOT / name, tmp_path)
         command = [python, "-B", file, "--with", "slurm"]
-        said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        said = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
         if "pyenv" in said.stderr and said.returncode == 127:  # on the PATH, and not to be run
             continue
         assert said.returncode == 1 and not said.stdout
-        assert said.stderr.startswith(f"{file} needs Python 3.11 or newer, and ") and said.stderr.count("\n") == 1
+        assert (
+            said.stderr.startswith(f"{file} needs Python 3.11 or newer, and ")
+            and said.stderr.count("\n") == 1
+        )
     assert {path.name for path in tmp_path.iterdir()} <= {"quickstart.py", "run_tests.py"}
 
 
@@ -105,8 +114,12 @@ print(*[" ".join(way) for way in names["_make"](Path(sys.argv[2]))], sep="\\n")
 
 
 def test_python_without_ensurepip_uses_its_own_pip(tmp_path: Path) -> None:
-    """With a pip of the system's, the environment is filled from outside, which PEP 668 does not forbid."""
-    system = getattr(sys, "_base_executable", sys.executable)  # the one that this environment was made from
+    """With a pip of the system's, the environment is filled from outside, which PEP 668 does not
+    forbid.
+    """
+    system = getattr(
+        sys, "_base_executable", sys.executable
+    )  # the one that this environment was made from
     if subprocess.run([system, "-c", "import pip"], capture_output=True, check=False).returncode:
         pytest.skip("this machine's Python has no pip")
 
@@ -121,11 +134,17 @@ def test_python_without_ensurepip_uses_its_own_pip(tmp_path: Path) -> None:
     listing = [*by_pip[: by_pip.index(" install")].split(), "list"]
     answer = subprocess.run(listing, capture_output=True, text=True, timeout=60, check=True)
     assert "transload" not in answer.stdout
-    assert ways("/the/uv") == [f"/the/uv pip install --python {python}", by_pip], "pip is what is left if uv fails"
+    assert ways("/the/uv") == [f"/the/uv pip install --python {python}", by_pip], (
+        "pip is what is left if uv fails"
+    )
 
 
-def test_uv_is_used_where_it_is(quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With uv on the PATH, it makes the environment and installs into it, from where pip would take things."""
+def test_uv_is_used_where_it_is(
+    quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With uv on the PATH, it makes the environment and installs into it, from where pip would take
+    things.
+    """
     log, uv = tmp_path / "log", tmp_path / "bin" / "uv"
     uv.parent.mkdir()
     uv.write_text(f"#!/bin/sh\necho $* $UV_DEFAULT_INDEX $UV_FIND_LINKS >> {log}\n")
@@ -137,16 +156,23 @@ def test_uv_is_used_where_it_is(quickstart: ModuleType, monkeypatch: pytest.Monk
     monkeypatch.setenv("PIP_FIND_LINKS", "/a /b")
     monkeypatch.setenv("PATH", str(uv.parent))
     made = quickstart._make(tmp_path / "env")
-    assert made == [[str(uv), "pip", "install", "--python", str(tmp_path / "env" / "bin" / "python")]]
+    assert made == [
+        [str(uv), "pip", "install", "--python", str(tmp_path / "env" / "bin" / "python")]
+    ]
     probe, making = log.read_text().splitlines()
     assert probe.startswith("--version")
     assert making.startswith("venv") and making.endswith(" https://mirror.example/simple /a,/b")
 
 
 def test_a_uv_that_does_not_run_is_none(
-    quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    quickstart: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """A program of that name that fails, as pyenv's may: pip is asked for another one; what fails falls back on pip."""
+    """A program of that name that fails, as pyenv's may: pip is asked for another one; what fails
+    falls back on pip.
+    """
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
     uv.write_text("#!/bin/sh\nexit 127\n")
@@ -154,11 +180,16 @@ def test_a_uv_that_does_not_run_is_none(
     asked = []
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(quickstart, "_pip_for", lambda python: ["true"])
-    monkeypatch.setattr(quickstart, "_fetch_uv", lambda by_pip, folder: asked.append(folder) or str(uv))
+    monkeypatch.setattr(
+        quickstart, "_fetch_uv", lambda by_pip, folder: asked.append(folder) or str(uv)
+    )
     programs = quickstart.environment(tmp_path / "env", "--editable", "./core", "nox>=1")
     assert asked == [tmp_path / "env" / ".uv"] and programs == tmp_path / "env" / "bin"
     said = capfd.readouterr().err
-    assert "installing ./core, nox>=1 into env, with uv ..." in said and "with pip" not in said.partition("uv ...")[0]
+    assert (
+        "installing ./core, nox>=1 into env, with uv ..." in said
+        and "with pip" not in said.partition("uv ...")[0]
+    )
     assert said.count("installing ") == 2
 
 
@@ -170,8 +201,12 @@ def test_a_folder_of_something_else_is_left_alone(quickstart: ModuleType, tmp_pa
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_plugins_are_chosen_by_name(quickstart: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each comes with those of this repository that it needs; what is not there is one line that says what is."""
+def test_plugins_are_chosen_by_name(
+    quickstart: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each comes with those of this repository that it needs; what is not there is one line that
+    says what is.
+    """
 
     def chosen(*argv: str) -> tuple[list[str], str, list[str]]:
         given = quickstart.wanted(list(argv))
@@ -206,14 +241,20 @@ def test_help_installs_nothing(tmp_path: Path) -> None:
     """It is this program's own, with all its options, and no folder is made for it."""
     shutil.copy(ROOT / "quickstart.py", tmp_path)
     command = [sys.executable, "-B", "quickstart.py", "--help"]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
     assert said.returncode == 0, said.stderr
-    assert [option for option in ("--with", "--host", "--keep", "--venv") if option not in said.stdout] == []
+    assert [
+        option for option in ("--with", "--host", "--keep", "--venv") if option not in said.stdout
+    ] == []
     assert [path.name for path in tmp_path.iterdir()] == ["quickstart.py"]
 
 
 def _ready(folder: Path, venv: str, text: str) -> list[str]:
-    """Make a repository whose environment is ready; return the command that runs its example, which is `text`."""
+    """Make a repository whose environment is ready; return the command that runs its example, which
+    is `text`.
+    """
     (folder / "plugins").mkdir()
     (folder / "examples" / "digits").mkdir(parents=True)
     for name in ("core/pyproject.toml", "examples/digits/requirements.txt"):
@@ -231,10 +272,19 @@ def _ready(folder: Path, venv: str, text: str) -> list[str]:
 
 
 def test_the_end_says_how_to_go_on(tmp_path: Path) -> None:
-    """The example's exit code is passed on, after the lines that activate the environment, which may lie elsewhere."""
+    """The example's exit code is passed on, after the lines that activate the environment, which
+    may lie elsewhere.
+    """
     command = _ready(tmp_path, "my env", 'echo "$@"; exit 3')
     environment = os.environ | {"PATH": f"{tmp_path}/my env/bin:{os.environ['PATH']}"}
-    given = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 60, "check": False}
+    given = {
+        "cwd": tmp_path,
+        "env": environment,
+        "capture_output": True,
+        "text": True,
+        "timeout": 60,
+        "check": False,
+    }
     said = subprocess.run([*command, "--epochs", "1"], **given)
     assert said.returncode == 3, said.stderr
     assert "run examples/digits/component.py --epochs 1" in said.stdout
@@ -245,12 +295,19 @@ def test_the_end_says_how_to_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_ends_it_ends_the_example(tmp_path: Path, number: signal.Signals) -> None:
-    """SIGTERM is passed on; of Ctrl-C, which a terminal sends to both, the example makes what it wants."""
+    """SIGTERM is passed on; of Ctrl-C, which a terminal sends to both, the example makes what it
+    wants.
+    """
     body = "trap 'echo cancelled; exit 7' INT TERM; echo up; while :; do sleep 0.1; done"
     command = _ready(tmp_path, "env", body)
     environment = os.environ | {"PATH": f"{tmp_path}/env/bin:{os.environ['PATH']}"}
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, start_new_session=True
+        command,
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     ) as running:
         assert running.stdout is not None
         while running.stdout.readline() != "up\n":
@@ -263,8 +320,12 @@ def test_what_ends_it_ends_the_example(tmp_path: Path, number: signal.Signals) -
         assert running.returncode == 7 and said.startswith("cancelled\n") and "bin/activate" in said
 
 
-def test_second_run_installs_nothing(quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The same wishes find the environment ready; a changed file, or a failed attempt, asks for pip again."""
+def test_second_run_installs_nothing(
+    quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same wishes find the environment ready; a changed file, or a failed attempt, asks for pip
+    again.
+    """
     wish, log, python = tmp_path / "wish", tmp_path / "log", tmp_path / "env" / "bin" / "python"
     wish.write_text("a")
     python.parent.mkdir(parents=True)
@@ -297,22 +358,36 @@ def clone(tmp_path: Path) -> Path:
     git = shutil.which("git")
     if git is None or not (ROOT / ".git").exists():
         pytest.skip("not run: git: this is no checkout")
-    subprocess.run([git, "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True, timeout=120)
+    subprocess.run(
+        [git, "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True, timeout=120
+    )
     return folder
 
 
 def _stranger(home: Path) -> dict[str, str]:
     """Return an environment in which no virtual environment is active."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("VIRTUAL_ENV", "PYTHONPATH")
+    }
     return kept | {"TRANSLOAD_HOME": str(home)}
 
 
 @pytest.mark.slow
 def test_first_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> None:
-    """It installs, trains with three replicas, shows progress and ends SUCCEEDED with an accuracy above 0.9."""
+    """It installs, trains with three replicas, shows progress and ends SUCCEEDED with an accuracy
+    above 0.9.
+    """
     command = [sys.executable, "quickstart.py"]
     result = subprocess.run(
-        command, cwd=clone, env=_stranger(transload_home), capture_output=True, text=True, timeout=600, check=False
+        command,
+        cwd=clone,
+        env=_stranger(transload_home),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     said = result.stdout + result.stderr
     assert result.returncode == 0, said
@@ -323,25 +398,42 @@ def test_first_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plugin", sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml")))
-def test_each_plugin_installs_from_a_checkout(clone: Path, transload_home: Path, plugin: str) -> None:
+@pytest.mark.parametrize(
+    "plugin", sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
+)
+def test_each_plugin_installs_from_a_checkout(
+    clone: Path, transload_home: Path, plugin: str
+) -> None:
     """One line, in a fresh clone: the plugin is there, and nothing about it is amiss."""
     installing = [sys.executable, "quickstart.py", "--with", plugin]
     environment = _stranger(transload_home)
     made = subprocess.run(
-        installing, cwd=clone, env=environment, capture_output=True, text=True, timeout=800, check=False
+        installing,
+        cwd=clone,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
     )
     assert made.returncode == 0, made.stdout + made.stderr
     asking = [str(clone / ".venv" / "bin" / "transload"), "info"]
-    said = subprocess.run(asking, cwd=clone, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run(
+        asking, cwd=clone, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert said.returncode == 0 and f"transload-{plugin}" in said.stdout, said.stdout + said.stderr
 
 
 @pytest.mark.slow
 def test_plugins_install_by_plain_pip(clone: Path, transload_home: Path) -> None:
-    """The lines of the README, by pip in an environment of one's own, and by `--with` several at once."""
+    """The lines of the README, by pip in an environment of one's own, and by `--with` several at
+    once.
+    """
     environment = _stranger(transload_home)
-    lines = [line[2:].partition("#")[0].split() for line in (clone / "README.md").read_text().splitlines()]
+    lines = [
+        line[2:].partition("#")[0].split()
+        for line in (clone / "README.md").read_text().splitlines()
+    ]
     (named,) = [line for line in lines if line[1:3] == ["quickstart.py", "--with"]]
     (by_pip,) = [line for line in lines if line[:2] == ["pip", "install"]]
     own = clone / "own"
@@ -351,15 +443,29 @@ def test_plugins_install_by_plain_pip(clone: Path, transload_home: Path) -> None
         [str(own / "bin" / "python"), "-m", *by_pip],
     ):
         made = subprocess.run(
-            command, cwd=clone, env=environment, capture_output=True, text=True, timeout=800, check=False
+            command,
+            cwd=clone,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=800,
+            check=False,
         )
         assert made.returncode == 0, made.stdout + made.stderr
     for folder in (own, clone / ".venv"):
         asking = [str(folder / "bin" / "transload"), "info"]
         said = subprocess.run(
-            asking, cwd=clone, env=environment, capture_output=True, text=True, timeout=60, check=False
+            asking,
+            cwd=clone,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
-        assert said.returncode == 0 and {"transload-airflow", "transload-report"} <= set(said.stdout.split()), said
+        assert said.returncode == 0 and {"transload-airflow", "transload-report"} <= set(
+            said.stdout.split()
+        ), said
 
 
 SESSIONS = """#!/bin/sh
@@ -378,11 +484,15 @@ esac
 
 
 def test_sessions_run_two_at_a_time(tmp_path: Path) -> None:
-    """With a nox that only talks: the longest begin, the output of each stays together, one failure is all's."""
+    """With a nox that only talks: the longest begin, the output of each stays together, one failure
+    is all's.
+    """
     nox = tmp_path / "nox"
     nox.write_text(SESSIONS)
     nox.chmod(0o755)
-    done = _of_run_tests("run_tests.nox = lambda: './nox'; sys.exit(run_tests.all_sessions())", tmp_path)
+    done = _of_run_tests(
+        "run_tests.nox = lambda: './nox'; sys.exit(run_tests.all_sessions())", tmp_path
+    )
     assert done.returncode == 1, done.stderr
     lines = done.stdout.splitlines()
     begun = [line.partition(" ")[0] for line in lines if line.endswith(" ...")]
@@ -396,7 +506,9 @@ def test_sessions_run_two_at_a_time(tmp_path: Path) -> None:
         *(f"passed{name}" for name in ("core", "everywhere", "prefect")),
     ]
     assert together.startswith("together ")
-    assert len([line for line in lines if line.startswith("RERUN ")]) == 8, "each is said in its place and at the end"
+    assert len([line for line in lines if line.startswith("RERUN ")]) == 8, (
+        "each is said in its place and at the end"
+    )
 
 
 def _of_run_tests(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -415,19 +527,28 @@ def _of_run_tests(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_was_left_out_runs_later(tmp_path: Path) -> None:
-    """Of each session what an engine is here for now, and nothing else; none, and no nox is needed to say so."""
+    """Of each session what an engine is here for now, and nothing else; none, and no nox is needed
+    to say so.
+    """
     left = tmp_path / "left-out"
     left.mkdir()
-    (tmp_path / "engines.py").write_text("def missing(name): return None if name in ('slurm', 'sshd') else 'gone'")
+    (tmp_path / "engines.py").write_text(
+        "def missing(name): return None if name in ('slurm', 'sshd') else 'gone'"
+    )
     (tmp_path / "nox").write_text('#!/bin/sh\necho "$@"; cat left-out/*.tests\n')
     (tmp_path / "nox").chmod(0o755)
     code = "run_tests.ENGINES = ['', 'engines.py']; run_tests.nox = lambda: './nox'; sys.exit(run_tests.left_out())"
-    wanting = {"tests/slurm/test_a.py::test_it[a b]": ["slurm"], "tests/slurm/test_a.py::test_ssh": ["slurm", "sshd"]}
+    wanting = {
+        "tests/slurm/test_a.py::test_it[a b]": ["slurm"],
+        "tests/slurm/test_a.py::test_ssh": ["slurm", "sshd"],
+    }
     boxed = {"tests/slurm/test_a.py::test_box": ["slurm", "apptainer"]}
     (left / "slurm.json").write_text(json.dumps(wanting | boxed))
     (left / "docker.json").write_text(json.dumps({"tests/docker/test_a.py::test_it": ["docker"]}))
     (left / "core.json").write_text("{}")
-    (left / "everywhere.json").write_text(json.dumps({"docker": ["docker"], "slurm": ["slurm"], "hpc": ["sshd"]}))
+    (left / "everywhere.json").write_text(
+        json.dumps({"docker": ["docker"], "slurm": ["slurm"], "hpc": ["sshd"]})
+    )
     done = _of_run_tests(code, tmp_path)
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
@@ -438,7 +559,9 @@ def test_what_was_left_out_runs_later(tmp_path: Path) -> None:
     assert (left / "slurm.tests").read_text().splitlines() == list(wanting)
     for name in ("slurm", "everywhere"):
         (left / f"{name}.json").unlink()
-    done = _of_run_tests(code.replace("run_tests.nox = lambda: './nox'", "run_tests.nox = None"), tmp_path)
+    done = _of_run_tests(
+        code.replace("run_tests.nox = lambda: './nox'", "run_tests.nox = None"), tmp_path
+    )
     assert done.returncode == 0 and done.stdout.startswith("passed: "), done.stdout + done.stderr
 
 
@@ -448,15 +571,28 @@ case "$*" in *--left-out) exit ${SECOND:-0} ;; *) exit ${FIRST:-0} ;; esac
 """
 
 
-@pytest.mark.parametrize(("first", "second", "code"), [("0", "0", 0), ("0", "4", 4), ("3", "0", 3), ("3", "4", 3)])
-def test_continuous_integration_runs_both(tmp_path: Path, first: str, second: str, code: int) -> None:
-    """The README's command without a word about engines, then what is left with them; either failure is the run's."""
+@pytest.mark.parametrize(
+    ("first", "second", "code"), [("0", "0", 0), ("0", "4", 4), ("3", "0", 3), ("3", "4", 3)]
+)
+def test_continuous_integration_runs_both(
+    tmp_path: Path, first: str, second: str, code: int
+) -> None:
+    """The README's command without a word about engines, then what is left with them; either
+    failure is the run's.
+    """
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     (tmp_path / "python").write_text(RECORDER)
     (tmp_path / "python").chmod(0o755)
-    environment = os.environ | {"PYTHON": "./python", "FIRST": first, "SECOND": second, "TRANSLOAD_REQUIRE": "sshd"}
-    done = subprocess.run([".ci/run", "-s", "core"], cwd=tmp_path, env=environment, timeout=60, check=False)
+    environment = os.environ | {
+        "PYTHON": "./python",
+        "FIRST": first,
+        "SECOND": second,
+        "TRANSLOAD_REQUIRE": "sshd",
+    }
+    done = subprocess.run(
+        [".ci/run", "-s", "core"], cwd=tmp_path, env=environment, timeout=60, check=False
+    )
     assert done.returncode == code
     assert (tmp_path / "log").read_text().splitlines() == [
         "run_tests.py -s core require=none",
@@ -472,12 +608,15 @@ def _lines(page: Path, begin: str) -> list[str]:
 
 @pytest.mark.slow
 def test_second_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> None:
-    """It makes its own tools, and knows each line of CONTRIBUTING.md; the last one is run, of one file.
+    """It makes its own tools, and knows each line of CONTRIBUTING.md; the last one is run, of one
+    file.
 
     With `-l` sessions are chosen, and none is run: together they are what runs this test.
     """
     *choosing, again, slow = _lines(clone / "CONTRIBUTING.md", "python3 run_tests.py")
-    one = again.replace(" -R", "").replace("tests/core/specs -x", "-q tests/core/house/test_imports.py")
+    one = again.replace(" -R", "").replace(
+        "tests/core/specs -x", "-q tests/core/house/test_imports.py"
+    )
     for line in (*(f"{each} -l" for each in (*choosing, slow)), one):
         result = subprocess.run(
             [sys.executable, *line.split()[1:]],

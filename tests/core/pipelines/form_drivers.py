@@ -1,4 +1,6 @@
-"""A host of no kind: the shared policy alone, in the forms that hosts use. Run in child processes by the suite."""
+"""A host of no kind: the shared policy alone, in the forms that hosts use. Run in child processes
+by the suite.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ import json
 
 from transload import pipelines
 from transload.errors import TransloadError
-from transload.pipelines import AppCancelled, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload.pipelines import (
+    AppCancelled,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    host_runner,
+)
 from transload.runner import AppResults, Runner
 from transload.specs import AppState
 from transload_testing.adapter_driver import ChildJob
@@ -49,7 +58,9 @@ def run_async(child: ChildJob) -> None:
 
 
 def deferred(child: ChildJob) -> None:
-    """Started by one execution, waited for by another with a runner of its own, settled by the first."""
+    """Started by one execution, waited for by another with a runner of its own, settled by the
+    first.
+    """
     execution = _execution(child)
     try:
         execution.start()

@@ -73,7 +73,8 @@ def test_get_adapter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("broken", "no cron"), ("half", "lacks"), ("vague", "lacks"), ("absent", "cannot be loaded")]
+    ("name", "says"),
+    [("broken", "no cron"), ("half", "lacks"), ("vague", "lacks"), ("absent", "cannot be loaded")],
 )
 def test_broken_adapters_are_the_plugins_fault(name: str, says: str) -> None:
     """One clear line that names adapter and reason."""

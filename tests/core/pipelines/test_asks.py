@@ -17,7 +17,9 @@ ASKS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=6)
 
 
 def units(asks: list[str], kept: list[str]) -> list[str]:
-    """Return the units of what one try asks for in turn; ``kept`` then holds what all tries have asked for."""
+    """Return the units of what one try asks for in turn; ``kept`` then holds what all tries have
+    asked for.
+    """
     found = []
     for number, ask in enumerate(asks):
         unit = unit_of(ask, kept, asked_before=bool(number))
@@ -31,7 +33,9 @@ def units(asks: list[str], kept: list[str]) -> list[str]:
 
 @given(ASKS)
 def test_one_try(asks: list[str]) -> None:
-    """Within a try, equal asks are one unit, different ones different units; the first is the identity's own."""
+    """Within a try, equal asks are one unit, different ones different units; the first is the
+    identity's own.
+    """
     found = units(asks, [])
     assert found[0] == FIRST_UNIT
     for ask, unit in zip(asks, found, strict=True):
@@ -52,7 +56,9 @@ def test_a_later_try(before: list[str], after: list[str]) -> None:
 
 
 def test_the_one_job_of_a_task_was_edited() -> None:
-    """Where a unit of work has one job only, another definition is still that job: it may be running."""
+    """Where a unit of work has one job only, another definition is still that job: it may be
+    running.
+    """
     assert unit_of("edited", ["first"], asked_before=False) == FIRST_UNIT
     assert unit_of("another", ["first"], asked_before=True) == "another"
     assert unit_of("another", ["first", "second"], asked_before=False) == "another"
@@ -93,7 +99,9 @@ DIFFERENT: list[dict[str, Any]] = [
 
 
 def test_what_is_asked_for() -> None:
-    """Different launches are different asks, equal ones equal asks; a wrong one is refused later."""
+    """Different launches are different asks, equal ones equal asks; a wrong one is refused
+    later.
+    """
     with host_runner("test") as runner:
         asks = [ask_of(Launch(**launch), runner) for launch in DIFFERENT]
         assert len(set(asks)) == len(asks)
@@ -106,15 +114,21 @@ def test_equal_in_another_process() -> None:
     """An ask is the same text on every machine, sets and numbers included."""
     code = (
         "from transload.pipelines import Launch, ask_of, host_runner\n"
-        "launch = Launch(component='a.py:b', args={'x': {'q', 'w', 'e'}, 'y': 0.1, 'z': [None, True]})\n"
+        "launch = Launch(component='a.py:b', args={'x': {'q', 'w', 'e'}, 'y': 0.1, 'z': [None, "
+        "True]})\n"
         "print(ask_of(launch, host_runner('test')))"
     )
-    found = {subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(2)}
+    found = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+        for _ in range(2)
+    }
     assert len(found) == 1
 
 
 def test_component_by_name_is_not_called(tmp_path: Any) -> None:
-    """A component of a file is not run to find out what is asked for; one that wants its place needs no place yet."""
+    """A component of a file is not run to find out what is asked for; one that wants its place
+    needs no place yet.
+    """
     mark = tmp_path / "called"
     file = tmp_path / "mine.py"
     file.write_text(f"def mine(n: int):\n    open({str(mark)!r}, 'w')\n")

@@ -26,7 +26,9 @@ def test_every_option_of_a_host_is_documented() -> None:
     for name, shown in rows.items():
         value = getattr(options, name)
         spelled = (
-            {None: "none", True: "true", False: "false"}.get(value) if not isinstance(value, float) else f"{value:g}"
+            {None: "none", True: "true", False: "false"}.get(value)
+            if not isinstance(value, float)
+            else f"{value:g}"
         )
         assert shown.strip() == (spelled or str(getattr(value, "value", value))), name
 
@@ -35,7 +37,9 @@ def test_every_method_of_a_scheduler_is_documented() -> None:
     """The page for authors of schedulers names the whole contract."""
     text = (DOCS / "writing-a-scheduler.md").read_text()
     methods = [
-        name for name in vars(SchedulerBase) if not name.startswith("_") and callable(getattr(SchedulerBase, name))
+        name
+        for name in vars(SchedulerBase)
+        if not name.startswith("_") and callable(getattr(SchedulerBase, name))
     ]
     missing = [name for name in methods if f"`{name}(" not in text]
     assert not missing
@@ -59,10 +63,18 @@ def test_names_in_the_pages_exist(page: str) -> None:
     import transload.specs
 
     known = {"TinyflowAdapter", "TestTinyflow", "Watch", "Identity", "Role", "SubmitError"}
-    for module in (transload.pipelines, transload_testing, transload.errors, transload.specs, transload.schedulers):
+    for module in (
+        transload.pipelines,
+        transload_testing,
+        transload.errors,
+        transload.specs,
+        transload.schedulers,
+    ):
         known |= set(module.__all__)
     known |= set(transload.runner.__all__) | {"Exception"}
     # what is written from the hosts' own sources has names of theirs
-    text = re.sub(r"^## The same words inside$.*?^## ", "## ", (DOCS / page).read_text(), flags=re.M | re.S)
+    text = re.sub(
+        r"^## The same words inside$.*?^## ", "## ", (DOCS / page).read_text(), flags=re.M | re.S
+    )
     found = set(re.findall(r"`([A-Z][a-z]+[A-Za-z]*)\b", text))
     assert found <= known, found - known

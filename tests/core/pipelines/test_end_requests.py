@@ -1,4 +1,6 @@
-"""An end that nobody asked for never cancels: who is ended asks, and a job goes on unless somebody wished its end."""
+"""An end that nobody asked for never cancels: who is ended asks, and a job goes on unless somebody
+wished its end.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from typing import Any
 import pytest
 
 from transload.errors import SchedulerUnavailable
-from transload.pipelines import AppCancelled, Asked, Detached, Execution, ExecutionOptions, Identity, Launch
+from transload.pipelines import (
+    AppCancelled,
+    Asked,
+    Detached,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    Launch,
+)
 from transload.pipelines.end_requests import LONGEST
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
@@ -43,9 +53,15 @@ def killed_while_it_runs(one: Execution, asked: bool | None = None) -> None:
         timer.join()
 
 
-@pytest.mark.parametrize("asked", [lambda: False, None], ids=["nobody asked", "nobody can be asked"])
-def test_it_goes_on_and_is_found_again(control: ScriptedControl, runner: Runner, asked: Asked | None) -> None:
-    """A kill without a wish leaves the app, says how to end it, and the next try collects its results."""
+@pytest.mark.parametrize(
+    "asked", [lambda: False, None], ids=["nobody asked", "nobody can be asked"]
+)
+def test_it_goes_on_and_is_found_again(
+    control: ScriptedControl, runner: Runner, asked: Asked | None
+) -> None:
+    """A kill without a wish leaves the app, says how to end it, and the next try collects its
+    results.
+    """
     said: list[str] = []
     more = {} if asked is None else {"asked": asked}
     one = held(runner, log=said.append, **more)
@@ -66,7 +82,9 @@ def test_who_knows_is_not_asked(control: ScriptedControl, runner: Runner) -> Non
 
 
 def test_detach_holds_whoever_asked(control: ScriptedControl, runner: Runner) -> None:
-    """With ``on_kill="detach"`` an end that somebody asked for leaves the app too, and nobody is asked."""
+    """With ``on_kill="detach"`` an end that somebody asked for leaves the app too, and nobody is
+    asked.
+    """
     asking: list[int] = []
 
     def asked() -> bool:
@@ -88,7 +106,9 @@ def test_a_host_that_answers_late(control: ScriptedControl, runner: Runner) -> N
 
 
 def test_a_host_that_cannot_answer(control: ScriptedControl, runner: Runner) -> None:
-    """One that fails, or does not come back, holds nobody up for longer than a few seconds; the app goes on."""
+    """One that fails, or does not come back, holds nobody up for longer than a few seconds; the app
+    goes on.
+    """
 
     def fails() -> bool:
         raise OSError("no route to host")
@@ -104,7 +124,9 @@ def test_a_host_that_cannot_answer(control: ScriptedControl, runner: Runner) -> 
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
-def test_what_is_raised(control: ScriptedControl, runner: Runner, raised: type[BaseException]) -> None:
+def test_what_is_raised(
+    control: ScriptedControl, runner: Runner, raised: type[BaseException]
+) -> None:
     """Ctrl-C is a person's wish; a signal's exception and a cancelled task are not."""
 
     def stop(_: object) -> None:
@@ -119,9 +141,13 @@ def test_what_is_raised(control: ScriptedControl, runner: Runner, raised: type[B
 
 
 async def test_a_cancelled_task(control: ScriptedControl, runner: Runner) -> None:
-    """A task of an event loop that something cancels leaves its app, one whose submit is under way too."""
+    """A task of an event loop that something cancels leaves its app, one whose submit is under way
+    too.
+    """
     for seconds in (0.0, 0.6):
-        launch = Launch(app=scripted_app("a", {**HELD, "submit_seconds": seconds}), scheduler="scripted")
+        launch = Launch(
+            app=scripted_app("a", {**HELD, "submit_seconds": seconds}), scheduler="scripted"
+        )
         one = Execution(runner, launch, Identity("host", "here", (str(seconds),)))
         task = asyncio.create_task(one.run_async())
         await asyncio.sleep(0.3)
@@ -163,12 +189,16 @@ def program(tmp_path: Path) -> Path:
 
 def _said(mark: Path, eventually: Callable[..., Any]) -> tuple[int, str]:
     """Return the process and the job of a program, once both are there."""
-    words = eventually(lambda: mark.exists() and len(found := mark.read_text().split()) == 2 and found, 60)
+    words = eventually(
+        lambda: mark.exists() and len(found := mark.read_text().split()) == 2 and found, 60
+    )
     return int(words[0]), words[1]
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-@pytest.mark.parametrize(("number", "state"), [(signal.SIGINT, "CANCELLED"), (signal.SIGTERM, "RUNNING")])
+@pytest.mark.parametrize(
+    ("number", "state"), [(signal.SIGINT, "CANCELLED"), (signal.SIGTERM, "RUNNING")]
+)
 def test_signals_to_a_program(
     transload_home: Path,
     tmp_path: Path,
@@ -178,9 +208,13 @@ def test_signals_to_a_program(
     state: str,
     eventually: Callable[..., Any],
 ) -> None:
-    """Ctrl-C cancels the job of a program, also where an event loop answers it; SIGTERM leaves the job."""
+    """Ctrl-C cancels the job of a program, also where an event loop answers it; SIGTERM leaves the
+    job.
+    """
     mark = tmp_path / "mark"
-    process = subprocess.Popen([sys.executable, str(program), how, str(mark)], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, str(program), how, str(mark)], stderr=subprocess.DEVNULL
+    )
     _, handle = _said(mark, eventually)
     with Runner("host") as runner:
         eventually(lambda: runner.status(handle).state is AppState.RUNNING, 30)
@@ -199,7 +233,9 @@ OUTER = 'python="$0"; "$python" "$@" & echo $$ > "$MARK.outer"; wait'
 def test_a_program_inside_a_job(
     transload_home: Path, tmp_path: Path, program: Path, end: str, eventually: Callable[..., Any]
 ) -> None:
-    """The jobs of a job are cancelled with it if it was cancelled; if it ended for any other reason they go on."""
+    """The jobs of a job are cancelled with it if it was cancelled; if it ended for any other reason
+    they go on.
+    """
     mark = tmp_path / "mark"
     words = ["-c", OUTER, sys.executable, str(program), "sync", str(mark)]
     env = {"MARK": str(mark), "TRANSLOAD_HOME": str(transload_home)}
@@ -226,13 +262,27 @@ def test_a_program_inside_a_job(
 
 @pytest.mark.parametrize(
     ("outer", "cancelled"),
-    [("cancelled", True), ("runs", False), ("gone", False), ("unknown scheduler", False), ("away", False)],
+    [
+        ("cancelled", True),
+        ("runs", False),
+        ("gone", False),
+        ("unknown scheduler", False),
+        ("away", False),
+    ],
 )
 def test_what_the_own_job_says(
-    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch, outer: str, cancelled: bool
+    control: ScriptedControl,
+    runner: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    outer: str,
+    cancelled: bool,
 ) -> None:
-    """Inside a job, that job decides; one that is gone, not known here or out of reach did not ask."""
-    handle = runner.run(scripted_app("outer", {"steps": [{"state": "RUNNING", "until": "never"}]}), "scripted")
+    """Inside a job, that job decides; one that is gone, not known here or out of reach did not
+    ask.
+    """
+    handle = runner.run(
+        scripted_app("outer", {"steps": [{"state": "RUNNING", "until": "never"}]}), "scripted"
+    )
     if outer == "cancelled":
         runner.cancel(handle)
     elif outer == "gone":
@@ -261,7 +311,9 @@ def test_ctrl_c_inside_a_job_is_no_persons(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Inside a job a KeyboardInterrupt comes from the job's scheduler: the own job is asked."""
-    handle = runner.run(scripted_app("outer", {"steps": [{"state": "RUNNING", "until": "never"}]}), "scripted")
+    handle = runner.run(
+        scripted_app("outer", {"steps": [{"state": "RUNNING", "until": "never"}]}), "scripted"
+    )
     monkeypatch.setenv("TRANSLOAD_JOB_ID", handle)
 
     def stop(_: object) -> None:

@@ -1,4 +1,6 @@
-"""Executions: what a host calls. Crashes are in the conformance suite; here are the forms that hosts need."""
+"""Executions: what a host calls. Crashes are in the conformance suite; here are the forms that
+hosts need.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,23 @@ HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": 
 
 
 def execution(
-    runner: Runner, script: dict[str, Any] | None = None, who: Identity = WHO, *, name: str = "a", **more: Any
+    runner: Runner,
+    script: dict[str, Any] | None = None,
+    who: Identity = WHO,
+    *,
+    name: str = "a",
+    **more: Any,
 ) -> Execution:
     """Return an execution with fast settings."""
     fields = ExecutionOptions.__dataclass_fields__
-    options = {"poll_interval": 0.05, "logging_interval": 0.05, **{k: more.pop(k) for k in list(more) if k in fields}}
-    launch = more.pop("launch", None) or Launch(app=scripted_app(name, script), scheduler="scripted")
+    options = {
+        "poll_interval": 0.05,
+        "logging_interval": 0.05,
+        **{k: more.pop(k) for k in list(more) if k in fields},
+    }
+    launch = more.pop("launch", None) or Launch(
+        app=scripted_app(name, script), scheduler="scripted"
+    )
     return Execution(runner, launch, who, ExecutionOptions(**options), **more)
 
 
@@ -64,7 +77,10 @@ def test_run(control: ScriptedControl, runner: Runner) -> None:
     """Changes, logs and results come to the host; nothing is left behind."""
     lines: list[tuple[str, int, str, str]] = []
     states: list[AppState] = []
-    steps = [{"state": "RUNNING", "lines": ["hello"], "until": "seen"}, {"state": "SUCCEEDED", "lines": ["bye"]}]
+    steps = [
+        {"state": "RUNNING", "lines": ["hello"], "until": "seen"},
+        {"state": "SUCCEEDED", "lines": ["bye"]},
+    ]
 
     def on_change(status: AppStatus) -> None:
         states.append(status.state)
@@ -82,16 +98,27 @@ def test_run(control: ScriptedControl, runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("polls", [False, True])
-def test_a_scheduler_that_is_away_for_a_while(control: ScriptedControl, runner: Runner, polls: bool) -> None:
-    """One line when it cannot be reached, one when it is back, however often it was asked meanwhile."""
+def test_a_scheduler_that_is_away_for_a_while(
+    control: ScriptedControl, runner: Runner, polls: bool
+) -> None:
+    """One line when it cannot be reached, one when it is back, however often it was asked
+    meanwhile.
+    """
     said: list[str] = []
-    steps = ["RUNNING", {"state": "UNAVAILABLE", "seconds": 0.6}, {"state": "RUNNING", "seconds": 0.1}, "SUCCEEDED"]
+    steps = [
+        "RUNNING",
+        {"state": "UNAVAILABLE", "seconds": 0.6},
+        {"state": "RUNNING", "seconds": 0.1},
+        "SUCCEEDED",
+    ]
     done = execution(runner, {"steps": steps}, log=said.append)
     done.start()
     while polls and not done.poll().final:
         time.sleep(0.02)
     done.resume()
-    told = [line.removeprefix(f"{done.handle} ") for line in said if "reached" in line or "back" in line]
+    told = [
+        line.removeprefix(f"{done.handle} ") for line in said if "reached" in line or "back" in line
+    ]
     assert told == ["cannot be reached, waiting (as its script says)", "is back"]
 
 
@@ -106,15 +133,25 @@ def test_why_it_waits_in_a_queue(control: ScriptedControl, runner: Runner) -> No
     ]
     done = execution(runner, {"steps": steps}, log=said.append)
     done.run()
-    told = [line.removeprefix(f"{done.handle} ") for line in said if "is PENDING" in line or "node1" in line]
+    told = [
+        line.removeprefix(f"{done.handle} ")
+        for line in said
+        if "is PENDING" in line or "node1" in line
+    ]
     assert told == ["is PENDING: Priority", "is PENDING: Resources: no GPU"]
 
 
 def test_follow_for_a_while(control: ScriptedControl, runner: Runner) -> None:
-    """A host that may wait elsewhere looks here first: not ended by then, nothing is lost; ended, it is collected."""
+    """A host that may wait elsewhere looks here first: not ended by then, nothing is lost; ended,
+    it is collected.
+    """
     lines: list[str] = []
     steps = [{"state": "RUNNING", "lines": ["hello"], "until": "go"}, "SUCCEEDED"]
-    looking = execution(runner, {"steps": steps, "results": {"0": {"x": 1}}}, sink=lambda *line: lines.append(line[-1]))
+    looking = execution(
+        runner,
+        {"steps": steps, "results": {"0": {"x": 1}}},
+        sink=lambda *line: lines.append(line[-1]),
+    )
     looking.start()
     assert not looking.follow_for(0)
     assert not looking.follow_for(0.3)
@@ -129,7 +166,9 @@ def test_follow_for_a_while(control: ScriptedControl, runner: Runner) -> None:
 async def test_run_async(control: ScriptedControl, runner: Runner) -> None:
     """Many at once, one thread, the same results."""
     runs = [
-        execution(runner, HELD, Identity("host", "here", (str(n),)), sink=lambda *_: None).run_async()
+        execution(
+            runner, HELD, Identity("host", "here", (str(n),)), sink=lambda *_: None
+        ).run_async()
         for n in range(20)
     ]
     task = asyncio.gather(*runs)
@@ -144,7 +183,9 @@ async def test_run_async(control: ScriptedControl, runner: Runner) -> None:
 def test_a_cancel_is_tried_again_with_pauses(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a scheduler is away, the end of an app is asked for with growing pauses, however often somebody looks."""
+    """While a scheduler is away, the end of an app is asked for with growing pauses, however often
+    somebody looks.
+    """
     from transload.errors import SchedulerUnavailable
     from transload.pipelines import execution as _execution
 
@@ -156,7 +197,9 @@ def test_a_cancel_is_tried_again_with_pauses(
 
     made = execution(runner, HELD)
     made.start()
-    monkeypatch.setattr(_execution, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    monkeypatch.setattr(
+        _execution, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    )
     monkeypatch.setattr(Runner, "cancel", cancel)
     made.kill(asked=True)
     for _ in range(4 * 100):
@@ -170,7 +213,9 @@ def test_a_cancel_is_tried_again_with_pauses(
     made.cancel()
 
 
-async def test_cancelling_the_task_cancels_the_app(control: ScriptedControl, runner: Runner) -> None:
+async def test_cancelling_the_task_cancels_the_app(
+    control: ScriptedControl, runner: Runner
+) -> None:
     """The asynchronous form of a kill, of a host that says that somebody asked for it."""
     task = asyncio.create_task(execution(runner, HELD, asked=lambda: True).run_async())
     async with asyncio.timeout(10):
@@ -184,7 +229,9 @@ async def test_cancelling_the_task_cancels_the_app(control: ScriptedControl, run
             await asyncio.sleep(0.01)
 
 
-async def test_a_cancel_that_comes_with_news_is_not_lost(control: ScriptedControl, runner: Runner) -> None:
+async def test_a_cancel_that_comes_with_news_is_not_lost(
+    control: ScriptedControl, runner: Runner
+) -> None:
     """Stopping the wait at the very moment of an observation stops it, and leaves the app alone."""
     script = {"steps": [{"state": "RUNNING", "until": "go", "lines": ["hello"]}, "SUCCEEDED"]}
     loop = asyncio.get_running_loop()
@@ -206,9 +253,13 @@ async def test_a_cancel_that_comes_with_news_is_not_lost(control: ScriptedContro
     assert control.calls("cancel") == []
 
 
-async def test_cancelling_the_task_in_the_middle_of_the_submit(control: ScriptedControl, runner: Runner) -> None:
+async def test_cancelling_the_task_in_the_middle_of_the_submit(
+    control: ScriptedControl, runner: Runner
+) -> None:
     """A submit under way when the task is cancelled is undone."""
-    task = asyncio.create_task(execution(runner, {**HELD, "submit_seconds": 0.3}, asked=lambda: True).run_async())
+    task = asyncio.create_task(
+        execution(runner, {**HELD, "submit_seconds": 0.3}, asked=lambda: True).run_async()
+    )
     await asyncio.sleep(0.1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -217,17 +268,25 @@ async def test_cancelling_the_task_in_the_middle_of_the_submit(control: Scripted
     while control.started() and not control.calls("cancel"):
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
-    await asyncio.sleep(0.4)  # the thread that submits has ended: either nothing was started, or it was cancelled
+    await asyncio.sleep(
+        0.4
+    )  # the thread that submits has ended: either nothing was started, or it was cancelled
     assert len(control.started()) == len(control.calls("cancel"))
 
 
-def test_intended_id_before_submit_handle_before_poll(control: ScriptedControl, runner: Runner) -> None:
-    """The store holds the intended id when the submit begins, and the handle when the first question is asked."""
+def test_intended_id_before_submit_handle_before_poll(
+    control: ScriptedControl, runner: Runner
+) -> None:
+    """The store holds the intended id when the submit begins, and the handle when the first
+    question is asked.
+    """
     calls: list[tuple[int, int, dict[str, Any]]] = []
 
     class Store(MemoryStore):
         def put(self, record: dict[str, Any]) -> None:
-            calls.append((len(control.calls("submit")), len(control.calls("describe_many")), record))
+            calls.append(
+                (len(control.calls("submit")), len(control.calls("describe_many")), record)
+            )
             super().put(record)
 
     execution(runner, {"results": {}}, store=Store()).run()
@@ -251,7 +310,10 @@ def test_without_durability_every_run_is_new(control: ScriptedControl, runner: R
 def test_deferred(control: ScriptedControl, runner: Runner) -> None:
     """Start here, wait there, settle here again: all through JSON, no line lost, none twice."""
     lines: list[str] = []
-    steps = [{"state": "RUNNING", "lines": ["one"], "until": "go"}, {"state": "SUCCEEDED", "lines": ["two"]}]
+    steps = [
+        {"state": "RUNNING", "lines": ["one"], "until": "go"},
+        {"state": "SUCCEEDED", "lines": ["two"]},
+    ]
 
     def sink(*each: Any) -> None:
         lines.append(each[3])
@@ -284,7 +346,11 @@ def test_deferred(control: ScriptedControl, runner: Runner) -> None:
     ],
 )
 def test_deferred_failures(
-    control: ScriptedControl, runner: Runner, script: dict[str, Any], kind: str, error: type[Exception]
+    control: ScriptedControl,
+    runner: Runner,
+    script: dict[str, Any],
+    kind: str,
+    error: type[Exception],
 ) -> None:
     """Every way to fail crosses processes and is raised where the host can act on it."""
     store = MemoryStore()
@@ -300,8 +366,12 @@ def test_deferred_failures(
     assert store.record["lost"] is (kind == "lost")
 
 
-def test_a_waiter_that_is_elsewhere_says_so(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the app cannot be seen, the waiter ends at once, and the submitter waits in place with one warning."""
+def test_a_waiter_that_is_elsewhere_says_so(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the app cannot be seen, the waiter ends at once, and the submitter waits in place with
+    one warning.
+    """
     monkeypatch.setenv("TRANSLOAD_SCRIPTED_REACH", "host")
     with Runner("host") as runner:
         said: list[str] = []
@@ -323,7 +393,9 @@ def test_poll(control: ScriptedControl, runner: Runner) -> None:
         {"state": "UNKNOWN", "until": "b"},
         {"state": "SUCCEEDED", "lines": ["two"]},
     ]
-    one = execution(runner, {"steps": steps}, patience=0.05, sink=lambda *each: lines.append(each[3]))
+    one = execution(
+        runner, {"steps": steps}, patience=0.05, sink=lambda *each: lines.append(each[3])
+    )
     one.start()
     assert one.poll().status.state is AppState.RUNNING  # type: ignore[union-attr]
     assert lines == ["one\n"]
@@ -382,7 +454,9 @@ def test_killed_before_the_submit(control: ScriptedControl, runner: Runner) -> N
 
 
 def test_killed_right_after_the_submit(control: ScriptedControl, runner: Runner) -> None:
-    """A signal while the handle is being stored: the app, whose id is known, is cancelled all the same."""
+    """A signal while the handle is being stored: the app, whose id is known, is cancelled all the
+    same.
+    """
 
     class Interrupted(MemoryStore):
         def put(self, record: dict[str, Any]) -> None:
@@ -405,8 +479,12 @@ def test_killed_in_the_middle_of_the_submit(control: ScriptedControl, runner: Ru
 
 
 @pytest.mark.parametrize("attaching", [False, True])
-def test_killed_before_the_handle_was_handed_over(control: ScriptedControl, runner: Runner, attaching: bool) -> None:
-    """Between the end of the submit, in its thread, and the waiting, the app is cancelled as well."""
+def test_killed_before_the_handle_was_handed_over(
+    control: ScriptedControl, runner: Runner, attaching: bool
+) -> None:
+    """Between the end of the submit, in its thread, and the waiting, the app is cancelled as
+    well.
+    """
     if attaching:
         execution(runner, HELD).start()
     one = execution(runner, HELD)
@@ -418,8 +496,12 @@ def test_killed_before_the_handle_was_handed_over(control: ScriptedControl, runn
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()
 
 
-def test_killed_while_looking_for_the_latest_attempt(control: ScriptedControl, runner: Runner) -> None:
-    """A host that is stopped before it has found its app cancels the attempt that runs, not the one that failed."""
+def test_killed_while_looking_for_the_latest_attempt(
+    control: ScriptedControl, runner: Runner
+) -> None:
+    """A host that is stopped before it has found its app cancels the attempt that runs, not the one
+    that failed.
+    """
     with pytest.raises(AppFailed):
         execution(runner, {"steps": [{"state": "FAILED"}]}).run()
     execution(runner, HELD).start()
@@ -433,7 +515,9 @@ def test_killed_while_looking_for_the_latest_attempt(control: ScriptedControl, r
 
 
 def test_cancel_in_spite_of_detach(control: ScriptedControl, runner: Runner) -> None:
-    """A host's own limit cancels an app that a kill would leave alone, also before its handle was handed over."""
+    """A host's own limit cancels an app that a kill would leave alone, also before its handle was
+    handed over.
+    """
     one = execution(runner, HELD, on_kill="detach")
     one.cancel()  # there is nothing yet
     steps = one._need_attacher().steps()
@@ -464,9 +548,14 @@ def test_limits_cancel(
     assert len(control.calls("cancel")) == 1
 
 
-def test_final_states_of_hosts_whose_restart_is_no_retry(control: ScriptedControl, runner: Runner) -> None:
+def test_final_states_of_hosts_whose_restart_is_no_retry(
+    control: ScriptedControl, runner: Runner
+) -> None:
     """With a narrower policy, what was cancelled or failed stays so when the host looks again."""
-    for script, error in (({"steps": ["FAILED"]}, AppFailed), ({"steps": ["RUNNING", "CANCELLED"]}, AppCancelled)):
+    for script, error in (
+        ({"steps": ["FAILED"]}, AppFailed),
+        ({"steps": ["RUNNING", "CANCELLED"]}, AppCancelled),
+    ):
         who = Identity("host", "here", (error.__name__,))
         for _ in range(2):
             with pytest.raises(error):
@@ -475,7 +564,9 @@ def test_final_states_of_hosts_whose_restart_is_no_retry(control: ScriptedContro
 
 
 def test_hosts_without_a_store(control: ScriptedControl, runner: Runner) -> None:
-    """The id alone finds the app; a lost one is reported until the host says that it knows; later attempts count."""
+    """The id alone finds the app; a lost one is reported until the host says that it knows; later
+    attempts count.
+    """
     first = execution(runner, HELD)
     first.start()
     assert execution(runner, HELD).start().action is Action.ATTACH
@@ -509,7 +600,9 @@ def both(control: ScriptedControl, second: ScriptedControl) -> Iterator[Runner]:
 def test_an_app_is_looked_for_where_it_was_submitted(
     control: ScriptedControl, second: ScriptedControl, both: Runner, handle_stored: bool
 ) -> None:
-    """A host whose scheduler was changed between two runs attaches to the app on the old one, and starts no second."""
+    """A host whose scheduler was changed between two runs attaches to the app on the old one, and
+    starts no second.
+    """
     store = MemoryStore()
     execution(both, HELD, store=store).start()
     if not handle_stored:  # killed between the submit and the store
@@ -544,7 +637,9 @@ def test_the_next_attempt_goes_where_the_host_says_now(
 def test_a_loss_on_the_old_scheduler_is_reported_once(
     control: ScriptedControl, second: ScriptedControl, both: Runner
 ) -> None:
-    """A stored app that is gone is lost wherever it was; the retry starts the next attempt where the host says now."""
+    """A stored app that is gone is lost wherever it was; the retry starts the next attempt where
+    the host says now.
+    """
     store = MemoryStore()
     execution(both, HELD, store=store).start()
     control.vanish(app_id_of(WHO, 0))
@@ -555,7 +650,9 @@ def test_a_loss_on_the_old_scheduler_is_reported_once(
     assert second.started() == [app_id_of(WHO, 1)]
 
 
-def test_a_changed_definition_is_attached_to_and_said(control: ScriptedControl, runner: Runner) -> None:
+def test_a_changed_definition_is_attached_to_and_said(
+    control: ScriptedControl, runner: Runner
+) -> None:
     """Ids decide; a digest that differs is logged."""
     said: list[str] = []
     execution(runner, HELD).start()
@@ -576,14 +673,27 @@ def train(x: int, replicas: int = 1, tracker_base: str = "") -> AppDef:
         tracker_base: where results go
     """
     script = {"results": {"0": {"x": x}}}
-    role = Role("main", "i", entrypoint="e", args=[tracker_base], num_replicas=replicas, metadata={"scripted": script})
+    role = Role(
+        "main",
+        "i",
+        entrypoint="e",
+        args=[tracker_base],
+        num_replicas=replicas,
+        metadata={"scripted": script},
+    )
     return AppDef("train", [role])
 
 
 def test_upstream_results_are_launch_parameters(control: ScriptedControl, runner: Runner) -> None:
-    """The output of one job is argument and number of replicas of the next; tracker_base is the app's own folder."""
-    first = execution(runner, launch=Launch(component=train, args={"x": 3}, scheduler="scripted")).run()
-    again = Launch(component=train, args={"x": 1, "replicas": str(first.value("x"))}, scheduler="scripted")
+    """The output of one job is argument and number of replicas of the next; tracker_base is the
+    app's own folder.
+    """
+    first = execution(
+        runner, launch=Launch(component=train, args={"x": 3}, scheduler="scripted")
+    ).run()
+    again = Launch(
+        component=train, args={"x": 1, "replicas": str(first.value("x"))}, scheduler="scripted"
+    )
     execution(runner, who=Identity("host", "here", ("next",)), launch=again).run()
     record = control.folder.record(control.started()[1])
     assert record is not None
@@ -596,10 +706,14 @@ def test_upstream_results_are_launch_parameters(control: ScriptedControl, runner
 def test_results_are_read_where_the_argument_says(
     control: ScriptedControl, runner: Runner, tmp_path: Path, as_typed: bool
 ) -> None:
-    """A ``tracker_base`` among the component's own arguments is where the app reports, and where one looks."""
+    """A ``tracker_base`` among the component's own arguments is where the app reports, and where
+    one looks.
+    """
     mine = str(tmp_path / "mine")
     args: Any = ["--x", "3", "--tracker_base", mine] if as_typed else {"x": 3, "tracker_base": mine}
-    results = execution(runner, launch=Launch(component=train, args=args, scheduler="scripted")).run()
+    results = execution(
+        runner, launch=Launch(component=train, args=args, scheduler="scripted")
+    ).run()
     (app_id,) = control.started()
     assert results.looked_in == [app_folder(mine, app_id), mine]
     assert results.value("x") == 3
@@ -623,7 +737,9 @@ def test_settings_of_the_scheduler_count(
 def test_an_id_is_completed_by_the_options_in_force(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where an id carries more than a name, an option of the settings counts like one that the host gives."""
+    """Where an id carries more than a name, an option of the settings counts like one that the host
+    gives.
+    """
     scheduler = runner.scheduler("scripted")
 
     def qualified(app_id: str, cfg: Any) -> str:
@@ -644,7 +760,9 @@ def test_retry_product_is_logged_once(control: ScriptedControl, runner: Runner) 
     said: list[str] = []
     app = scripted_app("a")
     app.roles[0].max_retries = 2
-    execution(runner, launch=Launch(app=app, scheduler="scripted"), log=said.append, host_retries=3).run()
+    execution(
+        runner, launch=Launch(app=app, scheduler="scripted"), log=said.append, host_retries=3
+    ).run()
     assert sum("12 starts" in line for line in said) == 1
 
 
@@ -655,7 +773,10 @@ def test_wrong_things_start_nothing(control: ScriptedControl, runner: Runner) ->
         (Launch(app=scripted_app("a"), scheduler="scriptde"), ConfigError),
         (Launch(app=scripted_app("a"), scheduler="scripted", cfg={"scrip": "x"}), ConfigError),
         (Launch(app="{}", scheduler="scripted"), SpecError),
-        (Launch(app=scripted_app("a", {"submit_error": "permanent"}), scheduler="scripted"), SubmitError),
+        (
+            Launch(app=scripted_app("a", {"submit_error": "permanent"}), scheduler="scripted"),
+            SubmitError,
+        ),
     ):
         with pytest.raises(error) as caught:
             execution(runner, launch=launch, store=store).run()
@@ -675,19 +796,28 @@ def test_an_app_that_is_known_by_its_handle(control: ScriptedControl, runner: Ru
     """It is followed and collected, nothing is submitted; its log goes on where the store says."""
     lines: list[str] = []
     kept = MemoryStore()
-    steps = [{"state": "RUNNING", "lines": ["one"], "until": "go"}, {"state": "SUCCEEDED", "lines": ["two"]}]
-    first = execution(runner, {"steps": steps}, sink=lambda *each: lines.append(each[3]), log_store=kept)
+    steps = [
+        {"state": "RUNNING", "lines": ["one"], "until": "go"},
+        {"state": "SUCCEEDED", "lines": ["two"]},
+    ]
+    first = execution(
+        runner, {"steps": steps}, sink=lambda *each: lines.append(each[3]), log_store=kept
+    )
     handle = first.start().handle
     first.poll()
     control.open("go")
-    other = Execution(runner, None, WHO, first.options, sink=lambda *each: lines.append(each[3]), log_store=kept)
+    other = Execution(
+        runner, None, WHO, first.options, sink=lambda *each: lines.append(each[3]), log_store=kept
+    )
     other.attach(handle)
     assert other.collect(other.follow()).handle == handle
     assert lines == ["one\n", "two\n"]
     assert len(control.started()) == 1
 
 
-def test_a_poll_that_finds_the_app_gone_says_so_to_the_store(control: ScriptedControl, runner: Runner) -> None:
+def test_a_poll_that_finds_the_app_gone_says_so_to_the_store(
+    control: ScriptedControl, runner: Runner
+) -> None:
     """The next run answers with the next attempt, as after `follow`."""
     store = MemoryStore()
     one = execution(runner, {"steps": [{"state": "RUNNING", "seconds": 0.1}, "GONE"]}, store=store)
@@ -723,7 +853,9 @@ def test_link(control: ScriptedControl, runner: Runner, monkeypatch: pytest.Monk
 
 
 def test_dry_run_of_a_host(control: ScriptedControl) -> None:
-    """What an adapter shows: the request of the first attempt, by the runner that the host's units share."""
+    """What an adapter shows: the request of the first attempt, by the runner that the host's units
+    share.
+    """
     text = dry_run("host", Launch(component="utils.echo", args={"msg": "hi"}, scheduler="scripted"))
     assert '"hi"' in text
     assert control.calls("submit") == []
@@ -774,14 +906,22 @@ def test_shared_runner_of_a_host(control: ScriptedControl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reach", "anywhere", "here"), [("process", False, False), ("host", False, True), ("network", True, True)]
+    ("reach", "anywhere", "here"),
+    [("process", False, False), ("host", False, True), ("network", True, True)],
 )
 def test_where_an_app_can_be_waited_for(
-    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch, reach: Any, anywhere: bool, here: bool
+    control: ScriptedControl,
+    runner: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    reach: Any,
+    anywhere: bool,
+    here: bool,
 ) -> None:
     """By reach: never elsewhere, on the same machine, anywhere."""
     scheduler = runner.scheduler("scripted")
-    monkeypatch.setattr(scheduler, "capabilities", scheduler.capabilities._replace(reachable_from=reach))
+    monkeypatch.setattr(
+        scheduler, "capabilities", scheduler.capabilities._replace(reachable_from=reach)
+    )
     one = execution(runner, HELD)
     one.attach("scripted://host/a")
     assert one.may_wait_elsewhere(same_machine=False) is anywhere
@@ -789,7 +929,9 @@ def test_where_an_app_can_be_waited_for(
 
 
 def test_a_host_that_polls_tells_of_changes(runner: Runner) -> None:
-    """Plugins are told of the end of an app that is only polled, and of one that ended while nobody looked."""
+    """Plugins are told of the end of an app that is only polled, and of one that ended while nobody
+    looked.
+    """
     events: list[AppEvent] = []
 
     class Listener:

@@ -1,4 +1,6 @@
-"""The shared policy passes the adapter suite deferred and asynchronously; the template covers the blocking form."""
+"""The shared policy passes the adapter suite deferred and asynchronously; the template covers the
+blocking form.
+"""
 
 from __future__ import annotations
 

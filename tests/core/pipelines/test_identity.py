@@ -1,4 +1,6 @@
-"""Ids that a host derives: valid, readable, the same everywhere, and different where anything differs."""
+"""Ids that a host derives: valid, readable, the same everywhere, and different where anything
+differs.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,23 @@ from transload.pipelines import Identity, app_id_of
 TEXT = st.text(max_size=60)
 
 
-def id_of(host: str, namespace: str, key: Sequence[str], generation: str | int, attempt: int) -> str:
+def id_of(
+    host: str, namespace: str, key: Sequence[str], generation: str | int, attempt: int
+) -> str:
     """Return the id of an attempt of this identity."""
     return app_id_of(Identity(host, namespace, tuple(key), str(generation)), attempt)
 
 
-PARTS = st.tuples(TEXT.filter(bool), TEXT, st.lists(TEXT, min_size=1, max_size=4), TEXT, st.integers(0, 1000))
+PARTS = st.tuples(
+    TEXT.filter(bool), TEXT, st.lists(TEXT, min_size=1, max_size=4), TEXT, st.integers(0, 1000)
+)
 
 
 @given(PARTS)
 def test_any_identity_gives_a_valid_id(parts: tuple[str, str, list[str], str, int]) -> None:
-    """Lower-case letters, digits and dashes, at most 40, starting with a letter, ending in a digest."""
+    """Lower-case letters, digits and dashes, at most 40, starting with a letter, ending in a
+    digest.
+    """
     assert re.fullmatch(r"[a-z][a-z0-9-]{0,22}-[a-z2-7]{16}", id_of(*parts))
 
 
@@ -57,11 +65,19 @@ def test_the_same_in_every_process() -> None:
     code = "from transload.pipelines import *; print(app_id_of(Identity('airflow', 'ns', ('dag', 'tränieren')), 2))"
     ids = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.strip()
         for seed in ("1", "2")
     }
-    assert ids == {id_of("airflow", "ns", ["dag", "tränieren"], 0, 2)} == {"airflow-tr-nieren-qqzn63pk4oig7vfc"}
+    assert (
+        ids
+        == {id_of("airflow", "ns", ["dag", "tränieren"], 0, 2)}
+        == {"airflow-tr-nieren-qqzn63pk4oig7vfc"}
+    )
 
 
 def test_readable_part_is_the_last_one() -> None:

@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 
 from transload.errors import SchedulerUnavailable, TransloadTimeout
-from transload.pipelines import AppCancelled, Detached, Execution, ExecutionOptions, Identity, Launch
+from transload.pipelines import (
+    AppCancelled,
+    Detached,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    Launch,
+)
 from transload.runner import Runner
 from transload.specs import AppState
 from transload_testing.scripted import ScriptedControl, ScriptedScheduler, scripted_app
@@ -56,7 +63,9 @@ def held(runner: Runner, name: str, **options: Any) -> Execution:
 
 @pytest.mark.parametrize("step", range(12))
 def test_at_every_point_of_its_life(control: ScriptedControl, runner: Runner, step: int) -> None:
-    """From before the submit until it is followed: nothing is left running, and nobody waits for ever."""
+    """From before the submit until it is followed: nothing is left running, and nobody waits for
+    ever.
+    """
     one = held(runner, str(step), poll_interval=0.05)
     began = time.monotonic()
     with killed_after(one, step * step * 0.002), pytest.raises((AppCancelled, Detached)):
@@ -66,7 +75,9 @@ def test_at_every_point_of_its_life(control: ScriptedControl, runner: Runner, st
 
 
 def test_while_a_scheduler_is_being_made(control: ScriptedControl) -> None:
-    """The handler takes no lock: not even that of the runner's schedulers, which the interrupted thread holds."""
+    """The handler takes no lock: not even that of the runner's schedulers, which the interrupted
+    thread holds.
+    """
 
     def slow(session: str) -> ScriptedScheduler:
         end = time.monotonic() + 0.5
@@ -92,7 +103,9 @@ def test_detached_at_once(control: ScriptedControl, runner: Runner) -> None:
     assert control.calls("cancel") == []
 
 
-def test_a_cancel_that_does_not_come_through_is_tried_again(control: ScriptedControl, runner: Runner) -> None:
+def test_a_cancel_that_does_not_come_through_is_tried_again(
+    control: ScriptedControl, runner: Runner
+) -> None:
     """A kill during an outage reaches the app when the scheduler is back."""
     one = held(runner, "outage", poll_interval=0.05)
     one.start()
@@ -105,7 +118,9 @@ def test_a_cancel_that_does_not_come_through_is_tried_again(control: ScriptedCon
 def test_a_cancel_that_fails_for_want_of_something_is_tried_again(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process without a file descriptor to spare, say, cannot ask at once: the kill is not forgotten."""
+    """A process without a file descriptor to spare, say, cannot ask at once: the kill is not
+    forgotten.
+    """
     cancel, short = ScriptedScheduler.cancel, [True]
 
     def once_short(self: ScriptedScheduler, app_id: str) -> bool:
@@ -123,7 +138,9 @@ def test_a_cancel_that_fails_for_want_of_something_is_tried_again(
 def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What runs again ends what the run before it left, also where the scheduler is deaf at first; it says so once."""
+    """What runs again ends what the run before it left, also where the scheduler is deaf at first;
+    it says so once.
+    """
     store, cancel, deaf, said = MemoryStore(), ScriptedScheduler.cancel, [True, True], []
 
     def once_deaf(self: ScriptedScheduler, app_id: str) -> bool:
@@ -133,7 +150,9 @@ def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
 
     def of(generation: str) -> Execution:
         launch = Launch(app=scripted_app("a", HELD), scheduler="scripted")
-        return Execution(runner, launch, Identity("t", "n", ("again",), generation), store=store, log=said.append)
+        return Execution(
+            runner, launch, Identity("t", "n", ("again",), generation), store=store, log=said.append
+        )
 
     handle = of("0").start().handle
     monkeypatch.setattr(ScriptedScheduler, "cancel", once_deaf)
@@ -153,7 +172,9 @@ def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
     control.open("go")
 
 
-def test_a_limit_that_passes_in_an_outage_cancels_afterwards(control: ScriptedControl, runner: Runner) -> None:
+def test_a_limit_that_passes_in_an_outage_cancels_afterwards(
+    control: ScriptedControl, runner: Runner
+) -> None:
     """The host is told that the app was cancelled once that is true, and not before."""
     one = held(runner, "limit-outage", deadline=time.time() + 0.3, poll_interval=0.05)
     one.start()
@@ -171,13 +192,19 @@ def test_a_limit_that_passes_in_an_outage_cancels_afterwards(control: ScriptedCo
     assert status.cancel_requested or status.state is AppState.CANCELLED
 
 
-def test_a_limit_that_passes_before_the_app_is_there(control: ScriptedControl, runner: Runner) -> None:
-    """While the scheduler is away at the start nothing is submitted after the limit; the outage is told once."""
+def test_a_limit_that_passes_before_the_app_is_there(
+    control: ScriptedControl, runner: Runner
+) -> None:
+    """While the scheduler is away at the start nothing is submitted after the limit; the outage is
+    told once.
+    """
     said: list[str] = []
     one = held(runner, "limit-start", deadline=time.time() + 0.5)
     one.log = one._need_attacher().log = said.append
     control.outage()
-    with pytest.raises(TransloadTimeout, match="could not be cancelled: the host's time limit has passed"):
+    with pytest.raises(
+        TransloadTimeout, match="could not be cancelled: the host's time limit has passed"
+    ):
         one.run()
     assert not one.give_up(asked=True), "nobody knows whether it is there"
     control.outage(False)
@@ -187,7 +214,9 @@ def test_a_limit_that_passes_before_the_app_is_there(control: ScriptedControl, r
     assert sum("could not be cancelled" in line for line in said) == 1, "one reason is told once"
 
     late = held(runner, "limit-late", deadline=time.time() - 1)
-    with pytest.raises(TransloadTimeout, match="nothing was submitted: the host's time limit has passed"):
+    with pytest.raises(
+        TransloadTimeout, match="nothing was submitted: the host's time limit has passed"
+    ):
         late.run()
     assert control.started() == []
 
@@ -209,11 +238,17 @@ def test_a_start_that_waits_says_why(control: ScriptedControl, runner: Runner) -
         one.resume()
 
 
-def test_a_limit_that_passes_during_a_submit_is_no_detach(control: ScriptedControl, runner: Runner) -> None:
-    """An asynchronous host's own limit ends what its submit brings about, whatever a kill would do to it."""
+def test_a_limit_that_passes_during_a_submit_is_no_detach(
+    control: ScriptedControl, runner: Runner
+) -> None:
+    """An asynchronous host's own limit ends what its submit brings about, whatever a kill would do
+    to it.
+    """
     app = scripted_app("a", {**HELD, "submit_seconds": 1.0})
     options = ExecutionOptions(on_kill="detach", deadline=time.time() + 0.3)
-    one = Execution(runner, Launch(app=app, scheduler="scripted"), Identity("t", "n", ("slow",)), options)
+    one = Execution(
+        runner, Launch(app=app, scheduler="scripted"), Identity("t", "n", ("slow",)), options
+    )
 
     async def main() -> None:
         task = asyncio.ensure_future(one.run_async())
@@ -228,8 +263,12 @@ def test_a_limit_that_passes_during_a_submit_is_no_detach(control: ScriptedContr
     assert control.started() == [call["app_id"] for call in control.calls("cancel")]
 
 
-def test_a_persons_cancel_that_is_seen_late_is_no_limit(control: ScriptedControl, runner: Runner) -> None:
-    """A host that asks now and then learns of a cancel after its limit: it was no limit that ended the app."""
+def test_a_persons_cancel_that_is_seen_late_is_no_limit(
+    control: ScriptedControl, runner: Runner
+) -> None:
+    """A host that asks now and then learns of a cancel after its limit: it was no limit that ended
+    the app.
+    """
     one = held(runner, "late-look", deadline=time.time() + 0.3)
     one.start()
     assert one.handle is not None
@@ -244,7 +283,9 @@ def test_a_persons_cancel_that_is_seen_late_is_no_limit(control: ScriptedControl
 def test_killed_during_a_submit_whose_answer_is_lost(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An asynchronous host does not wait for its submit: what that started all the same is cancelled."""
+    """An asynchronous host does not wait for its submit: what that started all the same is
+    cancelled.
+    """
     submit, begun, go = ScriptedScheduler.submit, threading.Event(), threading.Event()
 
     def lost(self: ScriptedScheduler, *args: Any) -> bool:

@@ -11,7 +11,9 @@ from transload.pipelines import Launch
 from transload.specs import AppDef, Resource, Role
 
 
-def train(lr: float, replicas: int = 1, gpus: int = 0, tracker_base: str = "", *, trial_idx: int = -1) -> AppDef:
+def train(
+    lr: float, replicas: int = 1, gpus: int = 0, tracker_base: str = "", *, trial_idx: int = -1
+) -> AppDef:
     """Train something.
 
     Args:
@@ -22,7 +24,14 @@ def train(lr: float, replicas: int = 1, gpus: int = 0, tracker_base: str = "", *
         trial_idx: number of the trial
     """
     args = [str(lr), tracker_base, str(trial_idx)]
-    role = Role("main", "img", entrypoint="train", args=args, num_replicas=replicas, resource=Resource(1, gpus, 10))
+    role = Role(
+        "main",
+        "img",
+        entrypoint="train",
+        args=args,
+        num_replicas=replicas,
+        resource=Resource(1, gpus, 10),
+    )
     return AppDef("train", [role])
 
 
@@ -36,10 +45,16 @@ def test_apps_in_every_form(source: object) -> None:
 
 
 def test_a_command_stands_beside_app_and_component() -> None:
-    """A command is an app, also after a trip through JSON; of app, component and command exactly one is given."""
+    """A command is an app, also after a trip through JSON; of app, component and command exactly
+    one is given.
+    """
     launch = Launch(command=["python", "train.py", "--lr", 0.1])  # type: ignore[list-item]
     app = Launch.from_dict(json.loads(json.dumps(launch.to_dict()))).build()
-    assert (launch.name, app.name, app.roles[0].args) == ("train", "train", ["train.py", "--lr", "0.1"])
+    assert (launch.name, app.name, app.roles[0].args) == (
+        "train",
+        "train",
+        ["train.py", "--lr", "0.1"],
+    )
     more = {"app": APP, "component": "utils.echo"}
     for wrong in ({}, more, {**more, "command": ["true"]}, {"app": APP, "command": ["true"]}):
         with pytest.raises(SpecError, match="exactly one of app, component and command"):
@@ -53,7 +68,13 @@ def test_texts_become_launch_parameters() -> None:
     app = Launch(component=train, args={"lr": "1e-3", "replicas": "4", "gpus": "2"}).build()
     assert (app.roles[0].num_replicas, app.roles[0].resource.gpu) == (4, 2)
     assert app.roles[0].args[0] == "0.001"
-    assert Launch(component=train, args=["--lr", "0.5", "--replicas", "3"]).build().roles[0].num_replicas == 3
+    assert (
+        Launch(component=train, args=["--lr", "0.5", "--replicas", "3"])
+        .build()
+        .roles[0]
+        .num_replicas
+        == 3
+    )
 
 
 def test_component_by_name() -> None:
@@ -65,11 +86,16 @@ def test_component_by_name() -> None:
 
 
 def test_what_the_host_knows_is_passed_where_it_is_declared() -> None:
-    """Known values reach declared arguments, keyword-only ones too; what the user gave does not change."""
+    """Known values reach declared arguments, keyword-only ones too; what the user gave does not
+    change.
+    """
     known = {"tracker_base": "/base", "trial_idx": 7, "experiment_name": "x"}
     launch = Launch(component=train, args={"lr": 1})
     assert launch.build(known).roles[0].args == ["1.0", "/base", "7"]
-    assert launch.build(known, {"tracker_base": "/setting", "replicas": "2"}).roles[0].args[1] == "/base"
+    assert (
+        launch.build(known, {"tracker_base": "/setting", "replicas": "2"}).roles[0].args[1]
+        == "/base"
+    )
     own = Launch(component=train, args={"lr": 1, "tracker_base": "/mine"})
     assert own.build(known).roles[0].args[1] == "/mine"
     argv = Launch(component=train, args=["--lr", "1", "--tracker_base=/mine"])
@@ -79,7 +105,9 @@ def test_what_the_host_knows_is_passed_where_it_is_declared() -> None:
 
 
 def test_wrong_launches_are_refused() -> None:
-    """Neither or both of app and component, arguments without a component or in one text, a callable without an app."""
+    """Neither or both of app and component, arguments without a component or in one text, a
+    callable without an app.
+    """
     for values in ({}, {"app": APP, "component": train}, {"app": APP, "args": {"lr": 1}}):
         with pytest.raises(SpecError, match="launch"):
             Launch(**values)  # type: ignore[arg-type]
@@ -102,12 +130,22 @@ def test_whatever_convert_is_given() -> None:
     assert Launch.of("utils.echo", args={"msg": "x"}).component == "utils.echo"
     assert Launch.of(train, args={"lr": 1}).name == "train"
     assert Launch.of(Launch(app=APP), scheduler="slurm").scheduler == "slurm"
-    assert [Launch.of(each).name for each in (APP, "utils.echo", train)] == ["a", "utils.echo", "train"]
+    assert [Launch.of(each).name for each in (APP, "utils.echo", train)] == [
+        "a",
+        "utils.echo",
+        "train",
+    ]
 
 
 def test_round_trip() -> None:
     """A launch survives JSON where its function can be found again."""
-    launch = Launch(component="utils.echo", args={"msg": "x"}, scheduler="local", cfg={"a": "b"}, tracker_base="/t")
+    launch = Launch(
+        component="utils.echo",
+        args={"msg": "x"},
+        scheduler="local",
+        cfg={"a": "b"},
+        tracker_base="/t",
+    )
     again = Launch.from_dict(json.loads(json.dumps(launch.to_dict())))
     assert again == launch
     assert Launch.from_dict(Launch(app=APP).to_dict()).build() == APP
@@ -120,11 +158,20 @@ def test_round_trip() -> None:
 
 
 def test_what_a_call_leaves_open() -> None:
-    """What the component gets where nothing more is given: args, then what is known, then settings, then defaults."""
+    """What the component gets where nothing more is given: args, then what is known, then settings,
+    then defaults.
+    """
     launch = Launch(component=train, args={"lr": "0.5", "replicas": "many"})
     found = launch.left_open({"trial_idx": 3, "step": 1}, {"gpus": "2", "tracker_base": "/t"})
-    assert found == {"lr": 0.5, "gpus": 2, "tracker_base": "/t", "trial_idx": 3}, "what is wrong is left out"
-    assert Launch(component=train).left_open() == {"replicas": 1, "gpus": 0, "tracker_base": "", "trial_idx": -1}
+    assert found == {"lr": 0.5, "gpus": 2, "tracker_base": "/t", "trial_idx": 3}, (
+        "what is wrong is left out"
+    )
+    assert Launch(component=train).left_open() == {
+        "replicas": 1,
+        "gpus": 0,
+        "tracker_base": "",
+        "trial_idx": -1,
+    }
     assert Launch(component="utils.sh", args=["--cpu", "2", "echo"]).left_open()["cpu"] == 2
     assert "args" not in Launch(component="utils.sh", args=["echo"]).left_open()
     assert Launch(component="utils.sh", args=["--wrong"]).left_open() == {}

@@ -65,8 +65,12 @@ async def test_many_at_once(control: ScriptedControl) -> None:
 
 
 def test_the_last_words_of_a_long_log(control: ScriptedControl) -> None:
-    """Also where nobody read along, and however much was written: the end of the log is read from its end."""
-    script = "import sys; sys.stderr.write(('x' * 1023 + '\\n') * 70 * 1024); sys.exit('that was it')"
+    """Also where nobody read along, and however much was written: the end of the log is read from
+    its end.
+    """
+    script = (
+        "import sys; sys.stderr.write(('x' * 1023 + '\\n') * 70 * 1024); sys.exit('that was it')"
+    )
     with Runner("host") as runner:
         launch = Launch(app=AppDef("a", [role("-c", script)]), scheduler="local")
         one = Execution(runner, launch, Identity("host", "here", ("long",)))
@@ -86,7 +90,10 @@ def test_failure_has_the_last_words(control: ScriptedControl) -> None:
 def test_kill(control: ScriptedControl, tmp_path: Path) -> None:
     """A kill ends the whole app, and the blocked run with it."""
     with Runner("host") as runner:
-        one = execution(runner, role("-c", "import time; print('up', flush=True); time.sleep(300)", num_replicas=2))
+        one = execution(
+            runner,
+            role("-c", "import time; print('up', flush=True); time.sleep(300)", num_replicas=2),
+        )
         timer = threading.Timer(0.5, one.kill, (True,))
         timer.start()
         with pytest.raises(AppCancelled):
@@ -96,7 +103,9 @@ def test_kill(control: ScriptedControl, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", ["deadline", "kill"])
 def test_poll_ends_what_is_to_end(control: ScriptedControl, eventually: Any, limit: str) -> None:
-    """A host that only asks now and then has its app cancelled when a limit has passed, or at a kill; not before."""
+    """A host that only asks now and then has its app cancelled when a limit has passed, or at a
+    kill; not before.
+    """
     app = role("-c", "import os, time; print(os.getpid(), flush=True); time.sleep(300)")
     with Runner("host") as runner:
         one = execution(runner, app, deadline=time.time() + (3600 if limit == "kill" else 5))
@@ -107,7 +116,11 @@ def test_poll_ends_what_is_to_end(control: ScriptedControl, eventually: Any, lim
             one.kill(asked=True)
         seen = eventually(lambda: (found := one.poll()).final and found, timeout=30)
         assert seen.status.state is AppState.CANCELLED
-        error, says = (AppCancelled, "CANCELLED") if limit == "kill" else (TransloadTimeout, "the host's time limit")
+        error, says = (
+            (AppCancelled, "CANCELLED")
+            if limit == "kill"
+            else (TransloadTimeout, "the host's time limit")
+        )
         with pytest.raises(error, match=says):
             one.collect()
     (line,) = one.lines  # type: ignore[attr-defined]
@@ -116,7 +129,9 @@ def test_poll_ends_what_is_to_end(control: ScriptedControl, eventually: Any, lim
 
 
 def test_attach_and_collect(control: ScriptedControl) -> None:
-    """What runs is attached to, what has ended is collected, and a failure is answered by a new attempt."""
+    """What runs is attached to, what has ended is collected, and a failure is answered by a new
+    attempt.
+    """
     with Runner("host") as runner:
         first = execution(runner, role("-c", REPORT, "1"))
         first.start()

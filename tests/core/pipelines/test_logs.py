@@ -29,7 +29,9 @@ class Paper:
     name = "paper"
     capabilities = Capabilities()
 
-    def __init__(self, logs: dict[tuple[str, int, Stream], list[str]], seed: int = 0, mishaps: float = 0.0) -> None:
+    def __init__(
+        self, logs: dict[tuple[str, int, Stream], list[str]], seed: int = 0, mishaps: float = 0.0
+    ) -> None:
         self.logs = logs
         self.ended = True
         self.gone = False
@@ -37,7 +39,9 @@ class Paper:
         self._mishaps = mishaps
         roles = sorted({role for role, _, _ in logs})
         counts = {role: 1 + max(k for each, k, _ in logs if each == role) for role in roles}
-        self._app = AppDef("a", [Role(role, "i", entrypoint="e", num_replicas=counts[role]) for role in roles])
+        self._app = AppDef(
+            "a", [Role(role, "i", entrypoint="e", num_replicas=counts[role]) for role in roles]
+        )
 
     def describe(self, app_id: str) -> AppDescription | None:
         """Describe the app, or not."""
@@ -75,7 +79,9 @@ def forward(
 ) -> LogForwarder:
     """Return what forwards the logs of that scheduler's app."""
     made = ExecutionOptions(**options)
-    return LogForwarder("paper://t/a", lambda: (scheduler, "a"), sink, made, cursor=cursor, clock=clock)  # type: ignore[arg-type, return-value]
+    return LogForwarder(
+        "paper://t/a", lambda: (scheduler, "a"), sink, made, cursor=cursor, clock=clock
+    )  # type: ignore[arg-type, return-value]
 
 
 @settings(max_examples=60, deadline=None)
@@ -105,9 +111,13 @@ def test_every_line_once(seed: int, mishaps: float, sink_fails: float, moves: fl
 
 
 def test_a_silent_app_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs that are complete once they were read end it at once, and there is nothing to keep of them."""
+    """Logs that are complete once they were read end it at once, and there is nothing to keep of
+    them.
+    """
     store = MemoryStore()
-    forwarder = LogForwarder("paper://t/a", lambda: (paper(0), "a"), print, ExecutionOptions(), store)  # type: ignore[arg-type, return-value]
+    forwarder = LogForwarder(
+        "paper://t/a", lambda: (paper(0), "a"), print, ExecutionOptions(), store
+    )  # type: ignore[arg-type, return-value]
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("paused"))
     forwarder.finish()
     assert forwarder.complete
@@ -115,7 +125,9 @@ def test_a_silent_app_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_lines_that_come_later() -> None:
-    """What is written after a look comes with the next one; complete only once the app has ended."""
+    """What is written after a look comes with the next one; complete only once the app has
+    ended.
+    """
     scheduler = paper(3)
     scheduler.ended = False
     lines: list[str] = []
@@ -133,7 +145,9 @@ def test_lines_that_come_later() -> None:
 
 
 def test_rate_drops_counts_and_tells() -> None:
-    """What is over the rate is left out, counted, and pointed to, in both processes' words together."""
+    """What is over the rate is left out, counted, and pointed to, in both processes' words
+    together.
+    """
     now = [0.0]
     logs = {("one", 0, Stream.STDOUT): [f"{n}\n" for n in range(1000)]}
     lines: list[str] = []
@@ -153,13 +167,17 @@ def test_rate_drops_counts_and_tells() -> None:
 
 @pytest.mark.parametrize("text", ["x" * 99, "雪" * 33])
 def test_rate_in_bytes_lets_time_pass(text: str) -> None:
-    """Tokens come back with time; a line longer than a second's worth still passes when nothing else did."""
+    """Tokens come back with time; a line longer than a second's worth still passes when nothing
+    else did.
+    """
     now = [0.0]
     logs = {("one", 0, Stream.STDOUT): [text + "\n"] * 30}
     lines: list[str] = []
     scheduler = Paper(logs)
     scheduler.ended = False
-    forwarder = forward(scheduler, lambda *each: lines.append(each[3]), clock=lambda: now[0], max_log_rate="1kB/s")
+    forwarder = forward(
+        scheduler, lambda *each: lines.append(each[3]), clock=lambda: now[0], max_log_rate="1kB/s"
+    )
     forwarder.pump()
     assert len(lines) == 10
     now[0] += 10
@@ -208,14 +226,21 @@ def test_a_deleted_app_has_no_more_lines() -> None:
 
 @pytest.mark.parametrize("host", ["forwards", "is deaf", "starts again"])
 def test_last_lines_of_both_streams(control: ScriptedControl, tmp_path: Path, host: str) -> None:
-    """A failure's message has them in order of time, whatever the host has forwarded, and in which of its lives."""
+    """A failure's message has them in order of time, whatever the host has forwarded, and in which
+    of its lives.
+    """
     gate = tmp_path / "gate"
     pairs = "for n in 1 2 3 4; do echo out $n; sleep 0.05; echo err $n >&2; sleep 0.05; done"
     script = f"{pairs}; until [ -e {gate} ]; do sleep 0.02; done; echo bye; exit 5"
     launch = Launch(
-        app=AppDef("both", [Role("main", "", entrypoint="/bin/sh", args=["-c", script])]), scheduler="local"
+        app=AppDef("both", [Role("main", "", entrypoint="/bin/sh", args=["-c", script])]),
+        scheduler="local",
     )
-    who, options, seen = Identity("host", "here", ("both",)), ExecutionOptions(tail_lines=4), list[str]()
+    who, options, seen = (
+        Identity("host", "here", ("both",)),
+        ExecutionOptions(tail_lines=4),
+        list[str](),
+    )
 
     def sink(role: str, k: int, stream: Stream, line: str) -> None:
         seen.append(line)
@@ -238,19 +263,29 @@ def test_last_lines_of_both_streams(control: ScriptedControl, tmp_path: Path, ho
 
 def status(*replicas: ReplicaStatus) -> AppStatus:
     """Return a failed status."""
-    return AppStatus(AppState.FAILED, msg="retries used up", roles=[RoleStatus("main", list(replicas))])
+    return AppStatus(
+        AppState.FAILED, msg="retries used up", roles=[RoleStatus("main", list(replicas))]
+    )
 
 
 def test_failure_names_the_first_culprit() -> None:
-    """Exit codes come before the signals that ended the rest of a gang, the earlier before the later."""
+    """Exit codes come before the signals that ended the rest of a gang, the earlier before the
+    later.
+    """
     ended = ReplicaStatus(0, AppState.FAILED, "main", "h", exit_code=-15, end_time=1.0)
     late = ReplicaStatus(1, AppState.FAILED, "main", "h", exit_code=1, end_time=3.0)
     first = ReplicaStatus(2, AppState.FAILED, "main", "h", exit_code=2, end_time=2.0, restarts=3)
     assert status(ended, late, first).first_failure() is first
     text = failure_message(
-        status(ended, late, first), lambda role, k: [f"{role} {k}\n"] * 30, handle="h://x/y", lines=2
+        status(ended, late, first),
+        lambda role, k: [f"{role} {k}\n"] * 30,
+        handle="h://x/y",
+        lines=2,
     )
-    assert text.splitlines()[0] == "h://x/y FAILED: main/2 exit code 2 on h after 3 restarts: retries used up"
+    assert (
+        text.splitlines()[0]
+        == "h://x/y FAILED: main/2 exit code 2 on h after 3 restarts: retries used up"
+    )
     assert text.splitlines()[1:] == ["last lines of main/2:", "    main 2", "    main 2"]
     error = '{"message": {"message": "E: x", "extraInfo": {"py_callstack": "T:\\n  File a\\n    f()\\nE: x"}}}'
     said = ReplicaStatus(0, AppState.FAILED, "main", "h", error, exit_code=1)
@@ -265,10 +300,22 @@ def test_failure_names_the_first_culprit() -> None:
     ("said", "code", "text"),
     [
         ("role 'main', replica 1 failed (exit code 5)", 5, "main/1 exit code 5"),
-        ("role 'main', replica 1 failed (exit code 127: no program)", 127, "main/1 exit code 127: no program"),
+        (
+            "role 'main', replica 1 failed (exit code 127: no program)",
+            127,
+            "main/1 exit code 127: no program",
+        ),
         ("main/1 exit code 5: out of disk", 5, "main/1 exit code 5: out of disk"),
-        ("role 'main', replica 1 failed (killed by SIGKILL); gone", -9, "main/1 killed by SIGKILL: gone"),
-        ("role 'main', replica 1 is lost: it was removed", None, "main/1 failed: lost: it was removed"),
+        (
+            "role 'main', replica 1 failed (killed by SIGKILL); gone",
+            -9,
+            "main/1 killed by SIGKILL: gone",
+        ),
+        (
+            "role 'main', replica 1 is lost: it was removed",
+            None,
+            "main/1 failed: lost: it was removed",
+        ),
     ],
 )
 def test_a_failure_names_one_replica_once(said: str, code: int | None, text: str) -> None:
@@ -286,4 +333,7 @@ def test_tail_is_read_where_nothing_was_forwarded(control: ScriptedControl, runn
 
     steps = [{"state": "FAILED", "lines": [f"{n}" for n in range(100)]}]
     handle = runner.run(scripted_app("a", {"steps": steps}), "scripted")
-    assert last_words(runner.scheduler("scripted"), handle.rsplit("/", 1)[1], "main", 0, 2) == ["98\n", "99\n"]
+    assert last_words(runner.scheduler("scripted"), handle.rsplit("/", 1)[1], "main", 0, 2) == [
+        "98\n",
+        "99\n",
+    ]

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.errors import AppExists, AppFailed, ConfigError, SpecError, StateUnknown, SubmitError, TransloadTimeout
+from transload.errors import (
+    AppExists,
+    AppFailed,
+    ConfigError,
+    SpecError,
+    StateUnknown,
+    SubmitError,
+    TransloadTimeout,
+)
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions, ended_state
 from transload.pipelines.attach import Action, AttachRecord, decide
 from transload.pipelines.attacher import retries_note, without_retries
@@ -74,7 +82,9 @@ def test_deadlines() -> None:
     assert next_limit(ExecutionOptions(), counts)[0] == float("inf")
 
 
-APP = AppDef("a", [Role("one", "i", entrypoint="e", max_retries=3), Role("two", "i", entrypoint="e")])
+APP = AppDef(
+    "a", [Role("one", "i", entrypoint="e", max_retries=3), Role("two", "i", entrypoint="e")]
+)
 
 
 def test_retries_are_taken_away_from_a_copy() -> None:
@@ -119,11 +129,19 @@ def test_what_a_host_may_retry(error: Exception, nested: bool, scheduler: bool) 
 
 
 def test_what_an_exception_says_of_the_app() -> None:
-    """One that ended badly has a state; an outage, a submit that was not taken, a kill say nothing of how it ended."""
+    """One that ended badly has a state; an outage, a submit that was not taken, a kill say nothing
+    of how it ended.
+    """
     assert ended_state(AppCancelled(AppStatus(AppState.CANCELLED))) is AppState.CANCELLED
     for error in (AppFailed(FAILED), AppLost("local://x/y"), TransloadTimeout("x")):
         assert ended_state(error) is AppState.FAILED
-    for error in (StateUnknown("h", 1.0), SubmitError("no"), SpecError("no"), Detached("h"), KeyboardInterrupt()):
+    for error in (
+        StateUnknown("h", 1.0),
+        SubmitError("no"),
+        SpecError("no"),
+        Detached("h"),
+        KeyboardInterrupt(),
+    ):
         assert ended_state(error) is None
 
 
@@ -133,13 +151,19 @@ def test_unknown_rule_is_refused() -> None:
         ExecutionOptions(retries_by="sometimes")  # type: ignore[arg-type]
 
 
-STATUS = st.one_of(st.none(), st.builds(AppStatus, st.sampled_from(list(AppState)), cancel_requested=st.booleans()))
+STATUS = st.one_of(
+    st.none(), st.builds(AppStatus, st.sampled_from(list(AppState)), cancel_requested=st.booleans())
+)
 NEXT_AFTER = st.frozensets(st.sampled_from([AppState.FAILED, AppState.CANCELLED]))
 
 
 @given(NEXT_AFTER, STATUS, st.booleans(), st.booleans())
-def test_attach_policy(next_after: frozenset[AppState], status: AppStatus | None, existed: bool, stored: bool) -> None:
-    """Only what provably never existed is submitted; UNKNOWN waits; success is collected; running is attached to."""
+def test_attach_policy(
+    next_after: frozenset[AppState], status: AppStatus | None, existed: bool, stored: bool
+) -> None:
+    """Only what provably never existed is submitted; UNKNOWN waits; success is collected; running
+    is attached to.
+    """
     action = decide(status, next_after, existed=existed, handle_stored=stored)
     assert (action is Action.SUBMIT) == (status is None and not existed and not stored)
     if status is None:
@@ -158,7 +182,9 @@ def test_attach_policy(next_after: frozenset[AppState], status: AppStatus | None
 
 def test_stored_record_round_trip() -> None:
     """A record survives JSON, without secrets; nonsense and newer schemas are refused."""
-    record = AttachRecord("g", 2, "id", "slurm", "slurm://s/id", {"partition": "gpu", "api_key": "hunter2"})
+    record = AttachRecord(
+        "g", 2, "id", "slurm", "slurm://s/id", {"partition": "gpu", "api_key": "hunter2"}
+    )
     data = record.to_dict()
     assert "hunter2" not in str(data)
     again = AttachRecord.from_dict(data)
@@ -188,7 +214,9 @@ def test_options_are_checked_and_travel() -> None:
     ):
         with pytest.raises(ConfigError, match=name):
             ExecutionOptions(**{name: value})  # type: ignore[arg-type]
-    options = ExecutionOptions(patience=5, retries_by="host", next_after=frozenset({AppState.FAILED}))
+    options = ExecutionOptions(
+        patience=5, retries_by="host", next_after=frozenset({AppState.FAILED})
+    )
     again = ExecutionOptions.from_dict({**options.to_dict(), "of_a_later_version": 1})
     assert again == options
     endless = ExecutionOptions(patience=float("inf"), startup_timeout=float("inf"))

@@ -60,7 +60,9 @@ def test_a_reverse_must_be_total_over_the_host() -> None:
 def test_documentation_table() -> None:
     """The documentation's table has a row for each state, the notes, and the reverse."""
     reverse = {Light.RED: AppState.RUNNING, Light.GREEN: AppState.SUCCEEDED}
-    text = StateMap("Lights", FULL, reverse=reverse, notes={AppState.UNKNOWN: "after patience"}).markdown()
+    text = StateMap(
+        "Lights", FULL, reverse=reverse, notes={AppState.UNKNOWN: "after patience"}
+    ).markdown()
     assert all(f"| {state.name} | " in text for state in AppState)
     assert "| UNKNOWN | RED (after patience) |  |" in text
     assert "| SUCCEEDED | GREEN | ✓ |" in text

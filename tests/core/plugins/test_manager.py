@@ -16,17 +16,37 @@ from typing import Any
 import pytest
 
 from transload.errors import ConfigError, PluginError, SpecError
-from transload.plugins import AppEvent, Plugins, get_plugins, hookimpl, hookspecs, load_attribute, manager
+from transload.plugins import (
+    AppEvent,
+    Plugins,
+    get_plugins,
+    hookimpl,
+    hookspecs,
+    load_attribute,
+    manager,
+)
 from transload.plugins.builtins import BUILTINS
 from transload.plugins.entry_points import has_plugins
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Resource, named_resources
 
-KINDS = ("schedulers", "trackers", "components", "named_resources", "adapters", "suggesters", "cli_commands")
+KINDS = (
+    "schedulers",
+    "trackers",
+    "components",
+    "named_resources",
+    "adapters",
+    "suggesters",
+    "cli_commands",
+)
 
 
 def hooks() -> dict[str, Callable[..., Any]]:
     """Return every hook by name."""
-    return {name: fn for name, fn in vars(hookspecs).items() if name.startswith("transload_") and callable(fn)}
+    return {
+        name: fn
+        for name, fn in vars(hookspecs).items()
+        if name.startswith("transload_") and callable(fn)
+    }
 
 
 def module(name: str, **contents: Any) -> ModuleType:
@@ -38,7 +58,9 @@ def module(name: str, **contents: Any) -> ModuleType:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Install a distribution with plugins: ``installed("dist", {"name": "module"}, module="source")``."""
+    """Install a distribution with plugins: ``installed("dist", {"name": "module"},
+    module="source")``.
+    """
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def install(dist: str, entry_points: dict[str, str], **sources: str) -> None:
@@ -48,7 +70,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         lines = "\n".join(f"{name} = {value}" for name, value in entry_points.items())
         (info / "entry_points.txt").write_text(f"[transload]\n{lines}\n")
         for name, source in sources.items():
-            (tmp_path / f"{name}.py").write_text("from transload.plugins import hookimpl\n" + textwrap.dedent(source))
+            (tmp_path / f"{name}.py").write_text(
+                "from transload.plugins import hookimpl\n" + textwrap.dedent(source)
+            )
             monkeypatch.delitem(sys.modules, name, raising=False)
         has_plugins.cache_clear()
 
@@ -64,7 +88,9 @@ GOOD = """
 
 
 def test_what_the_core_brings() -> None:
-    """The core is listed like a plugin; each of its names can be loaded, and no pluggy is needed for that."""
+    """The core is listed like a plugin; each of its names can be loaded, and no pluggy is needed
+    for that.
+    """
     found = Plugins(entry_points=[])
     (core,) = found.infos()
     assert (core.name, core.status, core.error) == ("transload", "loaded", "")
@@ -77,7 +103,9 @@ def test_what_the_core_brings() -> None:
 
 
 def test_installed_plugin(installed: Any) -> None:
-    """A plugin is found by its entry point, with distribution and version; its things are there by name."""
+    """A plugin is found by its entry point, with distribution and version; its things are there by
+    name.
+    """
     installed("tl-dist-a", {"tl-a": "tl_plugin_a"}, tl_plugin_a=GOOD)
     found = Plugins(disabled=set())
     info = next(info for info in found.infos() if info.name == "tl-a")
@@ -96,8 +124,14 @@ def test_installed_plugin(installed: Any) -> None:
         ("import sys; sys.exit(4)", "SystemExit: 4"),
         ("@hookimpl\ndef transload_schedulrs(register): ...", "transload_schedulrs"),
         ("@hookimpl\ndef transload_schedulers(registr): ...", "registr"),
-        ("@hookimpl\ndef transload_schedulers(register): raise ValueError('at use')", "ValueError: at use"),
-        ("@hookimpl\ndef transload_schedulers(register): register('local', 'a:b')", "'local' is registered already by"),
+        (
+            "@hookimpl\ndef transload_schedulers(register): raise ValueError('at use')",
+            "ValueError: at use",
+        ),
+        (
+            "@hookimpl\ndef transload_schedulers(register): register('local', 'a:b')",
+            "'local' is registered already by",
+        ),
         (
             "@hookimpl\ndef transload_schedulers(register): register('x', 5)",
             "must be callable or 'package.module:attribute'",
@@ -110,7 +144,12 @@ def test_installed_plugin(installed: Any) -> None:
 )
 def test_broken_plugin_is_set_aside(installed: Any, source: str, says: str) -> None:
     """A broken plugin is shown with its traceback; all others work."""
-    installed("tl-dist-b", {"tl-bad": "tl_plugin_b", "tl-good": "tl_plugin_c"}, tl_plugin_b=source, tl_plugin_c=GOOD)
+    installed(
+        "tl-dist-b",
+        {"tl-bad": "tl_plugin_b", "tl-good": "tl_plugin_c"},
+        tl_plugin_b=source,
+        tl_plugin_c=GOOD,
+    )
     found = Plugins(disabled=set())
     infos = {info.name: info for info in found.infos()}
     assert infos["tl-bad"].status == "broken"
@@ -122,7 +161,9 @@ def test_broken_plugin_is_set_aside(installed: Any, source: str, says: str) -> N
 
 
 def test_broken_thing_raises_only_where_asked_for(installed: Any) -> None:
-    """A name whose module is missing raises when it is asked for, naming the plugin; its neighbour works."""
+    """A name whose module is missing raises when it is asked for, naming the plugin; its neighbour
+    works.
+    """
     installed("tl-dist-d", {"tl-d": "tl_plugin_d"}, tl_plugin_d=GOOD)
     found = Plugins(disabled=set())
     with pytest.raises(
@@ -136,9 +177,12 @@ def test_broken_thing_raises_only_where_asked_for(installed: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "status"), [("tl-e", "disabled"), ("x, tl-e ,y", "disabled"), ("*", "disabled"), ("x", "loaded")]
+    ("value", "status"),
+    [("tl-e", "disabled"), ("x, tl-e ,y", "disabled"), ("*", "disabled"), ("x", "loaded")],
 )
-def test_disabled_by_name(installed: Any, monkeypatch: pytest.MonkeyPatch, value: str, status: str) -> None:
+def test_disabled_by_name(
+    installed: Any, monkeypatch: pytest.MonkeyPatch, value: str, status: str
+) -> None:
     """A plugin is not imported when the variable names it, or ``*``; the built-ins stay."""
     installed("tl-dist-e", {"tl-e": "tl_plugin_e"}, tl_plugin_e=GOOD)
     monkeypatch.setenv("TRANSLOAD_DISABLE_PLUGINS", value)
@@ -158,7 +202,9 @@ def test_attribute_of_a_module_as_plugin(installed: Any) -> None:
                 register("boxed", lambda config: config)
         box = Box()
     """
-    installed("tl-dist-f", {"tl-f": "tl_plugin_f:box", "transload": "tl_plugin_f"}, tl_plugin_f=source)
+    installed(
+        "tl-dist-f", {"tl-f": "tl_plugin_f:box", "transload": "tl_plugin_f"}, tl_plugin_f=source
+    )
     infos = {info.name: info for info in Plugins(disabled=set()).infos()}
     assert infos["tl-f"].provides == {"trackers": ["boxed"]}
     assert infos["transload"].dist == ""
@@ -166,7 +212,9 @@ def test_attribute_of_a_module_as_plugin(installed: Any) -> None:
 
 
 def test_misspelt_hook_names_the_plugin() -> None:
-    """Registering an object with an unknown hook, or a wrong argument, is an error which names plugin and hook."""
+    """Registering an object with an unknown hook, or a wrong argument, is an error which names
+    plugin and hook.
+    """
 
     class Misspelt:
         @hookimpl
@@ -221,7 +269,9 @@ def test_builtin_names_cannot_be_taken() -> None:
 
         found = Plugins(entry_points=[])
         # pluggy would call the one that wants to be last before all others in its list
-        found.register(module("thief", **{f"transload_{kind}": hookimpl(hook, trylast=True)}), "thief")
+        found.register(
+            module("thief", **{f"transload_{kind}": hookimpl(hook, trylast=True)}), "thief"
+        )
         thief = next(info for info in found.infos() if info.name == "thief")
         assert f"{name!r} is registered already" in thief.error
 
@@ -276,7 +326,9 @@ class Everything:
         self._note(register, "tl.any")
 
     @hookimpl
-    def transload_before_submit(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDef | None:
+    def transload_before_submit(
+        self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]
+    ) -> AppDef | None:
         """Take note: before submit."""
         self.called.add("transload_before_submit")
         return AppDef(f"{app.name}-{scheduler}-{cfg['x']}")
@@ -295,7 +347,9 @@ class Everything:
 
 
 def test_every_hook_is_exercised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each hook is called by the manager as its contract says; a new one fails here until it is tested."""
+    """Each hook is called by the manager as its contract says; a new one fails here until it is
+    tested.
+    """
     everything = Everything()
     found = Plugins(entry_points=[])
     found.register(everything, "everything")
@@ -316,14 +370,18 @@ def test_every_hook_is_exercised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", sorted(hooks()))
 def test_every_hook_is_documented(name: str) -> None:
-    """A hook's docstring says when and by whom it is called, its parameters, what it returns, and what raising does."""
+    """A hook's docstring says when and by whom it is called, its parameters, what it returns, and
+    what raising does.
+    """
     fn = hooks()[name]
     text = inspect.getdoc(fn) or ""
     parameters = list(inspect.signature(fn).parameters)
     assert re.search(r"\bCalled\b", text), "when it is called, and by whom"
     assert "Args:" in text
     for parameter in parameters:
-        assert re.search(rf"^\s+{parameter}: \S", text, re.MULTILINE), f"says nothing of {parameter}"
+        assert re.search(rf"^\s+{parameter}: \S", text, re.MULTILINE), (
+            f"says nothing of {parameter}"
+        )
     assert "If it raises" in text
     annotations = inspect.get_annotations(fn)
     assert set(annotations) == {*parameters, "return"}, "typed throughout"
@@ -370,21 +428,27 @@ def test_policies_refuse() -> None:
             return what  # type: ignore[no-any-return]
 
         found = Plugins(entry_points=[])
-        found.register(module("p", transload_before_submit=hookimpl(transload_before_submit)), "house")
+        found.register(
+            module("p", transload_before_submit=hookimpl(transload_before_submit)), "house"
+        )
         return found
 
     for error in (SpecError("no GPUs on Fridays"), ConfigError("x")):
         with pytest.raises(type(error)) as caught:
             policy(error).before_submit(AppDef("a"), "local", {})
         assert caught.value is error
-    with pytest.raises(PluginError, match="plugin 'house' failed in transload_before_submit: KeyError: 'x'"):
+    with pytest.raises(
+        PluginError, match="plugin 'house' failed in transload_before_submit: KeyError: 'x'"
+    ):
         policy(KeyError("x")).before_submit(AppDef("a"), "local", {})
     with pytest.raises(PluginError, match="plugin 'house': transload_before_submit returned str"):
         policy("app").before_submit(AppDef("a"), "local", {})
 
 
 def test_links_and_events_never_hurt(caplog: pytest.LogCaptureFixture) -> None:
-    """An error in a link or an event is logged; other plugins still get the event; the first link is taken."""
+    """An error in a link or an event is logged; other plugins still get the event; the first link
+    is taken.
+    """
 
     def raising(**_: Any) -> Any:
         raise RuntimeError("oops")
@@ -437,7 +501,9 @@ def test_named_resource_of_a_plugin_is_found_by_components(monkeypatch: pytest.M
         register("team.big", lambda: Resource(64, 8, 5))
 
     found = Plugins(entry_points=[])
-    found.register(module("sizes", transload_named_resources=hookimpl(transload_named_resources)), "sizes")
+    found.register(
+        module("sizes", transload_named_resources=hookimpl(transload_named_resources)), "sizes"
+    )
     monkeypatch.setattr(manager, "_plugins", found)
     assert "team.big" in named_resources
     assert "team.big" in list(named_resources)

@@ -28,7 +28,9 @@ def test_an_app_from_its_submit_to_its_results() -> None:
     put = 'echo \'{"schema": 1, "key": "0", "results": {"loss": 1}}\' > $TRANSLOAD_TRACKER_BASE/0.json'
     app = _sh(f"echo one; echo two; mkdir -p $TRANSLOAD_TRACKER_BASE; {put}")
     assert list(app.logs()) == ["one\n", "two\n"]
-    assert app.wait(timeout=60).state is AppState.SUCCEEDED and app.check().state is AppState.SUCCEEDED
+    assert (
+        app.wait(timeout=60).state is AppState.SUCCEEDED and app.check().state is AppState.SUCCEEDED
+    )
     assert app.results().value("loss") == 1
     described = app.describe()
     assert described is not None and described.name == "sh"
@@ -57,9 +59,13 @@ def test_an_app_in_every_form() -> None:
     ):
         with pytest.raises(SpecError, match=error):
             transload.run(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="colour=: unknown argument; over an app can be set: role, name"):
+    with pytest.raises(
+        TypeError, match="colour=: unknown argument; over an app can be set: role, name"
+    ):
         _sh("true", colour="red")
-    with pytest.raises(SpecError, match=r"replica=7: .* has no such replica \(it has: echo/0, echo/1\)"):
+    with pytest.raises(
+        SpecError, match=r"replica=7: .* has no such replica \(it has: echo/0, echo/1\)"
+    ):
         app.logs(replica=7)
 
 
@@ -88,21 +94,26 @@ def test_an_app_goes_to_another_process(tmp_path: Path) -> None:
     """Pickled, it keeps its handle and its cluster, also where nobody has configured that."""
     from transload.runner import get_runner
 
-    with get_runner("t", clusters=[Cluster("mine", "local", {"state_folder": str(tmp_path)})]) as runner:
+    with get_runner(
+        "t", clusters=[Cluster("mine", "local", {"state_folder": str(tmp_path)})]
+    ) as runner:
         app = transload.run("utils.echo", {"msg": "hi"}, scheduler="mine", runner=runner)
         app.wait(timeout=60)
         data = pickle.dumps(app)
         code = "import pickle, sys; app = pickle.load(sys.stdin.buffer); print(app, app.status().state, *app.logs())"
-        done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=False, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", code], input=data, capture_output=True, check=False, timeout=60
+        )
         assert done.stdout.decode().split() == [app.handle, "SUCCEEDED", "hi"], done.stderr
 
 
 def test_importing_transload_stays_cheap() -> None:
     """The names are there, and nothing that submits is imported before one is used."""
-    code = (
-        "import sys, transload; print('run' in dir(transload), [m for m in sys.modules if m.startswith('transload.')])"
+    ours = "[m for m in sys.modules if m.startswith('transload.')]"
+    code = f"import sys, transload; print('run' in dir(transload), {ours})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "True ['transload.plugins.lazy', 'transload.plugins']\n"
 
 

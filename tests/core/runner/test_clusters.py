@@ -19,7 +19,9 @@ from transload_testing.stores import MemoryStore
 
 
 def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
-    """`[schedulers.NAME] kind = …`: its connection, its run options and no others; handles carry its name."""
+    """`[schedulers.NAME] kind = …`: its connection, its run options and no others; handles carry
+    its name.
+    """
     Path("transload.toml").write_text(
         '[schedulers.first]\nkind = "scripted"\nscripted_dir = "one"\napi_key = "k"\n'
         '[schedulers.second]\nkind = "scripted"\nscripted_dir = "two"\n'
@@ -47,11 +49,17 @@ def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
     ("text", "message"),
     [
         ('[schedulers.x]\nkind = "slurmm"', "'slurmm' is not installed"),
-        ('[schedulers.x]\nkind = "scripted"\nscripted_dir = 3', r"transload\.toml: .*scripted_dir=3: must be"),
+        (
+            '[schedulers.x]\nkind = "scripted"\nscripted_dir = 3',
+            r"transload\.toml: .*scripted_dir=3: must be",
+        ),
         ('[schedulers.x]\nkind = "scripted"\nscript_dir = "y"', "script_dir: unknown option"),
         ('[schedulers.local]\nkind = "scripted"', "is the name of an installed scheduler"),
         ('[schedulers.X]\nkind = "scripted"', "the name of a cluster must be"),
-        ('[schedulers.a-b]\nkind = "scripted"\n[schedulers.a_b]\nkind = "scripted"', "its variables would be those"),
+        (
+            '[schedulers.a-b]\nkind = "scripted"\n[schedulers.a_b]\nkind = "scripted"',
+            "its variables would be those",
+        ),
         ("[schedulers.x]\nkind = 3", "kind=3: must be a str"),
     ],
 )
@@ -64,8 +72,12 @@ def test_wrong_clusters_are_refused(plain_folder: str, text: str, message: str) 
 
 
 def test_what_is_kept_of_a_cluster_goes_through_json() -> None:
-    """Name, kind, connection, and where secrets are found: as JSON values and back; a later version's fields pass."""
-    cluster = Cluster("prod", "kubernetes", {"context": "prod-eu"}, {"kubeconfig": "env:PROD_CONFIG"})
+    """Name, kind, connection, and where secrets are found: as JSON values and back; a later
+    version's fields pass.
+    """
+    cluster = Cluster(
+        "prod", "kubernetes", {"context": "prod-eu"}, {"kubeconfig": "env:PROD_CONFIG"}
+    )
     data = json.loads(cluster.to_json())
     assert data == cluster.to_dict()
     assert Cluster.from_dict({**data, "colour": "red"}) == cluster
@@ -76,7 +88,10 @@ def test_what_is_kept_of_a_cluster_goes_through_json() -> None:
     ("values", "message"),
     [
         (("Prod", "slurm"), "'Prod': the name of a cluster must be"),
-        (("p", "slurm", {"ssh": "-oProxyCommand=touch /tmp/x"}), "ssh='-oProxy.*must not begin with '-'"),
+        (
+            ("p", "slurm", {"ssh": "-oProxyCommand=touch /tmp/x"}),
+            "ssh='-oProxy.*must not begin with '-'",
+        ),
         (("p", "slurm", {"ssh": "a\nb"}), "control characters"),
         (("p", "scripted", {"token": "s3cr3t"}), "token: is a secret: name where it is found"),
         (("p", "scripted", {}, {"token": "s3cr3t"}), "must be a reference such as env:NAME"),
@@ -92,8 +107,12 @@ def test_a_cluster_that_is_not_valid_is_refused(values: tuple[object, ...], mess
 
 
 def test_a_host_names_clusters_that_no_file_names(plain_folder: str) -> None:
-    """A runner takes clusters; equal ones are one scheduler, and those of one name and another place are two."""
-    one, other = (Cluster("prod", "scripted", {"scripted_dir": folder}) for folder in ("one", "other"))
+    """A runner takes clusters; equal ones are one scheduler, and those of one name and another
+    place are two.
+    """
+    one, other = (
+        Cluster("prod", "scripted", {"scripted_dir": folder}) for folder in ("one", "other")
+    )
     with get_runner("test", clusters=[one]) as runner:
         assert "prod" in runner.scheduler_backends()
         assert runner.run(scripted_app("a"), "prod", app_id="same") == "prod://test/same"
@@ -103,7 +122,9 @@ def test_a_host_names_clusters_that_no_file_names(plain_folder: str) -> None:
         assert elsewhere.status("prod://test/same") is None
         assert elsewhere.scheduler("local") is runner.scheduler("local")
         assert elsewhere.with_clusters(one).scheduler("prod") is runner.scheduler("prod")
-        with pytest.raises(ConfigError, match="unknown connection setting 'folder': must be one of: scripted_dir"):
+        with pytest.raises(
+            ConfigError, match="unknown connection setting 'folder': must be one of: scripted_dir"
+        ):
             runner.with_clusters(Cluster("wrong", "scripted", {"folder": "x"})).scheduler("wrong")
         with pytest.raises(ConfigError, match="differ only in"):
             runner.with_clusters(Cluster("a-b", "scripted"), Cluster("a_b", "scripted"))
@@ -115,10 +136,14 @@ def test_a_table_goes_before_what_a_host_says_with_one_warning(
     plain_folder: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The settings of this machine decide; who is overruled is told once."""
-    Path("transload.toml").write_text('[schedulers.prod1]\nkind = "scripted"\nscripted_dir = "of the table"\n')
+    Path("transload.toml").write_text(
+        '[schedulers.prod1]\nkind = "scripted"\nscripted_dir = "of the table"\n'
+    )
     with caplog.at_level(logging.WARNING, "transload.runner"):
         for _ in range(2):
-            with get_runner("test", clusters=[Cluster("prod1", "scripted", {"scripted_dir": "of the host"})]) as runner:
+            with get_runner(
+                "test", clusters=[Cluster("prod1", "scripted", {"scripted_dir": "of the host"})]
+            ) as runner:
                 assert runner.scheduler("prod1").location() == "of the table"
     (record,) = caplog.records
     assert "[schedulers.prod1]" in record.getMessage()
@@ -126,48 +151,72 @@ def test_a_table_goes_before_what_a_host_says_with_one_warning(
 
 def test_variables_name_a_cluster_too(plain_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection setting has a variable, as a run option has; it is no run option."""
-    Path("transload.toml").write_text('[schedulers.prod]\nkind = "scripted"\nscripted_dir = "of the table"\n')
+    Path("transload.toml").write_text(
+        '[schedulers.prod]\nkind = "scripted"\nscripted_dir = "of the table"\n'
+    )
     monkeypatch.setenv("TRANSLOAD_CFG_PROD_SCRIPTED_DIR", "of the variable")
     with get_runner("test") as runner:
         assert runner.scheduler("prod").location() == "of the variable"
         assert runner.configured_options("prod") == {}
 
 
-def test_secrets_of_a_cluster_are_resolved_where_it_is_used(plain_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table or the host says where a secret is; its value reaches the scheduler, and nothing that is kept."""
+def test_secrets_of_a_cluster_are_resolved_where_it_is_used(
+    plain_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table or the host says where a secret is; its value reaches the scheduler, and nothing
+    that is kept.
+    """
     monkeypatch.setenv("MY_TOKEN", "s3cr3t")
-    text = '[schedulers.prod]\nkind = "scripted"\n[schedulers.prod.secrets]\ntoken = "env:MY_TOKEN"\n'
+    text = (
+        '[schedulers.prod]\nkind = "scripted"\n[schedulers.prod.secrets]\ntoken = "env:MY_TOKEN"\n'
+    )
     Path("transload.toml").write_text(text)
     of_host = Cluster("mine", "scripted", {}, {"token": "vault:the/path"})
-    with Runner("test", clusters=[of_host], secret_sources={"vault": lambda what: f"value of {what}"}) as runner:
+    with Runner(
+        "test", clusters=[of_host], secret_sources={"vault": lambda what: f"value of {what}"}
+    ) as runner:
         assert runner.scheduler("prod").connection["token"] == "s3cr3t"  # type: ignore[attr-defined]
         assert runner.scheduler("mine").connection["token"] == "value of the/path"  # type: ignore[attr-defined]
         assert "s3cr3t" not in runner.cluster("prod").to_json()
     monkeypatch.delenv("MY_TOKEN")
-    with Runner("test") as runner, pytest.raises(ConfigError, match=r"cluster 'prod'.*MY_TOKEN is not set"):
+    with (
+        Runner("test") as runner,
+        pytest.raises(ConfigError, match=r"cluster 'prod'.*MY_TOKEN is not set"),
+    ):
         runner.scheduler("prod")
 
 
 def test_clusters_that_differ_in_a_secret_alone(plain_folder: str) -> None:
-    """Whoever brings a secret of his own, or a new one, gets a scheduler of his own; equal ones are one scheduler."""
+    """Whoever brings a secret of his own, or a new one, gets a scheduler of his own; equal ones are
+    one scheduler.
+    """
     asked: list[str] = []
     prod = Cluster("prod", "scripted", {}, {"token": "vault:prod"})
 
     def of(value: str) -> Runner:
-        return runner.with_clusters(prod, secret_sources={"vault": lambda what: asked.append(what) or value})  # type: ignore[func-returns-value]
+        return runner.with_clusters(
+            prod, secret_sources={"vault": lambda what: asked.append(what) or value}
+        )  # type: ignore[func-returns-value]
 
     with Runner("test") as runner:
         first, second, again = of("a"), of("b"), of("a")
         tokens = [each.scheduler("prod").connection["token"] for each in (first, second, again)]  # type: ignore[attr-defined]
         assert tokens == ["a", "b", "a"]
         assert first.scheduler("prod") is again.scheduler("prod")
-        assert first.with_clusters(prod).scheduler("prod") is first.scheduler("prod"), "as from what a handle keeps"
+        assert first.with_clusters(prod).scheduler("prod") is first.scheduler("prod"), (
+            "as from what a handle keeps"
+        )
         assert asked == ["prod"] * 3, "once for each of them"
 
 
 def test_nobody_waits_for_a_secret_but_who_needs_it(plain_folder: str) -> None:
-    """The source of a secret may itself need a thread that uses other schedulers, as the event loop of a host."""
-    prod, other = Cluster("prod", "scripted", {}, {"token": "vault:prod"}), Cluster("other", "scripted")
+    """The source of a secret may itself need a thread that uses other schedulers, as the event loop
+    of a host.
+    """
+    prod, other = (
+        Cluster("prod", "scripted", {}, {"token": "vault:prod"}),
+        Cluster("other", "scripted"),
+    )
 
     def source(what: str) -> str:
         threads.submit(runner.scheduler, "other").result(timeout=20)
@@ -179,7 +228,9 @@ def test_nobody_waits_for_a_secret_but_who_needs_it(plain_folder: str) -> None:
 
 
 def test_local_by_a_second_name_keeps_its_apps_apart(plain_folder: str, tmp_path: Path) -> None:
-    """Each name of the local scheduler has a state folder of its own; one app id on two of them is two apps."""
+    """Each name of the local scheduler has a state folder of its own; one app id on two of them is
+    two apps.
+    """
     folder = tmp_path / "state"
     clusters = [Cluster("mine", "local"), Cluster("theirs", "local", {"state_folder": str(folder)})]
     with get_runner("test", clusters=clusters) as runner:
@@ -198,7 +249,9 @@ def test_local_by_a_second_name_keeps_its_apps_apart(plain_folder: str, tmp_path
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_host_finds_its_app_on_the_cluster_that_it_stored(plain_folder: str, moved: bool) -> None:
-    """Record and state hold the cluster: the app is found where nobody has named it, or names another by now."""
+    """Record and state hold the cluster: the app is found where nobody has named it, or names
+    another by now.
+    """
     stored, state = MemoryStore(), {}
     launch = Launch(app=scripted_app("a"), scheduler="prod")
     identity = Identity("test", "n", ("k",))
@@ -214,7 +267,9 @@ def test_a_host_finds_its_app_on_the_cluster_that_it_stored(plain_folder: str, m
 
     now = [Cluster("prod", "scripted", {"scripted_dir": "two"})] if moved else []
     again = execution(host_runner("test", clusters=now))
-    assert again.start().action in ("attach", "collect") and again.follow().state is AppState.SUCCEEDED
+    assert (
+        again.start().action in ("attach", "collect") and again.follow().state is AppState.SUCCEEDED
+    )
     elsewhere = Execution(host_runner("test", clusters=now), None, identity)
     elsewhere.restore(state)
     assert elsewhere.follow().state is AppState.SUCCEEDED

@@ -29,7 +29,9 @@ def test_nothing_is_set_by_default(tmp_path: Path) -> None:
 
 
 def test_the_nearest_file_upwards_counts(tmp_path: Path) -> None:
-    """A transload.toml in a parent folder is found; a pyproject.toml without our table is passed over."""
+    """A transload.toml in a parent folder is found; a pyproject.toml without our table is passed
+    over.
+    """
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     (tmp_path / "transload.toml").write_text('scheduler = "outer"\n')
@@ -60,24 +62,41 @@ def test_scheduler_options_come_from_files_and_variables(tmp_path: Path) -> None
     """Options of a scheduler are typed; a variable replaces what a file says."""
     (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartition = "main"\nnodes = 2\n')
     env = {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "4"}
-    assert load_settings(str(tmp_path), env).cfg("slurm", _opts()) == {"partition": "main", "nodes": 4}
+    assert load_settings(str(tmp_path), env).cfg("slurm", _opts()) == {
+        "partition": "main",
+        "nodes": 4,
+    }
     with pytest.raises(ConfigError, match="TRANSLOAD_CFG_SLURM_NODES.*must be of type int"):
-        load_settings(str(tmp_path), {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "many"}).cfg("slurm", _opts())
+        load_settings(str(tmp_path), {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "many"}).cfg(
+            "slurm", _opts()
+        )
 
 
 def test_a_variable_that_names_no_option_is_refused(tmp_path: Path) -> None:
-    """A misspelt variable is not passed over; one of a scheduler whose name begins alike is not meant."""
+    """A misspelt variable is not passed over; one of a scheduler whose name begins alike is not
+    meant.
+    """
     env = {**ENV, "TRANSLOAD_CFG_SLURM_NODE": "4"}
-    with pytest.raises(ConfigError, match=r"TRANSLOAD_CFG_SLURM_NODE: unknown option.*did you mean 'nodes'"):
+    with pytest.raises(
+        ConfigError, match=r"TRANSLOAD_CFG_SLURM_NODE: unknown option.*did you mean 'nodes'"
+    ):
         load_settings(str(tmp_path), env).cfg("slurm", _opts())
     env = {**ENV, "TRANSLOAD_CFG_SLURM_OLD_NODES": "4", "TRANSLOAD_CFG_SLURM_NODES": "2"}
-    assert load_settings(str(tmp_path), env).cfg("slurm", _opts(), ["slurm", "slurm_old"]) == {"nodes": 2}
-    assert load_settings(str(tmp_path), env).cfg("slurm_old", _opts(), ["slurm", "slurm_old"]) == {"nodes": 4}
+    assert load_settings(str(tmp_path), env).cfg("slurm", _opts(), ["slurm", "slurm_old"]) == {
+        "nodes": 2
+    }
+    assert load_settings(str(tmp_path), env).cfg("slurm_old", _opts(), ["slurm", "slurm_old"]) == {
+        "nodes": 4
+    }
 
 
 def test_the_options_of_the_runner_are_no_mistake_of_a_scheduler(tmp_path: Path) -> None:
-    """A scheduler that asks for its own options alone is not told of those that the runner takes for every one."""
-    (tmp_path / "transload.toml").write_text('[schedulers.slurm]\ntracker_base = "/runs"\nnodes = 2\n')
+    """A scheduler that asks for its own options alone is not told of those that the runner takes
+    for every one.
+    """
+    (tmp_path / "transload.toml").write_text(
+        '[schedulers.slurm]\ntracker_base = "/runs"\nnodes = 2\n'
+    )
     env = {**ENV, "TRANSLOAD_CFG_SLURM_TRACKER_BASE": "/other"}
     assert load_settings(str(tmp_path), env).cfg("slurm", _opts()) == {"nodes": 2}
 
@@ -86,7 +105,9 @@ def test_what_is_shown_is_what_is_in_force(tmp_path: Path) -> None:
     """An option that a file and a variable set is shown once, as the variable has it."""
     (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartition = "main"\nnodes = 2\n')
     env = {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "4", "TRANSLOAD_CFG_OTHER_X": "y"}
-    shown = {item.key: (item.value, item.source) for item in load_settings(str(tmp_path), env).all()}
+    shown = {
+        item.key: (item.value, item.source) for item in load_settings(str(tmp_path), env).all()
+    }
     assert shown == {
         "scheduler": ("local", "default"),
         "schedulers.slurm.partition": ("main", str(tmp_path / "transload.toml")),
@@ -118,13 +139,20 @@ def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, message: str
 def test_an_unknown_option_says_where_it_was_set(tmp_path: Path) -> None:
     """An option that the scheduler does not have names the file and the nearest valid option."""
     (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartitoin = "main"\n')
-    with pytest.raises(ConfigError, match=r"transload\.toml: schedulers\.slurm\.partitoin.*did you mean 'partition'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"transload\.toml: schedulers\.slurm\.partitoin.*did you mean 'partition'",
+    ):
         load_settings(str(tmp_path), ENV).cfg("slurm", _opts())
 
 
 def test_a_plugin_has_a_table_of_its_own(tmp_path: Path) -> None:
-    """``[plugins.NAME]`` is for the plugin alone: any key stands there, and the plugin checks it."""
-    (tmp_path / "transload.toml").write_text('[plugins.mine]\nauto = true\ndir = "/pages"\n[plugins.other]\nx = [1]\n')
+    """``[plugins.NAME]`` is for the plugin alone: any key stands there, and the plugin checks
+    it.
+    """
+    (tmp_path / "transload.toml").write_text(
+        '[plugins.mine]\nauto = true\ndir = "/pages"\n[plugins.other]\nx = [1]\n'
+    )
     settings = load_settings(str(tmp_path), ENV)
     assert settings.plugin("mine", {"auto": bool, "dir": str}) == {"auto": True, "dir": "/pages"}
     assert settings.plugin("other", {"x": list}) == {"x": [1]}
@@ -140,14 +168,20 @@ def test_a_plugin_has_a_table_of_its_own(tmp_path: Path) -> None:
 
 def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:
     """Defaults are set per component, whose name may hold dots."""
-    (tmp_path / "transload.toml").write_text('[component."utils.echo"]\nmsg = "hi"\n[component.other]\nx = 1\n')
+    (tmp_path / "transload.toml").write_text(
+        '[component."utils.echo"]\nmsg = "hi"\n[component.other]\nx = 1\n'
+    )
     settings = load_settings(str(tmp_path), ENV)
     assert settings.component_defaults("utils.echo") == {"msg": "hi"}
     assert settings.component_defaults("echo") == {}
 
 
-def test_a_file_is_one_component_however_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths are compared, from the working directory or the settings file's folder; another function is another."""
+def test_a_file_is_one_component_however_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths are compared, from the working directory or the settings file's folder; another
+    function is another.
+    """
     below = tmp_path / "below"
     below.mkdir()
     (tmp_path / "transload.toml").write_text('[component."job.py:train"]\nx = 1\n')
@@ -158,13 +192,18 @@ def test_a_file_is_one_component_however_it_is_named(tmp_path: Path, monkeypatch
             assert settings.component_defaults(name) == {"x": 1}, name
         for name in (f"{spelled}:other", "other.py", "job:train", "job"):
             assert settings.component_defaults(name) == {}, name
-    assert settings.component_defaults("../job.py").sources == {"x": str(tmp_path / "transload.toml")}
+    assert settings.component_defaults("../job.py").sources == {
+        "x": str(tmp_path / "transload.toml")
+    }
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('tracking_uri = "x"', r"transload.toml: tracker.mlflow.tracking_uri: unknown key; a tracker has one, config"),
+        (
+            'tracking_uri = "x"',
+            r"transload.toml: tracker.mlflow.tracking_uri: unknown key; a tracker has one, config",
+        ),
         ("config = 7", r"transload.toml: tracker.mlflow.config=7: must be a str"),
         (
             'config = {root_path = "/runs"}',
@@ -180,8 +219,12 @@ def test_a_tracker_has_one_setting(tmp_path: Path, line: str, message: str) -> N
 
 
 def test_trackers_from_files_and_variables(tmp_path: Path) -> None:
-    """Files name trackers; TRANSLOAD_TRACKERS replaces the names, the config variable the configuration."""
-    (tmp_path / "transload.toml").write_text('[tracker.fsspec]\nconfig = "/runs"\n[tracker."m:f"]\n')
+    """Files name trackers; TRANSLOAD_TRACKERS replaces the names, the config variable the
+    configuration.
+    """
+    (tmp_path / "transload.toml").write_text(
+        '[tracker.fsspec]\nconfig = "/runs"\n[tracker."m:f"]\n'
+    )
     assert load_settings(str(tmp_path), ENV).trackers() == {"fsspec": "/runs", "m:f": None}
     env = {**ENV, "TRANSLOAD_TRACKER_FSSPEC_CONFIG": "/other"}
     assert load_settings(str(tmp_path), env).trackers()["fsspec"] == "/other"

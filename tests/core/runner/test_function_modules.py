@@ -101,7 +101,10 @@ def far(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `submit` takes for jobs that see no file of ours, as on another machine."""
     seen = local.LocalScheduler.capabilities._replace(shares_disk=False)
     monkeypatch.setattr(local.LocalScheduler, "capabilities", seen)
-    return {"env": {"PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin"}, "scheduler": "local"}
+    return {
+        "env": {"PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin"},
+        "scheduler": "local",
+    }
 
 
 @pytest.mark.parametrize(
@@ -117,14 +120,24 @@ def far(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         (lambda steps: (steps.Config(2.0), 3), 7.0),
         (lambda steps: (getattr, steps.Config(0.5), "rate"), 0.5),
         (lambda steps: (lambda config: config.kind.name, steps.Config(0.5)), "GOOD"),
-        (lambda steps: (lambda configs: [each.scaled(2) for each in configs["all"]], {"all": [steps.Config(1)]}), [2]),
+        (
+            lambda steps: (
+                lambda configs: [each.scaled(2) for each in configs["all"]],
+                {"all": [steps.Config(1)]},
+            ),
+            [2],
+        ),
         (lambda steps: (map_all, steps.train, [1, 2]), [12, 14]),
         (lambda steps: lambda: steps.helpers.FACTOR, 2),
     ],
     ids=range(13),
 )
-def test_modules_travel(steps: ModuleType, far: dict[str, Any], call: Callable[..., Any], value: Any) -> None:
-    """A partial or cached function, objects of its module, functions among the arguments, a module: all are found."""
+def test_modules_travel(
+    steps: ModuleType, far: dict[str, Any], call: Callable[..., Any], value: Any
+) -> None:
+    """A partial or cached function, objects of its module, functions among the arguments, a module:
+    all are found.
+    """
     made = call(steps)
     fn, *args = made if isinstance(made, tuple) else (made,)
     app = transload.submit(fn, *args, **far)
@@ -143,13 +156,17 @@ def test_an_object_comes_back_as_what_it_is(steps: ModuleType, far: dict[str, An
 
 
 def test_what_cannot_travel_is_named(far: dict[str, Any]) -> None:
-    """A module without a name to import it by goes into the pickle: what is in it must be fit for that."""
+    """A module without a name to import it by goes into the pickle: what is in it must be fit for
+    that.
+    """
     made = ModuleType("made_by_hand")
     source = "import functools, threading\nLOCK = threading.Lock()\ndef guarded(n):\n    with LOCK: return n\n"
     exec(f"{source}class Named:\n    pass\nNAMED = Named()", vars(made))
     sys.modules["made_by_hand"] = made
     try:
-        with pytest.raises(SpecError, match=r"guarded: cannot be pickled: .*_thread.lock.* travel.* made_by_hand"):
+        with pytest.raises(
+            SpecError, match=r"guarded: cannot be pickled: .*_thread.lock.* travel.* made_by_hand"
+        ):
             transload.submit(made.guarded, 1, **far)
         made.NAMED.__module__ = "made_by_hand"
         named = functools.partial(made.Named)
@@ -169,9 +186,14 @@ def test_modules_of_a_workspace_need_not_travel(steps: ModuleType, far: dict[str
 
 
 def test_modules_on_this_disk_need_not_travel(steps: ModuleType) -> None:
-    """Where the job shares the disk it imports what this process does; a module of another file travels."""
+    """Where the job shares the disk it imports what this process does; a module of another file
+    travels.
+    """
     assert transload.submit(map_all, steps.guarded, [3]).result(timeout=60) == [3]
-    assert transload.submit(getattr, steps.SINGLETON, "__class__").result(timeout=60) is steps.Singleton
+    assert (
+        transload.submit(getattr, steps.SINGLETON, "__class__").result(timeout=60)
+        is steps.Singleton
+    )
     other = ModuleType("made_by_hand")
     exec("def triple(n): return 3 * n", vars(other))
     sys.modules["made_by_hand"] = other
@@ -184,9 +206,15 @@ def test_modules_on_this_disk_need_not_travel(steps: ModuleType) -> None:
 @pytest.mark.parametrize("name", ["call", "main", "modules", "library"])
 @pytest.mark.parametrize("where", ["here", "workspace", "far"])
 def test_a_module_with_a_common_name(
-    tmp_path: Path, name: str, where: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    name: str,
+    where: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A user's module is found whatever it is called: nothing of ours has a name that a module can have."""
+    """A user's module is found whatever it is called: nothing of ours has a name that a module can
+    have.
+    """
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / f"{name}.py").write_text("MINE = True\n")

@@ -70,21 +70,33 @@ def forged(app: transload.App, body: bytes, /, **head: Any) -> bytes:
 
 
 def test_nothing_is_unpickled_that_another_wrote(shared: Path, tmp_path: Path) -> None:
-    """Who may write to the folder of results replaces the value: refused, and nothing of it runs."""
+    """Who may write to the folder of results replaces the value: refused, and nothing of it
+    runs.
+    """
     app = transload.submit(pair, 1, tracker_base=str(shared))
     assert app.result(timeout=60) == (1, 1)
     file = result_file(shared, app)
     hostile = pickle.dumps(Hostile(tmp_path / "caller"))
     old = json.dumps({"value": True}).encode() + b"\n" + hostile
-    for content in (old, forged(app, hostile), b"\n" + forged(app, hostile).partition(b"\n")[2], b"", hostile):
+    for content in (
+        old,
+        forged(app, hostile),
+        b"\n" + forged(app, hostile).partition(b"\n")[2],
+        b"",
+        hostile,
+    ):
         file.write_bytes(content)
         for safe in (False, True):
-            with pytest.raises(TrackingError, match=r"function\.result.* is not signed with the key of this job"):
+            with pytest.raises(
+                TrackingError, match=r"function\.result.* is not signed with the key of this job"
+            ):
                 app.result(safe=safe)
 
 
 def test_a_result_is_not_replayed(shared: Path) -> None:
-    """What was signed for another job does not pass for this one's, nor what an earlier attempt signed."""
+    """What was signed for another job does not pass for this one's, nor what an earlier attempt
+    signed.
+    """
     first, second = (transload.submit(pair, n, tracker_base=str(shared)) for n in (1, 2))
     assert (first.result(timeout=60), second.result(timeout=60)) == ((1, 1), (2, 2))
     result_file(shared, second).write_bytes(result_file(shared, first).read_bytes())
@@ -96,7 +108,9 @@ def test_a_result_is_not_replayed(shared: Path) -> None:
     for head in ({"app": "other"}, {"attempt": 1}):
         said = forged(first, pickle.dumps(3), **head).partition(b"\n")[2]
         file.write_bytes(call_main.signature(key, said).encode() + b"\n" + said)
-        with pytest.raises(TrackingError if "app" in head else AppFailed, match="not one that a job|is not there"):
+        with pytest.raises(
+            TrackingError if "app" in head else AppFailed, match="not one that a job|is not there"
+        ):
             first.result()
 
 
@@ -121,7 +135,9 @@ def test_only_the_last_attempt_speaks(shared: Path) -> None:
 
 
 def test_the_function_does_not_find_the_key(shared: Path) -> None:
-    """It is neither in its environment nor in that of what it starts, nor below the results, nor in the record."""
+    """It is neither in its environment nor in that of what it starts, nor below the results, nor in
+    the record.
+    """
 
     def look() -> tuple[list[str], str]:
         names = [name for name in os.environ if "KEY" in name]
@@ -132,7 +148,10 @@ def test_the_function_does_not_find_the_key(shared: Path) -> None:
     assert names == [] and call_main.KEY not in child
     path = Path(_function_keys.key_path(app.handle))
     key = path.read_text()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert (
+        stat.S_IMODE(path.stat().st_mode) == 0o600
+        and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    )
     home = path.parent.parent
     for folder in (shared, home):
         for each in folder.rglob("*"):
@@ -149,16 +168,22 @@ def test_without_the_key(shared: Path, tmp_path: Path) -> None:
     for app in apps:
         assert transload.attach(app.handle).result() is not None  # who submitted it has the key
         os.unlink(_function_keys.key_path(app.handle))
-        with pytest.raises(ConfigError, match=r"the key of this function's result is not here .*safe=True"):
+        with pytest.raises(
+            ConfigError, match=r"the key of this function's result is not here .*safe=True"
+        ):
             transload.attach(app.handle).result()
     assert transload.attach(apps[0].handle).result(safe=True) == plain(1)
     with pytest.raises(SpecError, match="returned what is not JSON"):
         transload.attach(apps[1].handle).result(safe=True)
-    result_file(shared, apps[1]).write_bytes(forged(apps[1], pickle.dumps(Hostile(tmp_path / "safe"))))
+    result_file(shared, apps[1]).write_bytes(
+        forged(apps[1], pickle.dumps(Hostile(tmp_path / "safe")))
+    )
     with pytest.raises(SpecError, match="returned what is not JSON"):
         apps[1].result(safe=True)
     raised = {"raised": "KeyError: 1", "type": "KeyError"}
-    result_file(shared, apps[1]).write_bytes(forged(apps[1], pickle.dumps(Hostile(tmp_path / "safe")), **raised))
+    result_file(shared, apps[1]).write_bytes(
+        forged(apps[1], pickle.dumps(Hostile(tmp_path / "safe")), **raised)
+    )
     with pytest.raises(AppFailed, match="KeyError: 1"):
         apps[1].result(safe=True)
 
@@ -197,8 +222,12 @@ def test_a_key_goes_with_its_job() -> None:
     assert [path.exists() for path in paths] == [False, False, False]
 
 
-def test_a_key_is_not_kept_where_others_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state folder that others may write to, or none at all: refused in one line, and nothing is submitted."""
+def test_a_key_is_not_kept_where_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state folder that others may write to, or none at all: refused in one line, and nothing is
+    submitted.
+    """
     home = tmp_path / "open"
     home.mkdir()
     home.chmod(0o777)
@@ -222,8 +251,24 @@ def test_what_is_no_function() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        *[(each, True) for each in (None, 1, -(10**3000), 1.5, float("inf"), "é", [], {"a": [1, {"b": None}]}, True)],
-        *[(each, False) for each in ((1,), {1: 2}, {1}, b"", 10**4000, "\ud800", {"\ud800": 1}, [b""], object())],
+        *[
+            (each, True)
+            for each in (
+                None,
+                1,
+                -(10**3000),
+                1.5,
+                float("inf"),
+                "é",
+                [],
+                {"a": [1, {"b": None}]},
+                True,
+            )
+        ],
+        *[
+            (each, False)
+            for each in ((1,), {1: 2}, {1}, b"", 10**4000, "\ud800", {"\ud800": 1}, [b""], object())
+        ],
     ],
     ids=lambda value: str(value)[:20].encode("unicode_escape").decode(),
 )
@@ -235,7 +280,9 @@ def test_what_counts_as_json(value: Any, expected: bool) -> None:
 
 
 def test_json_that_would_change() -> None:
-    """A list that is there twice, one in itself, a subclass, what is nested too deeply: none is JSON."""
+    """A list that is there twice, one in itself, a subclass, what is nested too deeply: none is
+    JSON.
+    """
     twice: list[Any] = [1]
     own: list[Any] = []
     own.append(own)

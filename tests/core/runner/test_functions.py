@@ -34,12 +34,17 @@ def fail(text: str) -> None:
 
 
 def test_a_function_returns_its_value(tmp_path: Path) -> None:
-    """A function of a module that is not installed, and a closure, with arguments; the working directory is ours."""
+    """A function of a module that is not installed, and a closure, with arguments; the working
+    directory is ours.
+    """
     app = transload.submit(add, 2, kwargs={"b": 5}, name="adder")
     assert app.result(timeout=60) == 7 and list(app.logs()) == ["adding 2 5\n"]
     assert app.handle.startswith("local://transload/adder-")
     closed_over = {"x": [1, 2]}
-    assert transload.submit(lambda: (closed_over, os.getcwd())).result(timeout=60) == ({"x": [1, 2]}, os.getcwd())
+    assert transload.submit(lambda: (closed_over, os.getcwd())).result(timeout=60) == (
+        {"x": [1, 2]},
+        os.getcwd(),
+    )
     assert transload.submit(add, 1, tracker_base=str(tmp_path / "base")).result(timeout=60) == 2
 
 
@@ -90,12 +95,16 @@ def test_another_version_of_python_is_refused(monkeypatch: pytest.MonkeyPatch) -
         patched.setattr(_functions.sys, "version_info", (3, 8, 0))  # type: ignore[attr-defined]
         app = transload.submit(add, 1)
     here = "{}.{}".format(*sys.version_info[:2])
-    with pytest.raises(SpecError, match=rf"sent from Python 3\.8, and runs in Python {here}: they must be the same"):
+    with pytest.raises(
+        SpecError, match=rf"sent from Python 3\.8, and runs in Python {here}: they must be the same"
+    ):
         app.result(timeout=60)
 
 
 def test_results_of_a_job_without_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go into the one file that is there; one that is too large is refused with the way out."""
+    """They go into the one file that is there; one that is too large is refused with the way
+    out.
+    """
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
     monkeypatch.setenv("TRANSLOAD_RESULT_FILE", str(tmp_path / "one"))
 
@@ -158,7 +167,9 @@ def test_map_ends_what_was_being_submitted(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_functions_are_pickled_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That the module of a function travels is said to cloudpickle for the whole process: threads take turns."""
+    """That the module of a function travels is said to cloudpickle for the whole process: threads
+    take turns.
+    """
     import cloudpickle
 
     dump = cloudpickle.Pickler.dump
@@ -169,6 +180,9 @@ def test_functions_are_pickled_one_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(cloudpickle.Pickler, "dump", slow)
     with ThreadPoolExecutor(8) as pool:
-        bodies = {made.body for made, *_ in pool.map(lambda _: _functions._pickled((add, (), {}), add), range(16))}
+        bodies = {
+            made.body
+            for made, *_ in pool.map(lambda _: _functions._pickled((add, (), {}), add), range(16))
+        }
     assert len(bodies) == 1 and b"adding" in bodies.pop()
     assert cloudpickle.list_registry_pickle_by_value() == set()

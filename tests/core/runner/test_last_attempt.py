@@ -51,7 +51,9 @@ def program(tmp_path: Path, text: str) -> list[str]:
 
 @pytest.mark.parametrize("again", ["", AGAIN])
 def test_results_of_a_failed_attempt(tmp_path: Path, again: str, runner: Runner) -> None:
-    """What the first attempt reported does not count once a second one began, whether that reports or not."""
+    """What the first attempt reported does not count once a second one began, whether that reports
+    or not.
+    """
     command = program(tmp_path, REPORTS + again)
     app = transload.run(command=command, retries=1, retry_delay=0, scheduler="local", runner=runner)
     assert app.check(timeout=60).num_restarts == 1
@@ -72,7 +74,9 @@ report(n=1 if first else 2)
 sys.exit(first and replica == "1")
 """
     name, *args = program(tmp_path, text)
-    role = Role("main", "", entrypoint=name, args=args, num_replicas=2, max_retries=1, retry_delay=0)
+    role = Role(
+        "main", "", entrypoint=name, args=args, num_replicas=2, max_retries=1, retry_delay=0
+    )
     role.retry_policy = RetryPolicy.REPLICA
     handle = runner.run(AppDef("two", [role]), "local")
     status = runner.wait(handle, timeout=60)
@@ -82,7 +86,8 @@ sys.exit(first and replica == "1")
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_an_old_file_without_a_writer(tmp_path: Path, runner: Runner, replicas: int) -> None:
-    """A shell script's file is the attempt's that ran when it was written; with two replicas whose it is, is not known.
+    """A shell script's file is the attempt's that ran when it was written; with two replicas whose
+    it is, is not known.
 
     One of the two is not started again: the file may be its.
     """
@@ -92,7 +97,15 @@ def test_an_old_file_without_a_writer(tmp_path: Path, runner: Runner, replicas: 
     [ "$TRANSLOAD_RETRY" = 0 ] || { echo '{"schema": 1, "results": {"loss": 2}}' > new.json; exit; }
     echo '{"schema": 1, "results": {"loss": 1}}' > old.json; exit 1
     """
-    role = Role("main", "", entrypoint="sh", args=["-c", script], num_replicas=replicas, max_retries=1, retry_delay=0.2)
+    role = Role(
+        "main",
+        "",
+        entrypoint="sh",
+        args=["-c", script],
+        num_replicas=replicas,
+        max_retries=1,
+        retry_delay=0.2,
+    )
     role.retry_policy = RetryPolicy.REPLICA
     handle = runner.run(AppDef("shell", [role]), "local")
     assert runner.wait(handle, timeout=60) is not None
@@ -101,7 +114,9 @@ def test_an_old_file_without_a_writer(tmp_path: Path, runner: Runner, replicas: 
 
 
 def test_results_of_which_nobody_says_who_wrote_them(tmp_path: Path, runner: Runner) -> None:
-    """A file of another program has no attempt: it counts, and so does one whose writer makes no sense."""
+    """A file of another program has no attempt: it counts, and so does one whose writer makes no
+    sense.
+    """
     text = """
 import json, os, sys
 for key, writer in {"a": None, "b": {"role": "main", "replica": [0], "attempt": 0}, "c": 3}.items():
@@ -115,11 +130,15 @@ sys.exit(os.environ["TRANSLOAD_RETRY"] == "0")
     assert set(app.results().results) == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("second", ["sys.exit(1)", "print('giving up', file=sys.stderr); sys.exit(1)", "os._exit(1)"])
+@pytest.mark.parametrize(
+    "second", ["sys.exit(1)", "print('giving up', file=sys.stderr); sys.exit(1)", "os._exit(1)"]
+)
 def test_the_reason_is_the_last_attempts(
     tmp_path: Path, second: str, runner: Runner, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The first attempt raises, the second ends for another reason: neither message nor lines are the first's."""
+    """The first attempt raises, the second ends for another reason: neither message nor lines are
+    the first's.
+    """
     text = f"import os, sys\nif os.environ['TRANSLOAD_RETRY'] == '0': raise KeyError('first')\n{second}\n"
     command = program(tmp_path, text)
     app = transload.run(command=command, retries=1, retry_delay=0, runner=runner)
@@ -137,7 +156,9 @@ def test_the_reason_is_the_last_attempts(
 
 
 def test_a_curve_goes_on_where_a_later_attempt_began(tmp_path: Path) -> None:
-    """From its first step on the older points are gone; before it they stay, since it began from a checkpoint."""
+    """From its first step on the older points are gone; before it they stay, since it began from a
+    checkpoint.
+    """
     lines = [
         *({"schema": 1, "step": step, "results": {"loss": step}} for step in (1, 2, 3, 4)),
         *({"schema": 1, "step": step, "results": {"loss": -step}, "attempt": 1} for step in (3, 5)),

@@ -46,7 +46,9 @@ class Clock:
 
 @pytest.mark.parametrize("at_start", [True, False])
 def test_a_bar_is_a_line_now_and_then(at_start: bool) -> None:
-    """The first state is shown, then one every five seconds, and the last one; none of them twice."""
+    """The first state is shown, then one every five seconds, and the last one; none of them
+    twice.
+    """
     clock = Clock()
     redraws = Redraws(5.0, clock)
     found = redraws.take(["begin\n"])
@@ -82,16 +84,22 @@ def test_an_unfinished_line_is_no_line_yet() -> None:
     assert redraws.take(["Password: x\n"]) == ["Password: x\n"]
 
 
-@given(st.lists(st.text(st.sampled_from("ab1 "), max_size=3).map(lambda text: f"{text}\n"), max_size=6))
+@given(
+    st.lists(st.text(st.sampled_from("ab1 "), max_size=3).map(lambda text: f"{text}\n"), max_size=6)
+)
 def test_lines_without_a_carriage_return_stay_as_they_are(lines: list[str]) -> None:
     """Nothing is lost, added or changed where nothing is drawn over."""
     redraws = Redraws()
     assert redraws.take(lines) + redraws.rest() == lines
 
 
-@given(st.lists(st.sampled_from(["1%\r", "\r2%", "x\n", "\n", "\r\n", "tail"]), max_size=8), st.data())
+@given(
+    st.lists(st.sampled_from(["1%\r", "\r2%", "x\n", "\n", "\r\n", "tail"]), max_size=8), st.data()
+)
 def test_pieces_of_a_growing_log_are_all_of_it(texts: list[str], data: st.DataObject) -> None:
-    """However a log grows, its pages make up the same text, and a state is handed out before its line has an end."""
+    """However a log grows, its pages make up the same text, and a state is handed out before its
+    line has an end.
+    """
     import tempfile
 
     whole = "".join(texts)
@@ -134,7 +142,9 @@ def transload(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_run_shows_a_bar_to_a_pipe(transload_home: Path) -> None:
-    """`run` writes the first state, a later one every few seconds, and the last one; no line holds several."""
+    """`run` writes the first state, a later one every few seconds, and the last one; no line holds
+    several.
+    """
     done = transload("run", "--no-prefix", "--", sys.executable, "-c", BAR)
     lines = done.stdout.splitlines()
     assert lines[0] == "begin"
@@ -143,16 +153,24 @@ def test_run_shows_a_bar_to_a_pipe(transload_home: Path) -> None:
     assert "\r" not in done.stdout
 
 
-def test_log_shows_the_line_that_is_not_finished(transload_home: Path, tmp_path: Path, eventually: Any) -> None:
+def test_log_shows_the_line_that_is_not_finished(
+    transload_home: Path, tmp_path: Path, eventually: Any
+) -> None:
     """`log` of a running job ends with its unfinished line; of an ended one with the last state."""
     program = f"import os\n{BAR}".replace("input()", WAIT)
     gate = tmp_path / "gate"
-    handle = transload("run", "--detach", "--", sys.executable, "-c", program, str(gate)).stdout.strip()
+    handle = transload(
+        "run", "--detach", "--", sys.executable, "-c", program, str(gate)
+    ).stdout.strip()
     wanted = "begin\n39/39 done\n"
     eventually(lambda: transload("log", "--no-prefix", handle).stdout == wanted, 40.0)
     gate.touch()
     transload("wait", handle)
-    assert sorted(transload("log", "--no-prefix", handle).stdout.splitlines()) == ["39/39 done", "begin", "end"]
+    assert sorted(transload("log", "--no-prefix", handle).stdout.splitlines()) == [
+        "39/39 done",
+        "begin",
+        "end",
+    ]
 
 
 def test_orchestrators_get_a_bar_as_lines(transload_home: Path) -> None:

@@ -32,7 +32,9 @@ def test_round_trip() -> None:
 
 
 def test_a_value_is_found_by_its_name_alone() -> None:
-    """``final`` goes before replica 0 of the first role, that before the only key; of several others none is taken."""
+    """``final`` goes before replica 0 of the first role, that before the only key; of several
+    others none is taken.
+    """
     results = _results()
     assert results.value("accuracy") == 0.9
     assert results.value("loss", 1) == 2
@@ -62,7 +64,9 @@ def test_nothing_reported_says_where_it_looked() -> None:
     assert "give tracker_base" in AppResults("h", AppState.FAILED).explain()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 99, "handle": "h", "state": "FAILED"}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"schema": 99, "handle": "h", "state": "FAILED"}']
+)
 def test_what_is_not_results_is_refused(text: str) -> None:
     """Text that is not the JSON form, or of a newer schema, is a SpecError."""
     with pytest.raises(SpecError, match="AppResults"):
@@ -70,12 +74,16 @@ def test_what_is_not_results_is_refused(text: str) -> None:
 
 
 def test_outputs_that_are_refused_cost_no_results() -> None:
-    """Where a scheduler cannot bring an app's files here, that is said in their place; the results come."""
+    """Where a scheduler cannot bring an app's files here, that is said in their place; the results
+    come.
+    """
 
     class Pods(Store):
         base = "the pods"
 
-        def entries(self, folder: str = "", *, stamps: bool = False) -> list[tuple[str, bool, object]]:
+        def entries(
+            self, folder: str = "", *, stamps: bool = False
+        ) -> list[tuple[str, bool, object]]:
             if folder:
                 raise TrackingError("too large: give tracker_base")
             return [("0.json", False, None), ("outputs", True, None)]

@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from transload.components import build
-from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, SpecError, TransloadTimeout
+from transload.errors import (
+    AppExists,
+    AppNotFound,
+    ConfigError,
+    PluginError,
+    SpecError,
+    TransloadTimeout,
+)
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Launch, Runner, get_runner, load_settings
 from transload.runner.job_env import with_identity
@@ -66,10 +73,16 @@ def test_an_app_runs_and_is_answered_for(runner: Runner) -> None:
 
 
 def test_another_runner_finds_it_by_its_handle(runner: Runner) -> None:
-    """An app belongs to its scheduler: a runner that did not submit it waits for it and cancels it."""
+    """An app belongs to its scheduler: a runner that did not submit it waits for it and cancels
+    it.
+    """
     handle = runner.run(sh("sleep 60"))
     with get_runner("other") as other:
-        assert other.attach(handle).state in (AppState.SUBMITTED, AppState.PENDING, AppState.RUNNING)
+        assert other.attach(handle).state in (
+            AppState.SUBMITTED,
+            AppState.PENDING,
+            AppState.RUNNING,
+        )
         other.cancel(handle)
         status = other.wait(handle, timeout=30)
     assert status is not None
@@ -78,7 +91,9 @@ def test_another_runner_finds_it_by_its_handle(runner: Runner) -> None:
 
 
 def test_a_job_is_told_who_it_is(runner: Runner) -> None:
-    """The runner injects handle, parent and tracker base; macros are replaced, the user's own dollars are not."""
+    """The runner injects handle, parent and tracker base; macros are replaced, the user's own
+    dollars are not.
+    """
     script = 'echo "$TRANSLOAD_JOB_ID $TRANSLOAD_PARENT_RUN_ID $TRANSLOAD_TRACKER_BASE $0 $1"'
     app = sh(script)
     app.roles[0].args += [f"{macros.app_id}", "$app_id ${other} $$"]
@@ -86,7 +101,9 @@ def test_a_job_is_told_who_it_is(runner: Runner) -> None:
     runner.wait(handle, timeout=30)
     app_id = parse_app_handle(handle).app_id
     line = next(runner.log_lines(handle, "main"))
-    assert line == f"{handle} parent-1 /base/{app_id}/.apps/{app_id} {app_id} $app_id ${{other}} $$\n"
+    assert (
+        line == f"{handle} parent-1 /base/{app_id}/.apps/{app_id} {app_id} $app_id ${{other}} $$\n"
+    )
 
 
 def test_a_dry_run_touches_nothing(runner: Runner, transload_home: Path) -> None:
@@ -127,14 +144,21 @@ def test_threads_that_submit_one_id_start_one_job(runner: Runner) -> None:
 
 
 def test_an_unknown_app_is_none_or_not_found(runner: Runner) -> None:
-    """status, wait and describe answer None; attach, cancel, log_lines and results raise; delete does nothing."""
+    """status, wait and describe answer None; attach, cancel, log_lines and results raise; delete
+    does nothing.
+    """
     handle = "local://test/nope"
     assert runner.status(handle) is None
     assert runner.wait(handle) is None
     assert runner.describe(handle) is None
     assert runner.status_many([handle]) == {handle: None}
     runner.delete(handle)
-    for call in (runner.attach, runner.cancel, runner.results, lambda h: runner.log_lines(h, "main")):
+    for call in (
+        runner.attach,
+        runner.cancel,
+        runner.results,
+        lambda h: runner.log_lines(h, "main"),
+    ):
         with pytest.raises(AppNotFound, match="nope"):
             call(handle)
 
@@ -199,7 +223,8 @@ def test_a_component_that_declares_tracker_base_gets_it(runner: Runner, tmp_path
     path.write_text(
         "from transload.specs import AppDef, Resource, Role\n"
         "def report(tracker_base: str) -> AppDef:\n"
-        '    role = Role("r", "", entrypoint="echo", args=[tracker_base], resource=Resource(1, 0, 1))\n'
+        '    role = Role("r", "", entrypoint="echo", args=[tracker_base], resource=Resource(1, 0, '
+        "1))\n"
         '    return AppDef("report", [role])\n'
     )
     own = runner.run_component(f"{path}:report", [])
@@ -213,7 +238,10 @@ def test_a_component_that_declares_tracker_base_gets_it(runner: Runner, tmp_path
     assert description is not None
     assert shown == [description.tracker_base, "/given", "/typed"]
     assert runner.results(own).looked_in == [description.tracker_base]
-    assert runner.results(typed).looked_in == [f"/typed/.apps/{parse_app_handle(typed).app_id}", "/typed"]
+    assert runner.results(typed).looked_in == [
+        f"/typed/.apps/{parse_app_handle(typed).app_id}",
+        "/typed",
+    ]
 
 
 def test_secrets_reach_the_job_and_nothing_else(
@@ -227,7 +255,9 @@ def test_secrets_reach_the_job_and_nothing_else(
         secrets={"A": "env:TEAM_PASSWORD", "B": f"file:{tmp_path}/key"},
         env={"API_KEY": "hunter2-plain"},
     )
-    assert "hunter2" not in str(runner.dryrun(app)).replace("= hunter2-env", "").replace("= hunter2-file", "")
+    assert "hunter2" not in str(runner.dryrun(app)).replace("= hunter2-env", "").replace(
+        "= hunter2-file", ""
+    )
     handle = runner.run(app)
     assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
     described = runner.describe(handle)
@@ -240,8 +270,12 @@ def test_secrets_reach_the_job_and_nothing_else(
             assert b"\nhunter2" not in file.read_bytes(), file
 
 
-def test_secrets_from_an_environment_of_the_submit(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`with_environ` resolves secrets from what it is given alone, and leaves the runner as it was."""
+def test_secrets_from_an_environment_of_the_submit(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`with_environ` resolves secrets from what it is given alone, and leaves the runner as it
+    was.
+    """
     monkeypatch.delenv("TEAM_PASSWORD", raising=False)
     app = sh('test "$A" = hunter2', secrets={"A": "env:TEAM_PASSWORD"})
     handle = runner.with_environ({"TEAM_PASSWORD": "hunter2"}).run(app)
@@ -251,7 +285,9 @@ def test_secrets_from_an_environment_of_the_submit(runner: Runner, monkeypatch: 
 
 
 def test_a_described_app_is_not_run_with_the_mask(runner: Runner) -> None:
-    """A description masks what looks secret; running it again asks for the value instead of using the mask."""
+    """A description masks what looks secret; running it again asks for the value instead of using
+    the mask.
+    """
     handle = runner.run(sh("true", env={"API_KEY": "hunter2", "PLAIN": "******"}))
     described = runner.describe(handle)
     assert described is not None
@@ -265,7 +301,9 @@ def test_a_described_app_is_not_run_with_the_mask(runner: Runner) -> None:
 def test_a_missing_secret_starts_nothing(runner: Runner) -> None:
     """A secret that cannot be resolved is named, before anything is submitted."""
     app = sh("true", secrets={"A": "env:NOT_SET_ANYWHERE"})
-    with pytest.raises(SpecError, match=r"roles\[0\]\.secrets\['A'\]='env:NOT_SET_ANYWHERE'.*not set"):
+    with pytest.raises(
+        SpecError, match=r"roles\[0\]\.secrets\['A'\]='env:NOT_SET_ANYWHERE'.*not set"
+    ):
         runner.run(app)
     assert runner.list() == []
 
@@ -283,7 +321,9 @@ def test_inheriting_the_environment(
 
 
 def test_a_parameter_that_no_scheduler_takes_is_refused() -> None:
-    """A misspelt argument of ``get_runner`` is refused by name; each factory gets those that it declares."""
+    """A misspelt argument of ``get_runner`` is refused by name; each factory gets those that it
+    declares.
+    """
     with pytest.raises(ConfigError, match=r"^inherit_envv: no scheduler here takes this parameter"):
         get_runner(inherit_envv=False)
     got: list[tuple[str, object]] = []
@@ -360,7 +400,9 @@ def events() -> Iterator[list[AppEvent]]:
 
 
 def test_policies_and_events(runner: Runner, events: list[AppEvent]) -> None:
-    """A policy changes or refuses an app before it is converted; each state is told at least once."""
+    """A policy changes or refuses an app before it is converted; each state is told at least
+    once.
+    """
     handle = runner.run(sh('test "$HOUSE" = rules'))
     assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
     assert events[0].state is AppState.SUBMITTED
@@ -389,8 +431,12 @@ def test_a_workspace_travels_with_the_job(runner: Runner, tmp_path: Path) -> Non
     assert os.path.realpath(logs[0][2].strip()) != os.path.realpath(tmp_path)
 
 
-def test_a_workspace_that_is_written_to_is_no_changed_request(runner: Runner, tmp_path: Path) -> None:
-    """A file that grows between dry-run and submit is copied as it is then; a changed request is still refused."""
+def test_a_workspace_that_is_written_to_is_no_changed_request(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """A file that grows between dry-run and submit is copied as it is then; a changed request is
+    still refused.
+    """
     (tmp_path / "log").write_text("1\n")
     info = runner.dryrun(sh("cat log"), workspace=str(tmp_path))
     (tmp_path / "log").write_text("1\n2\n")
@@ -403,7 +449,9 @@ def test_a_workspace_that_is_written_to_is_no_changed_request(runner: Runner, tm
         runner.schedule(info)
 
 
-def test_a_missing_secret_leaves_no_copy_of_the_workspace(runner: Runner, transload_home: Path, tmp_path: Path) -> None:
+def test_a_missing_secret_leaves_no_copy_of_the_workspace(
+    runner: Runner, transload_home: Path, tmp_path: Path
+) -> None:
     """Secrets are resolved before anything is copied."""
     (tmp_path / "main.py").write_text("")
     with pytest.raises(SpecError, match="NOT_SET_ANYWHERE"):
@@ -418,14 +466,23 @@ def test_a_missing_workspace_starts_nothing(runner: Runner, tmp_path: Path) -> N
     assert runner.list() == []
 
 
-def test_trackers_of_the_settings_reach_the_job_and_the_results(runner: Runner, tmp_path: Path) -> None:
+def test_trackers_of_the_settings_reach_the_job_and_the_results(
+    runner: Runner, tmp_path: Path
+) -> None:
     """A configured tracker is injected; what the job tracks comes back with its results."""
     Path("transload.toml").write_text(f'[tracker.fsspec]\nconfig = "{tmp_path}/runs"\n')
     program = (
         "from transload.tracker import AppRun; run = AppRun.run_from_env(); "
         "run.add_metadata(lr=0.1); run.add_artifact('model', '/m')"
     )
-    app = AppDef("t", [Role("r", "", entrypoint=sys.executable, args=["-c", program], resource=Resource(1, 0, 1))])
+    app = AppDef(
+        "t",
+        [
+            Role(
+                "r", "", entrypoint=sys.executable, args=["-c", program], resource=Resource(1, 0, 1)
+            )
+        ],
+    )
     handle = runner.run(app)
     assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
     results = runner.results(handle)
@@ -440,7 +497,9 @@ def test_trackers_of_the_settings_reach_the_job_and_the_results(runner: Runner, 
 
 
 def test_a_relative_tracker_base_is_one_place_for_all(runner: Runner, tmp_path: Path) -> None:
-    """The job, in its image's folder, and a reader elsewhere find the place that the submitter meant."""
+    """The job, in its image's folder, and a reader elsewhere find the place that the submitter
+    meant.
+    """
     (tmp_path / "image").mkdir()
     report = 'mkdir -p "$TRANSLOAD_TRACKER_BASE" && cp "$0" "$TRANSLOAD_TRACKER_BASE/k.json"'
     (tmp_path / "k").write_text('{"schema": 1, "key": "k", "results": {"x": 1}}')
@@ -455,32 +514,48 @@ def test_a_relative_tracker_base_is_one_place_for_all(runner: Runner, tmp_path: 
         results = runner.results(handle)
     assert results.value("x") == 1
     app_id = parse_app_handle(handle).app_id
-    assert results.looked_in == [f"{here}/results/{app_id}/.apps/{app_id}", f"{here}/results/{app_id}"]
+    assert results.looked_in == [
+        f"{here}/results/{app_id}/.apps/{app_id}",
+        f"{here}/results/{app_id}",
+    ]
 
 
 def test_apps_that_share_a_base_have_results_of_their_own(runner: Runner, tmp_path: Path) -> None:
-    """Each app's results are its own, be they in its folder or the base; what is of no run is shared."""
+    """Each app's results are its own, be they in its folder or the base; what is of no run is
+    shared.
+    """
     python = (
         "import os, sys; from transload.runtime.tracking import FsspecResultTracker as T; "
-        "T.from_env().put('epoch-1', loss=int(sys.argv[1])); T(sys.argv[2]).put('trial-' + sys.argv[1], x=True)"
+        "T.from_env().put('epoch-1', loss=int(sys.argv[1])); T(sys.argv[2]).put('trial-' + "
+        "sys.argv[1], x=True)"
     )
     base = str(tmp_path / "base")
     role = Role("main", "", entrypoint=sys.executable, resource=Resource(1, 0, 1))
     handles = []
     for loss in ("1", "2"):
-        handles.append(runner.run(AppDef("a", [replace(role, args=["-c", python, loss, base])]), tracker_base=base))
+        handles.append(
+            runner.run(
+                AppDef("a", [replace(role, args=["-c", python, loss, base])]), tracker_base=base
+            )
+        )
     for handle in handles:
         assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
     FsspecResultTracker(base)["best"] = {"loss": 0.5}
     for loss, handle in enumerate(handles, 1):
-        assert runner.results(handle).results == {"epoch-1": {"loss": loss}, f"trial-{loss}": {"x": 1}}
+        assert runner.results(handle).results == {
+            "epoch-1": {"loss": loss},
+            f"trial-{loss}": {"x": 1},
+        }
         assert runner.results(handle, shared=True).results["best"] == {"loss": 0.5}
 
 
 def test_files_of_an_app(runner: Runner, tmp_path: Path) -> None:
-    """Files in its output folder are artifacts without a line of code; they are copied by pattern, on demand."""
+    """Files in its output folder are artifacts without a line of code; they are copied by pattern,
+    on demand.
+    """
     app = sh(
-        'cd "$1"; mkdir "a b"; echo 1 > "a b/x.pt"; echo 2 > y.pt; echo 3 > .z; test "$1" = "$TRANSLOAD_OUTPUT_DIR"'
+        'cd "$1"; mkdir "a b"; echo 1 > "a b/x.pt"; echo 2 > y.pt; echo 3 > .z; test "$1" = '
+        '"$TRANSLOAD_OUTPUT_DIR"'
     )
     app.roles[0].args += ["sh", macros.output_dir]
     handle = runner.run(app)
@@ -500,14 +575,19 @@ def test_the_output_folder_needs_a_place() -> None:
     app = sh("true", env={"X": macros.output_dir})
     with pytest.raises(SpecError, match=r"role 'main': \$\{output_dir\}: .* give tracker_base"):
         with_identity(app, "a", {})
-    assert with_identity(app, "a", {"TRANSLOAD_OUTPUT_DIR": "s3://b/o"}).roles[0].env["X"] == "s3://b/o"
+    assert (
+        with_identity(app, "a", {"TRANSLOAD_OUTPUT_DIR": "s3://b/o"}).roles[0].env["X"]
+        == "s3://b/o"
+    )
 
 
 def test_collisions_are_reported(runner: Runner) -> None:
     """Replicas that write one key are told by the reader; each has a key of its own by default."""
     python = (
-        "import os; from transload.runtime.tracking import FsspecResultTracker as T; t = T.from_env(); "
-        "k = os.environ['TRANSLOAD_REPLICA_ID']; k == '0' or t.wait('final', 60); t.put('final', k=int(k))"
+        "import os; from transload.runtime.tracking import FsspecResultTracker as T; t = "
+        "T.from_env(); "
+        "k = os.environ['TRANSLOAD_REPLICA_ID']; k == '0' or t.wait('final', 60); t.put('final', "
+        "k=int(k))"
     )
     role = Role("main", "", entrypoint=sys.executable, args=["-c", python], num_replicas=2)
     handle = runner.run(AppDef("a", [replace(role, resource=Resource(1, 0, 1))]))
@@ -518,10 +598,15 @@ def test_collisions_are_reported(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("base", ["s4://me:hunter2@bucket/x", "simplecash::s3://bucket/x"])
-def test_a_tracker_base_that_no_storage_knows_is_refused_at_submit(runner: Runner, base: str) -> None:
-    """A misspelt protocol is an error where the app is submitted, with the nearest one that there is."""
+def test_a_tracker_base_that_no_storage_knows_is_refused_at_submit(
+    runner: Runner, base: str
+) -> None:
+    """A misspelt protocol is an error where the app is submitted, with the nearest one that there
+    is.
+    """
     with pytest.raises(
-        ConfigError, match=r"tracker_base=.*protocol '(s4|simplecash)': (did you mean|must be one of)"
+        ConfigError,
+        match=r"tracker_base=.*protocol '(s4|simplecash)': (did you mean|must be one of)",
     ) as bad:
         runner.run(sh("true"), tracker_base=base)
     assert "hunter2" not in str(bad.value)
@@ -530,7 +615,9 @@ def test_a_tracker_base_that_no_storage_knows_is_refused_at_submit(runner: Runne
 
 def test_the_memory_of_this_process_is_refused_as_a_tracker_base(runner: Runner) -> None:
     """What a job would write there nobody could ever read."""
-    with pytest.raises(ConfigError, match="tracker_base='memory://x': is the memory of one process"):
+    with pytest.raises(
+        ConfigError, match="tracker_base='memory://x': is the memory of one process"
+    ):
         runner.run(sh("true"), tracker_base="memory://x")
     assert runner.list() == []
 
@@ -540,7 +627,9 @@ def test_results_that_cannot_be_read_are_one_clear_error(runner: Runner, tmp_pat
     (tmp_path / "file").write_text("x")
     handle = runner.run(sh("true"), tracker_base=str(tmp_path / "file"))
     runner.wait(handle, timeout=60)
-    with pytest.raises(TrackingError, match=f"tracker base {tmp_path}/file: cannot be read: NotADirectoryError"):
+    with pytest.raises(
+        TrackingError, match=f"tracker base {tmp_path}/file: cannot be read: NotADirectoryError"
+    ):
         runner.results(handle)
     (tmp_path / "flaky.py").write_text(
         "from transload.tracker import FsspecTracker\n"
@@ -554,13 +643,17 @@ def test_results_that_cannot_be_read_are_one_clear_error(runner: Runner, tmp_pat
         patch.delitem(sys.modules, "flaky", raising=False)
         handle = other.run(sh("true"))
         other.wait(handle, timeout=60)
-        with pytest.raises(TrackingError, match="tracker 'flaky:create': cannot be read: RuntimeError.*down") as bad:
+        with pytest.raises(
+            TrackingError, match="tracker 'flaky:create': cannot be read: RuntimeError.*down"
+        ) as bad:
             other.results(handle)
     assert "hunter2" not in str(bad.value)
 
 
 def test_a_wrong_tracker_is_refused_at_submit(runner: Runner) -> None:
-    """A tracker that cannot be built is an error where the app is submitted, not silence in the job."""
+    """A tracker that cannot be built is an error where the app is submitted, not silence in the
+    job.
+    """
     Path("transload.toml").write_text('[tracker."no_such_module:create"]\n')
     with pytest.raises(ConfigError, match="no_such_module"):
         runner.run(sh("true"))
@@ -570,9 +663,11 @@ def test_a_wrong_tracker_is_refused_at_submit(runner: Runner) -> None:
 def test_a_submit_inside_a_job_descends_from_the_job(runner: Runner) -> None:
     """The job is the parent of what it submits, not the job's own parent; another may be given."""
     code = (
-        "import sys; from transload.runner import get_runner; from transload.specs import AppDef, Role\n"
+        "import sys; from transload.runner import get_runner; from transload.specs import AppDef, "
+        "Role\n"
         "with get_runner('test') as runner:\n"
-        "    role = Role('main', '', entrypoint='sh', args=['-c', 'echo $TRANSLOAD_PARENT_RUN_ID'])\n"
+        "    role = Role('main', '', entrypoint='sh', args=['-c', 'echo "
+        "$TRANSLOAD_PARENT_RUN_ID'])\n"
         "    for parent in (None, 'other'):\n"
         "        handle = runner.run(AppDef('child', [role]), parent_run_id=parent)\n"
         "        runner.wait(handle, timeout=60)\n"
@@ -588,7 +683,9 @@ def test_a_submit_inside_a_job_descends_from_the_job(runner: Runner) -> None:
 def test_a_settings_file_is_named_by_a_variable(
     plain_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``TRANSLOAD_CONFIG`` takes the project's place, wherever a process works; one that is not there is refused."""
+    """``TRANSLOAD_CONFIG`` takes the project's place, wherever a process works; one that is not
+    there is refused.
+    """
     Path("transload.toml").write_text('scheduler = "nearby"\n')
     (tmp_path / "elsewhere.toml").write_text('scheduler = "named"\n')
     (tmp_path / "pyproject.toml").write_text('[tool.transload]\nscheduler = "shared"\n')

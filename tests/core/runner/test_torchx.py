@@ -1,4 +1,6 @@
-"""The runner against that of TorchX 0.7.0, where that is installed: methods, parameters, defaults."""
+"""The runner against that of TorchX 0.7.0, where that is installed: methods, parameters,
+defaults.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ import pytest
 
 from transload import runner
 
-METHODS = ["__init__", "__enter__", "__exit__", "close", "run", "run_component", "dryrun", "dryrun_component"]
+METHODS = [
+    "__init__",
+    "__enter__",
+    "__exit__",
+    "close",
+    "run",
+    "run_component",
+    "dryrun",
+    "dryrun_component",
+]
 METHODS += ["schedule", "name", "status", "wait", "cancel", "stop", "describe", "list", "log_lines"]
 METHODS += ["scheduler_backends", "scheduler_run_opts"]
 IGNORED = {"wait_interval"}  # accepted, and of no effect: its default says so
@@ -23,7 +34,9 @@ def theirs(torchx: Callable[[str], Any]) -> Any:
 
 
 def _compare(mine: Any, other: Any) -> None:
-    """Each parameter of theirs is here, in its place and with its default; those of ours come after, and need none."""
+    """Each parameter of theirs is here, in its place and with its default; those of ours come
+    after, and need none.
+    """
     ours, there = (list(inspect.signature(thing).parameters.values()) for thing in (mine, other))
     assert [item.name for item in ours[: len(there)] if item.kind is not item.VAR_POSITIONAL] == [
         item.name for item in there if item.kind is not item.VAR_POSITIONAL
@@ -47,7 +60,11 @@ def test_methods(theirs: Any, name: str) -> None:
 
 def test_no_method_is_left_out(theirs: Any) -> None:
     """The list above is theirs."""
-    public = {name for name, thing in vars(theirs.Runner).items() if callable(thing) and not name.startswith("_")}
+    public = {
+        name
+        for name, thing in vars(theirs.Runner).items()
+        if callable(thing) and not name.startswith("_")
+    }
     assert public <= set(METHODS)
 
 

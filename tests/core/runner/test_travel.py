@@ -49,7 +49,9 @@ def far(plain_folder: str) -> Callable[..., Role]:
 
 
 def test_the_folder_of_a_component_file_travels(far: Callable[..., Role], tmp_path: Path) -> None:
-    """Where jobs do not see our files; what the app names itself goes first, and a folder as image says it all."""
+    """Where jobs do not see our files; what the app names itself goes first, and a folder as image
+    says it all.
+    """
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "job.py").write_text(JOB)
@@ -59,7 +61,10 @@ def test_the_folder_of_a_component_file_travels(far: Callable[..., Role], tmp_pa
     assert far(file, workspace=".").workspace == Workspace({".": ""})
     assert far("utils.echo").workspace is None
     with Runner("test") as runner:
-        assert runner.dryrun_component(file, scheduler="scripted").request.app.roles[0].workspace is None
+        assert (
+            runner.dryrun_component(file, scheduler="scripted").request.app.roles[0].workspace
+            is None
+        )
 
 
 def test_an_app_without_an_image_takes_the_working_folder(
@@ -75,7 +80,9 @@ def test_an_app_without_an_image_takes_the_working_folder(
 
 
 def test_an_image_that_is_set_over_an_app_takes_the_folder_too(plain_folder: str) -> None:
-    """``--image X`` means what the option ``image`` of the scheduler does; a folder says itself what it is."""
+    """``--image X`` means what the option ``image`` of the scheduler does; a folder says itself
+    what it is.
+    """
 
     def make(session: str) -> ScriptedScheduler:
         scheduler = ScriptedScheduler(session)
@@ -85,7 +92,9 @@ def test_an_image_that_is_set_over_an_app_takes_the_folder_too(plain_folder: str
     with Runner("test", {"far": make}) as runner:
 
         def role(launch: Launch, image: str) -> Role:
-            found: Role = runner.dryrun(launch, "far", overrides=Overrides(image=image)).request.app.roles[0]
+            found: Role = runner.dryrun(
+                launch, "far", overrides=Overrides(image=image)
+            ).request.app.roles[0]
             return found
 
         command = Launch(command=["python", "train.py"])
@@ -97,7 +106,9 @@ def test_an_image_that_is_set_over_an_app_takes_the_folder_too(plain_folder: str
 def test_an_image_that_is_not_used_is_named(
     transload_home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On this machine an image is a folder to work in: another one that somebody asks for is not left out silently."""
+    """On this machine an image is a folder to work in: another one that somebody asks for is not
+    left out silently.
+    """
     with Runner("test") as runner:
         command = Launch(command=["true"])
         runner.dryrun(command, "local", overrides=Overrides(image=str(tmp_path)))
@@ -109,18 +120,26 @@ def test_an_image_that_is_not_used_is_named(
     assert caplog.messages == [said.format("local"), said.format("local_cwd")]
 
 
-def test_a_large_folder_does_not_travel_unasked(far: Callable[..., Role], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_folder_does_not_travel_unasked(
+    far: Callable[..., Role], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One line says where, how much, and what to do; what is left out does not count."""
     monkeypatch.setattr(_travel, "LARGEST", 3 << 20)
     Path("model.bin").write_bytes(b"\0" * (4 << 20))
-    with pytest.raises(SpecError, match=r"roles\[0\]\.workspace=.*more than 3 MiB.*\.transloadignore"):
+    with pytest.raises(
+        SpecError, match=r"roles\[0\]\.workspace=.*more than 3 MiB.*\.transloadignore"
+    ):
         far(_app())
     Path(".transloadignore").write_text("*.bin\n")
     assert far(_app()).workspace is not None
 
 
-def test_paths_are_relative_to_the_file_that_defines_a_unit(plain_folder: str, tmp_path: Path) -> None:
-    """Component file, workspace, image folder, secrets and the working directory, wherever the worker works."""
+def test_paths_are_relative_to_the_file_that_defines_a_unit(
+    plain_folder: str, tmp_path: Path
+) -> None:
+    """Component file, workspace, image folder, secrets and the working directory, wherever the
+    worker works.
+    """
     (tmp_path / "src").mkdir()
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "key").write_text("s3cr3t\n")
@@ -128,13 +147,26 @@ def test_paths_are_relative_to_the_file_that_defines_a_unit(plain_folder: str, t
     place = launch.found().place
     assert launch.build().name == "job" and place is not None and place.own_folder == str(tmp_path)
     with Runner("test") as runner:
-        source = _app("src", workspace=Workspace({"src": "x", "~/y": ""}), secrets={"S": "file:key"})
+        source = _app(
+            "src", workspace=Workspace({"src": "x", "~/y": ""}), secrets={"S": "file:key"}
+        )
         info = runner.dryrun(Launch(app=source, folder=str(tmp_path)), "scripted")
         (role,) = info.request.app.roles
         assert role.workspace == Workspace({f"{tmp_path}/src": "x", "~/y": ""})
         assert (role.image, role.secrets) == (f"{tmp_path}/src", {"S": f"file:{tmp_path}/key"})
         assert info._submission.app.roles[0].workspace == Workspace({"src": "x", "~/y": ""})
-        app = AppDef("a", [Role("main", "", entrypoint="sh", args=["-c", "pwd; echo $S"], secrets={"S": "file:key"})])
+        app = AppDef(
+            "a",
+            [
+                Role(
+                    "main",
+                    "",
+                    entrypoint="sh",
+                    args=["-c", "pwd; echo $S"],
+                    secrets={"S": "file:key"},
+                )
+            ],
+        )
         handle = runner.run(Launch(app=app, folder=str(tmp_path)), "local")
         runner.wait(handle, timeout=60)
         assert list(runner.log_lines(handle, "main")) == [f"{tmp_path}\n", "s3cr3t\n"]
@@ -145,9 +177,18 @@ def test_paths_are_relative_to_the_file_that_defines_a_unit(plain_folder: str, t
 
 
 @pytest.mark.parametrize("by", ["argument", "table", "launch"])
-def test_variables_are_passed_by_pattern(plain_folder: str, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
-    """Those that match reach the app, secret-looking ones by reference, and none that it sets itself."""
-    for name, value in {"HF_HOME": "/hf", "HF_TOKEN": "s3cr3t", "HF_OWN": "ours", "OTHER": "x"}.items():
+def test_variables_are_passed_by_pattern(
+    plain_folder: str, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Those that match reach the app, secret-looking ones by reference, and none that it sets
+    itself.
+    """
+    for name, value in {
+        "HF_HOME": "/hf",
+        "HF_TOKEN": "s3cr3t",
+        "HF_OWN": "ours",
+        "OTHER": "x",
+    }.items():
         monkeypatch.setenv(name, value)
     if by == "table":
         Path("transload.toml").write_text('[schedulers.scripted]\npass_env = ["HF_*"]\n')
@@ -164,7 +205,9 @@ def test_variables_are_passed_by_pattern(plain_folder: str, monkeypatch: pytest.
             return
         info = runner.dryrun(app, "scripted", cfg)
         (role,) = info.request.app.roles
-        assert {name: role.env.get(name) for name in ("HF_HOME", "HF_OWN", "HF_TOKEN", "OTHER")} == {
+        assert {
+            name: role.env.get(name) for name in ("HF_HOME", "HF_OWN", "HF_TOKEN", "OTHER")
+        } == {
             "HF_HOME": "/hf",
             "HF_OWN": "theirs",
             "HF_TOKEN": None,
@@ -183,7 +226,9 @@ def test_python_is_found_as_python3(plain_folder: str, tmp_path: Path) -> None:
     (folder / "python3").write_text("#!/bin/sh\necho python3 $1\n")
     (folder / "python3").chmod(0o700)
     with Runner("test") as runner:
-        app = AppDef("a", [Role("m", "", entrypoint="python", args=["x"], env={"PATH": str(folder)})])
+        app = AppDef(
+            "a", [Role("m", "", entrypoint="python", args=["x"], env={"PATH": str(folder)})]
+        )
         handle = runner.run(app, "local")
         runner.wait(handle, timeout=60)
         assert list(runner.log_lines(handle, "m")) == ["python3 x\n"]
@@ -202,11 +247,26 @@ def test_the_command_line_names_what_is_not_passed(
     monkeypatch.setenv("HF_TOKEN", "hidden-value")
 
     def run(*words: str) -> str:
-        command = [sys.executable, "-m", "transload", "run", "-s", scheduler, "--detach", *words, "--", "true"]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stderr
+        command = [
+            sys.executable,
+            "-m",
+            "transload",
+            "run",
+            "-s",
+            scheduler,
+            "--detach",
+            *words,
+            "--",
+            "true",
+        ]
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=60
+        ).stderr
 
     said = run()
-    wanted = "set here, and not passed to the job: HF_TOKEN (--pass-env HF_TOKEN passes what it names)"
+    wanted = (
+        "set here, and not passed to the job: HF_TOKEN (--pass-env HF_TOKEN passes what it names)"
+    )
     assert (wanted in said) is named
     assert "hidden-value" not in said
     assert "not passed" not in run("--pass-env", "HF_*")

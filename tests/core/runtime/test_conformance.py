@@ -1,4 +1,6 @@
-"""The results suite on a local folder and in memory; other storages are in ``test_conformance_remote.py``."""
+"""The results suite on a local folder and in memory; other storages are in
+``test_conformance_remote.py``.
+"""
 
 from __future__ import annotations
 

@@ -80,10 +80,16 @@ END = """
 
 
 @pytest.mark.parametrize(
-    "work", [PLUGINS, RUNNER, CONNECTION, FUNCTIONS], ids=["plugins", "runner", "connection", "functions"]
+    "work",
+    [PLUGINS, RUNNER, CONNECTION, FUNCTIONS],
+    ids=["plugins", "runner", "connection", "functions"],
 )
 def test_lock_held_by_another_thread(transload_home: Path, work: str) -> None:
-    """Another thread loads plugins, makes a scheduler, submits or pickles while the program forks: the child can."""
+    """Another thread loads plugins, makes a scheduler, submits or pickles while the program forks:
+    the child can.
+    """
     script = "".join(map(textwrap.dedent, (BEGIN, work, END)))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout == "0\n", done.stderr

@@ -1,4 +1,6 @@
-"""The public file format: what other programs may write, and what other versions may have written."""
+"""The public file format: what other programs may write, and what other versions may have
+written.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def test_what_is_written(base: Path, tracker: FsspecResultTracker) -> None:
     (file,) = base.iterdir()
     assert file.name == "a%2Fb.json"
     assert file.read_bytes() == (
-        b'{"schema": 1, "key": "a/b", "results": {"loss": NaN, "n": 1180591620717411303424, "text": "\\u00fc"}}'
+        b'{"schema": 1, "key": "a/b", "results": {"loss": NaN, "n": 1180591620717411303424, '
+        b'"text": "\\u00fc"}}'
     )
 
 
@@ -57,13 +60,23 @@ def test_shell_script_reads(base: Path, tracker: FsspecResultTracker) -> None:
     [
         ("7.json", {"schema": 1, "key": 7, "results": {"x": 1}}, "7"),
         ("t.json", {"schema": 1, "key": "t", "results": {"x": True}}, "t"),
-        ("w.json", {"schema": 1, "key": "w", "results": {"x": 1}, "run": 3, "writer": [], "replaced": {}}, "w"),
+        (
+            "w.json",
+            {"schema": 1, "key": "w", "results": {"x": 1}, "run": 3, "writer": [], "replaced": {}},
+            "w",
+        ),
         ("x.json", {"schema": 1, "results": {"x": 1}}, "x"),
-        ("a%20b.json", {"schema": 1, "key": "a b", "results": {"x": 1}, "written_by": "2.0", "more": [1]}, "a b"),
+        (
+            "a%20b.json",
+            {"schema": 1, "key": "a b", "results": {"x": 1}, "written_by": "2.0", "more": [1]},
+            "a b",
+        ),
     ],
     ids=["int key", "bool", "odd writer", "no key", "more fields"],
 )
-def test_other_writers(base: Path, tracker: FsspecResultTracker, name: str, body: object, key: str) -> None:
+def test_other_writers(
+    base: Path, tracker: FsspecResultTracker, name: str, body: object, key: str
+) -> None:
     """What a simpler or a newer writer leaves out or adds does not matter."""
     (base / name).write_text(json.dumps(body, indent=4))
     assert tracker.get(key) == {"x": 1}
@@ -72,9 +85,16 @@ def test_other_writers(base: Path, tracker: FsspecResultTracker, name: str, body
 
 
 def test_newer_schema_is_refused(base: Path, tracker: FsspecResultTracker) -> None:
-    """A file of a schema that this version does not know is an error that says so, not a wrong answer."""
+    """A file of a schema that this version does not know is an error that says so, not a wrong
+    answer.
+    """
     (base / "k.json").write_text('{"schema": 2, "key": "k", "values": []}')
-    for call in (lambda: tracker.get("k"), tracker.keys, tracker.to_dict, lambda: tracker.wait("k", 0)):
+    for call in (
+        lambda: tracker.get("k"),
+        tracker.keys,
+        tracker.to_dict,
+        lambda: tracker.wait("k", 0),
+    ):
         with pytest.raises(TrackingError, match=r"k\.json: schema 2; this version reads up to 1"):
             call()
 
@@ -120,7 +140,18 @@ def test_foreign_files_do_no_harm(base: Path, tracker: FsspecResultTracker) -> N
     for opened in (tracker, FsspecResultTracker(base)):
         assert opened.keys() == ["k"]
         assert opened.to_dict() == {"k": {"x": 1}}
-        for key in ("config", "list", "empty", "torn", "deep", "renamed", "other", "not encoded", ".hidden", "upper"):
+        for key in (
+            "config",
+            "list",
+            "empty",
+            "torn",
+            "deep",
+            "renamed",
+            "other",
+            "not encoded",
+            ".hidden",
+            "upper",
+        ):
             assert opened.get(key) == {}
             assert key not in opened
     assert {name: (base / name).read_bytes() for name in FOREIGN} == FOREIGN

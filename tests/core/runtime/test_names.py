@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.runtime.tracking.names import MAX_FILE_NAME, decode_name, decode_names, encode_name, is_digest_name
+from transload.runtime.tracking.names import (
+    MAX_FILE_NAME,
+    decode_name,
+    decode_names,
+    encode_name,
+    is_digest_name,
+)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300)
 SAFE = frozenset((string.ascii_letters + string.digits + "-._~%=").encode())
@@ -17,7 +23,9 @@ SAFE = frozenset((string.ascii_letters + string.digits + "-._~%=").encode())
 
 @given(TEXTS)
 def test_name_is_safe_and_short(text: str) -> None:
-    """No name leaves its folder, is hidden, is too long, or holds a character that a shell would touch."""
+    """No name leaves its folder, is hidden, is too long, or holds a character that a shell would
+    touch.
+    """
     name = encode_name(text, ".json")
     assert set(name.encode()) <= SAFE
     assert len(name) <= MAX_FILE_NAME
@@ -34,7 +42,9 @@ def test_short_names_decode(text: str) -> None:
     else:
         assert decode_name(name) == text
         assert unquote(name, errors="strict") == text
-        assert name == (quote(text, safe="") if text[0] != "." else "%2E" + quote(text[1:], safe=""))
+        assert name == (
+            quote(text, safe="") if text[0] != "." else "%2E" + quote(text[1:], safe="")
+        )
 
 
 @given(st.text(alphabet=string.ascii_letters + "0123456789-._~%=ABCDEF/ é", max_size=30))
@@ -48,7 +58,9 @@ def test_decode_takes_only_what_encode_makes(name: str) -> None:
 def test_many_names_decode_as_one(texts: list[str]) -> None:
     """Names decoded together give what they give one by one."""
     names = [encode_name(text) for text in texts]
-    assert decode_names(names) == [text for text, name in zip(texts, names, strict=True) if "=" not in name]
+    assert decode_names(names) == [
+        text for text, name in zip(texts, names, strict=True) if "=" not in name
+    ]
 
 
 @given(st.lists(st.text(alphabet="abc%0123456789ABCDEF2E/25.~= é\udcff", max_size=8), max_size=5))

@@ -27,7 +27,13 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Make this process a replica of a job; return where it reports."""
 
     def make(role: str = "train", replica: int = 0, attempt: int = 0, roles: str = "train") -> Path:
-        values = {"JOB_ID": "local://s/a", "ROLE": role, "ROLES": roles, "REPLICA_ID": replica, "RETRY": attempt}
+        values = {
+            "JOB_ID": "local://s/a",
+            "ROLE": role,
+            "ROLES": roles,
+            "REPLICA_ID": replica,
+            "RETRY": attempt,
+        }
         for name, value in {**values, "NUM_REPLICAS": 2, "TRACKER_BASE": tmp_path / "base"}.items():
             monkeypatch.setenv(f"TRANSLOAD_{name}", str(value))
         monkeypatch.setattr(_report, "_made", None)
@@ -38,7 +44,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
 
 
 def test_the_key_is_the_replicas(job: Callable[..., Path]) -> None:
-    """Each replica has a key of its own; what is not named keeps its value, in the same attempt only."""
+    """Each replica has a key of its own; what is not named keeps its value, in the same attempt
+    only.
+    """
     base = job(replica=1)
     report(loss=0.5, n=True)
     report(loss=0.25)
@@ -48,7 +56,11 @@ def test_the_key_is_the_replicas(job: Callable[..., Path]) -> None:
     job(replica=1)
     report(more=1)
     tracker = FsspecResultTracker(base)
-    wanted = {"1": {"loss": 0.25, "n": 1, "more": 1}, "final": {"accuracy": 0.9}, "train/1": {"loss": 1}}
+    wanted = {
+        "1": {"loss": 0.25, "n": 1, "more": 1},
+        "final": {"accuracy": 0.9},
+        "train/1": {"loss": 1},
+    }
     assert tracker.to_dict() == wanted
     job(replica=1, attempt=1)
     report(loss=7)
@@ -58,7 +70,9 @@ def test_the_key_is_the_replicas(job: Callable[..., Path]) -> None:
 def test_it_never_ends_a_program(
     job: Callable[..., Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values that are not allowed are left out with a warning, once; so is all that cannot be written."""
+    """Values that are not allowed are left out with a warning, once; so is all that cannot be
+    written.
+    """
     base = job()
     for _ in range(3):
         report(loss=0.5, odd=None, step=float("nan"), **{"x" * 2000: 1})  # type: ignore[arg-type]
@@ -72,7 +86,9 @@ def test_it_never_ends_a_program(
     assert "key=''" in caplog.text and "Not a directory" in caplog.text
 
 
-def test_outside_of_a_job(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_outside_of_a_job(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nothing happens, which is said once, for those who debug."""
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
     monkeypatch.delenv("TRANSLOAD_RESULT_FILE", raising=False)
@@ -81,16 +97,24 @@ def test_outside_of_a_job(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCap
     with caplog.at_level(logging.DEBUG):
         report(loss=1)
         report(loss=object(), step=2)
-    assert [record.levelname for record in caplog.records if "goes nowhere" in record.message] == ["DEBUG"]
+    assert [record.levelname for record in caplog.records if "goes nowhere" in record.message] == [
+        "DEBUG"
+    ]
 
 
 def test_steps(job: Callable[..., Path]) -> None:
-    """Each step is a line; results hold the last; a next attempt goes on after what the one before has left."""
+    """Each step is a line; results hold the last; a next attempt goes on after what the one before
+    has left.
+    """
     base = job()
     for step in range(3):
         report(step=step, loss=3 - step, note="x")
     file = base / "0.steps.jsonl"
-    assert json.loads(file.read_text().splitlines()[1]) == {"schema": 1, "step": 1, "results": {"loss": 2, "note": "x"}}
+    assert json.loads(file.read_text().splitlines()[1]) == {
+        "schema": 1,
+        "step": 1,
+        "results": {"loss": 2, "note": "x"},
+    }
     with open(file, "a") as end:
         end.write('{"schema": 1, "step": 3, "res')  # of a writer that was killed
     job(attempt=1)
@@ -114,8 +138,12 @@ def test_steps_are_thinned(tmp_path: Path) -> None:
     assert {after - before for before, after in pairwise(steps)} == {8}
 
 
-def test_an_object_store_is_written_seldom(job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where each write is a file anew, only the first is made at once; the rest waits for its time, or the end."""
+def test_an_object_store_is_written_seldom(
+    job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each write is a file anew, only the first is made at once; the rest waits for its time,
+    or the end.
+    """
     pytest.importorskip("fsspec")
     job()
     monkeypatch.setenv("TRANSLOAD_TRACKER_BASE", "memory://reports")
@@ -146,17 +174,29 @@ def test_put(job: Callable[..., Path]) -> None:
     base = job()
 
     def put(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "transload", "put", *words], capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, "-m", "transload", "put", *words], capture_output=True, text=True
+        )
 
     assert put("loss=0.5", "n=3", "note=a=b", "--step", "1").returncode == 0
     assert put("loss=0.25", "worst=inf").returncode == 0
     assert put("--key", "final", "x=1").returncode == 0
     found = FsspecResultTracker(base).to_dict()
-    assert found == {"0": {"loss": 0.25, "n": 3, "note": "a=b", "worst": float("inf")}, "final": {"x": 1}}
+    assert found == {
+        "0": {"loss": 0.25, "n": 3, "note": "a=b", "worst": float("inf")},
+        "final": {"x": 1},
+    }
     assert read_steps(open_store(base), "", "loss") == {1: 0.5}
     kept = ("commit=12e4567", "zip=00501", "tiny=1e-999", "big=1_000", "word:str=7", "rate:float=7")
     assert put("--key", "texts", *kept, "small=1e-3", "half=.5", "gone=nan").returncode == 0
-    texts = {"commit": "12e4567", "zip": "00501", "tiny": "1e-999", "big": "1_000", "word": "7", "rate": 7.0}
+    texts = {
+        "commit": "12e4567",
+        "zip": "00501",
+        "tiny": "1e-999",
+        "big": "1_000",
+        "word": "7",
+        "rate": 7.0,
+    }
     found = FsspecResultTracker(base)["texts"]
     assert math.isnan(float(found.pop("gone")))
     assert found == {**texts, "small": 0.001, "half": 0.5}
@@ -174,19 +214,26 @@ def test_put(job: Callable[..., Path]) -> None:
 
 
 def reporter(count: int, name: str, base: Path, *more: str) -> subprocess.Popen[bytes]:
-    """Start a process of this replica that reports a name so many times, once there is a file ``go``."""
+    """Start a process of this replica that reports a name so many times, once there is a file
+    ``go``.
+    """
     program = (
         "import os, sys, time\nfrom transload.runtime import report\n"
-        "count, name, go, key = int(sys.argv[1]), sys.argv[2], sys.argv[3], (sys.argv[4:] or [None])[0]\n"
+        "count, name, go, key = int(sys.argv[1]), sys.argv[2], sys.argv[3], (sys.argv[4:] or "
+        "[None])[0]\n"
         "while not os.path.exists(go): time.sleep(0.001)\n"
         "for step in range(count): report(step=step, key=key, **{name: step})\n"
     )
-    return subprocess.Popen([sys.executable, "-c", program, str(count), name, str(base / "go"), *more])
+    return subprocess.Popen(
+        [sys.executable, "-c", program, str(count), name, str(base / "go"), *more]
+    )
 
 
 @pytest.mark.parametrize("key", ["0", "final"])
 def test_processes_of_one_replica_meet(job: Callable[..., Path], key: str) -> None:
-    """What a child reports stays, though its parent reports again; so do values of one name that it did not set."""
+    """What a child reports stays, though its parent reports again; so do values of one name that it
+    did not set.
+    """
     base = job()
     report(key=key, loss=1, shared="mine")
     with reporter(1, "val_acc", base, key) as child:
@@ -201,7 +248,9 @@ def test_processes_of_one_replica_meet(job: Callable[..., Path], key: str) -> No
 
 
 def test_processes_that_report_at_once(job: Callable[..., Path]) -> None:
-    """Of several processes nothing is lost, neither results nor steps, from the first file on; no file is left over."""
+    """Of several processes nothing is lost, neither results nor steps, from the first file on; no
+    file is left over.
+    """
     base = job()
     base.mkdir()
     children = [reporter(100, f"x{number}", base) for number in range(4)]
@@ -209,11 +258,15 @@ def test_processes_that_report_at_once(job: Callable[..., Path]) -> None:
     assert [child.wait(100) for child in children] == [0] * 4
     assert FsspecResultTracker(base)["0"] == {f"x{number}": 99 for number in range(4)}
     curves = read_curves(open_store(base))["0"]
-    assert {name: len(points) for name, points in curves.items()} == {f"x{number}": 100 for number in range(4)}
+    assert {name: len(points) for name, points in curves.items()} == {
+        f"x{number}": 100 for number in range(4)
+    }
     assert sorted(os.listdir(base)) == ["0.json", "0.steps.jsonl", "go"]
 
 
-def test_processes_that_report_into_one_file(job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_report_into_one_file(
+    job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where all results are lines of one file."""
     base = job()
     base.mkdir()
@@ -226,7 +279,9 @@ def test_processes_that_report_into_one_file(job: Callable[..., Path], monkeypat
     assert body["results"] == {f"x{number}": 49 for number in range(3)}
 
 
-def test_a_process_that_holds_the_file(job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_holds_the_file(
+    job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process that was stopped while it wrote does not stop the others."""
     base = job()
     report(a=1)

@@ -1,4 +1,6 @@
-"""``ResultTracker`` and ``FsspecResultTracker`` beyond what the conformance suite asks of every tracker."""
+"""``ResultTracker`` and ``FsspecResultTracker`` beyond what the conformance suite asks of every
+tracker.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class OnlyPutAndGet(ResultTracker):
 
 
 def test_torchx_subclass_works() -> None:
-    """A subclass that has only ``put`` and ``get`` works as a map; what needs a list says that there is none."""
+    """A subclass that has only ``put`` and ``get`` works as a map; what needs a list says that
+    there is none.
+    """
     tracker = OnlyPutAndGet()
     tracker["a"] = {"self": 1, "key": 2}
     assert tracker["a"] == {"self": 1, "key": 2}
@@ -137,7 +141,9 @@ def test_base_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_from_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job finds its tracker in the environment; outside of a job what is put is checked, and goes nowhere."""
+    """A job finds its tracker in the environment; outside of a job what is put is checked, and goes
+    nowhere.
+    """
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
     monkeypatch.chdir(tmp_path)
     nowhere = pickle.loads(pickle.dumps(FsspecResultTracker.from_env()))
@@ -176,21 +182,29 @@ def test_subclasses_of_numbers_become_plain(tmp_path: Path) -> None:
 
     tracker = FsspecResultTracker(tmp_path)
     tracker.put(Count(3), w=Weight(1.5), c=Count(2), n=Name("x"))
-    assert (tmp_path / "3.json").read_text() == '{"schema": 1, "key": "3", "results": {"w": 1.5, "c": 2, "n": "x"}}'
+    assert (
+        tmp_path / "3.json"
+    ).read_text() == '{"schema": 1, "key": "3", "results": {"w": 1.5, "c": 2, "n": "x"}}'
 
 
 def test_scalars_of_numpy(tmp_path: Path) -> None:
-    """Numbers of numpy are taken as what they are, arrays of one element too; others are refused by name."""
+    """Numbers of numpy are taken as what they are, arrays of one element too; others are refused by
+    name.
+    """
     numpy = pytest.importorskip("numpy")
     tracker = FsspecResultTracker(tmp_path)
-    tracker.put("k", a=numpy.float32(1.5), b=numpy.int64(3), c=numpy.bool_(True), d=numpy.array([2.5]))
+    tracker.put(
+        "k", a=numpy.float32(1.5), b=numpy.int64(3), c=numpy.bool_(True), d=numpy.array([2.5])
+    )
     assert same(tracker.get("k"), {"a": 1.5, "b": 3, "c": 1, "d": 2.5})
     with pytest.raises(TrackingError, match="'x'"):
         tracker.put("k", x=numpy.array([1, 2]))
 
 
 def test_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job without storage has one file: a line for each key, other lines are kept, and there is a limit."""
+    """A job without storage has one file: a line for each key, other lines are kept, and there is a
+    limit.
+    """
     file = tmp_path / "message"
     file.write_text('{"message": "other"}\n')
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
@@ -204,19 +218,32 @@ def test_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         '{"message": "other"}\n{"schema": 1, "key": "k", "results": {"x": 499}}\n'
         '{"schema": 1, "key": "a/b", "results": {"y": 1}}\n'
     )
-    with pytest.raises(TrackingError, match=r"message: 4,\d+ bytes of results; at most 4,095 .* give tracker_base"):
+    with pytest.raises(
+        TrackingError, match=r"message: 4,\d+ bytes of results; at most 4,095 .* give tracker_base"
+    ):
         tracker.put("big", **{f"name-{number}": "x" * 1000 for number in range(4)})
     assert tracker.keys() == ["a/b", "k"]
 
 
-def _replica(monkeypatch: pytest.MonkeyPatch, number: int, run: str = "local://s/a", role: str = "train") -> None:
-    values = {"JOB_ID": run, "ROLE": role, "ROLES": "train,serve", "REPLICA_ID": number, "NUM_REPLICAS": 3, "RETRY": 2}
+def _replica(
+    monkeypatch: pytest.MonkeyPatch, number: int, run: str = "local://s/a", role: str = "train"
+) -> None:
+    values = {
+        "JOB_ID": run,
+        "ROLE": role,
+        "ROLES": "train,serve",
+        "REPLICA_ID": number,
+        "NUM_REPLICAS": 3,
+        "RETRY": 2,
+    }
     for name, value in values.items():
         monkeypatch.setenv(f"TRANSLOAD_{name}", str(value))
 
 
 def test_a_file_says_who_wrote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a job a file has the app's handle, role, replica and attempt; who writes over another replica's says so."""
+    """In a job a file has the app's handle, role, replica and attempt; who writes over another
+    replica's says so.
+    """
     tracker, store = FsspecResultTracker(tmp_path), open_store(tmp_path)
     _replica(monkeypatch, 0)
     tracker.put("final", x=1)
@@ -259,7 +286,9 @@ def test_wait_is_prompt(tmp_path: Path) -> None:
 
 def test_wait_tells_where_it_looked(tmp_path: Path) -> None:
     """The message of a wait in vain names key, time and place; the error is the common one."""
-    with pytest.raises(TransloadTimeout, match=f"no results of key '7' within 0.01 s in {tmp_path}"):
+    with pytest.raises(
+        TransloadTimeout, match=f"no results of key '7' within 0.01 s in {tmp_path}"
+    ):
         FsspecResultTracker(tmp_path).wait(7, timeout=0.01)
 
 
@@ -276,7 +305,9 @@ def test_reader_sees_keys_that_come_later(tmp_path: Path) -> None:
 
 
 def test_forked_children_do_not_collide(tmp_path: Path) -> None:
-    """Processes forked from one that has written use names of their own for what they are writing."""
+    """Processes forked from one that has written use names of their own for what they are
+    writing.
+    """
     tracker = FsspecResultTracker(tmp_path)
     tracker.put("warm", x=1)
     code = (
@@ -311,7 +342,8 @@ def test_import_is_light(tmp_path: Path) -> None:
         "import sys\n"
         "from transload.runtime.tracking import FsspecResultTracker\n"
         "t = FsspecResultTracker(sys.argv[1]); t.put('k', x=1); assert t.get('k') == {'x': 1}\n"
-        "heavy = {'fsspec', 'pluggy', 'click', 'asyncio', 'logging', 'dataclasses', 'urllib', 'subprocess', 'socket'}\n"
+        "heavy = {'fsspec', 'pluggy', 'click', 'asyncio', 'logging', 'dataclasses', 'urllib', "
+        "'subprocess', 'socket'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
         "ours = [m for m in sys.modules if m.startswith('transload.')]\n"
         "known = ('transload.runtime', 'transload.errors', 'transload.plugins')\n"
@@ -323,5 +355,7 @@ def test_import_is_light(tmp_path: Path) -> None:
 
 def test_import_costs_little() -> None:
     """The import costs a fraction of what fsspec alone would."""
-    bare, ours, fsspec = (_cpu(code) for code in ("pass", "import transload.runtime.tracking", "import fsspec"))
+    bare, ours, fsspec = (
+        _cpu(code) for code in ("pass", "import transload.runtime.tracking", "import fsspec")
+    )
     assert ours - bare < (fsspec - bare) / 2

@@ -75,7 +75,15 @@ def test_fifos_sockets_and_devices_are_refused_at_once(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["../secret", "{outside}", "inner/../../secret", "/etc/passwd", "inner/out/passwd", "/dev/fd/0"]
+    "target",
+    [
+        "../secret",
+        "{outside}",
+        "inner/../../secret",
+        "/etc/passwd",
+        "inner/out/passwd",
+        "/dev/fd/0",
+    ],
 )
 def test_links_do_not_leave_the_folder(folder: Path, target: str) -> None:
     """Relative and absolute links, and links behind links, lead nowhere outside."""
@@ -84,7 +92,9 @@ def test_links_do_not_leave_the_folder(folder: Path, target: str) -> None:
     assert "leads out of its folder" in _refusal(folder, "link")
 
 
-@pytest.mark.parametrize("target", ["file", "inner/../file", "{inside}", "inner/up/file", "./link2"])
+@pytest.mark.parametrize(
+    "target", ["file", "inner/../file", "{inside}", "inner/up/file", "./link2"]
+)
 def test_links_inside_the_folder_are_followed(folder: Path, target: str) -> None:
     """A program's own ``latest`` link works, absolute or relative, through other links too."""
     (folder / "inner" / "up").symlink_to("..")

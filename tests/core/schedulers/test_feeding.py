@@ -1,4 +1,6 @@
-"""Watches that threads feed: nothing is lost, nobody is woken for others, streams that break are opened again."""
+"""Watches that threads feed: nothing is lost, nobody is woken for others, streams that break are
+opened again.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,9 @@ def test_what_has_worked_for_a_while_is_opened_again_at_once(eventually: Any) ->
 
 
 def test_stopping_cuts_the_stream() -> None:
-    """A thread that is blocked in its stream is freed by cutting it, and has ended when ``stop`` returns."""
+    """A thread that is blocked in its stream is freed by cutting it, and has ended when ``stop``
+    returns.
+    """
     reading, cut = threading.Event(), threading.Event()
 
     def read(feeder: Feeder) -> None:

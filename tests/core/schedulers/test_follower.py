@@ -1,4 +1,6 @@
-"""Following apps: one thread for each scheduler, told or asking with growing pauses, gone when nobody waits."""
+"""Following apps: one thread for each scheduler, told or asking with growing pauses, gone when
+nobody waits.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Board:
         if self.error is not None:
             raise self.error
         found = {app_id: self.states[app_id] for app_id in app_ids if app_id in self.states}
-        return {app_id: status and AppDescription(app_id, status) for app_id, status in found.items()}
+        return {
+            app_id: status and AppDescription(app_id, status) for app_id, status in found.items()
+        }
 
     def watch(self, logs: bool = False) -> BoardWatch | None:
         """Return a watch, where this one pushes."""
@@ -87,7 +91,11 @@ def collect(runner: Runner, app_id: str, **options: Any) -> queue.SimpleQueue[Ob
 
 def threads() -> list[threading.Thread]:
     """Return the threads that follow."""
-    return [each for each in threading.enumerate() if each.name in ("transload-states", "transload-logs")]
+    return [
+        each
+        for each in threading.enumerate()
+        if each.name in ("transload-states", "transload-logs")
+    ]
 
 
 def wait_for_end() -> None:
@@ -102,7 +110,9 @@ def wait_for_end() -> None:
 def test_apps_that_follow_each_other_share_a_thread_which_ends_with_the_runner(
     push: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread waits a moment for the next subscriber; a runner that is closed leaves none behind."""
+    """The thread waits a moment for the next subscriber; a runner that is closed leaves none
+    behind.
+    """
     monkeypatch.setattr(follower, "LINGER", 60.0)
     board, used = Board(push), set()
     runner = runner_of(board)
@@ -128,20 +138,32 @@ def test_changes_arrive_once_each_and_end(push: bool) -> None:
     for state in (AppState.RUNNING, AppState.PENDING, AppState.RUNNING, AppState.SUCCEEDED):
         board.set("a", state, num_restarts=len(states))
         states.append(seen.get(timeout=10).status)
-    assert [each and each.state.name for each in states] == ["PENDING", "RUNNING", "PENDING", "RUNNING", "SUCCEEDED"]
+    assert [each and each.state.name for each in states] == [
+        "PENDING",
+        "RUNNING",
+        "PENDING",
+        "RUNNING",
+        "SUCCEEDED",
+    ]
     wait_for_end()
     assert seen.empty()
     assert all(watch.closed for watch in board.watches)
 
 
 def test_another_reason_to_wait_is_news() -> None:
-    """What an engine says of a queue arrives as it changes; of an app that runs another message is no news."""
+    """What an engine says of a queue arrives as it changes; of an app that runs another message is
+    no news.
+    """
     board = Board(push=True)
     runner = runner_of(board)
     board.set("a", AppState.PENDING, msg="Priority")
     seen = collect(runner, "a")
     told = [seen.get(timeout=10).status]
-    for state, msg in ((AppState.PENDING, "Resources"), (AppState.RUNNING, "1"), (AppState.RUNNING, "2")):
+    for state, msg in (
+        (AppState.PENDING, "Resources"),
+        (AppState.RUNNING, "1"),
+        (AppState.RUNNING, "2"),
+    ):
         board.set("a", state, msg=msg)
         told += [seen.get(timeout=10).status] if msg != "2" else []
     board.set("a", AppState.SUCCEEDED)
@@ -280,7 +302,9 @@ def test_recovery_is_told(push: bool) -> None:
 
 
 def test_no_answer_and_a_broken_scheduler_are_unknown(caplog: pytest.LogCaptureFixture) -> None:
-    """What a scheduler does not answer for is not gone; one that raises anything does not end the thread."""
+    """What a scheduler does not answer for is not gone; one that raises anything does not end the
+    thread.
+    """
     board = Board()
     seen = collect(runner_of(board), "a")
     assert seen.get(timeout=10).status.state is AppState.UNKNOWN  # type: ignore[union-attr]
@@ -406,7 +430,9 @@ def test_a_watch_that_cannot_be_had_is_done_without() -> None:
 
 
 def test_wait(control: ScriptedControl, runner: Runner) -> None:
-    """Blocking: to the end, to a timeout; None for what is gone; StateUnknown for what stays unknown."""
+    """Blocking: to the end, to a timeout; None for what is gone; StateUnknown for what stays
+    unknown.
+    """
     steps = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"]}
     handle = runner.run(scripted_app("a", steps), "scripted")
     with pytest.raises(TransloadTimeout, match="goes on"):
@@ -416,7 +442,9 @@ def test_wait(control: ScriptedControl, runner: Runner) -> None:
     assert status is not None
     assert status.state is AppState.SUCCEEDED
     assert runner.wait("scripted://host/never") is None
-    lost = runner.run(scripted_app("b", {"steps": [{"state": "UNKNOWN", "msg": "who knows"}]}), "scripted")
+    lost = runner.run(
+        scripted_app("b", {"steps": [{"state": "UNKNOWN", "msg": "who knows"}]}), "scripted"
+    )
     with pytest.raises(StateUnknown, match="who knows"):
         runner.wait(lost, patience=0.1)
 
@@ -467,7 +495,9 @@ async def test_a_cancelled_waiter_leaves_nothing(control: ScriptedControl, runne
 
 
 def test_events_are_fired() -> None:
-    """Plugins are told of each change of state or attempt, with an id that repeats for the same change."""
+    """Plugins are told of each change of state or attempt, with an id that repeats for the same
+    change.
+    """
     events: list[AppEvent] = []
 
     class Listener:
@@ -487,7 +517,11 @@ def test_events_are_fired() -> None:
         seen.get(timeout=10)
     finally:
         get_plugins().unregister("listener")
-    assert [(event.state.name, event.attempt) for event in events] == [("RUNNING", 0), ("RUNNING", 1), ("SUCCEEDED", 1)]
+    assert [(event.state.name, event.attempt) for event in events] == [
+        ("RUNNING", 0),
+        ("RUNNING", 1),
+        ("SUCCEEDED", 1),
+    ]
     assert len({event.id for event in events}) == 3
 
 
@@ -514,7 +548,9 @@ def test_handles_are_parsed() -> None:
 
 
 def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process at its limit of threads fails once, and watches when there is one again (the limit is a stand-in)."""
+    """A process at its limit of threads fails once, and watches when there is one again (the limit
+    is a stand-in).
+    """
     board, start = Board(), threading.Thread.start
 
     def refused(thread: threading.Thread) -> None:
@@ -531,13 +567,18 @@ def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tending_that_fails_ends_nobodys_waiting() -> None:
-    """An error that nobody foresaw, in what an owner does for an app, costs a look, and not all who wait."""
+    """An error that nobody foresaw, in what an owner does for an app, costs a look, and not all who
+    wait.
+    """
 
     class Clumsy(Board):
         failed = False
 
         def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-            return {app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED), due=True) for app_id in app_ids}
+            return {
+                app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED), due=True)
+                for app_id in app_ids
+            }
 
         def tend(self, app_id: str) -> None:
             if not self.failed:
@@ -547,4 +588,7 @@ def test_tending_that_fails_ends_nobodys_waiting() -> None:
     board = Clumsy()
     with watch(board, "board://s/a") as news:  # type: ignore[arg-type]
         seen = [news.next(10), news.next(10)]
-    assert [each and each.status and each.status.state for each in seen] == [AppState.UNKNOWN, AppState.SUCCEEDED]
+    assert [each and each.status and each.status.state for each in seen] == [
+        AppState.UNKNOWN,
+        AppState.SUCCEEDED,
+    ]

@@ -109,7 +109,10 @@ def test_wrong_roles(values: dict[str, Any], says: str) -> None:
         ({"name": None}, "name=None: must be a str"),
         ({"roles": "ab"}, "roles='ab': must be a list"),
         ({"roles": [5]}, "roles[0]=5: must be a Role"),
-        ({"roles": [Role("a", "i"), Role("b", "i"), Role("a", "i")]}, "roles[2].name='a': is taken by roles[0]"),
+        (
+            {"roles": [Role("a", "i"), Role("b", "i"), Role("a", "i")]},
+            "roles[2].name='a': is taken by roles[0]",
+        ),
         ({"metadata": {"a": object()}}, "metadata['a']="),
         ({"timeout": 0}, "timeout=0: must be above 0"),
         ({"timeout": -1}, "timeout=-1"),
@@ -132,7 +135,9 @@ def test_wrong_type_in_third_place_is_refused() -> None:
 
 
 def test_changed_afterwards_is_refused_where_used() -> None:
-    """The classes stay mutable; what was made wrong later is refused by to_json, digest and check_runnable."""
+    """The classes stay mutable; what was made wrong later is refused by to_json, digest and
+    check_runnable.
+    """
     app = AppDef("a", [role(entrypoint="e")])
     app.roles[0].num_replicas = 0
     for use in (app.to_json, app.digest, app.check_runnable, app.check):
@@ -205,8 +210,12 @@ def test_resources() -> None:
     assert "cpu.small" in list(named_resources)
     assert named_resources["aws_p4d.24xlarge"].gpu == 8
     assert named_resources["cpu.small"] is not named_resources["cpu.small"]
-    assert Resource.copy(Resource(1, 0, 2, {"a": 1}), a=2, b=3) == Resource(1, 0, 2, {"a": 2, "b": 3})
-    with pytest.raises(SpecError, match=r"no named resource 'cpu\.smal': did you mean 'cpu\.small'"):
+    assert Resource.copy(Resource(1, 0, 2, {"a": 1}), a=2, b=3) == Resource(
+        1, 0, 2, {"a": 2, "b": 3}
+    )
+    with pytest.raises(
+        SpecError, match=r"no named resource 'cpu\.smal': did you mean 'cpu\.small'"
+    ):
         get_named_resources("cpu.smal")
     with pytest.raises(KeyError):
         named_resources["nope"]
@@ -215,7 +224,14 @@ def test_resources() -> None:
 def test_mounts() -> None:
     """All kinds and spellings."""
     opts = ["type=bind", "src=/a", "dst=/b", "readonly", "type=volume", "source=v", "target=/c"]
-    opts += ["type=device", "src=/dev/x", "perm=rw", "type=device", "src=/dev/y", "destination=/dev/z"]
+    opts += [
+        "type=device",
+        "src=/dev/x",
+        "perm=rw",
+        "type=device",
+        "src=/dev/y",
+        "destination=/dev/z",
+    ]
     assert parse_mounts(opts) == [
         BindMount("/a", "/b", True),
         VolumeMount("v", "/c"),
@@ -252,7 +268,11 @@ def test_wrong_mounts(opts: Any, says: str) -> None:
 
 def test_wrong_mount_objects() -> None:
     """The classes check themselves."""
-    for make in (lambda: BindMount("", "/b"), lambda: VolumeMount("v", 5), lambda: BindMount("/a", "/b", 1)):  # type: ignore[arg-type]
+    for make in (
+        lambda: BindMount("", "/b"),
+        lambda: VolumeMount("v", 5),
+        lambda: BindMount("/a", "/b", 1),
+    ):  # type: ignore[arg-type]
         with pytest.raises(SpecError):
             make()
 
@@ -270,10 +290,13 @@ def test_workspace() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["API_KEY", "DB_PASSWORD", "GITHUB_TOKEN", "aws_secret_access_key", "PGPASSWORD", "MY_PAT"]
+    "name",
+    ["API_KEY", "DB_PASSWORD", "GITHUB_TOKEN", "aws_secret_access_key", "PGPASSWORD", "MY_PAT"],
 )
 def test_secret_names(name: str) -> None:
-    """Values of secret-looking names are masked where they are displayed; the app keeps them exactly."""
+    """Values of secret-looking names are masked where they are displayed; the app keeps them
+    exactly.
+    """
     assert looks_secret(name)
     assert masked_env({name: "hunter2", "PATH": "/bin"}) == {name: "******", "PATH": "/bin"}
     app = AppDef("a", [role(env={name: "hunter2"})])

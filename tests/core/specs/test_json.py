@@ -32,7 +32,9 @@ from transload.specs import (
 
 text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=10)
 some_text = text.filter(bool)
-names = st.from_regex(r"[A-Za-z0-9_][\w.-]{0,10}", fullmatch=True).map(lambda name: name.rstrip("\n"))
+names = st.from_regex(r"[A-Za-z0-9_][\w.-]{0,10}", fullmatch=True).map(
+    lambda name: name.rstrip("\n")
+)
 env_names = some_text.filter(lambda name: "=" not in name)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | text,
@@ -63,7 +65,9 @@ def roles(draw: st.DrawFn) -> Role:
     """Draw a role with any valid fields."""
     replicas = draw(st.integers(1, 500))
     env = draw(st.dictionaries(env_names, text, max_size=3))
-    secrets = draw(st.dictionaries(env_names, some_text.map(lambda name: f"env:{name}"), max_size=2))
+    secrets = draw(
+        st.dictionaries(env_names, some_text.map(lambda name: f"env:{name}"), max_size=2)
+    )
     return Role(
         draw(names),
         draw(text),
@@ -96,7 +100,9 @@ slow_draws = settings(max_examples=60, suppress_health_check=[HealthCheck.too_sl
 @slow_draws
 @given(apps)
 def test_app_round_trip(app: AppDef) -> None:
-    """An app is equal after JSON, and so is its digest; the text is one JSON object with a schema."""
+    """An app is equal after JSON, and so is its digest; the text is one JSON object with a
+    schema.
+    """
     encoded = app.to_json()
     again = AppDef.from_json(encoded)
     assert again == app
@@ -108,7 +114,9 @@ def test_app_round_trip(app: AppDef) -> None:
 @slow_draws
 @given(apps)
 def test_digest_knows_no_order_and_no_alias(app: AppDef) -> None:
-    """The digest does not depend on the order of keys, nor on 1 or 1.0, nor on which copy it is of."""
+    """The digest does not depend on the order of keys, nor on 1 or 1.0, nor on which copy it is
+    of.
+    """
     data = json.loads(app.to_json())
 
     def reversed_keys(value: Any) -> Any:
@@ -154,8 +162,12 @@ def test_every_field_of_a_role_counts(name: str) -> None:
 
 
 def test_digest_is_the_same_everywhere() -> None:
-    """The digest is a known text, in this process and in others with other hash seeds; it must never change."""
-    app = AppDef("echo", [Role("echo", "img", entrypoint="echo", args=["é", "x"], env={"B": "2", "A": "1"})])
+    """The digest is a known text, in this process and in others with other hash seeds; it must
+    never change.
+    """
+    app = AppDef(
+        "echo", [Role("echo", "img", entrypoint="echo", args=["é", "x"], env={"B": "2", "A": "1"})]
+    )
     code = (
         "from transload.specs import *;"
         "print(AppDef('echo', [Role('echo', 'img', entrypoint='echo', args=['\\xe9', 'x'],"
@@ -164,7 +176,12 @@ def test_digest_is_the_same_everywhere() -> None:
     for seed in ("1", "2"):
         env = {"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"}
         out = subprocess.run(
-            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-c", code],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         )
         assert out.stdout.strip() == app.digest()
     assert app.digest() == "sha256:f608fb5ca83dea081cb806a47e6f94606752a9fdbc879de8292aa17e764e1a97"
@@ -222,7 +239,12 @@ def test_wrong_documents(document: str, says: str) -> None:
 @given(json_values)
 def test_any_json_is_an_app_or_refused(value: Any) -> None:
     """No JSON value makes anything but an app or a SpecError."""
-    for document in (value, {"name": "a", "roles": value}, {"name": "a", "roles": [value]}, {"name": value}):
+    for document in (
+        value,
+        {"name": "a", "roles": value},
+        {"name": "a", "roles": [value]},
+        {"name": value},
+    ):
         try:
             AppDef.from_json(json.dumps(document))
         except SpecError:
@@ -231,7 +253,11 @@ def test_any_json_is_an_app_or_refused(value: Any) -> None:
 
 moments = st.none() | st.floats(0, 1e10)
 attempts = st.builds(
-    ReplicaAttempt, st.sampled_from(list(AppState)), st.none() | st.integers(-64, 255), moments, moments
+    ReplicaAttempt,
+    st.sampled_from(list(AppState)),
+    st.none() | st.integers(-64, 255),
+    moments,
+    moments,
 )
 replica_statuses = st.builds(
     ReplicaStatus,
@@ -271,7 +297,9 @@ def test_status_round_trip(status: AppStatus) -> None:
 
 
 def test_status_of_a_later_version() -> None:
-    """Fields and states that this version does not know do not stop it from reading; a newer schema does."""
+    """Fields and states that this version does not know do not stop it from reading; a newer schema
+    does.
+    """
     data = {"state": "HIBERNATING", "mood": 1, "roles": [{"role": "r", "replicas": [
         {"id": 0, "state": "RUNNING", "role": "r", "hostname": "h", "gpu": 1}]}]}  # fmt: skip
     status = AppStatus.from_json(json.dumps(data))

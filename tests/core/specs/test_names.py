@@ -26,13 +26,17 @@ from transload.specs import (
 from transload.specs.text import split_list, split_pairs
 
 VALUES = macros.Values("/root", "app-1", "3", "RANK0")
-schedulers = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,10}", fullmatch=True).map(lambda name: name.rstrip("\n"))
+schedulers = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,10}", fullmatch=True).map(
+    lambda name: name.rstrip("\n")
+)
 anything = st.text(max_size=20)
 
 
 @given(schedulers, anything, anything.filter(bool))
 def test_handle_round_trip(scheduler: str, session: str, app_id: str) -> None:
-    """Whatever session and id hold, slashes, percent signs, newlines, bytes of file names: they come back."""
+    """Whatever session and id hold, slashes, percent signs, newlines, bytes of file names: they
+    come back.
+    """
     handle = make_app_handle(scheduler, session, app_id)
     assert parse_app_handle(handle) == ParsedAppHandle(scheduler, session, app_id)
     assert handle.isascii()
@@ -42,7 +46,10 @@ def test_handle_round_trip(scheduler: str, session: str, app_id: str) -> None:
 
 def test_plain_handles_stay_plain() -> None:
     """What is safe is not encoded, the colon of a namespace above all."""
-    assert make_app_handle("kubernetes", "transload", "team:job-1") == "kubernetes://transload/team:job-1"
+    assert (
+        make_app_handle("kubernetes", "transload", "team:job-1")
+        == "kubernetes://transload/team:job-1"
+    )
     assert parse_app_handle("local://s/x") == ("local", "s", "x")
     assert parse_app_handle("local:///x").session_name == ""
     assert parse_app_handle("local://s/a%2Fb").app_id == "a/b"
@@ -50,7 +57,19 @@ def test_plain_handles_stay_plain() -> None:
 
 @pytest.mark.parametrize(
     "handle",
-    ["", "x", "local:/s/x", "local://s", "local://s/", "://s/x", "local://s/a/b", "lo cal://s/x", "l://s/%FF", None, 5],
+    [
+        "",
+        "x",
+        "local:/s/x",
+        "local://s",
+        "local://s/",
+        "://s/x",
+        "local://s/a/b",
+        "lo cal://s/x",
+        "l://s/%FF",
+        None,
+        5,
+    ],
 )
 def test_malformed_handles(handle: Any) -> None:
     """Anything else is refused, the form told."""
@@ -73,7 +92,11 @@ def test_macros_replace_four_tokens() -> None:
         "r",
         "${img_root}",
         entrypoint="${img_root}/x",
-        args=[macros.img_root + "/bin", "--id=${app_id}/${replica_id}", "${${rank0_env}:=localhost}"],
+        args=[
+            macros.img_root + "/bin",
+            "--id=${app_id}/${replica_id}",
+            "${${rank0_env}:=localhost}",
+        ],
         env={"A": "${app_id}", "${app_id}": "x"},
         metadata={"k": {"n": ["${replica_id}", 5, None]}, "s": "${rank0_env}"},
     )
@@ -88,7 +111,19 @@ def test_macros_replace_four_tokens() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["$$", "$app_id", "${HOME}", "$${", "${app_id", "${APP_ID}", "$(app_id)", "${ app_id }", "${unknown}", "$", "100%"],
+    [
+        "$$",
+        "$app_id",
+        "${HOME}",
+        "$${",
+        "${app_id",
+        "${APP_ID}",
+        "$(app_id)",
+        "${ app_id }",
+        "${unknown}",
+        "$",
+        "100%",
+    ],
 )
 def test_every_other_dollar_is_the_users(text: str) -> None:
     """What is not one of the four tokens stays as it was."""
@@ -98,14 +133,24 @@ def test_every_other_dollar_is_the_users(text: str) -> None:
 def test_macro_values_are_not_replaced_again() -> None:
     """A value that holds a token is put in as it is."""
     values = macros.Values("${app_id}", "${img_root}", "0", "X")
-    assert values.substitute("${img_root}|${app_id}|$${app_id}") == "${app_id}|${img_root}|$${img_root}"
+    assert (
+        values.substitute("${img_root}|${app_id}|$${app_id}")
+        == "${app_id}|${img_root}|$${img_root}"
+    )
 
 
-@given(st.lists(st.sampled_from(["$", "{", "}", "app_id", "replica_id", "x", "${app_id}", "$$", " "]), max_size=10))
+@given(
+    st.lists(
+        st.sampled_from(["$", "{", "}", "app_id", "replica_id", "x", "${app_id}", "$$", " "]),
+        max_size=10,
+    )
+)
 def test_substitution_is_replacing_tokens(parts: list[str]) -> None:
     """Substitution is exactly the replacement of the four texts."""
     text = "".join(parts)
-    assert VALUES.substitute(text) == text.replace("${app_id}", "app-1").replace("${replica_id}", "3")
+    assert VALUES.substitute(text) == text.replace("${app_id}", "app-1").replace(
+        "${replica_id}", "3"
+    )
 
 
 def options() -> runopts:
@@ -124,7 +169,13 @@ def test_run_options() -> None:
     """Parsed by type, defaults filled in."""
     opts = options()
     cfg = opts.cfg_from_str("queue=q,size=2,debug=yes,hosts=a,b;labels=x:1,y:2")
-    assert cfg == {"queue": "q", "size": 2, "debug": True, "hosts": ["a", "b"], "labels": {"x": "1", "y": "2"}}
+    assert cfg == {
+        "queue": "q",
+        "size": 2,
+        "debug": True,
+        "hosts": ["a", "b"],
+        "labels": {"x": "1", "y": "2"},
+    }
     assert opts.resolve({"queue": "q"}) == {
         "queue": "q", "size": 1, "rate": None, "debug": False, "hosts": ["a"], "labels": None,
     }  # fmt: skip
@@ -145,13 +196,18 @@ def test_run_options() -> None:
         (['hosts=["--a=1,x", "b c"],size=2'], {"hosts": ["--a=1,x", "b c"], "size": 2}),
         (['hosts=["--a"]', "hosts=b,c", "hosts=[]"], {"hosts": ["--a", "b", "c"]}),
         (["labels=zone=mars"], {"labels": {"zone": "mars"}}),
-        (["labels=zone:a", "labels=url=http://h:1/?q=1"], {"labels": {"zone": "a", "url": "http://h:1/?q=1"}}),
+        (
+            ["labels=zone:a", "labels=url=http://h:1/?q=1"],
+            {"labels": {"zone": "a", "url": "http://h:1/?q=1"}},
+        ),
         (['labels={"zone": "a,b=1"};queue=q'], {"labels": {"zone": "a,b=1"}, "queue": "q"}),
         (["queue=a", "queue=b"], {"queue": "b"}),
     ],
 )
 def test_lists_and_dicts_in_every_form(texts: list[str], expected: dict[str, Any]) -> None:
-    """Given again they grow; JSON, parts and ``key=value`` are taken alike; of all else the last one counts."""
+    """Given again they grow; JSON, parts and ``key=value`` are taken alike; of all else the last
+    one counts.
+    """
     assert options().cfg_from_texts(texts) == expected
 
 
@@ -160,13 +216,18 @@ def test_lists_and_dicts_in_every_form(texts: list[str], expected: dict[str, Any
     [
         ("hosts=[1]", """must be of type list[str]: a,b or ["a", "b"]"""),
         ("hosts=['--a']", """must be of type list[str]: a,b or ["a", "b"]"""),
-        ('labels={"a": 1}', """must be of type dict[str, str]: KEY=VALUE,KEY=VALUE or {"KEY": "VALUE"}"""),
+        (
+            'labels={"a": 1}',
+            """must be of type dict[str, str]: KEY=VALUE,KEY=VALUE or {"KEY": "VALUE"}""",
+        ),
         ("labels={a}", "must be of type dict[str, str]"),
         ("labels=zone=a,disk=b", "if it is one of labels: -c labels=disk=b"),
     ],
 )
 def test_wrong_lists_and_dicts(text: str, says: str) -> None:
-    """What is no JSON, or holds something else than texts, is refused with the forms that are allowed."""
+    """What is no JSON, or holds something else than texts, is refused with the forms that are
+    allowed.
+    """
     with pytest.raises(InvalidRunConfigException) as caught:
         options().cfg_from_str(text)
     assert says in str(caught.value)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from transload.specs import MASK, AppDef, Role, looks_secret, masked_args, masked_env, masked_url, masked_values
+from transload.specs import (
+    MASK,
+    AppDef,
+    Role,
+    looks_secret,
+    masked_args,
+    masked_env,
+    masked_url,
+    masked_values,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,7 +25,10 @@ from transload.specs import MASK, AppDef, Role, looks_secret, masked_args, maske
         ("mail@host", "mail@host"),
         ("redis://:p@ss@host:1/0", f"redis://{MASK}@host:1/0"),
         ("http://h/x?user=me&token=abc#y", f"http://h/x?user=me&token={MASK}#y"),
-        ("https://b.s3/x?X-Amz-Signature=abc&part=1", f"https://b.s3/x?X-Amz-Signature={MASK}&part=1"),
+        (
+            "https://b.s3/x?X-Amz-Signature=abc&part=1",
+            f"https://b.s3/x?X-Amz-Signature={MASK}&part=1",
+        ),
         ("a s3://k:s@b/x and s3://k:s@c/y", f"a s3://{MASK}@b/x and s3://{MASK}@c/y"),
     ],
 )
@@ -69,12 +81,20 @@ def test_which_names_look_secret(name: str, secret: bool) -> None:
         (["--url=postgresql://me:hunter2@h/db"], [f"--url=postgresql://{MASK}@h/db"]),
         (["-c", "train --password hunter2 --lr 1"], ["-c", f"train --password {MASK} --lr 1"]),
         (["-c", "cd x; API_TOKEN='a b' train"], ["-c", f"cd x; API_TOKEN={MASK} train"]),
-        (["-c", "curl -H 'Authorization: Bearer abcdefgh1' x"], ["-c", f"curl -H 'Authorization: Bearer {MASK}' x"]),
-        (["--json", '{"password": "hunter2", "lr": 1}'], ["--json", f'{{"password": {MASK}, "lr": 1}}']),
+        (
+            ["-c", "curl -H 'Authorization: Bearer abcdefgh1' x"],
+            ["-c", f"curl -H 'Authorization: Bearer {MASK}' x"],
+        ),
+        (
+            ["--json", '{"password": "hunter2", "lr": 1}'],
+            ["--json", f'{{"password": {MASK}, "lr": 1}}'],
+        ),
     ],
 )
 def test_secrets_among_arguments_are_masked(args: list[str], shown: list[str]) -> None:
-    """Values of options, settings, variables and members whose names look secret, wherever they stand."""
+    """Values of options, settings, variables and members whose names look secret, wherever they
+    stand.
+    """
     assert masked_args(args) == shown
     assert masked_args(shown) == shown
 
@@ -96,7 +116,9 @@ def test_harmless_arguments_are_shown(args: list[str]) -> None:
 
 
 def test_an_app_is_masked_everywhere() -> None:
-    """Variables, arguments and metadata of an app, nested ones too; the app itself stays as it is."""
+    """Variables, arguments and metadata of an app, nested ones too; the app itself stays as it
+    is.
+    """
     role = Role(
         "r",
         "",
@@ -105,9 +127,18 @@ def test_an_app_is_masked_everywhere() -> None:
         env={"DATABASE_URL": "postgresql://me:hunter2@h/db"},
         metadata={"docker": {"password": "hunter2", "list": [{"token": "hunter2"}]}, "pin": 7},
     )
-    app = AppDef("a", [role], metadata={"password": "hunter2", "team": "red"}, arguments={"api_key": "hunter2", "n": 1})
+    app = AppDef(
+        "a",
+        [role],
+        metadata={"password": "hunter2", "team": "red"},
+        arguments={"api_key": "hunter2", "n": 1},
+    )
     shown = app.masked()
     assert "hunter2" not in shown.to_json()
-    assert (shown.metadata["team"], shown.arguments["n"], shown.roles[0].metadata["pin"]) == ("red", 1, 7)
+    assert (shown.metadata["team"], shown.arguments["n"], shown.roles[0].metadata["pin"]) == (
+        "red",
+        1,
+        7,
+    )
     assert "hunter2" in app.to_json() and app.roles[0].args == ["--password", "hunter2"]
     assert masked_values({"a": {"b": None, "password": ""}}) == {"a": {"b": None, "password": ""}}

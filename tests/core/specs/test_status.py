@@ -43,7 +43,11 @@ def failed() -> AppStatus:
 def test_states() -> None:
     """Numbers, names and terminality are those of the table."""
     assert [state.value for state in AppState] == list(range(8))
-    assert [str(state) for state in AppState if is_terminal(state)] == ["SUCCEEDED", "FAILED", "CANCELLED"]
+    assert [str(state) for state in AppState if is_terminal(state)] == [
+        "SUCCEEDED",
+        "FAILED",
+        "CANCELLED",
+    ]
     assert {state for state in AppState if is_started(state)} == {
         AppState.RUNNING, AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED,
     }  # fmt: skip
@@ -123,18 +127,24 @@ def test_status_survives_pickle() -> None:
 
 @pytest.mark.parametrize("depth", [960, 100_000])
 def test_an_error_nested_deeper_than_python_goes_is_shown_as_text(depth: int) -> None:
-    """An error file may hold anything; showing a status never fails. How deep it goes is Python's, by its version."""
+    """An error file may hold anything; showing a status never fails. How deep it goes is Python's,
+    by its version.
+    """
     text = '{"a": ' * depth + "1" + "}" * depth
     shown = repr(AppStatus(AppState.FAILED, structured_error_msg=text))
     assert text in shown or (depth < 1000 and " a: 1\n" in shown)
 
 
 def test_what_has_ended_has_an_end() -> None:
-    """A status of an app that has ended is given the ends that its scheduler did not know; one that goes on is not."""
+    """A status of an app that has ended is given the ends that its scheduler did not know; one that
+    goes on is not.
+    """
     never = ReplicaStatus(0, AppState.CANCELLED, "main", "")
     lost = ReplicaStatus(1, AppState.FAILED, "main", "", start_time=50.0)
     lost.earlier = [ReplicaAttempt(AppState.FAILED, 1, 10.0), ReplicaAttempt(AppState.CANCELLED)]
-    known = ReplicaStatus(2, AppState.SUCCEEDED, "main", "", exit_code=0, start_time=20.0, end_time=30.0)
+    known = ReplicaStatus(
+        2, AppState.SUCCEEDED, "main", "", exit_code=0, start_time=20.0, end_time=30.0
+    )
     status = AppStatus(AppState.RUNNING, roles=[RoleStatus("main", [never, lost, known])])
     AppDescription("x", status, created=5.0)
     assert (never.end_time, lost.end_time) == (None, None)
@@ -142,7 +152,10 @@ def test_what_has_ended_has_an_end() -> None:
     AppDescription("x", status, created=5.0)
     assert (never.end_time, lost.end_time, known.end_time) == (50.0, 50.0, 30.0)
     assert [attempt.end_time for attempt in lost.earlier] == [50.0, 50.0]
-    bare = AppStatus(AppState.CANCELLED, roles=[RoleStatus("main", [ReplicaStatus(0, AppState.CANCELLED, "main", "")])])
+    bare = AppStatus(
+        AppState.CANCELLED,
+        roles=[RoleStatus("main", [ReplicaStatus(0, AppState.CANCELLED, "main", "")])],
+    )
     assert AppDescription("x", bare, created=5.0).status.roles[0].replicas[0].end_time == 5.0
     bare.roles[0].replicas[0].end_time = None
     bare.close(7.0)

@@ -1,4 +1,6 @@
-"""The specs against those of TorchX 0.7.0, where that is installed: names, fields, defaults, text forms."""
+"""The specs against those of TorchX 0.7.0, where that is installed: names, fields, defaults, text
+forms.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ def theirs(torchx: Callable[[str], Any]) -> Any:
 def test_fields(theirs: Any, name: str) -> None:
     """Same fields in the same order with the same defaults; ours come after."""
     mine = {field.name: field for field in dataclasses.fields(getattr(specs, name))}
-    other = [field for field in dataclasses.fields(getattr(theirs, name)) if field.name not in DROPPED.get(name, ())]
+    other = [
+        field
+        for field in dataclasses.fields(getattr(theirs, name))
+        if field.name not in DROPPED.get(name, ())
+    ]
     assert list(mine)[: len(other)] == [field.name for field in other]
     for field in other:
         default = mine[field.name].default
@@ -36,7 +42,10 @@ def test_fields(theirs: Any, name: str) -> None:
         if field.default_factory is not dataclasses.MISSING:
             factory = mine[field.name].default_factory
             assert callable(factory)
-            assert repr(factory()).split("tags=")[0].rstrip(", ") in repr(field.default_factory()) + ")", field.name
+            assert (
+                repr(factory()).split("tags=")[0].rstrip(", ")
+                in repr(field.default_factory()) + ")"
+            ), field.name
 
 
 @pytest.mark.parametrize("name", ["RetryPolicy", "AppState"])
@@ -47,7 +56,9 @@ def test_enums(theirs: Any, name: str) -> None:
 
 
 def test_exported_names(theirs: Any) -> None:
-    """Every name that TorchX's specs export is here, but for its decorators of AWS and its linter."""
+    """Every name that TorchX's specs export is here, but for its decorators of AWS and its
+    linter.
+    """
     public = {name for name in theirs.__all__ if not name.startswith("_")}
     assert {name for name in public if not hasattr(specs, name)} - {
         "AWS_NAMED_RESOURCES",
@@ -83,12 +94,18 @@ def test_named_resources(theirs: Any) -> None:
 def test_text_forms(theirs: Any) -> None:
     """States, statuses and handles read the same."""
     for state in theirs.AppState:
-        assert (str(specs.AppState(state.value)), repr(specs.AppState(state.value))) == (str(state), repr(state))
+        assert (str(specs.AppState(state.value)), repr(specs.AppState(state.value))) == (
+            str(state),
+            repr(state),
+        )
     # with replicas, theirs shows Python's own marks for an object
     made = [module.AppStatus(module.AppState.RUNNING, 1, "m") for module in (specs, theirs)]
     assert repr(made[0]) == repr(made[1])
     error = '{"message": {"message": "out of memory", "errorCode": 1}, "ended": null}'
-    made = [module.AppStatus(module.AppState.FAILED, 1, "m", error, "http://x") for module in (specs, theirs)]
+    made = [
+        module.AppStatus(module.AppState.FAILED, 1, "m", error, "http://x")
+        for module in (specs, theirs)
+    ]
     assert repr(made[0]) == repr(made[1])
     assert specs.make_app_handle("a", "b", "c") == theirs.make_app_handle("a", "b", "c")
     assert tuple(specs.parse_app_handle("a://b/c")) == tuple(theirs.parse_app_handle("a://b/c"))
@@ -102,7 +119,9 @@ def test_options_read_the_same(theirs: Any) -> None:
         opts = module.runopts()
         opts.add("q", type_=str, help="h", default="x")
         opts.add("n", type_=int, help="h", required=True)
-        opts.add("l", type_=list[str] if module is specs else __import__("typing").List[str], help="h")
+        opts.add(
+            "l", type_=list[str] if module is specs else __import__("typing").List[str], help="h"
+        )
         parsed.append(dict(opts.cfg_from_str("q=a,n=3,l=x,y")))
     assert parsed[0] == parsed[1]
 
@@ -111,5 +130,12 @@ def test_macros(theirs: Any) -> None:
     """Same tokens, same fields of Values, and one more."""
     for name in ("img_root", "app_id", "replica_id", "rank0_env"):
         assert getattr(specs.macros, name) == getattr(theirs.macros, name)
-    fields = [field.name for field in dataclasses.fields(theirs.macros.Values) if field.name != "base_img_root"]
-    assert [field.name for field in dataclasses.fields(specs.macros.Values)] == [*fields, "output_dir"]
+    fields = [
+        field.name
+        for field in dataclasses.fields(theirs.macros.Values)
+        if field.name != "base_img_root"
+    ]
+    assert [field.name for field in dataclasses.fields(specs.macros.Values)] == [
+        *fields,
+        "output_dir",
+    ]

@@ -1,4 +1,6 @@
-"""Real storages for the tracking suites, each started here on free loopback ports and ended with the session."""
+"""Real storages for the tracking suites, each started here on free loopback ports and ended with
+the session.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago; low enough that a server may add 10000 for a second one."""
+    """Return ports that were free a moment ago; low enough that a server may add 10000 for a second
+    one.
+    """
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
         while len(ports) < count:
@@ -92,7 +96,9 @@ def _make_bucket(endpoint: str) -> bool:
     import boto3
     from botocore.config import Config
 
-    client = boto3.client("s3", endpoint_url=endpoint, config=Config(connect_timeout=2, retries={"max_attempts": 0}))
+    client = boto3.client(
+        "s3", endpoint_url=endpoint, config=Config(connect_timeout=2, retries={"max_attempts": 0})
+    )
     try:
         client.create_bucket(Bucket="runs")
         client.put_object(Bucket="runs", Key="ready", Body=b"1")
@@ -128,7 +134,9 @@ def moto_s3(server_folder: Path) -> Iterator[None]:
     (port,) = _free_ports(1)
     folder = server_folder / f"moto-{port}"
     folder.mkdir()
-    with _s3([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], folder, port):
+    with _s3(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], folder, port
+    ):
         yield
 
 
@@ -155,7 +163,14 @@ def seaweed_s3(server_folder: Path) -> Iterator[None]:
             }
         )
     )
-    command = [weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.port={master}"]
+    command = [
+        weed,
+        "server",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        f"-master.port={master}",
+    ]
     command += [f"-volume.port={volume}", "-filer", f"-filer.port={filer}", "-s3", f"-s3.port={s3}"]
     command += [f"-s3.config={folder / 's3.json'}", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += ["-master.telemetry=false"]  # its reports to its makers are on unless switched off
@@ -178,14 +193,19 @@ def sftp_url(needs_sshd: None, server_folder: Path) -> Iterator[str]:
     sshd, keygen = shutil.which("sshd", path=search), shutil.which("ssh-keygen", path=search)
     assert sshd is not None and keygen is not None  # `needs_sshd` has looked
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd refuses to start without it when root starts it
+        Path("/run/sshd").mkdir(
+            mode=0o755, exist_ok=True
+        )  # sshd refuses to start without it when root starts it
     (port,) = _free_ports(1)
     folder = server_folder / f"sshd-{port}"
     folder.mkdir()
     for name in ("host", "user"):
-        subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+        subprocess.run(
+            [keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
+        )
     (folder / "sshd_config").write_text(
-        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/user.pub\n"
+        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host\nAuthorizedKeysFile "
+        f"{folder}/user.pub\n"
         f"PidFile {folder}/pid\nStrictModes no\nUsePAM no\nPermitRootLogin prohibit-password\n"
         "PasswordAuthentication no\nSubsystem sftp internal-sftp\nMaxStartups 100\n"
     )
@@ -195,7 +215,9 @@ def sftp_url(needs_sshd: None, server_folder: Path) -> Iterator[str]:
 
         patch.setenv("FSSPEC_SFTP", json.dumps(options))  # for other processes
         patch.setitem(fsspec.config.conf, "sftp", options)
-        with _server([sshd, "-D", "-e", "-f", str(folder / "sshd_config")], folder, lambda: _answers(port)):
+        with _server(
+            [sshd, "-D", "-e", "-f", str(folder / "sshd_config")], folder, lambda: _answers(port)
+        ):
             yield f"sftp://{getpass.getuser()}@127.0.0.1:{port}{folder}/data"
 
 

@@ -61,7 +61,10 @@ def test_in_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert tracker.artifacts("local://s/app")["model"].path == "/m"
         assert tracker.run_ids(parent_run_id="local://s/parent") == ["local://s/app"]
         assert tracker.run_ids(parent_run_id="data") == ["local://s/app"]
-    assert [(s.parent.id, s.artifact_name) for s in run.sources()] == [("local://s/parent", None), ("data", "csv")]
+    assert [(s.parent.id, s.artifact_name) for s in run.sources()] == [
+        ("local://s/parent", None),
+        ("data", "csv"),
+    ]
     assert [child.id for child in AppRun("data", run.backends).children()] == ["local://s/app"]
 
 
@@ -76,9 +79,11 @@ def test_job_loads_little(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from transload.tracker import AppRun\n"
-        "run = AppRun.run_from_env(); run.add_metadata(x=1); run.add_artifact('a', '/a'); run.add_source('s')\n"
+        "run = AppRun.run_from_env(); run.add_metadata(x=1); run.add_artifact('a', '/a'); "
+        "run.add_source('s')\n"
         "assert list(run.children()) == []\n"
-        "heavy = {'fsspec', 'pluggy', 'click', 'asyncio', 'importlib.metadata', 'transload.plugins.manager'}\n"
+        "heavy = {'fsspec', 'pluggy', 'click', 'asyncio', 'importlib.metadata', "
+        "'transload.plugins.manager'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     environment = os.environ | _job({"fsspec": str(tmp_path)})

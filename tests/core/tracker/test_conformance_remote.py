@@ -1,4 +1,6 @@
-"""Both tracking suites on real servers: results on S3 by moto; all else, with SeaweedFS and SFTP by sshd, is slow."""
+"""Both tracking suites on real servers: results on S3 by moto; all else, with SeaweedFS and SFTP by
+sshd, is slow.
+"""
 
 from __future__ import annotations
 

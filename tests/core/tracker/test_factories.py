@@ -66,10 +66,14 @@ def plugin() -> Iterator[None]:
 
 
 def test_built_in_plugin_and_module(module: str, plugin: None, tmp_path: Path) -> None:
-    """A tracker may be built in, a plugin's, or anything that can be imported; the order is kept."""
+    """A tracker may be built in, a plugin's, or anything that can be imported; the order is
+    kept.
+    """
     names = ["house", f"{module}:Inner.factory", "fsspec"]
     built = build_trackers({name: str(tmp_path / str(index)) for index, name in enumerate(names)})
-    assert [repr(tracker) for tracker in built] == [f"<FsspecTracker: root_path={tmp_path}/{i}>" for i in range(3)]
+    assert [repr(tracker) for tracker in built] == [
+        f"<FsspecTracker: root_path={tmp_path}/{i}>" for i in range(3)
+    ]
     assert all(isinstance(tracker, TrackerBase) for tracker in built)
 
 
@@ -82,11 +86,22 @@ def test_core_registers_its_trackers_as_plugins_do() -> None:
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
-        ("fspec", "/x", r"tracker 'fspec': no such tracker: did you mean 'fsspec'\? \(known: .*module:factory\)"),
+        (
+            "fspec",
+            "/x",
+            (
+                r"tracker 'fspec': no such tracker: did you mean 'fsspec'\? \(known: "
+                r".*module:factory\)"
+            ),
+        ),
         ("zzz", "/x", r"tracker 'zzz': no such tracker: must be one of: fsspec"),
         ("fsspec", None, "tracker 'fsspec': nothing is configured"),
         ("fsspec", "nosuch://x", "tracker 'fsspec'.*nosuch"),
-        ("no_such_module:factory", None, "cannot be imported: ModuleNotFoundError: .*no_such_module"),
+        (
+            "no_such_module:factory",
+            None,
+            "cannot be imported: ModuleNotFoundError: .*no_such_module",
+        ),
         ("house_trackers:nothing", None, "cannot be imported: AttributeError"),
         ("house_trackers:fails", "secret-token", "cannot be made: RuntimeError: no luck"),
         ("house_trackers:none", None, "returned NoneType, not a TrackerBase"),
@@ -100,7 +115,9 @@ def test_core_registers_its_trackers_as_plugins_do() -> None:
 def test_wrong_tracker_is_found_at_submit(
     module: str, plugin: None, name: str, config: str | None, message: str
 ) -> None:
-    """What would fail in the job fails where it is submitted, with name and reason, and shows no configuration."""
+    """What would fail in the job fails where it is submitted, with name and reason, and shows no
+    configuration.
+    """
     with pytest.raises(ConfigError, match=message) as caught:
         check_trackers({name: config})
     assert "secret-token" not in str(caught.value)
@@ -129,7 +146,11 @@ def test_variable_names(name: str, variable: str) -> None:
 
 def test_environment_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is injected at submit is what the job reads."""
-    trackers = {"fsspec": str(tmp_path), "house:make": None, "third": 'multi\nline "config", with = and ,'}
+    trackers = {
+        "fsspec": str(tmp_path),
+        "house:make": None,
+        "third": 'multi\nline "config", with = and ,',
+    }
     environment = injected_environment(trackers)
     assert environment == {
         "TRANSLOAD_TRACKERS": "fsspec,house:make,third",

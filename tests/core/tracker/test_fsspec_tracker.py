@@ -31,7 +31,9 @@ def tracker(tmp_path: Path) -> FsspecTracker:
 
 
 def test_torchx_construction(tmp_path: Path) -> None:
-    """It is made of a file system and a root, which need not exist; a local one takes the fast way."""
+    """It is made of a file system and a root, which need not exist; a local one takes the fast
+    way.
+    """
     tracker = FsspecTracker(fsspec.filesystem("file"), str(tmp_path / "runs"))
     tracker.add_metadata("run", x=1)
     assert FsspecTracker(None, tmp_path / "runs").metadata("run") == {"x": 1}
@@ -66,7 +68,13 @@ def test_foreign_files_do_no_harm(tmp_path: Path, tracker: FsspecTracker) -> Non
     tracker.add_source("run", "parent")
     (folder,) = (tmp_path / "runs").iterdir()
     (log,) = folder.iterdir()
-    for place in (tmp_path, tmp_path / "runs", folder, tmp_path / "children", tmp_path / "children" / "parent"):
+    for place in (
+        tmp_path,
+        tmp_path / "runs",
+        folder,
+        tmp_path / "children",
+        tmp_path / "children" / "parent",
+    ):
         (place / "notes.txt").write_text("hello")
         (place / "x.json").write_text("{")
         (place / "x.jsonl").write_text('{"t":1,"metadata":{"x":9}}\n')
@@ -83,7 +91,9 @@ def test_foreign_files_do_no_harm(tmp_path: Path, tracker: FsspecTracker) -> Non
 
 
 def test_link_without_record_does_not_count(tmp_path: Path, tracker: FsspecTracker) -> None:
-    """A writer killed between the link and the record has not added the source: both directions agree."""
+    """A writer killed between the link and the record has not added the source: both directions
+    agree.
+    """
     tracker.add_metadata("run", x=1)
     tracker.add_source("other", "parent")
     (folder,) = (tmp_path / "children").iterdir()
@@ -136,7 +146,9 @@ def test_memory_run_stays_short() -> None:
     assert FsspecTracker(None, root).metadata("run") == {"first": 1, "step": 2499}
 
 
-def test_failed_write_spoils_nothing(tmp_path: Path, tracker: FsspecTracker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_spoils_nothing(
+    tmp_path: Path, tracker: FsspecTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A disk that fills up in the middle of a record costs that record only."""
     tracker.add_metadata("run", a=1)
     real = os.write
@@ -216,7 +228,9 @@ def test_unknown_filter(tracker: FsspecTracker) -> None:
         tracker.run_ids(experiment="x")
 
 
-def test_listing_reads_no_run(tmp_path: Path, tracker: FsspecTracker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_reads_no_run(
+    tmp_path: Path, tracker: FsspecTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The list of all runs is one listing of one folder."""
     for number in range(20):
         tracker.add_metadata(f"local://s/app-{number}", x=1)
@@ -236,7 +250,9 @@ def test_listing_reads_no_run(tmp_path: Path, tracker: FsspecTracker, monkeypatc
 def test_listing_is_kept_while_nothing_comes(
     tmp_path: Path, tracker: FsspecTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asking again costs no listing, until a run comes or goes; a folder that changed just now is not trusted."""
+    """Asking again costs no listing, until a run comes or goes; a folder that changed just now is
+    not trusted.
+    """
     listings: list[str] = []
     real = LocalStore.folders
 
@@ -271,7 +287,8 @@ def test_artifact_path_object(tmp_path: Path, tracker: FsspecTracker) -> None:
         tracker.add_artifact("run", 7, "/p")  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------------------------------------------- configuration
+# -------------------------------------------------------------------------------------------------------
+# configuration
 
 Written = Callable[[Path], str]
 
@@ -279,9 +296,15 @@ CONFIGS: dict[str, Written] = {
     "path": lambda folder: f"{folder}/runs",
     "url": lambda folder: f"file://{folder}/runs",
     "json": lambda folder: json.dumps({"root_path": f"{folder}/runs"}),
-    "json with protocol": lambda folder: json.dumps({"protocol": "file", "root_path": f"{folder}/runs"}),
-    "torchx's": lambda folder: _file(folder, f"protocol = file\nroot_path = {folder}/runs\nauto_mkdir = True\n"),
-    "file": lambda folder: _file(folder, f"# settings\n\nprotocol = file\nroot_path={folder}/runs\n"),
+    "json with protocol": lambda folder: json.dumps(
+        {"protocol": "file", "root_path": f"{folder}/runs"}
+    ),
+    "torchx's": lambda folder: _file(
+        folder, f"protocol = file\nroot_path = {folder}/runs\nauto_mkdir = True\n"
+    ),
+    "file": lambda folder: _file(
+        folder, f"# settings\n\nprotocol = file\nroot_path={folder}/runs\n"
+    ),
 }
 
 
@@ -300,9 +323,15 @@ def test_create(tmp_path: Path, config: Written) -> None:
 def test_create_with_storage_options(tmp_path: Path) -> None:
     """Options are passed to the storage; a dot in a file of settings makes a nested one."""
     pytest.importorskip("s3fs")
-    config = _file(tmp_path, "protocol = s3\nroot_path = runs/a\nanon = yes\nclient_kwargs.endpoint_url = http://x:1\n")
+    config = _file(
+        tmp_path,
+        "protocol = s3\nroot_path = runs/a\nanon = yes\nclient_kwargs.endpoint_url = http://x:1\n",
+    )
     tracker = create(config)
-    assert tracker._store.fs.storage_options == {"anon": "yes", "client_kwargs": {"endpoint_url": "http://x:1"}}
+    assert tracker._store.fs.storage_options == {
+        "anon": "yes",
+        "client_kwargs": {"endpoint_url": "http://x:1"},
+    }
     tracker = create(json.dumps({"root_path": "s3://runs/a", "anon": True}))
     assert tracker._store.fs.storage_options == {"anon": True}
     assert repr(tracker) == "<FsspecTracker: root_path=s3://runs/a>"
@@ -328,7 +357,9 @@ def test_create_refuses(config: str | None, message: str) -> None:
         create(config)
 
 
-@pytest.mark.parametrize("line", ["just text", "= value", "a..b = c", "a. = c", "protocol = file\nprotocol.x = 1"])
+@pytest.mark.parametrize(
+    "line", ["just text", "= value", "a..b = c", "a. = c", "protocol = file\nprotocol.x = 1"]
+)
 def test_create_refuses_a_bad_file(tmp_path: Path, line: str) -> None:
     """A bad line of a settings file is refused with its place."""
     with pytest.raises(ConfigError, match=r"tracker.cfg:\d"):

@@ -15,7 +15,10 @@ def test_json_form() -> None:
         ["parent"],
         ["child"],
         [LineageEdge("run", "parent", "data"), LineageEdge("child", "run")],
-        {"run": {"m": TrackerArtifact("m", "/m", {"n": 1})}, "child": {"x": TrackerArtifact("x", "/x", None)}},
+        {
+            "run": {"m": TrackerArtifact("m", "/m", {"n": 1})},
+            "child": {"x": TrackerArtifact("x", "/x", None)},
+        },
     )
     data = json.loads(json.dumps(lineage.to_dict()))
     assert data["schema"] == 1

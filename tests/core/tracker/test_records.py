@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from transload.runtime.tracking import TrackingError
 from transload.tracker.backend.records import compact, encode, header, latest_time, merge, run_id_of
 
-LOG = header("run") + encode({"t": 5, "metadata": {"a": 1}}) + encode({"t": 9, "metadata": {"a": 2}})
+LOG = (
+    header("run") + encode({"t": 5, "metadata": {"a": 1}}) + encode({"t": 9, "metadata": {"a": 2}})
+)
 
 
 def _metadata(*files: tuple[str, bytes]) -> dict[str, Any]:
@@ -31,7 +33,11 @@ def test_cut_anywhere(cut: int) -> None:
 
 def test_damaged_line_costs_only_itself() -> None:
     """A line that a broken disk or file system has spoilt does not hide the others."""
-    damaged = LOG + b'{"t":10,"meta\x00\x00\x00\n[1]\n7\n{"no":"time"}\n' + encode({"t": 11, "metadata": {"b": 3}})
+    damaged = (
+        LOG
+        + b'{"t":10,"meta\x00\x00\x00\n[1]\n7\n{"no":"time"}\n'
+        + encode({"t": 11, "metadata": {"b": 3}})
+    )
     assert _metadata(("w", damaged)) == {"a": 2, "b": 3}
 
 
@@ -50,14 +56,28 @@ def test_foreign_files_are_passed_over() -> None:
     """A file of another run or another program does not count."""
     other = header("other") + encode({"t": 99, "metadata": {"a": 99}})
     junk = b'{"t":1,"metadata":{"a":98}}\n'
-    assert _metadata(("a", other), ("b", LOG), ("c", junk), ("d", b""), ("e", b"\xff\n")) == {"a": 2}
+    assert _metadata(("a", other), ("b", LOG), ("c", junk), ("d", b""), ("e", b"\xff\n")) == {
+        "a": 2
+    }
 
 
 def test_order_is_by_time_then_by_writer() -> None:
     """Records of all writers are put in one order, the same whichever way the files are listed."""
-    one = header("run") + encode({"t": 1, "metadata": {"a": "one"}}) + encode({"t": 8, "metadata": {"b": "one"}})
-    two = header("run") + encode({"t": 2, "metadata": {"a": "two"}}) + encode({"t": 8, "metadata": {"b": "two"}})
-    assert _metadata(("1", one), ("2", two)) == _metadata(("2", two), ("1", one)) == {"a": "two", "b": "two"}
+    one = (
+        header("run")
+        + encode({"t": 1, "metadata": {"a": "one"}})
+        + encode({"t": 8, "metadata": {"b": "one"}})
+    )
+    two = (
+        header("run")
+        + encode({"t": 2, "metadata": {"a": "two"}})
+        + encode({"t": 8, "metadata": {"b": "two"}})
+    )
+    assert (
+        _metadata(("1", one), ("2", two))
+        == _metadata(("2", two), ("1", one))
+        == {"a": "two", "b": "two"}
+    )
 
 
 def test_run_id_of() -> None:
@@ -68,7 +88,9 @@ def test_run_id_of() -> None:
 
 
 def test_latest_time() -> None:
-    """The time of the last whole line is found in the end of a file; with too little of it there is no answer."""
+    """The time of the last whole line is found in the end of a file; with too little of it there is
+    no answer.
+    """
     assert latest_time(LOG) == 9
     assert latest_time(LOG[:-1]) == 5
     assert latest_time(LOG[-10:]) is None
@@ -80,7 +102,9 @@ def test_latest_time() -> None:
 
 RECORDS = st.lists(
     st.one_of(
-        st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)).map(lambda values: {"metadata": values}),
+        st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)).map(
+            lambda values: {"metadata": values}
+        ),
         st.tuples(st.sampled_from("ab"), st.integers(0, 9)).map(
             lambda a: {"artifact": {"name": a[0], "path": str(a[1])}}
         ),
@@ -98,7 +122,9 @@ def _state(data: bytes) -> tuple[Any, ...]:
     metadata: dict[str, Any] = {}
     for record in records:
         metadata.update(record.get("metadata", {}))
-    artifacts = {record["artifact"]["name"]: record["artifact"] for record in records if "artifact" in record}
+    artifacts = {
+        record["artifact"]["name"]: record["artifact"] for record in records if "artifact" in record
+    }
     sources = {json.dumps(record["source"]) for record in records if "source" in record}
     return metadata, artifacts, sources, sum("note" in record for record in records)
 
@@ -106,7 +132,9 @@ def _state(data: bytes) -> tuple[Any, ...]:
 @given(RECORDS)
 def test_compaction_changes_no_answer(records: list[dict[str, Any]]) -> None:
     """A compacted file says the same in no more lines, its last time included."""
-    data = header("run") + b"".join(encode({"t": t, **record}) for t, record in enumerate(records, 1))
+    data = header("run") + b"".join(
+        encode({"t": t, **record}) for t, record in enumerate(records, 1)
+    )
     shorter, lines = compact(data)
     assert _state(shorter) == _state(data)
     assert shorter.count(b"\n") == lines + 1 <= len(records) + 1

@@ -26,7 +26,14 @@ from transload.workspace import (
 
 
 def _project(root: Path) -> Path:
-    for name in ("train.py", "data/big.bin", "data/keep.txt", "__pycache__/x.pyc", ".git/HEAD", "pkg/mod.py"):
+    for name in (
+        "train.py",
+        "data/big.bin",
+        "data/keep.txt",
+        "__pycache__/x.pyc",
+        ".git/HEAD",
+        "pkg/mod.py",
+    ):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
@@ -40,7 +47,11 @@ def test_a_folder_is_copied_without_what_is_ignored(tmp_path: Path) -> None:
     source = _project(tmp_path / "src")
     (source / ".transloadignore").write_text("# comment\ndata/*\n!data/keep.txt\n")
     count = copy_workspace(Workspace({str(source): ""}), str(tmp_path / "dst"))
-    found = sorted(str(p.relative_to(tmp_path / "dst")) for p in (tmp_path / "dst").rglob("*") if not p.is_dir())
+    found = sorted(
+        str(p.relative_to(tmp_path / "dst"))
+        for p in (tmp_path / "dst").rglob("*")
+        if not p.is_dir()
+    )
     assert found == [".transloadignore", "data/keep.txt", "link", "pkg/mod.py", "train.py"]
     assert count == len(found)
     assert os.access(tmp_path / "dst" / "train.py", os.X_OK)
@@ -51,7 +62,9 @@ def test_projects_go_to_their_targets(tmp_path: Path) -> None:
     """Several folders and single files travel to where the mapping says."""
     one, two = _project(tmp_path / "one"), tmp_path / "two.py"
     two.write_text("x")
-    files = dict.fromkeys(inner for _, inner in workspace_files(Workspace({str(one): "lib", str(two): ""})))
+    files = dict.fromkeys(
+        inner for _, inner in workspace_files(Workspace({str(one): "lib", str(two): ""}))
+    )
     assert "lib/train.py" in files
     assert "two.py" in files
 
@@ -63,7 +76,9 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_state_folder_stays_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state folder inside the workspace does not travel: it holds the copies, also the one that is being made."""
+    """A state folder inside the workspace does not travel: it holds the copies, also the one that
+    is being made.
+    """
     source = _project(tmp_path / "src")
     for home, kept in ((source / "state", set()), (source, {"other"})):
         monkeypatch.setenv("TRANSLOAD_HOME", str(home))
@@ -73,9 +88,9 @@ def test_the_state_folder_stays_at_home(tmp_path: Path, monkeypatch: pytest.Monk
         files = {inner for _, inner in workspace_files(Workspace({str(source): ""}))}
         copy_workspace(Workspace({str(source): ""}), str(home / "local" / "workspaces" / "new"))
         assert files == {"train.py", "data/big.bin", "data/keep.txt", "pkg/mod.py", "link", *kept}
-        assert sorted(path.name for path in (home / "local" / "workspaces" / "new").iterdir()) == sorted(
-            {name.partition("/")[0] for name in files}
-        )
+        assert sorted(
+            path.name for path in (home / "local" / "workspaces" / "new").iterdir()
+        ) == sorted({name.partition("/")[0] for name in files})
         shutil.rmtree(source / "state", ignore_errors=True)
 
 
@@ -129,18 +144,25 @@ def test_the_digest_follows_content_path_and_mode(tmp_path: Path) -> None:
         (["a\\ "], "a ", False, True),
     ],
 )
-def test_ignore_patterns(tmp_path: Path, rules: list[str], path: str, is_folder: bool, ignored: bool) -> None:
+def test_ignore_patterns(
+    tmp_path: Path, rules: list[str], path: str, is_folder: bool, ignored: bool
+) -> None:
     """Patterns mean what they mean in a .gitignore; the last that matches decides."""
     (tmp_path / ".transloadignore").write_text("\n".join(rules))
     assert ignore_rules(str(tmp_path))(f"{path}/" if is_folder else path) is ignored
 
 
 @given(
-    st.lists(st.sampled_from([*ALWAYS, "x.pyc", ".pyc", "x.pyc.txt", "a", ".gitignore", "VENV"]), min_size=1),
+    st.lists(
+        st.sampled_from([*ALWAYS, "x.pyc", ".pyc", "x.pyc.txt", "a", ".gitignore", "VENV"]),
+        min_size=1,
+    ),
     st.booleans(),
 )
 def test_without_an_ignore_file_pathspec_is_not_needed(names: list[str], is_folder: bool) -> None:
-    """What never travels is told without it, which takes its time to import, and in the same way."""
+    """What never travels is told without it, which takes its time to import, and in the same
+    way.
+    """
     path = "/".join(names) + "/" * is_folder
     assert ignore_rules("/nowhere")(path) is GitIgnoreSpec.from_lines(ALWAYS).match_file(path)
 
@@ -153,7 +175,9 @@ def test_a_pattern_that_is_none_names_the_file(tmp_path: Path) -> None:
 
 
 def test_an_archive_is_roots_and_readable_for_all(tmp_path: Path) -> None:
-    """What is laid over an image: below one folder, owned by root, readable by whatever user the image has."""
+    """What is laid over an image: below one folder, owned by root, readable by whatever user the
+    image has.
+    """
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "run.sh").write_text("echo x\n")
     (tmp_path / "code" / "run.sh").chmod(0o700)
@@ -163,7 +187,9 @@ def test_an_archive_is_roots_and_readable_for_all(tmp_path: Path) -> None:
     with tarfile.open(fileobj=data) as tar:
         members = {member.name: member for member in tar.getmembers()}
         assert set(members) == {"srv/app", "srv/app/sub/run.sh"}
-        assert {(member.uid, member.gid, member.uname) for member in members.values()} == {(0, 0, "")}
+        assert {(member.uid, member.gid, member.uname) for member in members.values()} == {
+            (0, 0, "")
+        }
         assert members["srv/app/sub/run.sh"].mode == 0o744
 
 
@@ -184,15 +210,30 @@ def test_two_files_of_one_path_are_refused(tmp_path: Path) -> None:
         ("**\n!src/*.py\n", ["src/a.py"]),
         ("*\n!src\nsrc/deep\n", ["src/a.py", "src/keep.env"]),
         ("*.env\nsrc\n", [".dockerignore", "other/c.env", "other/d.txt", "train.py"]),
-        ("**/*.env\n!other/c.env\nsrc/d?ep\n", [".dockerignore", "other/c.env", "other/d.txt", "src/a.py", "train.py"]),
+        (
+            "**/*.env\n!other/c.env\nsrc/d?ep\n",
+            [".dockerignore", "other/c.env", "other/d.txt", "src/a.py", "train.py"],
+        ),
         ("/src\n./other\n# a comment\n", [".dockerignore", "top.env", "train.py"]),
         ("*\n!*/[c-d].*\n", ["other/c.env", "other/d.txt"]),
         ("*\n!**/b.py\n", ["src/deep/b.py"]),
     ],
 )
-def test_dockerignore_is_read_as_docker_reads_it(rules: str, travels: list[str], tmp_path: Path) -> None:
-    """Patterns start at the folder, the last one that matches a path or its folder decides, ``!`` brings back."""
-    names = ("train.py", "top.env", "src/a.py", "src/keep.env", "src/deep/b.py", "other/c.env", "other/d.txt")
+def test_dockerignore_is_read_as_docker_reads_it(
+    rules: str, travels: list[str], tmp_path: Path
+) -> None:
+    """Patterns start at the folder, the last one that matches a path or its folder decides, ``!``
+    brings back.
+    """
+    names = (
+        "train.py",
+        "top.env",
+        "src/a.py",
+        "src/keep.env",
+        "src/deep/b.py",
+        "other/c.env",
+        "other/d.txt",
+    )
     for name in (*names, ".git/HEAD", "src/__pycache__/x.pyc"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +251,9 @@ def test_a_byte_order_mark_does_not_turn_a_rule_off(tmp_path: Path) -> None:
     assert [inner for _, inner in workspace_files(Workspace({str(tmp_path): ""}))] == ["train.py"]
 
 
-def test_a_workspace_of_which_nothing_travels_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_workspace_of_which_nothing_travels_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """An ignore file that leaves nothing over is most often a mistake."""
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / ".transloadignore").write_text("*\n")

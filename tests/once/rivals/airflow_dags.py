@@ -1,4 +1,6 @@
-"""One DAG for each tool: the same job, started as that tool's manual says; the host tries three times more."""
+"""One DAG for each tool: the same job, started as that tool's manual says; the host tries three
+times more.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ def transload(*, deferrable=True, **options):
 
     scheduler = "{{ dag_run.conf['scheduler'] }}"
     return TransloadOperator(
-        app=lambda dag_run: dag_run.conf["app"], scheduler=scheduler, deferrable=deferrable, **options
+        app=lambda dag_run: dag_run.conf["app"],
+        scheduler=scheduler,
+        deferrable=deferrable,
+        **options,
     )
 
 
@@ -36,17 +41,22 @@ def bash(**options):
 
 
 def pod(**options):
-    """KubernetesPodOperator: `reattach_on_restart` (its default) finds the pod of the try before by labels."""
+    """KubernetesPodOperator: `reattach_on_restart` (its default) finds the pod of the try before by
+    labels.
+    """
     from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
     from kubernetes.client import models as k8s
 
     folders = {"tests": os.environ["ONCE_TESTS"], "ledger": os.environ["ONCE_LEDGER"]}
     volumes = [
-        k8s.V1Volume(name=name, host_path=k8s.V1HostPathVolumeSource(path=path)) for name, path in folders.items()
+        k8s.V1Volume(name=name, host_path=k8s.V1HostPathVolumeSource(path=path))
+        for name, path in folders.items()
     ]
     mounts = [k8s.V1VolumeMount(name=name, mount_path=path) for name, path in folders.items()]
     command = (
-        "python3 " + COMMAND.replace("'command'", "'pod'") + " && mv /airflow/xcom/0.json /airflow/xcom/return.json"
+        "python3 "
+        + COMMAND.replace("'command'", "'pod'")
+        + " && mv /airflow/xcom/0.json /airflow/xcom/return.json"
     )
     return KubernetesPodOperator(
         name="job",

@@ -1,4 +1,6 @@
-"""What a careful team writes for Slurm today: Airflow's ResumableJobMixin around sbatch and scontrol."""
+"""What a careful team writes for Slurm today: Airflow's ResumableJobMixin around sbatch and
+scontrol.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUE
 
 
 class SlurmJobOperator(ResumableJobMixin, BaseOperator):
-    """Runs a command as a batch job; the job's id is kept, so a retry goes on with the job that is there."""
+    """Runs a command as a batch job; the job's id is kept, so a retry goes on with the job that is
+    there.
+    """
 
     template_fields = ("command", "results")
     external_id_key = "slurm_job_id"
@@ -37,7 +41,9 @@ class SlurmJobOperator(ResumableJobMixin, BaseOperator):
 
     def get_job_status(self, external_id, context):
         """Return Slurm's word for the job's state."""
-        said = subprocess.run(["scontrol", "show", "job", external_id], check=True, capture_output=True, text=True)
+        said = subprocess.run(
+            ["scontrol", "show", "job", external_id], check=True, capture_output=True, text=True
+        )
         return re.search(r"JobState=(\w+)", said.stdout)[1]
 
     def is_job_active(self, status):

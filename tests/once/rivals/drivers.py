@@ -23,9 +23,13 @@ RIVALS: Mapping[str, tuple[str, str]] = {
 
 
 class Rival(ChildDriver):
-    """Runs one in a process that has begun when `start` returns: a kill while it is being imported shows nothing."""
+    """Runs one in a process that has begun when `start` returns: a kill while it is being imported
+    shows nothing.
+    """
 
-    environment: ClassVar[Mapping[str, str]] = {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
+    environment: ClassVar[Mapping[str, str]] = {
+        "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])
+    }
 
     def start(self, app: str, job: HostJob) -> None:
         """Start it; wait for its first line."""

@@ -1,4 +1,6 @@
-"""One flow for each tool: the same job, started as that tool's manual says. As a program: deploys it."""
+"""One flow for each tool: the same job, started as that tool's manual says. As a program: deploys
+it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def shell(command, results, **_):
     """prefect-shell: the job is a child of the flow run's process."""
     from prefect_shell import ShellOperation
 
-    ShellOperation(commands=[command], env={"TRANSLOAD_TRACKER_BASE": results}, log_prefix=None).run()
+    ShellOperation(
+        commands=[command], env={"TRANSLOAD_TRACKER_BASE": results}, log_prefix=None
+    ).run()
     return json.loads(Path(results, "0.json").read_text())
 
 
@@ -62,8 +66,16 @@ def kubernetes_job_defaults(**given):
 @flow(name="once", log_prints=True)
 def once(tool: str, unit: str, app: str, scheduler: str, command: str, results: str) -> None:
     """Run the job with a tool; hand on what it gave."""
-    given = {"app": app, "scheduler": scheduler, "command": command, "results": results, "unit": unit}
-    function = globals().get(tool) or globals()[tool.removesuffix("_defaults").removesuffix("_pool")]
+    given = {
+        "app": app,
+        "scheduler": scheduler,
+        "command": command,
+        "results": results,
+        "unit": unit,
+    }
+    function = (
+        globals().get(tool) or globals()[tool.removesuffix("_defaults").removesuffix("_pool")]
+    )
     if tool.startswith("transload"):
         value = function(**given)
     else:
@@ -83,7 +95,9 @@ if __name__ == "__main__":
     template = TransloadWorker.get_default_base_job_template()
     with get_client(sync_client=True) as client:
         client.create_work_pool(WorkPoolCreate(name="once", type="process"))
-        client.create_work_pool(WorkPoolCreate(name="once-jobs", type="transload", base_job_template=template))
+        client.create_work_pool(
+            WorkPoolCreate(name="once-jobs", type="transload", base_job_template=template)
+        )
     here = Path(__file__)
     passed = ["ONCE_*", "TRANSLOAD_HOME", "TRANSLOAD_CONFIG", "KUBECONFIG", "PYTHONPATH"]
     as_jobs = {"scheduler": "local", "pass_env": passed}

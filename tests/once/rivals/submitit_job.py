@@ -25,7 +25,9 @@ def defaults(child: ChildJob) -> None:
 
 
 def run(child: ChildJob) -> None:
-    """The same with care: the job's id goes to a file at once, and a later process waits for that job."""
+    """The same with care: the job's id goes to a file at once, and a later process waits for that
+    job.
+    """
     child.log("begun")
     kept = Path(child.store)
     if kept.exists():

@@ -18,13 +18,16 @@ from transload_testing.adapter_driver import ChildJob
 
 
 def defaults(child: ChildJob) -> None:
-    """Run the trial and poll until it has ended, as in Ax's tutorial; another process begins anew."""
+    """Run the trial and poll until it has ended, as in Ax's tutorial; another process begins
+    anew.
+    """
     child.log("begun")
     finish(child, *begin(child))
 
 
 def run(child: ChildJob) -> None:
-    """The same with care: the app's handle goes to a file at once, and a later process polls that app.
+    """The same with care: the app's handle goes to a file at once, and a later process polls that
+    app.
 
     Ax's own snapshot cannot be stored: the trial's metadata holds TorchX's runner.
     """
@@ -36,7 +39,9 @@ def run(child: ChildJob) -> None:
     else:
         runner, trial = made(child)
         trial.mark_running(no_runner_required=True)
-        trial.update_run_metadata({TORCHX_APP_HANDLE: kept.read_text(), TORCHX_RUNNER: runner._torchx_runner})
+        trial.update_run_metadata(
+            {TORCHX_APP_HANDLE: kept.read_text(), TORCHX_RUNNER: runner._torchx_runner}
+        )
     finish(child, runner, trial)
 
 
@@ -53,10 +58,13 @@ def made(child: ChildJob) -> tuple[TorchXRunner, Any]:
         }
         return specs.AppDef("once", roles=[specs.Role("main", image="/", **words)])
 
-    scheduler, cfg = {"local": ("local_cwd", {"log_dir": child.store + ".d"}), "slurm": ("slurm", {})}[
-        child.job.scheduler
-    ]
-    runner = TorchXRunner(tracker_base=results, component=component, orchestrator=scheduler, cfg=cfg)
+    scheduler, cfg = {
+        "local": ("local_cwd", {"log_dir": child.store + ".d"}),
+        "slurm": ("slurm", {}),
+    }[child.job.scheduler]
+    runner = TorchXRunner(
+        tracker_base=results, component=component, orchestrator=scheduler, cfg=cfg
+    )
     space = SearchSpace([RangeParameter("x", ParameterType.FLOAT, 0, 1)])
     trial = Experiment(search_space=space, name="once", runner=runner).new_trial()
     trial.add_arm(Arm({"x": 0.5}))

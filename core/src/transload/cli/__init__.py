@@ -1,4 +1,6 @@
-"""The command line ``transload``. Nothing of it, click included, is imported before `main` is called."""
+"""The command line ``transload``. Nothing of it, click included, is imported before `main` is
+called.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ def main(args: Sequence[str] | None = None) -> int:
         args: the arguments; None: those of the process.
     """
     if args is None:
-        # the process is ours: most of its objects are modules that live to its end, and looking for garbage among them
+        # the process is ours: most of its objects are modules that live to its end, and looking for
+        # garbage among them
         # again and again, and once more at the end, takes a fifth of a short command
         gc.set_threshold(50_000, 20, 20)
     from transload.cli.application import run_main

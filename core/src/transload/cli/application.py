@@ -1,4 +1,6 @@
-"""The entry of the command line: one line for a user's mistake, an exit code for each kind of end."""
+"""The entry of the command line: one line for a user's mistake, an exit code for each kind of
+end.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ def run_main(args: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         _tolerate_any_text(stream)
     before = sys.stdout, sys.stderr
-    # all that follows, plugins, warnings and tracebacks included, is cleaned of what a job could hide in a text
-    sys.stdout, sys.stderr = cast("TextIO", CleanStream(sys.stdout)), cast("TextIO", CleanStream(sys.stderr))
+    # all that follows, plugins, warnings and tracebacks included, is cleaned of what a job could
+    # hide in a text
+    sys.stdout, sys.stderr = (
+        cast("TextIO", CleanStream(sys.stdout)),
+        cast("TextIO", CleanStream(sys.stderr)),
+    )
     try:
         return _run(args)
     finally:
@@ -79,7 +85,10 @@ def _invoke(args: list[str]) -> int:
             note_error(f"{exc.filename or 'a file'}: {exc.strerror}")
             return ExitCode.UNAVAILABLE
         _print_traceback()
-        note_error(f"internal error: {type(exc).__name__}: {exc} (a defect of transload; please report the traceback)")
+        note_error(
+            f"internal error: {type(exc).__name__}: {exc} (a defect of transload; please report "
+            "the traceback)"
+        )
         return ExitCode.INTERNAL
 
 
@@ -95,7 +104,8 @@ def _run_command(name: str, args: list[str]) -> int:
             what = "option" if name.startswith("-") else "command"
             hint = "" if what == "option" else f": {nearest(name, names())}"
             raise click.UsageError(f"no such {what}: {name!r}{hint} (see `transload --help`)")
-        # for the text of that option click looks for translations, which costs more than all others together
+        # for the text of that option click looks for translations, which costs more than all others
+        # together
         command.add_help_option = any(word.startswith("-") and "h" in word for word in args)
         with command.make_context(f"transload {name}", args, obj=list(args), **SETTINGS) as context:
             result = command.invoke(context)
@@ -128,14 +138,18 @@ def _print_traceback() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Open the null device for a standard stream that was closed before the start (``>&-``): Python has None there."""
+    """Open the null device for a standard stream that was closed before the start (``>&-``): Python
+    has None there.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for the process's life
 
 
 def _tolerate_any_text(stream: TextIO) -> None:
-    """Let a stream write any log line: bytes that are not UTF-8 pass unchanged, what it cannot encode is escaped."""
+    """Let a stream write any log line: bytes that are not UTF-8 pass unchanged, what it cannot
+    encode is escaped.
+    """
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"

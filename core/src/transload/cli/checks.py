@@ -34,7 +34,8 @@ _RUN_TIMEOUT_S: Final = 30.0
 _LITTLE_SPACE: Final = 100 << 20
 
 Rows = Iterator[tuple[str, str, str]]
-"""What was looked at, status (``ok``, ``broken``, ``missing``: not installed, not needed), and what was found."""
+"""What was looked at, status (``ok``, ``broken``, ``missing``: not installed, not needed), and what
+was found."""
 
 
 def all_checks(run_app: bool) -> Iterator[tuple[str, str, str, str]]:
@@ -62,7 +63,10 @@ def _guarded(name: str, check: Callable[[], Rows]) -> Rows:
 def _check_versions() -> Rows:
     """Python, platform and our own version."""
     yield "python", OK, f"{platform.python_version()} at {sys.executable}"
-    system, known = platform.system(), {"Linux": "fully supported", "Darwin": "should work, but was not tried"}
+    system, known = (
+        platform.system(),
+        {"Linux": "fully supported", "Darwin": "should work, but was not tried"},
+    )
     yield "platform", OK, f"{system} {platform.release()} ({known.get(system, 'not known to us')})"
     yield "transload", OK, __version__
 
@@ -107,12 +111,16 @@ def _check_settings() -> Rows:
 
 
 def _check_schedulers(run_app: bool) -> Rows:
-    """Whether each scheduler can be asked, and whether the local one runs an app; nothing is told twice."""
+    """Whether each scheduler can be asked, and whether the local one runs an app; nothing is told
+    twice.
+    """
     told: dict[str, str] = {}
     with open_runner() as runner:
         for name in runner.scheduler_backends():
             rows = [*_guarded(name, lambda name=name: _check_scheduler(runner, name))]  # type: ignore[misc]
-            first = told.setdefault(re.sub(rf"\b{name}(?=\)|: )", "", str(rows)), name)  # but for its name
+            first = told.setdefault(
+                re.sub(rf"\b{name}(?=\)|: )", "", str(rows)), name
+            )  # but for its name
             worst = min((status for _, status, _ in rows), key=(BROKEN, MISSING, OK).index)
             yield from rows if first == name else [(name, worst, f"the same as {first}")]
         if run_app:
@@ -138,7 +146,8 @@ def _check_scheduler(runner: Runner, name: str) -> Rows:
 
 
 def _run_tiny_app(runner: Runner) -> tuple[bool, str]:
-    """Run ``true`` on the local scheduler: its helper process starts, an app starts and ends, changes are pushed.
+    """Run ``true`` on the local scheduler: its helper process starts, an app starts and ends,
+    changes are pushed.
 
     Where it has no folder yet, that is done in one that is removed again: who looks leaves nothing.
     """
@@ -186,7 +195,9 @@ def _check_plugins() -> Rows:
 
 
 def _requirements(dist: str) -> tuple[list[str], list[str]]:
-    """Return what a distribution requires, with versions, and what of that is not installed; extras are left out."""
+    """Return what a distribution requires, with versions, and what of that is not installed; extras
+    are left out.
+    """
     there, lacking = [], []
     for line in requires(dist) or ():
         requirement, _, marker = line.partition(";")

@@ -1,4 +1,6 @@
-"""The commands: their names and one-line helps, known without click; one is imported only to run it."""
+"""The commands: their names and one-line helps, known without click; one is imported only to run
+it.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def help_text() -> str:
 
 
 def names() -> list[str]:
-    """Return the names of all commands: the built-in ones in the order of the help, then those of plugins."""
+    """Return the names of all commands: the built-in ones in the order of the help, then those of
+    plugins.
+    """
     return [*_HELPS, *(name for name in _of_plugins() if name not in _HELPS)]
 
 
@@ -86,7 +90,9 @@ def load(given: str) -> click.Command | None:
         from importlib import import_module
 
         module = vars(import_module(f"transload.cli.commands.{_TOGETHER.get(name, name)}")).values()
-        command = next(each for each in module if isinstance(each, click.Command) and each.name == name)
+        command = next(
+            each for each in module if isinstance(each, click.Command) and each.name == name
+        )
         command.short_help = _HELPS[name]
         return command
     if name not in _of_plugins():
@@ -96,12 +102,15 @@ def load(given: str) -> click.Command | None:
 
     found = get_plugins().get("cli_commands", name)
     if not isinstance(found, click.Command):
-        raise PluginError(f"command {name!r} of a plugin is a {type(found).__name__}, not a click.Command", name)
+        raise PluginError(
+            f"command {name!r} of a plugin is a {type(found).__name__}, not a click.Command", name
+        )
     return found
 
 
 def _of_plugins() -> list[str]:
-    # importing the plugins costs their own imports; without third-party ones there can be no commands
+    # importing the plugins costs their own imports; without third-party ones there can be no
+    # commands
     from transload.plugins.entry_points import third_party_installed
 
     if not third_party_installed():
@@ -112,7 +121,9 @@ def _of_plugins() -> list[str]:
 
 
 def complete(instruction: str) -> int:
-    """Answer a shell that completes a line, as the script of ``transload completion`` asks; return the exit code."""
+    """Answer a shell that completes a line, as the script of ``transload completion`` asks; return
+    the exit code.
+    """
     import os
     from contextlib import suppress
 
@@ -128,4 +139,10 @@ def complete(instruction: str) -> int:
     with suppress(TransloadError):
         found |= {named: command} if (command := load(named)) else {}
     options = [click.Option(["--version"], is_flag=True, help="Show the version.")]
-    return shell_complete(click.Group("transload", found, params=options), SETTINGS, "transload", COMPLETE, instruction)
+    return shell_complete(
+        click.Group("transload", found, params=options),
+        SETTINGS,
+        "transload",
+        COMPLETE,
+        instruction,
+    )

@@ -17,15 +17,16 @@ _ENTRY: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE: Final = re.compile(r"""\\(["$`\\])""")
-"""What a backslash takes its meaning from within double quotes, as in a shell; before all else it is a backslash."""
+"""What a backslash takes its meaning from within double quotes, as in a shell; before all else it
+is a backslash."""
 
 
 def read_env_file(path: str) -> dict[str, str]:
     r"""Return the variables of a file of lines ``NAME=VALUE``.
 
-    ``export`` may stand in front, and ``#`` begins a comment. Quotes are those of a shell: between double ones, ``\"``,
-    ``\\``, ``\$`` and `` \` `` stand for the sign alone and any other backslash for itself, and a value in quotes may
-    have several lines. Nothing is expanded.
+    ``export`` may stand in front, and ``#`` begins a comment. Quotes are those of a shell: between
+    double ones, ``\"``, ``\\``, ``\$`` and `` \` `` stand for the sign alone and any other
+    backslash for itself, and a value in quotes may have several lines. Nothing is expanded.
 
     Raises:
         SpecError: if it cannot be read, or has another line.
@@ -60,13 +61,17 @@ def _value_of(match: re.Match[str]) -> str:
 
 
 def read_env(pairs: Iterable[str], files: Iterable[str]) -> dict[str, str]:
-    """Return the variables of files and of ``NAME=VALUE`` texts; later ones win, and texts over files."""
+    """Return the variables of files and of ``NAME=VALUE`` texts; later ones win, and texts over
+    files.
+    """
     found: dict[str, str] = {}
     for path in files:
         found.update(read_env_file(path))
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not re.fullmatch(_NAME, name):
-            raise SpecError(f"--env {name!r}: must be NAME=VALUE, the name of letters, digits, _, . and -")
+            raise SpecError(
+                f"--env {name!r}: must be NAME=VALUE, the name of letters, digits, _, . and -"
+            )
         found[name] = value
     return found

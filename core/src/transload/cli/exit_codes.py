@@ -5,7 +5,13 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from transload.errors import AppFailed, SchedulerUnavailable, SubmitError, TransloadError, TransloadTimeout
+from transload.errors import (
+    AppFailed,
+    SchedulerUnavailable,
+    SubmitError,
+    TransloadError,
+    TransloadTimeout,
+)
 
 if TYPE_CHECKING:
     from transload.specs import AppState
@@ -18,15 +24,18 @@ class ExitCode(IntEnum):
     FAILED = 1
     """The app ended FAILED."""
     MISTAKE = 2
-    """The user's mistake: a bad spec, argument, setting or handle, an unknown app. Nothing was started."""
+    """The user's mistake: a bad spec, argument, setting or handle, an unknown app. Nothing was
+    started."""
     UNAVAILABLE = 3
-    """The scheduler cannot be reached, or did not take the app for now. The same command may work later."""
+    """The scheduler cannot be reached, or did not take the app for now. The same command may work
+    later."""
     CANCELLED = 4
     """The app ended CANCELLED."""
     TIMEOUT = 5
     """Waiting timed out; the app goes on."""
     UNKNOWN = 6
-    """The state of the app could not be told for too long, or the app vanished while it was waited for."""
+    """The state of the app could not be told for too long, or the app vanished while it was waited
+    for."""
     INTERNAL = 70
     """A defect of transload."""
     LEFT = 130

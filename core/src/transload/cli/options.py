@@ -15,17 +15,23 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _completing(words: Callable[[str], Iterable[tuple[str, str]]]) -> Callable[..., list[CompletionItem]]:
+def _completing(
+    words: Callable[[str], Iterable[tuple[str, str]]],
+) -> Callable[..., list[CompletionItem]]:
     """Return a completion of (word, help); it is empty where the question fails."""
 
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def complete(
+        ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         try:
             found = list(words(incomplete))
         except TransloadError:
             return []
-        return [CompletionItem(text, help=about) for text, about in found if text.startswith(incomplete)]
+        return [
+            CompletionItem(text, help=about) for text, about in found if text.startswith(incomplete)
+        ]
 
     return complete
 
@@ -57,7 +63,9 @@ complete_handles = _completing(_handles)
 _complete_names = _completing(_components)
 
 
-def complete_components(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_components(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Complete names of components, else files."""
     from click.shell_completion import CompletionItem
 
@@ -65,9 +73,17 @@ def complete_components(ctx: click.Context, param: click.Parameter, incomplete: 
 
 
 def handle_argument(**settings: Any) -> Callable[[F], F]:
-    """Add the argument HANDLE: a handle in full or an app id of the default scheduler; several, with ``nargs=-1``."""
+    """Add the argument HANDLE: a handle in full or an app id of the default scheduler; several,
+    with ``nargs=-1``.
+    """
     if "nargs" not in settings:
-        settings = {"metavar": "HANDLE", **settings, "nargs": -1, "required": True, "callback": _only_one}
+        settings = {
+            "metavar": "HANDLE",
+            **settings,
+            "nargs": -1,
+            "required": True,
+            "callback": _only_one,
+        }
     return click.argument("handle", shell_complete=complete_handles, **settings)
 
 
@@ -75,13 +91,17 @@ def _only_one(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     """Return the one handle; refuse more words, such as a pasted line of `list`."""
     if len(value) > 1:
         text = f"takes one HANDLE, {value[0]!r}, and no more: {' '.join(value[1:])!r}"
-        raise click.UsageError(f"{text} (of a line of `transload list`, give the first column)", ctx)
+        raise click.UsageError(
+            f"{text} (of a line of `transload list`, give the first column)", ctx
+        )
     return value[0]
 
 
 def scheduler_option(text: str) -> Callable[[F], F]:
     """Add ``-s/--scheduler``."""
-    return click.option("-s", "--scheduler", metavar="NAME", shell_complete=_completing(_schedulers), help=text)
+    return click.option(
+        "-s", "--scheduler", metavar="NAME", shell_complete=_completing(_schedulers), help=text
+    )
 
 
 def json_option(function: F) -> F:
@@ -103,7 +123,9 @@ def duration(value: str | float) -> float:
 
 
 def long_duration(value: str | float) -> float:
-    """Return seconds of ``10m``, ``1h30m``, ``2:00:00``: the type of an option where nobody means seconds."""
+    """Return seconds of ``10m``, ``1h30m``, ``2:00:00``: the type of an option where nobody means
+    seconds.
+    """
     text = str(value).strip()
     if text.replace(".", "", 1).isdecimal() and float(text):
         raise click.BadParameter(f"{text!r}: must have a unit, such as {text}h, {text}m or {text}s")

@@ -1,8 +1,9 @@
 """Writing: colour and tables on a terminal, plain text in a pipe, JSON when asked for.
 
-A job chooses many of the texts that are shown: names of its files and results, errors, metadata. None may move the
-cursor of a terminal, change its title or its clipboard, or look like another line. So `main` puts a `CleanStream` over
-stdout and stderr, through which everything goes but the job's own log lines (`write_raw`).
+A job chooses many of the texts that are shown: names of its files and results, errors, metadata.
+None may move the cursor of a terminal, change its title or its clipboard, or look like another
+line. So `main` puts a `CleanStream` over stdout and stderr, through which everything goes but the
+job's own log lines (`write_raw`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ SCHEMA: Final = 1
 """Number of the JSON forms that the command line writes."""
 
 _COLOURS: Final = ("red", "green", "yellow", "blue", "magenta", "cyan")
-_CODES: Final = {"bold": "1", "dim": "2", **{name: str(31 + index) for index, name in enumerate(_COLOURS)}}
+_CODES: Final = {
+    "bold": "1",
+    "dim": "2",
+    **{name: str(31 + index) for index, name in enumerate(_COLOURS)},
+}
 
 REPLICA_COLOURS: Final = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
 """ANSI codes that replicas take in turn."""
@@ -53,7 +58,9 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Tell whether to colour: a terminal that can, unless ``NO_COLOR`` is set; always with ``FORCE_COLOR``."""
+    """Tell whether to colour: a terminal that can, unless ``NO_COLOR`` is set; always with
+    ``FORCE_COLOR``.
+    """
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -62,7 +69,9 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """Return ``text`` in a style (see ``_CODES``), or as it is where ``stream`` (default stdout) has no colour."""
+    """Return ``text`` in a style (see ``_CODES``), or as it is where ``stream`` (default stdout)
+    has no colour.
+    """
     if not styles or not has_colour(stream or sys.stdout):
         return text
     return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
@@ -74,7 +83,8 @@ def state_text(state: AppState, stream: TextIO | None = None) -> str:
 
 
 class CleanStream:
-    """A text stream on which only this module's colours are more than text; all other control characters are escaped.
+    """A text stream on which only this module's colours are more than text; all other control
+    characters are escaped.
 
     Args:
         stream: where the text goes.
@@ -106,7 +116,8 @@ class OutputFailed(OSError):
 
 
 def clean(text: str, *, coloured: bool = False) -> str:
-    """Return a text of one or more lines with all control characters escaped, but for tabs and ends of lines.
+    """Return a text of one or more lines with all control characters escaped, but for tabs and ends
+    of lines.
 
     Args:
         text: the text.
@@ -116,7 +127,9 @@ def clean(text: str, *, coloured: bool = False) -> str:
         return text
     import re
 
-    pattern = f"\x1b(?!\\[{_STYLE})|(?![\n\t\x1b])[{_UNSEEN}]" if coloured else f"(?![\n\t])[{_UNSEEN}]"
+    pattern = (
+        f"\x1b(?!\\[{_STYLE})|(?![\n\t\x1b])[{_UNSEEN}]" if coloured else f"(?![\n\t])[{_UNSEEN}]"
+    )
     return re.sub(pattern, _escaped, text)
 
 
@@ -155,7 +168,9 @@ def emit(text: str = "") -> None:
 
 
 def emit_json(values: Mapping[str, Any]) -> None:
-    """Write ``values`` with the ``schema`` number in front: indented on a terminal, else on one line."""
+    """Write ``values`` with the ``schema`` number in front: indented on a terminal, else on one
+    line.
+    """
     from transload.specs.serialization import dump
 
     text = dump({"schema": SCHEMA, **values}, 2 if is_terminal(sys.stdout) else None)
@@ -183,7 +198,9 @@ def value_text(value: Any) -> str:
 
 def pairs_text(values: Mapping[str, Any] | None, between: str = ", ") -> str:
     """Return ``name=value, name=value``; what is None is left out."""
-    return between.join(f"{name}={value}" for name, value in (values or {}).items() if value is not None)
+    return between.join(
+        f"{name}={value}" for name, value in (values or {}).items() if value is not None
+    )
 
 
 def one_line(text: str) -> str:
@@ -209,7 +226,9 @@ def note_error(text: str) -> None:
 
 
 def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write rows: aligned below headers on a terminal, else separated by tabs without headers, for ``cut``."""
+    """Write rows: aligned below headers on a terminal, else separated by tabs without headers, for
+    ``cut``.
+    """
     coloured = has_colour(sys.stdout)
 
     def shown(cell: str) -> str:
@@ -220,7 +239,10 @@ def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         for row in cells:
             emit("\t".join(row))
         return
-    widths = [max(_width(row[column]) for row in [list(headers), *cells]) for column in range(len(headers))]
+    widths = [
+        max(_width(row[column]) for row in [list(headers), *cells])
+        for column in range(len(headers))
+    ]
     emit(paint(_aligned(headers, widths), "bold"))
     for row in cells:
         for line in _wrapped(row, widths):
@@ -228,7 +250,9 @@ def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
-    """Write ``name  value`` lines: aligned on a terminal, else ``name<tab>value``. Empty values are left out."""
+    """Write ``name  value`` lines: aligned on a terminal, else ``name<tab>value``. Empty values are
+    left out.
+    """
     shown = [(name, one_line(value)) for name, value in fields if value]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
@@ -239,7 +263,9 @@ def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
 
 
 def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Return a row as lines: where the terminal is too narrow, the last column goes on below itself."""
+    """Return a row as lines: where the terminal is too narrow, the last column goes on below
+    itself.
+    """
     import shutil
     import textwrap
 
@@ -247,11 +273,16 @@ def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     if len(row) == 1 or room < _LEAST_COLUMN or _width(row[-1]) <= room:
         return [_aligned(row, widths)]
     first, *more = textwrap.wrap(row[-1], room) or [""]
-    return [_aligned([*row[:-1], first], widths), *(_aligned([""] * (len(row) - 1) + [text], widths) for text in more)]
+    return [
+        _aligned([*row[:-1], first], widths),
+        *(_aligned([""] * (len(row) - 1) + [text], widths) for text in more),
+    ]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return "  ".join(
+        cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
+    ).rstrip()
 
 
 def _width(text: str) -> int:
@@ -264,4 +295,6 @@ def _width(text: str) -> int:
         return len(text)
     from unicodedata import combining, east_asian_width
 
-    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+    return sum(
+        0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text
+    )

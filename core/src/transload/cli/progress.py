@@ -24,7 +24,8 @@ class StatusLine(Protocol):
 
 
 screen: StatusLine | None = None
-"""Where the command line shows progress, except with ``--json``; None, as in hosts: the logger ``transload``."""
+"""Where the command line shows progress, except with ``--json``; None, as in hosts: the logger
+``transload``."""
 SILENT_S: Final = 1.0
 """On a terminal, what takes less is not shown."""
 ON_SCREEN_S, IN_LOG_S = 0.2, 10.0

@@ -26,7 +26,8 @@ _CLOCK: Final = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"
 
 
 def parse_duration(text: str, what: str = "duration") -> float:
-    """Return seconds from ``90``, ``1.5h``, ``10m``, ``1h30m``, ``2:00:00`` or ``1-12:00:00`` (a day and a half).
+    """Return seconds from ``90``, ``1.5h``, ``10m``, ``1h30m``, ``2:00:00`` or ``1-12:00:00`` (a
+    day and a half).
 
     Raises:
         SpecError: for any other text.
@@ -39,22 +40,31 @@ def parse_duration(text: str, what: str = "duration") -> float:
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
     if not text or re.sub(_DURATION, "", text):
-        raise SpecError(f"{what}={text!r}: must be a duration such as 90s, 10m, 1h30m, 2:00:00 or 7d")
+        raise SpecError(
+            f"{what}={text!r}: must be a duration such as 90s, 10m, 1h30m, 2:00:00 or 7d"
+        )
     return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_DURATION, text))
 
 
 def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
-    """Return a point in time from a duration before now (``10m``) or from ISO 8601; naive times are local."""
+    """Return a point in time from a duration before now (``10m``) or from ISO 8601; naive times are
+    local.
+    """
     text = text.strip()
     try:
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
             return (now or datetime.now().astimezone()) - timedelta(seconds=parse_duration(text))
-        if when.tzinfo is None and when.year == MAXYEAR:  # Python 3.13 cannot tell the local zone of its last day
+        if (
+            when.tzinfo is None and when.year == MAXYEAR
+        ):  # Python 3.13 cannot tell the local zone of its last day
             return when.replace(tzinfo=UTC)
         return when.astimezone() if when.tzinfo is None else when
-    except (ValueError, OverflowError):  # a SpecError is a ValueError, and so is a local time in the year 0
+    except (
+        ValueError,
+        OverflowError,
+    ):  # a SpecError is a ValueError, and so is a local time in the year 0
         message = f"{what}={text!r}: must be a duration (10m, 2h: that long ago) or a time (2025-01-31T08:00)"
         raise SpecError(message) from None
 

@@ -25,11 +25,14 @@ class Screen:
     Args:
         logs: where log lines go.
         notes: where the status line and notes go.
-        labels: ``role/k`` of each replica that may write, for widths and colours; prefixes are left out if empty.
+        labels: ``role/k`` of each replica that may write, for widths and colours; prefixes are left
+            out if empty.
         plain: no status line, even on a terminal: notes and logs alone.
     """
 
-    def __init__(self, logs: TextIO, notes: TextIO, labels: Sequence[str] = (), plain: bool = False) -> None:
+    def __init__(
+        self, logs: TextIO, notes: TextIO, labels: Sequence[str] = (), plain: bool = False
+    ) -> None:
         self._logs = logs
         self._notes = notes
         self._lock = threading.Lock()
@@ -37,11 +40,15 @@ class Screen:
         self._status = ""
         self._live: dict[str, str] = {}
         self._rows = 0  # of the terminal, that are shown below the logs now
-        self.shows_status = is_terminal(notes) and os.environ.get("TERM", "dumb") != "dumb" and not plain
+        self.shows_status = (
+            is_terminal(notes) and os.environ.get("TERM", "dumb") != "dumb" and not plain
+        )
         self._shared = self.shows_status and is_terminal(logs)
 
     def write_lines(self, label: str, lines: Sequence[str]) -> None:
-        """Write whole log lines of one replica, each behind its prefix; a missing last newline is added."""
+        """Write whole log lines of one replica, each behind its prefix; a missing last newline is
+        added.
+        """
         if not lines:
             return
         prefix = self._prefixes.get(label, "")
@@ -74,11 +81,15 @@ class Screen:
 
     @property
     def redraw_pause(self) -> float:
-        """Seconds between two states of a line that a program draws over, where each becomes a line; see `set_live`."""
+        """Seconds between two states of a line that a program draws over, where each becomes a
+        line; see `set_live`.
+        """
         return float("inf") if self._shared else PAUSE_S
 
     def set_live(self, label: str, text: str) -> None:
-        """Show the unfinished line of a replica below the logs, where these go to a terminal; ``""`` removes it."""
+        """Show the unfinished line of a replica below the logs, where these go to a terminal;
+        ``""`` removes it.
+        """
         if not self._shared or self._live.get(label, "") == text:
             return
         with self._lock:
@@ -103,7 +114,9 @@ class Screen:
             self._rows = 0
 
     def _back(self) -> str:
-        """Return what sets a terminal to the beginning of what is shown below the logs, and removes that."""
+        """Return what sets a terminal to the beginning of what is shown below the logs, and removes
+        that.
+        """
         return f"\r\x1b[{self._rows - 1}A\x1b[J" if self._rows > 1 else "\r\x1b[K"
 
     def _draw(self) -> None:
@@ -115,7 +128,9 @@ class Screen:
         if not self.shows_status or not rows:
             return
         width = _columns(self._notes) - 1
-        write_raw(self._notes, self._back() + "\n".join(_cut(row, width) for row in rows), flush=True)
+        write_raw(
+            self._notes, self._back() + "\n".join(_cut(row, width) for row in rows), flush=True
+        )
         self._rows = len(rows)
 
 
@@ -133,7 +148,8 @@ def show_progress() -> None:
 
 
 def _columns(stream: TextIO) -> int:
-    # shutil.get_terminal_size would do, but importing shutil costs as much as the rest of this module
+    # shutil.get_terminal_size would do, but importing shutil costs as much as the rest of this
+    # module
     if os.environ.get("COLUMNS", "").isdigit():
         return int(os.environ["COLUMNS"])
     try:

@@ -44,7 +44,10 @@ def open_runner() -> Iterator[Runner]:
 def full_handle(text: str) -> AppHandle:
     """Return the handle that a user means: one in full, or an app id of the default scheduler."""
     if text in AppState.__members__:
-        raise SpecError(f"{text!r} is a state, not a handle (of a line of `transload list`, give the first column)")
+        raise SpecError(
+            f"{text!r} is a state, not a handle (of a line of `transload list`, give the first "
+            "column)"
+        )
     if "://" in text:
         parse_app_handle(text)
         return text

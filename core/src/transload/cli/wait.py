@@ -1,4 +1,6 @@
-"""Waiting for an app until it has ended, with its states, logs, Ctrl-C and time limits; and what is said at its end."""
+"""Waiting for an app until it has ended, with its states, logs, Ctrl-C and time limits; and what is
+said at its end.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class LeaveNow(KeyboardInterrupt):
 
 @contextmanager
 def interrupts(events: Events) -> Iterator[None]:
-    """Make the first SIGINT or SIGTERM an event, ``("signal", number)``; the second raises `LeaveNow`."""
+    """Make the first SIGINT or SIGTERM an event, ``("signal", number)``; the second raises
+    `LeaveNow`.
+    """
     before: dict[int, Any] = {}
     count = 0
 
@@ -98,10 +102,12 @@ class AppWait:
         runner: the runner.
         target: the app.
         screen: where logs and states are shown.
-        events: where signals arrive (see `interrupts`); the first one cancels the app, if somebody asked for its end.
+        events: where signals arrive (see `interrupts`); the first one cancels the app, if somebody
+            asked for its end.
         timeout: seconds to wait at most; None: no limit.
         patience: seconds of unbroken UNKNOWN after which to give up.
-        startup_timeout: seconds in PENDING, before it first runs, after which it is cancelled; None: no limit.
+        startup_timeout: seconds in PENDING, before it first runs, after which it is cancelled;
+            None: no limit.
         replicas: those whose logs are followed meanwhile.
     """
 
@@ -122,7 +128,9 @@ class AppWait:
         self._deadline = None if timeout is None else self._started + timeout
         self._patience = patience
         self._startup_timeout = startup_timeout
-        self._startup_ends: float | None = None  # when it is cancelled, unless it has begun to run by then
+        self._startup_ends: float | None = (
+            None  # when it is cancelled, unless it has begun to run by then
+        )
         self._cancelling: threading.Thread | None = None
         self._asked = False
         self._status: AppStatus | None = None
@@ -146,7 +154,9 @@ class AppWait:
         self._screen.set_live(label, self._redraws[log].live if log in self._redraws else "")
 
     def _drawn_lines(self, log: LogReader, page: LogPage) -> list[str]:
-        """Return the lines of a page as they are shown; nearly always they are as the program wrote them."""
+        """Return the lines of a page as they are shown; nearly always they are as the program wrote
+        them.
+        """
         if log not in self._redraws:
             if not page.unfinished and not any("\r" in line for line in page.lines):
                 return page.lines
@@ -219,7 +229,11 @@ class AppWait:
         """Have the limit for an app that waits to run begin, or end."""
         if is_started(state):
             self._startup_ends = self._startup_timeout = None
-        elif self._startup_timeout is not None and self._startup_ends is None and state is AppState.PENDING:
+        elif (
+            self._startup_timeout is not None
+            and self._startup_ends is None
+            and state is AppState.PENDING
+        ):
             self._startup_ends = time.monotonic() + self._startup_timeout
 
     def _give_up_waiting(self) -> None:
@@ -227,7 +241,9 @@ class AppWait:
         limit = duration_text(self._startup_timeout or 0.0)
         self._startup_ends = self._startup_timeout = None
         waits = f": {self._status.why_waiting()}" if self._status is not None else ""
-        self._screen.note(f"it did not begin to run within {limit}; cancelling it{waits.rstrip(': ')}")
+        self._screen.note(
+            f"it did not begin to run within {limit}; cancelling it{waits.rstrip(': ')}"
+        )
         self._begin_cancel()
 
     def _next(self) -> tuple[str, Any]:
@@ -241,7 +257,9 @@ class AppWait:
                 self._tick()
             elif self._status is not None and self._status.why_waiting():
                 after = duration_text(time.monotonic() - self._started)
-                self._screen.note(f"{self._status.state.name} after {after}: {self._status.why_waiting()}")
+                self._screen.note(
+                    f"{self._status.state.name} after {after}: {self._status.why_waiting()}"
+                )
             return "tick", None
 
     def _on_state(self, status: AppStatus) -> None:
@@ -249,8 +267,16 @@ class AppWait:
         self._count_waiting(status.state)
         if self._screen.shows_status:
             self._draw()
-        before = None if previous is None else (previous.state, previous.num_restarts, previous.why_waiting())
-        if status.is_terminal() or before == (status.state, status.num_restarts, status.why_waiting()):
+        before = (
+            None
+            if previous is None
+            else (previous.state, previous.num_restarts, previous.why_waiting())
+        )
+        if status.is_terminal() or before == (
+            status.state,
+            status.num_restarts,
+            status.why_waiting(),
+        ):
             return
         because = f": {status.msg}" if status.msg else ""
         if status.num_restarts != (0 if previous is None else previous.num_restarts):
@@ -259,14 +285,18 @@ class AppWait:
             self._screen.note(f"{status.state.name}{because}")
 
     def _on_signal(self, number: int) -> None:
-        self._screen.note(f"{signal.Signals(number).name}: cancelling {self._target.handle}; once more leaves at once")
+        self._screen.note(
+            f"{signal.Signals(number).name}: cancelling {self._target.handle}; once more leaves at "
+            "once"
+        )
         self._begin_cancel()
 
     def _begin_cancel(self) -> threading.Thread:
         # in a thread: the second signal may come while the first one's request is still on its way
         cancelling = threading.Thread(target=self._cancel, daemon=True, name="transload-cancel")
         cancelling.start()
-        self._cancelling = cancelling  # only now: a signal between these lines has it begun again, which does no harm
+        # only now: a signal between these lines has it begun again, which does no harm
+        self._cancelling = cancelling
         return cancelling
 
     def _cancel(self) -> None:
@@ -285,7 +315,9 @@ class AppWait:
     def _leave(self, number: int) -> None:
         """Leave after the second signal; give the cancel request a moment to get through first."""
         if self._cancelling is None and number != signal.SIGINT:
-            self._screen.note(f"left; {self._target.handle} goes on, see `transload status {self._target.handle}`")
+            self._screen.note(
+                f"left; {self._target.handle} goes on, see `transload status {self._target.handle}`"
+            )
             return
         (self._cancelling or self._begin_cancel()).join(_LEAVE_S)
         handle = self._target.handle
@@ -296,7 +328,11 @@ class AppWait:
     def _tick(self) -> None:
         if self._target.scheduler.capabilities.reachable_from != "network":
             status = self._runner.status(self._target.handle)
-            if status is not None and self._status is not None and status.state is self._status.state:
+            if (
+                status is not None
+                and self._status is not None
+                and status.state is self._status.state
+            ):
                 self._status = status
         self._draw()
 
@@ -320,19 +356,30 @@ class AppWait:
 
     def _finish_logs(self, code: ExitCode) -> None:
         """Show the rest of the logs of an app that has ended."""
-        if self._reading is None or code in (ExitCode.TIMEOUT, ExitCode.UNKNOWN, ExitCode.TERMINATED):
+        if self._reading is None or code in (
+            ExitCode.TIMEOUT,
+            ExitCode.UNKNOWN,
+            ExitCode.TERMINATED,
+        ):
             return
         self._reading.close(-1)
         while not self._events.empty():
             kind, value = self._events.get()
             if kind == "error":
                 raise value
-        drain(lambda: read_now(self._logs, self._take), lambda: all(log.complete for log in self._logs))
+        drain(
+            lambda: read_now(self._logs, self._take),
+            lambda: all(log.complete for log in self._logs),
+        )
         if self._dropped:
-            self._screen.note(f"{self._dropped} bytes of logs were over the size limit and are not shown")
+            self._screen.note(
+                f"{self._dropped} bytes of logs were over the size limit and are not shown"
+            )
 
     def _stop_logs(self) -> None:
-        """Stop writing before the process may end; a writer that hangs in a full pipe is not waited for."""
+        """Stop writing before the process may end; a writer that hangs in a full pipe is not waited
+        for.
+        """
         if self._reading is None:
             return
         self._stopped = True
@@ -341,7 +388,9 @@ class AppWait:
 
 
 def _asked_by(number: int, runner: Runner) -> bool:
-    """Tell whether a signal is a person's Ctrl-C, or comes because the job around this one was cancelled."""
+    """Tell whether a signal is a person's Ctrl-C, or comes because the job around this one was
+    cancelled.
+    """
     from transload.pipelines.end_requests import may_be_by_hand, somebody_asked
 
     if number == signal.SIGINT and may_be_by_hand():
@@ -353,12 +402,17 @@ _SHOWN_REPLICAS: Final = 3
 
 
 def report_end(runner: Runner, target: Target, outcome: Outcome, as_json: bool = False) -> None:
-    """Write to stderr how waiting for an app ended, and, if asked for, all of it as JSON to stdout."""
+    """Write to stderr how waiting for an app ended, and, if asked for, all of it as JSON to
+    stdout.
+    """
     status = outcome.status
     if status is None or not status.is_terminal():
         note(_unended_text(outcome, target.handle))
         if status is not None:
-            note(f"`transload log -f {target.handle}` follows it, `transload cancel {target.handle}` ends it")
+            note(
+                f"`transload log -f {target.handle}` follows it, `transload cancel "
+                f"{target.handle}` ends it"
+            )
         results = None
     else:
         results = _report(runner, target, outcome, status)
@@ -384,7 +438,9 @@ def _unended_text(outcome: Outcome, handle: str) -> str:
     return f"waiting timed out after {duration_text(outcome.elapsed)}; {handle} goes on ({outcome.status.state.name})"
 
 
-def _report(runner: Runner, target: Target, outcome: Outcome, status: AppStatus) -> AppResults | None:
+def _report(
+    runner: Runner, target: Target, outcome: Outcome, status: AppStatus
+) -> AppResults | None:
     took = _app_seconds(runner, target, status)
     after = duration_text(outcome.elapsed if took is None else took)
     because = f": {status.msg}" if status.msg else ""
@@ -408,7 +464,9 @@ def _report(runner: Runner, target: Target, outcome: Outcome, status: AppStatus)
 
 
 def _app_seconds(runner: Runner, target: Target, status: AppStatus) -> float | None:
-    """Return the seconds from an app's submit to the end of its last replica; None if that is not known."""
+    """Return the seconds from an app's submit to the end of its last replica; None if that is not
+    known.
+    """
     try:
         found = runner.description(target.handle)
     except TransloadError:
@@ -420,17 +478,36 @@ def _report_failures(target: Target, status: AppStatus, tails: Tails) -> None:
     """Write which replicas failed, how, and their last log lines."""
     failed = _failed_replicas(status)
     for replica in failed[:_SHOWN_REPLICAS]:
-        note(paint(f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}", "red", stream=sys.stderr))
+        note(
+            paint(
+                f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}",
+                "red",
+                stream=sys.stderr,
+            )
+        )
         # what was kept while it was followed is of all attempts
         known = None if replica.restarts else tails.get((replica.role, replica.id))
         where = (target.scheduler, target.app_id, replica.role, replica.id)
         for line in known or last_words(*where, KEPT_LINES, status):
             write_raw(sys.stderr, f"    {line.rstrip()}\n")
     if len(failed) > _SHOWN_REPLICAS:
-        note(f"and {len(failed) - _SHOWN_REPLICAS} more replicas failed: `transload status {target.handle}`")
+        note(
+            f"and {len(failed) - _SHOWN_REPLICAS} more replicas failed: `transload status "
+            f"{target.handle}`"
+        )
 
 
 def _failed_replicas(status: AppStatus) -> list[ReplicaStatus]:
-    """Return the replicas that failed: those that exited by themselves first, then those that were killed."""
-    failed = [replica for role in status.roles for replica in role.replicas if replica.state is AppState.FAILED]
-    return sorted(failed, key=lambda item: (item.exit_code is None or item.exit_code < 0, item.end_time or 0.0))
+    """Return the replicas that failed: those that exited by themselves first, then those that were
+    killed.
+    """
+    failed = [
+        replica
+        for role in status.roles
+        for replica in role.replicas
+        if replica.state is AppState.FAILED
+    ]
+    return sorted(
+        failed,
+        key=lambda item: (item.exit_code is None or item.exit_code < 0, item.end_time or 0.0),
+    )

@@ -1,7 +1,8 @@
-"""Component functions: reading them, finding them, calling them. The built-in ones are `utils` and `dist`.
+"""Component functions: reading them, finding them, calling them. The built-in ones are `utils` and
+`dist`.
 
-A component is a function with annotations and a docstring that returns an ``AppDef``. One reader serves the command
-line, JSON and programs.
+A component is a function with annotations and a docstring that returns an ``AppDef``. One reader
+serves the command line, JSON and programs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Calling a component with arguments from a command line, from JSON, or from a program.
 
-argparse does not split the command line: it cannot take ``-h`` for a host without tricks, refuses values that start
-with a dash, treats ``--`` differently from one Python to the next, and leaves the process on an error.
+argparse does not split the command line: it cannot take ``-h`` for a host without tricks, refuses
+values that start with a dash, treats ``--`` differently from one Python to the next, and leaves the
+process on an error.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def materialize_appdef(
     Args:
         cmpnt_fn: the component, its name or its function.
         cmpnt_args: as typed: ``["--num_replicas", "2", "--", "--for", "the program"]``.
-        cmpnt_defaults: defaults that take the place of the function's own, texts as typed (or JSON values).
+        cmpnt_defaults: defaults that take the place of the function's own, texts as typed (or JSON
+            values).
         config: values that take the place of everything else, as JSON.
 
     Returns:
@@ -56,12 +58,15 @@ materialize = materialize_appdef
 
 
 def build(
-    component: Source, values: Mapping[str, Any] | None = None, *, defaults: Mapping[str, Any] | None = None
+    component: Source,
+    values: Mapping[str, Any] | None = None,
+    *,
+    defaults: Mapping[str, Any] | None = None,
 ) -> AppDef:
     """Call a component with values from JSON or from a program and return its app.
 
-    A str that is given where the signature asks for another type is read as on the command line, so that what one job
-    returned can be the replicas or the resources of the next.
+    A str that is given where the signature asks for another type is read as on the command line, so
+    that what one job returned can be the replicas or the resources of the next.
 
     Args:
         component: the component, its name or its function.
@@ -77,8 +82,11 @@ def build(
         return _call(component, _values(component, None, values or {}, defaults or {}))
 
 
-def arguments_of(component: Source, argv: Sequence[str], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the decoded arguments that a command line gives, defaults filled in, without calling the component.
+def arguments_of(
+    component: Source, argv: Sequence[str], defaults: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the decoded arguments that a command line gives, defaults filled in, without calling
+    the component.
 
     Raises:
         ComponentArgumentError: for an unknown, missing or wrong argument.
@@ -90,7 +98,10 @@ def arguments_of(component: Source, argv: Sequence[str], defaults: Mapping[str, 
 
 
 def _values(
-    component: Component, argv: Sequence[str] | None, values: Mapping[str, Any], defaults: Mapping[str, Any]
+    component: Component,
+    argv: Sequence[str] | None,
+    values: Mapping[str, Any],
+    defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return every parameter's value: from ``values``, else as typed, else from the defaults."""
     texts, rest = split_arguments(component, argv or ())
@@ -101,7 +112,9 @@ def _values(
                 hint = nearest(str(name), known)
                 set_in = _source(defaults, name) if what == "default" else ""
                 place = f" (set in {set_in})" if set_in else ""
-                raise ComponentArgumentError(f"{component.name}: unknown {what} {name!r}{place}: {hint}")
+                raise ComponentArgumentError(
+                    f"{component.name}: unknown {what} {name!r}{place}: {hint}"
+                )
     given = {*values, *texts, *defaults}
     missing = [item for item in component.parameters if item.required and item.name not in given]
     if missing:
@@ -114,7 +127,9 @@ def _values(
         if item.name in values:
             found[item.name] = decode(values[item.name], item.annotation, path)
         elif item.kind == "varargs" and rest is not None:
-            found[item.name] = [decode_text(text, item.annotation, f"{path}[{i}]") for i, text in enumerate(rest)]
+            found[item.name] = [
+                decode_text(text, item.annotation, f"{path}[{i}]") for i, text in enumerate(rest)
+            ]
         elif item.name in texts:
             shown = f"{component.name}: {spelling(item)}"
             found[item.name] = decode_text(texts[item.name], item.annotation, shown)
@@ -126,7 +141,9 @@ def _values(
 
 
 def _default(component: Component, item: Parameter, defaults: Mapping[str, Any]) -> Any:
-    """Return the value of a default that is not the function's own: a text is read as if it had been typed."""
+    """Return the value of a default that is not the function's own: a text is read as if it had
+    been typed.
+    """
     path = f"{component.name}: {item.name}"
     value = defaults[item.name]
     if item.kind == "varargs":
@@ -150,7 +167,9 @@ def _rest(value: Any, tp: Any, path: str) -> list[Any]:
         try:
             words = shlex.split(value)
         except ValueError as exc:
-            raise ComponentArgumentError(f"{path}={value!r}: cannot be split into arguments: {exc}") from exc
+            raise ComponentArgumentError(
+                f"{path}={value!r}: cannot be split into arguments: {exc}"
+            ) from exc
         return [decode_text(part, tp, f"{path}[{index}]") for index, part in enumerate(words)]
     if not isinstance(value, (list, tuple)):
         raise ComponentArgumentError(f"{path}={value!r}: must be a list")
@@ -172,12 +191,16 @@ def _call(component: Component, values: dict[str, Any]) -> AppDef:
     except TransloadError:
         raise
     except (Exception, SystemExit) as exc:
-        file = getattr(getattr(function_behind(component.fn), "__code__", None), "co_filename", None)
+        file = getattr(
+            getattr(function_behind(component.fn), "__code__", None), "co_filename", None
+        )
         place = innermost(exc, lambda each: each == file)
         why = f"{type(exc).__name__}: {' '.join(str(exc).split())}{f' ({place})' if place else ''}"
         raise SpecError(f"component {component.name}: {why}") from exc
     if not isinstance(app, AppDef):
-        raise SpecError(f"component {component.name}: returned {type(app).__name__}, must be an AppDef")
+        raise SpecError(
+            f"component {component.name}: returned {type(app).__name__}, must be an AppDef"
+        )
     return replace(app, arguments={**masked_arguments(values), **app.arguments})
 
 
@@ -193,14 +216,19 @@ def _spellings(component: Component) -> dict[str, Parameter]:
     return known
 
 
-def split_arguments(component: Component, argv: Sequence[str]) -> tuple[dict[str, str], list[str] | None]:
-    """Return the texts in ``argv`` by parameter, and the arguments for ``*args``; None if there were none.
+def split_arguments(
+    component: Component, argv: Sequence[str]
+) -> tuple[dict[str, str], list[str] | None]:
+    """Return the texts in ``argv`` by parameter, and the arguments for ``*args``; None if there
+    were none.
 
-    Options are ``--name value``, ``--name=value``, ``-j value``, ``-jvalue``; a bool may stand without a value, which
-    is true. The first argument that is no option, or the first ``--``, begins ``*args``.
+    Options are ``--name value``, ``--name=value``, ``-j value``, ``-jvalue``; a bool may stand
+    without a value, which is true. The first argument that is no option, or the first ``--``,
+    begins ``*args``.
 
     Raises:
-        ComponentArgumentError: for an unknown option (the nearest is suggested), a missing value, a stray argument.
+        ComponentArgumentError: for an unknown option (the nearest is suggested), a missing value, a
+            stray argument.
         ComponentHelpRequested: for ``--help``.
     """
     known = _spellings(component)
@@ -224,11 +252,15 @@ def split_arguments(component: Component, argv: Sequence[str]) -> tuple[dict[str
         texts[parameter.name] = "true" if attached is None else attached
     if rest and component.varargs is None:
         stray = shorten(rest[0])
-        raise ComponentArgumentError(f"{component.name}: unexpected argument {stray}: write --NAME VALUE")
+        raise ComponentArgumentError(
+            f"{component.name}: unexpected argument {stray}: write --NAME VALUE"
+        )
     return texts, rest
 
 
-def _match(component: Component, known: dict[str, Parameter], word: str) -> tuple[Parameter, str | None]:
+def _match(
+    component: Component, known: dict[str, Parameter], word: str
+) -> tuple[Parameter, str | None]:
     """Return the parameter that an option means, and the value attached to it."""
     flag, equals, value = word.partition("=")
     if flag in known:
@@ -251,7 +283,11 @@ def _match(component: Component, known: dict[str, Parameter], word: str) -> tupl
 
 
 def _value(
-    component: Component, known: dict[str, Parameter], parameter: Parameter, word: str, following: list[str]
+    component: Component,
+    known: dict[str, Parameter],
+    parameter: Parameter,
+    word: str,
+    following: list[str],
 ) -> str | None:
     """Return the value that follows an option; None for a bool that stands alone."""
     text = following[0] if following else None

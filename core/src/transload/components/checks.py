@@ -17,7 +17,9 @@ from transload.specs.checks import nearest
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-_MACROS: Final = {name.replace("_", ""): name for name in ("img_root", "app_id", "replica_id", "rank0_env")}
+_MACROS: Final = {
+    name.replace("_", ""): name for name in ("img_root", "app_id", "replica_id", "rank0_env")
+}
 _TOKEN = re.compile(r"\$(?:\{[^{}]*\}|\([^()]*\)|\w+)")
 
 
@@ -44,10 +46,12 @@ class Finding:
 def check(reference: str) -> list[Finding]:
     """Return all that is wrong with a component.
 
-    The source is read first, so that every line is named; then the component is loaded, for what only that can tell.
+    The source is read first, so that every line is named; then the component is loaded, for what
+    only that can tell.
 
     Args:
-        reference: as for `get_component`; ``file.py`` without a function checks each component in the file.
+        reference: as for `get_component`; ``file.py`` without a function checks each component in
+            the file.
 
     Returns:
         The findings by line; none if all is well.
@@ -72,9 +76,13 @@ def check(reference: str) -> list[Finding]:
     if code is None or not os.path.isfile(code.co_filename):
         return []
     tree = _parse(code.co_filename)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, _Function) and node.name == code.co_name]
+    nodes = [
+        node for node in ast.walk(tree) if isinstance(node, _Function) and node.name == code.co_name
+    ]
     first = [min([node.lineno, *(item.lineno for item in node.decorator_list)]) for node in nodes]
-    nodes = [node for node, line in zip(nodes, first, strict=True) if line == code.co_firstlineno] or nodes
+    nodes = [
+        node for node, line in zip(nodes, first, strict=True) if line == code.co_firstlineno
+    ] or nodes
     return [finding for node in nodes for finding in _check_function(node, code.co_filename)]
 
 
@@ -93,7 +101,9 @@ def _check_file(target: str, name: str) -> list[Finding]:
         return [Finding(target, exc.lineno or 0, f"syntax error: {exc.msg}")]
     except ValueError as exc:
         return [Finding(target, 0, f"cannot be read as Python: {exc}")]
-    public = [node for node in tree.body if isinstance(node, _Function) and not node.name.startswith("_")]
+    public = [
+        node for node in tree.body if isinstance(node, _Function) and not node.name.startswith("_")
+    ]
     if name:
         nodes = [node for node in tree.body if isinstance(node, _Function) and node.name == name]
         if not nodes:
@@ -134,25 +144,36 @@ def _as_finding(exc: TransloadError, target: str) -> Finding:
 
 
 def _returns_app(node: _Function) -> bool:
-    return node.returns is not None and ast.unparse(node.returns).strip("\"'").rpartition(".")[2] == "AppDef"
+    return (
+        node.returns is not None
+        and ast.unparse(node.returns).strip("\"'").rpartition(".")[2] == "AppDef"
+    )
 
 
 def _check_function(node: _Function, path: str) -> Iterator[Finding]:
     if isinstance(node, ast.AsyncFunctionDef):
-        yield Finding(path, node.lineno, f"{node.name}: a component must be a plain function, not async")
+        yield Finding(
+            path, node.lineno, f"{node.name}: a component must be a plain function, not async"
+        )
     arguments = node.args
     listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     listed += [arguments.vararg] if arguments.vararg else []
     for item in listed:
         if item.annotation is None:
-            yield Finding(path, item.lineno, f"{node.name}: parameter {item.arg!r} must have a type annotation")
+            yield Finding(
+                path,
+                item.lineno,
+                f"{node.name}: parameter {item.arg!r} must have a type annotation",
+            )
         else:
             yield from _check_annotation(node, item, path)
     if arguments.kwarg is not None:
         message = f"{node.name}: parameter '**{arguments.kwarg.arg}' must be spelled out; **kwargs is not supported"
         yield Finding(path, arguments.kwarg.lineno, message)
     if node.returns is None:
-        yield Finding(path, node.lineno, f"{node.name}: must be annotated to return an AppDef (-> AppDef)")
+        yield Finding(
+            path, node.lineno, f"{node.name}: must be annotated to return an AppDef (-> AppDef)"
+        )
     elif not _returns_app(node) and isinstance(node.returns, ast.Constant | ast.Subscript):
         message = f"{node.name}: is annotated to return {ast.unparse(node.returns)}, must be AppDef"
         yield Finding(path, node.returns.lineno, message)
@@ -160,16 +181,31 @@ def _check_function(node: _Function, path: str) -> Iterator[Finding]:
     yield from _check_macros(node, path)
 
 
-_UNSUPPORTED: Final = {"set", "frozenset", "Set", "FrozenSet", "bytes", "complex", "Callable", "Any", "object", "type"}
+_UNSUPPORTED: Final = {
+    "set",
+    "frozenset",
+    "Set",
+    "FrozenSet",
+    "bytes",
+    "complex",
+    "Callable",
+    "Any",
+    "object",
+    "type",
+}
 
 
 def _check_annotation(node: _Function, item: ast.arg, path: str) -> Iterator[Finding]:
-    """Name the common mistakes by their own line; the rest is found when the component is loaded."""
+    """Name the common mistakes by their own line; the rest is found when the component is
+    loaded.
+    """
     annotation: Any = item.annotation
     outer = annotation.value if isinstance(annotation, ast.Subscript) else annotation
     name = ast.unparse(outer).strip("\"'").rpartition(".")[2]
     if name.partition("[")[0] in _UNSUPPORTED:
-        message = f"{node.name}: parameter {item.arg!r}: type {ast.unparse(annotation)} is not supported"
+        message = (
+            f"{node.name}: parameter {item.arg!r}: type {ast.unparse(annotation)} is not supported"
+        )
         yield Finding(path, item.lineno, f"{message}; use one of: {SUPPORTED}")
 
 
@@ -185,7 +221,12 @@ def _check_docstring(node: _Function, names: list[str], path: str) -> Iterator[F
             yield Finding(path, _line_of(node, name, line), message, "warning")
     for name in names if helps else []:
         if name not in helps:
-            yield Finding(path, line, f"{node.name}: the docstring says nothing of parameter {name!r}", "warning")
+            yield Finding(
+                path,
+                line,
+                f"{node.name}: the docstring says nothing of parameter {name!r}",
+                "warning",
+            )
 
 
 def _line_of(node: _Function, name: str, start: int) -> int:
@@ -209,14 +250,23 @@ def _check_macros(node: _Function, path: str) -> Iterator[Finding]:
 
 def _check_joined(item: ast.JoinedStr, path: str) -> Iterator[Finding]:
     for before, after in zip(item.values, item.values[1:], strict=False):
-        if not (isinstance(after, ast.FormattedValue) and ast.unparse(after.value).startswith("macros.")):
+        if not (
+            isinstance(after, ast.FormattedValue) and ast.unparse(after.value).startswith("macros.")
+        ):
             continue
         text = str(before.value) if isinstance(before, ast.Constant) else ""
         if text.endswith(("$$", "$${")):
-            yield Finding(path, item.lineno, "'$$' is no escape and stays as it is: write one '$'", "warning")
+            yield Finding(
+                path, item.lineno, "'$$' is no escape and stays as it is: write one '$'", "warning"
+            )
         elif text.endswith("$"):
             macro = ast.unparse(after.value)
-            yield Finding(path, item.lineno, f"{macro} holds its '$' already: take away the one before it", "warning")
+            yield Finding(
+                path,
+                item.lineno,
+                f"{macro} holds its '$' already: take away the one before it",
+                "warning",
+            )
 
 
 def near_misses(text: str) -> list[str]:
@@ -232,5 +282,7 @@ def near_misses(text: str) -> list[str]:
         if macro is not None and token != f"${{{macro}}}":
             found.append(f"{token!r} is no macro and stays as it is; the macro is ${{{macro}}}")
         elif macro is not None and text[: match.start()].endswith("$"):
-            found.append(f"'$${{{macro}}}': '$$' is no escape; it becomes '$' and the value of the macro")
+            found.append(
+                f"'$${{{macro}}}': '$$' is no escape; it becomes '$' and the value of the macro"
+            )
     return found

@@ -21,15 +21,22 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
 
     Args:
         command: the program and its arguments.
-        name: of the app; default: that of the script that an interpreter is given, else of the program.
+        name: of the app; default: that of the script that an interpreter is given, else of the
+            program.
 
     Raises:
         SpecError: if it is not a list of texts that begins with a program.
     """
-    if isinstance(command, str) or not isinstance(command, Sequence) or not command or not command[0]:
+    if (
+        isinstance(command, str)
+        or not isinstance(command, Sequence)
+        or not command
+        or not command[0]
+    ):
         raise SpecError(f"command={shorten(command)}: must be a list of texts, the program first")
     entrypoint, *args = (
-        str(word) if isinstance(word, int | float) and not isinstance(word, bool) else word for word in command
+        str(word) if isinstance(word, int | float) and not isinstance(word, bool) else word
+        for word in command
     )
     role = Role("main", "", entrypoint=entrypoint, args=args)
     return AppDef(name or _name_of(command), [role], arguments=masked_arguments(_options(args)))
@@ -38,8 +45,9 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
 def _options(words: Sequence[str]) -> dict[str, Any]:
     """Return the options of a command line, as programs usually read them.
 
-    ``--name value`` and ``--name=value`` are texts, ``--flag`` is True; ``--name 32 16`` is a list, and so is an option
-    that stands twice. A text after a number belongs to the program, not to the option.
+    ``--name value`` and ``--name=value`` are texts, ``--flag`` is True; ``--name 32 16`` is a list,
+    and so is an option that stands twice. A text after a number belongs to the program, not to the
+    option.
     """
     found: dict[str, list[str]] = {}
     name = ""  # of the option that takes the next word, if there is one
@@ -133,8 +141,12 @@ class Overrides(NamedTuple):
         """
         names = [role.name for role in app.roles]
         if self.role is not None and self.role not in names:
-            raise SpecError(f"role {self.role!r}: {app.name!r} has no such role: {nearest(self.role, names)}")
-        roles = [self._apply(role) if self.role in (None, role.name) else role for role in app.roles]
+            raise SpecError(
+                f"role {self.role!r}: {app.name!r} has no such role: {nearest(self.role, names)}"
+            )
+        roles = [
+            self._apply(role) if self.role in (None, role.name) else role for role in app.roles
+        ]
         of_app = _given(name=self.name, timeout=self.time_limit)
         return replace(app, roles=roles, **of_app)
 
@@ -146,7 +158,11 @@ class Overrides(NamedTuple):
         return replace(
             role,
             env={**role.env, **(self.env or {})},
-            secrets={name: source for name, source in role.secrets.items() if name not in (self.env or ())},
+            secrets={
+                name: source
+                for name, source in role.secrets.items()
+                if name not in (self.env or ())
+            },
             resource=replace(role.resource, **_given(cpu=self.cpu, gpu=self.gpu, memMB=memory)),
             mounts=mounts,
             **_given(image=self.image, num_replicas=self.replicas),

@@ -41,9 +41,11 @@ class ComponentTestCase(unittest.TestCase):
         interval: float = 0.1,
         timeout: float = 60,
     ) -> AppStatus | None:
-        """Run a component with ``args`` and wait for its end; return the final status, None if the app is gone.
+        """Run a component with ``args`` and wait for its end; return the final status, None if the
+        app is gone.
 
-        ``scheduler_params`` are for the schedulers' factories (see `transload.runner.get_runner`), ``timeout`` is in
+        ``scheduler_params`` are for the schedulers' factories (see `transload.runner.get_runner`),
+        ``timeout`` is in
         seconds, and ``interval`` is ignored: waiting is driven by changes.
 
         Raises:

@@ -1,7 +1,7 @@
 """Turning text from a command line, or a value from JSON, into what an annotation asks for.
 
-`decode_text` reads what a person typed, `decode_value` what JSON or a program gave; a str that is given where another
-type is due is read as if it had been typed, so that both ways accept the same.
+`decode_text` reads what a person typed, `decode_value` what JSON or a program gave; a str that is
+given where another type is due is read as if it had been typed, so that both ways accept the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from transload.specs.checks import nearest, shorten
 from transload.specs.secrets import MASK, looks_secret
 from transload.specs.text import parse_bool, split_list, split_pairs
 
-SUPPORTED: Final = "str, int, float, bool, list, tuple, dict, Optional, Union, Literal, Enum, Path, a dataclass"
+SUPPORTED: Final = (
+    "str, int, float, bool, list, tuple, dict, Optional, Union, Literal, Enum, Path, a dataclass"
+)
 _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     ("any", (Any, object)),
     ("none", (None, type(None))),
@@ -33,7 +35,20 @@ _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
 )
 _KEYS: Final = ("str", "int", "float", "bool", "enum", "literal", "any")
 # a text that several members of a union could hold goes to the first of these
-_RANK: Final = ("literal", "enum", "int", "float", "bool", "list", "tuple", "dict", "dataclass", "path", "any", "str")
+_RANK: Final = (
+    "literal",
+    "enum",
+    "int",
+    "float",
+    "bool",
+    "list",
+    "tuple",
+    "dict",
+    "dataclass",
+    "path",
+    "any",
+    "str",
+)
 _CONTAINERS: Final = {"list", "tuple", "dict", "dataclass"}
 
 
@@ -51,7 +66,9 @@ def plain_type(tp: Any) -> Any:
 
 
 def kind_of(tp: Any) -> str:
-    """Return how a type is decoded: ``int``, ``list``, ``union`` …; ``""`` if it is not supported."""
+    """Return how a type is decoded: ``int``, ``list``, ``union`` …; ``""`` if it is not
+    supported.
+    """
     tp = plain_type(tp)
     if tp in (str, int, float, bool):
         return str(tp.__name__)
@@ -69,7 +86,9 @@ def kind_of(tp: Any) -> str:
 
 
 def is_flag(tp: Any) -> bool:
-    """Tell whether an option of a type may stand without a value: a bool, also one that may be None."""
+    """Tell whether an option of a type may stand without a value: a bool, also one that may be
+    None.
+    """
     tp = plain_type(tp)
     if kind_of(tp) != "union":
         return tp is bool
@@ -102,7 +121,9 @@ def type_problem(tp: Any, seen: tuple[Any, ...] = ()) -> str | None:
         return f"type {type_name(tp)!r} is not supported; use one of: {SUPPORTED}"
     if tp in seen:
         return None
-    parts: list[Any] = [item for item in get_args(tp) if item is not ...] if kind != "literal" else []
+    parts: list[Any] = (
+        [item for item in get_args(tp) if item is not ...] if kind != "literal" else []
+    )
     if kind == "dict" and parts and kind_of(parts[0]) not in _KEYS:
         return f"type {type_name(tp)!r} is not supported: the keys of a dict must be str, int, float, bool or an Enum"
     if kind == "dataclass":
@@ -111,18 +132,26 @@ def type_problem(tp: Any, seen: tuple[Any, ...] = ()) -> str | None:
         except Exception as exc:
             return f"the fields of dataclass {tp.__name__} cannot be read: {exc}"
         parts = [hints[item.name] for item in fields(tp) if item.init]
-    return next((problem for part in parts if (problem := type_problem(part, (*seen, tp))) is not None), None)
+    return next(
+        (problem for part in parts if (problem := type_problem(part, (*seen, tp))) is not None),
+        None,
+    )
 
 
 def refuse_value(path: str, value: object, allowed: str) -> NoReturn:
-    """Raise ComponentArgumentError saying where, what and what is allowed; what looks secret is masked."""
+    """Raise ComponentArgumentError saying where, what and what is allowed; what looks secret is
+    masked.
+    """
     telling = isinstance(value, Mapping) or (isinstance(value, str) and "=" in value)
-    hidden = looks_secret(path.rpartition(" ")[2].lstrip("-")) or (telling and looks_secret(str(value)))
+    hidden = looks_secret(path.rpartition(" ")[2].lstrip("-")) or (
+        telling and looks_secret(str(value))
+    )
     raise ComponentArgumentError(f"{path}={MASK if hidden else shorten(value)}: {allowed}")
 
 
 def decode_text(text: str, tp: Any, path: str) -> Any:
-    """Return what a typed ``text`` means for the type ``tp``; the message names ``path`` (``--num_replicas``).
+    """Return what a typed ``text`` means for the type ``tp``; the message names ``path``
+    (``--num_replicas``).
 
     Raises:
         ComponentArgumentError: for a text that does not spell such a value.
@@ -131,7 +160,8 @@ def decode_text(text: str, tp: Any, path: str) -> Any:
 
 
 def decode_value(value: Any, tp: Any, path: str) -> Any:
-    """Return what a JSON value, or one given by a program, means for the type ``tp``; the message names ``path``.
+    """Return what a JSON value, or one given by a program, means for the type ``tp``; the message
+    names ``path``.
 
     One that is of the type already is taken; a str for another type is read by `decode_text`.
 
@@ -195,7 +225,9 @@ def _union(value: Any, tp: Any, path: str, typed: bool) -> Any:
     members = [item for item in members if kind_of(item) != "none"]
     members.sort(key=lambda item: _RANK.index(kind_of(item)) if kind_of(item) in _RANK else -1)
     typed = typed or (_is_text(value) and str not in members)
-    says_none = optional and (value.strip().lower() in ("", "none", "null") if typed else value is None)
+    says_none = optional and (
+        value.strip().lower() in ("", "none", "null") if typed else value is None
+    )
     if says_none and (not typed or (str not in members and not value.strip())):
         return None
     if typed and str in members and value.lstrip()[:1] not in ("[", "{"):
@@ -218,7 +250,11 @@ def _union(value: Any, tp: Any, path: str, typed: bool) -> Any:
 
 def _literal(value: Any, tp: Any, path: str, typed: bool) -> Any:
     for item in get_args(tp):
-        if value == (item.name if isinstance(item, Enum) else str(item)) if typed else _same(item, value):
+        if (
+            value == (item.name if isinstance(item, Enum) else str(item))
+            if typed
+            else _same(item, value)
+        ):
             return item
     for item in get_args(tp) if typed else ():
         if (isinstance(item, bool) and _spells(value, item)) or (
@@ -257,7 +293,9 @@ def _one_of(allowed: list[str], text: str) -> str:
 
 
 def _spelled(text: str, opening: str) -> Any:
-    """Return the JSON value that a text spells, or None if it does not start like one or is not valid."""
+    """Return the JSON value that a text spells, or None if it does not start like one or is not
+    valid.
+    """
     if not text.lstrip().startswith(opening):
         return None
     try:
@@ -289,7 +327,10 @@ def _tuple(value: Any, tp: Any, path: str, typed: bool) -> tuple[Any, ...]:
         args = (args[0],) * len(parts)
     if len(parts) != len(args):
         refuse_value(path, value, f"must have {len(args)} elements, has {len(parts)}")
-    return tuple(decode(part, item, f"{path}[{i}]") for i, (part, item) in enumerate(zip(parts, args, strict=True)))
+    return tuple(
+        decode(part, item, f"{path}[{i}]")
+        for i, (part, item) in enumerate(zip(parts, args, strict=True))
+    )
 
 
 def _pairs(value: Any, path: str, typed: bool, allowed: str) -> tuple[Mapping[Any, Any], bool]:
@@ -299,7 +340,9 @@ def _pairs(value: Any, path: str, typed: bool, allowed: str) -> tuple[Mapping[An
         try:
             return split_pairs(value), True
         except SpecError:
-            refuse_value(path, value, "must be of the form key=value[,key=value…], or a JSON object")
+            refuse_value(
+                path, value, "must be of the form key=value[,key=value…], or a JSON object"
+            )
     if not isinstance(spelled, Mapping):
         refuse_value(path, value, allowed)
     return spelled, False
@@ -307,7 +350,10 @@ def _pairs(value: Any, path: str, typed: bool, allowed: str) -> tuple[Mapping[An
 
 def _dict(value: Any, tp: Any, path: str, typed: bool) -> dict[Any, Any]:
     pairs, typed = _pairs(value, path, typed, "must be an object (a dict)")
-    decode, (key_type, value_type) = decode_text if typed else decode_value, get_args(tp) or (str, str)
+    decode, (key_type, value_type) = (
+        decode_text if typed else decode_value,
+        get_args(tp) or (str, str),
+    )
     return {
         decode(key, key_type, f"{path} key"): decode(item, value_type, f"{path}[{key!r}]")
         for key, item in pairs.items()
@@ -334,7 +380,9 @@ def _dataclass(value: Any, tp: Any, path: str, typed: bool) -> Any:
     except SpecError:
         raise
     except Exception as exc:
-        raise ComponentArgumentError(f"{path}: {tp.__name__} refuses it: {type(exc).__name__}: {exc}") from exc
+        raise ComponentArgumentError(
+            f"{path}: {tp.__name__} refuses it: {type(exc).__name__}: {exc}"
+        ) from exc
 
 
 def _path(value: Any, tp: Any, path: str, typed: bool) -> Any:

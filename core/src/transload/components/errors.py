@@ -16,14 +16,17 @@ class NoComponent(ComponentNotFound):
 
 
 class ComponentInvalid(SpecError):
-    """What was found is no component, or its file cannot be read; the message names file and line."""
+    """What was found is no component, or its file cannot be read; the message names file and
+    line.
+    """
 
 
 class ComponentArgumentError(SpecError):
     """An argument of a component is unknown, missing, or of the wrong type.
 
     Attributes:
-        unknown: the option that the component does not have, as it was typed; None if something else is wrong.
+        unknown: the option that the component does not have, as it was typed; None if something
+            else is wrong.
     """
 
     unknown: str | None = None
@@ -49,7 +52,9 @@ ComponentValidationException = ComponentInvalid
 
 
 def innermost(exc: BaseException, is_own: Callable[[str], bool]) -> str:
-    """Return ``file:line`` of the innermost frame in a file that is meant, ``""`` if there is none."""
+    """Return ``file:line`` of the innermost frame in a file that is meant, ``""`` if there is
+    none.
+    """
     place, trace = "", exc.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename

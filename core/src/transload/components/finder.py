@@ -1,4 +1,6 @@
-"""Finding components: built-in, of a plugin, in a file, in a package; and making their neighbours importable."""
+"""Finding components: built-in, of a plugin, in a file, in a package; and making their neighbours
+importable.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,32 @@ from types import FunctionType, ModuleType, TracebackType
 from typing import Any, Final
 
 from transload.components.errors import ComponentInvalid, ComponentNotFound, NoComponent, innermost
-from transload.components.signature import Component, function_behind, read_component, returns_app, where_is
+from transload.components.signature import (
+    Component,
+    function_behind,
+    read_component,
+    returns_app,
+    where_is,
+)
 from transload.errors import PluginError
 from transload.plugins.builtins import BUILTINS
 from transload.runtime.forks import fork_lock
 from transload.specs import AppDef
 from transload.specs.checks import nearest
 
-_NO_APPS: Final = {"None", "bool", "bytes", "dict", "float", "int", "list", "object", "set", "str", "tuple"}
+_NO_APPS: Final = {
+    "None",
+    "bool",
+    "bytes",
+    "dict",
+    "float",
+    "int",
+    "list",
+    "object",
+    "set",
+    "str",
+    "tuple",
+}
 """What a function of a script returns; no component does."""
 
 
@@ -25,16 +45,21 @@ def get_component(name: str) -> Component:
     """Return a component by name.
 
     Args:
-        name: ``utils.echo`` (built in, or of a plugin), ``path/to/file.py:function``, ``path/to/file.py`` where it
-            holds exactly one component, or ``package.module:function``.
+        name: ``utils.echo`` (built in, or of a plugin), ``path/to/file.py:function``,
+            ``path/to/file.py`` where it holds exactly one component, or
+            ``package.module:function``.
 
     Raises:
-        ComponentNotFound: if there is no such name, file or function; the nearest name is suggested.
-        ComponentInvalid: if it cannot be imported, or is no component; the message names file and line.
+        ComponentNotFound: if there is no such name, file or function; the nearest name is
+            suggested.
+        ComponentInvalid: if it cannot be imported, or is no component; the message names file and
+            line.
         PluginError: if the plugin that brings it cannot be loaded.
     """
     if not isinstance(name, str) or not name.strip():
-        raise ComponentNotFound(f"component {name!r}: must be a name, FILE.py:FUNCTION or package.module:FUNCTION")
+        raise ComponentNotFound(
+            f"component {name!r}: must be a name, FILE.py:FUNCTION or package.module:FUNCTION"
+        )
     if name in BUILTINS["components"]:  # nothing can hide one, and other plugins need not be loaded
         from transload.plugins import load_attribute
 
@@ -60,7 +85,9 @@ def as_component(source: str | Component | Callable[..., AppDef]) -> Component:
 
 
 def get_components() -> dict[str, Component]:
-    """Return all components that have a name: built in and of plugins. What cannot be loaded is left out."""
+    """Return all components that have a name: built in and of plugins. What cannot be loaded is
+    left out.
+    """
     return _load_all()[0]
 
 
@@ -90,7 +117,9 @@ def _from_plugin(name: str) -> Component:
         fn = plugins.get("components", name)
     except KeyError:
         text = f"no component {name!r}: {plugins.hint('components', name)}"
-        raise ComponentNotFound(f"{text} (or give FILE.py:FUNCTION, or package.module:FUNCTION)") from None
+        raise ComponentNotFound(
+            f"{text} (or give FILE.py:FUNCTION, or package.module:FUNCTION)"
+        ) from None
     return _checked(fn, name)
 
 
@@ -113,7 +142,9 @@ def _from_file(target: str, function: str, name: str) -> Component:
 
 
 def _refuse_script(path: str, shown: str) -> None:
-    """Refuse a file in which no function can be a component, before it is executed: it may be a training script."""
+    """Refuse a file in which no function can be a component, before it is executed: it may be a
+    training script.
+    """
     import ast
 
     try:
@@ -147,7 +178,9 @@ def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
             source = file.read()
     except OSError as exc:
         raise ComponentNotFound(f"component file {shown}: {exc.strerror or exc} ({path})") from exc
-    real = os.path.realpath(path)  # the neighbours of a link are those of its target, as for `python FILE`
+    real = os.path.realpath(
+        path
+    )  # the neighbours of a link are those of its target, as for `python FILE`
     place = ImportFolder(os.path.dirname(real))
     module = ModuleType(_module_name(path))
     module.__file__ = path
@@ -171,14 +204,20 @@ def _module_name(path: str) -> str:
 
 
 def _failed(exc: BaseException, path: str, is_own: Callable[[str], bool]) -> ComponentInvalid:
-    """Return the error for a module that cannot be imported: the innermost line of the user's own code, and why."""
+    """Return the error for a module that cannot be imported: the innermost line of the user's own
+    code, and why.
+    """
     if isinstance(exc, SystemExit):
         return ComponentInvalid(f"{path}: leaves the program (exit {exc.code!r}) when imported")
     if isinstance(exc, SyntaxError):
-        return ComponentInvalid(f"{exc.filename or path}:{exc.lineno or 0}: syntax error: {exc.msg}")
+        return ComponentInvalid(
+            f"{exc.filename or path}:{exc.lineno or 0}: syntax error: {exc.msg}"
+        )
     message = " ".join(str(exc).split())
     kind = type(exc).__name__
-    return ComponentInvalid(f"{innermost(exc, is_own) or path}: {kind}{': ' if message else ''}{message}")
+    return ComponentInvalid(
+        f"{innermost(exc, is_own) or path}: {kind}{': ' if message else ''}{message}"
+    )
 
 
 def public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
@@ -206,7 +245,8 @@ def _only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
 
 
 def _from_module(target: str, function: str, name: str) -> Component:
-    # as with `python -m`, what lies in the current directory is importable, unless Python was told not to
+    # as with `python -m`, what lies in the current directory is importable, unless Python was told
+    # not to
     place = None if sys.flags.safe_path else ImportFolder(os.getcwd(), forget=False)
     with place or nullcontext():
         thing: Any = _import(target, name)
@@ -225,7 +265,8 @@ def _import(target: str, name: str) -> ModuleType:
 
     if not all(part.isidentifier() for part in target.split(".")):
         raise ComponentNotFound(
-            f"component {name!r}: {target!r} is not the name of a module; a file must end in .py or contain a '/'"
+            f"component {name!r}: {target!r} is not the name of a module; a file must end in .py "
+            "or contain a '/'"
         )
     try:
         return importlib.import_module(target)
@@ -238,13 +279,18 @@ def _import(target: str, name: str) -> ModuleType:
 
 def _is_outside(file: str) -> bool:
     """Tell whether code is neither the import system's nor ours."""
-    return not file.startswith("<frozen") and os.sep + "importlib" + os.sep not in file and file != __file__
+    return (
+        not file.startswith("<frozen")
+        and os.sep + "importlib" + os.sep not in file
+        and file != __file__
+    )
 
 
 def _checked(fn: Any, name: str, place: ImportFolder | None = None) -> Component:
     if not callable(fn):
         raise ComponentInvalid(
-            f"component {name!r}: is a {type(fn).__name__}, must be a function that returns an AppDef"
+            f"component {name!r}: is a {type(fn).__name__}, must be a function that returns an "
+            "AppDef"
         )
     if not returns_app(fn):
         raise ComponentInvalid(f"{where_is(fn)}: must be annotated to return an AppDef (-> AppDef)")
@@ -260,13 +306,15 @@ _lock = fork_lock()
 class ImportFolder:
     """A folder that is importable inside a ``with`` block, and not after it.
 
-    Modules imported from the folder meanwhile are taken out of ``sys.modules`` at the end and put back at the next
-    entry, so that ``helper.py`` of one folder is never taken for the ``helper.py`` of another. A folder that is on
-    ``sys.path`` anyway is left as it is. Only one thread is inside any place at a time.
+    Modules imported from the folder meanwhile are taken out of ``sys.modules`` at the end and put
+    back at the next entry, so that ``helper.py`` of one folder is never taken for the ``helper.py``
+    of another. A folder that is on ``sys.path`` anyway is left as it is. Only one thread is inside
+    any place at a time.
 
     Args:
         folder: the folder.
-        forget: False to leave imported modules where they are, as for a package of the current directory.
+        forget: False to leave imported modules where they are, as for a package of the current
+            directory.
     """
 
     def __init__(self, folder: str, forget: bool = True) -> None:
@@ -296,7 +344,10 @@ class ImportFolder:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             self._depth -= 1
@@ -306,7 +357,11 @@ class ImportFolder:
                 sys.path_importer_cache.pop(self._folder, None)
                 if self._forget:
                     self._kept = _take_out(
-                        {each for each, module in _loaded().items() if _home(module) == self._folder}
+                        {
+                            each
+                            for each, module in _loaded().items()
+                            if _home(module) == self._folder
+                        }
                     )
                     sys.modules.update(self._hidden)
                     self._hidden = {}
@@ -315,7 +370,9 @@ class ImportFolder:
 
 
 def _take_out(tops: set[str]) -> dict[str, ModuleType]:
-    """Remove modules of these top-level names, submodules included, from sys.modules and return them."""
+    """Remove modules of these top-level names, submodules included, from sys.modules and return
+    them.
+    """
     names = [name for name in list(sys.modules) if name.partition(".")[0] in tops]
     return {name: sys.modules.pop(name) for name in names}
 
@@ -326,24 +383,37 @@ def _home(module: ModuleType) -> str:
     if file:
         folder = os.path.dirname(os.path.abspath(file))
         return os.path.dirname(folder) if hasattr(module, "__path__") else folder
-    return next((os.path.dirname(os.path.abspath(str(path))) for path in getattr(module, "__path__", ())), "")
+    return next(
+        (os.path.dirname(os.path.abspath(str(path))) for path in getattr(module, "__path__", ())),
+        "",
+    )
 
 
 def _loaded() -> dict[str, ModuleType]:
-    """Return the loaded top-level modules that may be a user's: not the standard library's, not ours."""
+    """Return the loaded top-level modules that may be a user's: not the standard library's, not
+    ours.
+    """
     ours = sys.stdlib_module_names | {"__main__", "__mp_main__", "transload"}
     tops = [name for name in list(sys.modules) if "." not in name and name not in ours]
     # the component file itself stays: its classes are looked up by their module's name
-    tops = [name for name in tops if isinstance(sys.modules[name], ModuleType) and not name.startswith(FILE_MODULE)]
+    tops = [
+        name
+        for name in tops
+        if isinstance(sys.modules[name], ModuleType) and not name.startswith(FILE_MODULE)
+    ]
     return {name: sys.modules[name] for name in tops}
 
 
 def _foreign(folder: str) -> set[str]:
-    """Return names of loaded modules that come from elsewhere and have the name of a file or package in the folder."""
+    """Return names of loaded modules that come from elsewhere and have the name of a file or
+    package in the folder.
+    """
     try:
         entries = os.listdir(folder)
     except OSError:
         return set()
     names = {entry.removesuffix(".py") for entry in entries if entry.endswith(".py")}
-    names |= {entry for entry in entries if os.path.isfile(os.path.join(folder, entry, "__init__.py"))}
+    names |= {
+        entry for entry in entries if os.path.isfile(os.path.join(folder, entry, "__init__.py"))
+    }
     return {name for name, module in _loaded().items() if name in names and _home(module) != folder}

@@ -13,7 +13,10 @@ _COLUMN = 26
 
 
 def component_help(
-    component: Component, prog: str | None = None, width: int = 100, defaults: Mapping[str, Any] | None = None
+    component: Component,
+    prog: str | None = None,
+    width: int = 100,
+    defaults: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the help of a component as plain text.
 
@@ -24,12 +27,17 @@ def component_help(
         defaults: defaults that take the place of the function's own.
 
     Returns:
-        Usage, description and one entry for each argument, with its type and default; ends in a newline.
+        Usage, description and one entry for each argument, with its type and default; ends in a
+        newline.
     """
-    component = component._replace(parameters=tuple(_settled(item, defaults or {}) for item in component.parameters))
+    component = component._replace(
+        parameters=tuple(_settled(item, defaults or {}) for item in component.parameters)
+    )
     rest = component.varargs
     usage = [f"usage: {prog or f'transload run {component.name}'}"]
-    usage += [f"{spelling(item)} {_metavar(item)}" for item in component.parameters if item.required]
+    usage += [
+        f"{spelling(item)} {_metavar(item)}" for item in component.parameters if item.required
+    ]
     if any(not item.required and item is not rest for item in component.parameters):
         usage.append("[--NAME VALUE ...]")
     if rest is not None:
@@ -46,7 +54,11 @@ def component_help(
 
 
 def _settled(item: Parameter, defaults: Mapping[str, Any]) -> Parameter:
-    return item._replace(default=defaults[item.name], required=False) if item.name in defaults else item
+    return (
+        item._replace(default=defaults[item.name], required=False)
+        if item.name in defaults
+        else item
+    )
 
 
 def _metavar(item: Parameter) -> str:

@@ -29,7 +29,8 @@ class Parameter(NamedTuple):
     Args:
         name: as in the signature.
         annotation: its type, resolved; of ``*args: T`` it is ``T``.
-        kind: ``positional`` (may be given by position in a call), ``keyword`` or ``varargs`` (``*args``).
+        kind: ``positional`` (may be given by position in a call), ``keyword`` or ``varargs``
+            (``*args``).
         default: its default; None for one that is required, ``()`` for ``*args``.
         required: True if it has no default.
         help: what the docstring says of it, ``""`` if nothing.
@@ -74,7 +75,9 @@ class Component(NamedTuple):
         return next((item for item in self.parameters if item.name == name), None)
 
 
-def read_component(fn: Callable[..., AppDef], name: str | None = None, place: ImportFolder | None = None) -> Component:
+def read_component(
+    fn: Callable[..., AppDef], name: str | None = None, place: ImportFolder | None = None
+) -> Component:
     """Read the signature and docstring of a component function.
 
     Args:
@@ -83,8 +86,8 @@ def read_component(fn: Callable[..., AppDef], name: str | None = None, place: Im
         place: where its neighbours are found, for one that came from a file.
 
     Raises:
-        ComponentInvalid: for a parameter without annotation or of a type that is not supported, for ``**kwargs``,
-            and for an ``async`` function; the message names file, line and parameter.
+        ComponentInvalid: for a parameter without annotation or of a type that is not supported, for
+            ``**kwargs``, and for an ``async`` function; the message names file, line and parameter.
     """
     if not callable(fn):
         raise ComponentInvalid(f"component {fn!r}: must be a function that returns an AppDef")
@@ -97,14 +100,18 @@ def read_component(fn: Callable[..., AppDef], name: str | None = None, place: Im
         raise ComponentInvalid(f"component {fn!r}: its signature cannot be read: {exc}") from exc
     hints = _hints(target)
     description, helps = parse_docstring(inspect.getdoc(target) or "")
-    read = tuple(_read_parameter(fn, item, hints, helps.get(item.name, "")) for item in parameters.values())
+    read = tuple(
+        _read_parameter(fn, item, hints, helps.get(item.name, "")) for item in parameters.values()
+    )
     rest = next((item for item in read if item.kind == "varargs"), None)
     name = name or str(getattr(target, "__name__", fn))
     return Component(name, fn, description, read, rest, str(getattr(fn, "__name__", name)), place)
 
 
 def spelling(parameter: Parameter) -> str:
-    """Return how a parameter is given on the command line: ``--name``, ``-j`` for one letter, ``args``."""
+    """Return how a parameter is given on the command line: ``--name``, ``-j`` for one letter,
+    ``args``.
+    """
     if parameter.kind == "varargs":
         return parameter.name
     return f"-{parameter.name}" if len(parameter.name) == 1 else f"--{parameter.name}"
@@ -115,14 +122,17 @@ def _read_parameter(
 ) -> Parameter:
     name = parameter.name
     if parameter.kind is parameter.VAR_KEYWORD:
-        raise ComponentInvalid(f"{where_is(fn)}: parameter '**{name}': must be spelled out; **kwargs is not supported")
+        raise ComponentInvalid(
+            f"{where_is(fn)}: parameter '**{name}': must be spelled out; **kwargs is not supported"
+        )
     if parameter.annotation is parameter.empty:
         raise ComponentInvalid(f"{where_is(fn)}: parameter {name!r}: must have a type annotation")
     annotation = hints.get(name, parameter.annotation)
     if isinstance(annotation, Exception):
         reason = f"{type(annotation).__name__}: {annotation}"
         raise ComponentInvalid(
-            f"{where_is(fn)}: parameter {name!r}: annotation {parameter.annotation!r} cannot be resolved: {reason}"
+            f"{where_is(fn)}: parameter {name!r}: annotation {parameter.annotation!r} cannot be "
+            f"resolved: {reason}"
         )
     problem = type_problem(annotation)
     if problem is not None:
@@ -131,15 +141,23 @@ def _read_parameter(
         return Parameter(name, annotation, "varargs", (), False, help_text)
     kind: ParameterKind = "keyword" if parameter.kind is parameter.KEYWORD_ONLY else "positional"
     required = parameter.default is parameter.empty
-    return Parameter(name, annotation, kind, None if required else parameter.default, required, help_text)
+    return Parameter(
+        name, annotation, kind, None if required else parameter.default, required, help_text
+    )
 
 
 def function_behind(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that carries annotations and docstring: behind wrappers, partials and callable objects."""
+    """Return the function that carries annotations and docstring: behind wrappers, partials and
+    callable objects.
+    """
     fn = inspect.unwrap(fn)
     while isinstance(fn, functools.partial):
         fn = inspect.unwrap(fn.func)
-    if not hasattr(fn, "__code__") and not isinstance(fn, type) and hasattr(type(fn).__call__, "__code__"):
+    if (
+        not hasattr(fn, "__code__")
+        and not isinstance(fn, type)
+        and hasattr(type(fn).__call__, "__code__")
+    ):
         fn = type(fn).__call__
     return fn
 
@@ -149,7 +167,11 @@ def where_is(fn: Callable[..., Any]) -> str:
     target = function_behind(fn)
     code = getattr(target, "__code__", None)
     name = getattr(target, "__name__", repr(fn))
-    return f"{code.co_filename}:{code.co_firstlineno}: component {name!r}" if code else f"component {name!r}"
+    return (
+        f"{code.co_filename}:{code.co_firstlineno}: component {name!r}"
+        if code
+        else f"component {name!r}"
+    )
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -161,7 +183,9 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature; from Python 3.14 on its annotations as text, for evaluating them may fail as a whole."""
+    """Return the signature; from Python 3.14 on its annotations as text, for evaluating them may
+    fail as a whole.
+    """
     if sys.version_info >= (3, 14):
         import annotationlib
 
@@ -184,13 +208,17 @@ def _annotations(fn: Callable[..., Any]) -> dict[str, Any]:
 def _resolve(fn: Callable[..., Any], annotation: Any) -> Any:
     probe = type("probe", (), {"__annotations__": {"it": annotation}})
     try:
-        return typing.get_type_hints(probe, globalns=getattr(fn, "__globals__", {}), localns={})["it"]
+        return typing.get_type_hints(probe, globalns=getattr(fn, "__globals__", {}), localns={})[
+            "it"
+        ]
     except Exception as exc:
         return exc
 
 
 def returns_app(fn: Callable[..., Any]) -> bool:
-    """Tell whether a function is annotated to return an ``AppDef`` (by text where the name is not imported)."""
+    """Tell whether a function is annotated to return an ``AppDef`` (by text where the name is not
+    imported).
+    """
     target = function_behind(fn)
     annotation = _annotations(target).get("return")
     if isinstance(annotation, str):
@@ -201,7 +229,15 @@ def returns_app(fn: Callable[..., Any]) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, AppDef)
 
 
-_ARGS: Final = {"args", "arguments", "parameters", "params", "keyword args", "keyword arguments", "other parameters"}
+_ARGS: Final = {
+    "args",
+    "arguments",
+    "parameters",
+    "params",
+    "keyword args",
+    "keyword arguments",
+    "other parameters",
+}
 _ITEM: Final = r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)\Z"
 _FIELD: Final = r":(\w+)((?:\s+[^:\s]+)*)\s*:(.*)\Z"
 _PARAM_FIELDS: Final = {"param", "parameter", "arg", "argument", "key", "keyword"}

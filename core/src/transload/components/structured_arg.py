@@ -1,4 +1,6 @@
-"""Arguments of components that hold several values in one text: ``-j 2x8``, ``--name experiment/run``."""
+"""Arguments of components that hold several values in one text: ``-j 2x8``, ``--name
+experiment/run``.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ class StructuredNameArgument:
     ) -> StructuredNameArgument:
         """Read ``experiment/run``, ``experiment/``, ``/run``, ``run`` or ``/``.
 
-        What is left out is filled in: the experiment by its default, the run by the last part of the module or the
-        script's name without its ending.
+        What is left out is filled in: the experiment by its default, the run by the last part of
+        the module or the script's name without its ending.
 
         Args:
             name: the text.
@@ -49,7 +51,10 @@ class StructuredNameArgument:
             StructuredNameArgument(experiment_name='tuning', run_name='train')
         """
         if bool(m) == bool(script):
-            raise SpecError(f"name={name!r}: give exactly one of m (a module) and script (a file); m={m!r}, {script=}")
+            raise SpecError(
+                f"name={name!r}: give exactly one of m (a module) and script (a file); m={m!r}, "
+                f"{script=}"
+            )
         experiment, slash, run = name.partition("/")
         if not slash:
             experiment, run = "", name
@@ -70,18 +75,19 @@ class StructuredJArgument:
 
     @staticmethod
     def parse_from(h: str | None, j: str) -> StructuredJArgument:
-        """Read ``NODESxPROCESSES``, or ``NODES`` alone where the host has GPUs: then one process for each.
+        """Read ``NODESxPROCESSES``, or ``NODES`` alone where the host has GPUs: then one process
+        for each.
 
-        Warns when the processes are given and are not as many as the host has GPUs. Where no host is named, ``NODES``
-        alone means one process on each.
+        Warns when the processes are given and are not as many as the host has GPUs. Where no host
+        is named, ``NODES`` alone means one process on each.
 
         Args:
             h: name of a registered resource; None: no particular one.
             j: the text.
 
         Raises:
-            SpecError: for another form, a number below 1, an unknown resource, or one without GPUs where the
-                processes are left out.
+            SpecError: for another form, a number below 1, an unknown resource, or one without GPUs
+                where the processes are left out.
         """
         gpus = 1 if h is None else named_resources[h].gpu
         match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", j)
@@ -91,13 +97,15 @@ class StructuredJArgument:
         if match.group(2) is None:
             if gpus <= 0:
                 raise SpecError(
-                    f"j={j!r}: {h} has no GPUs to take the number of processes from: write {nodes}xPROCESSES"
+                    f"j={j!r}: {h} has no GPUs to take the number of processes from: write "
+                    f"{nodes}xPROCESSES"
                 )
             return StructuredJArgument(nodes, gpus)
         processes = int(match.group(2))
         if h is not None and processes != gpus:
             warnings.warn(
-                f"j={j}: {processes} processes on each node, but {h} has {gpus} GPUs; write {nodes} to have as many",
+                f"j={j}: {processes} processes on each node, but {h} has {gpus} GPUs; write "
+                f"{nodes} to have as many",
                 stacklevel=2,
             )
         return StructuredJArgument(nodes, processes)

@@ -1,6 +1,8 @@
-"""What every host adapter shares: one policy for states, identity, attaching, waiting, logs and results.
+"""What every host adapter shares: one policy for states, identity, attaching, waiting, logs and
+results.
 
-An adapter translates; it decides nothing that is decided here. ``docs/writing-an-adapter.md`` walks through one.
+An adapter translates; it decides nothing that is decided here. ``docs/writing-an-adapter.md`` walks
+through one.
 """
 
 from __future__ import annotations
@@ -8,7 +10,13 @@ from __future__ import annotations
 from transload.pipelines.adapter import Adapter, AdapterCapabilities, get_adapter
 from transload.pipelines.asks import FIRST_UNIT, ask_of, unit_of
 from transload.pipelines.attach import AttachStore
-from transload.pipelines.end_requests import Asked, inside_job, interrupted, may_be_by_hand, somebody_asked
+from transload.pipelines.end_requests import (
+    Asked,
+    inside_job,
+    interrupted,
+    may_be_by_hand,
+    somebody_asked,
+)
 from transload.pipelines.errors import AppCancelled, AppLost, Detached, Ending, ended_state
 from transload.pipelines.execution import Execution
 from transload.pipelines.handover import outcome, settle

@@ -53,7 +53,8 @@ class Adapter(Protocol):
     capabilities: AdapterCapabilities
 
     def convert(self, source: Any, **host_options: Any) -> Any:
-        """Return the host's own object for an app: an operator, a component, a task, a runner. Pure: nothing runs.
+        """Return the host's own object for an app: an operator, a component, a task, a runner.
+        Pure: nothing runs.
 
         Args:
             source: an AppDef, its JSON, a component (name or function), or a `Launch`.
@@ -65,7 +66,9 @@ class Adapter(Protocol):
         """
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return what would be made and submitted, as text for a person. Arguments and errors as in `convert`."""
+        """Return what would be made and submitted, as text for a person. Arguments and errors as in
+        `convert`.
+        """
 
 
 def adapters() -> list[str]:
@@ -92,13 +95,17 @@ def get_adapter(name: str) -> Adapter:
     try:
         adapter = factory()
     except Exception as exc:
-        raise PluginError(f"adapter {name!r} cannot be made: {type(exc).__name__}: {exc}", entry.plugin) from exc
+        raise PluginError(
+            f"adapter {name!r} cannot be made: {type(exc).__name__}: {exc}", entry.plugin
+        ) from exc
     if (
         not isinstance(adapter, Adapter)
         or not isinstance(adapter.state_map, StateMap)
         or not isinstance(adapter.capabilities, AdapterCapabilities)
     ):
-        message = f"adapter {name!r}: {type(adapter).__name__} lacks part of transload.pipelines.Adapter"
+        message = (
+            f"adapter {name!r}: {type(adapter).__name__} lacks part of transload.pipelines.Adapter"
+        )
         raise PluginError(message, entry.plugin)
     return adapter
 
@@ -106,20 +113,32 @@ def get_adapter(name: str) -> Adapter:
 def describe_adapters() -> list[dict[str, Any]]:
     """Return what each installed adapter can express, broken ones included.
 
-    Of each ``name``, ``plugin``, ``status`` (``ready``, or why it cannot be used), ``capabilities``, ``notes`` to them,
+    Of each ``name``, ``plugin``, ``status`` (``ready``, or why it cannot be used),
+    ``capabilities``, ``notes`` to them,
     and ``states``: AppState → the host's state.
     """
     from transload.plugins import get_plugins
 
     rows = []
     for name, entry in sorted(get_plugins().registry("adapters").items()):
-        row = {"name": name, "plugin": entry.plugin, "status": "ready", "capabilities": {}, "notes": {}, "states": {}}
+        row = {
+            "name": name,
+            "plugin": entry.plugin,
+            "status": "ready",
+            "capabilities": {},
+            "notes": {},
+            "states": {},
+        }
         try:
             adapter = get_adapter(name)
         except PluginError as exc:
             row["status"] = str(exc)
         else:
             able = asdict(adapter.capabilities)
-            row |= {"notes": able.pop("notes"), "capabilities": able, "states": adapter.state_map.names()}
+            row |= {
+                "notes": able.pop("notes"),
+                "capabilities": able,
+                "states": adapter.state_map.names(),
+            }
         rows.append(row)
     return rows

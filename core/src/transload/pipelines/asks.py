@@ -1,8 +1,10 @@
-"""What a unit of work asks for, where a host lets it ask more than once: two different asks never share a job.
+"""What a unit of work asks for, where a host lets it ask more than once: two different asks never
+share a job.
 
-A host's identity names the unit of work (a task of a run), and one job is all that most of them start. But code of a
-user's may start several in turn under one identity. The first one has the identity to itself; each one after that asks
-for something else has a name of its own, made from what it asks for.
+A host's identity names the unit of work (a task of a run), and one job is all that most of them
+start. But code of a user's may start several in turn under one identity. The first one has the
+identity to itself; each one after that asks for something else has a name of its own, made from
+what it asks for.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _LENGTH: Final = 20
 
 
 def ask_of(launch: Launch, runner: Runner, known: Mapping[str, Any] | None = None) -> str:
-    """Return a digest of what is asked for, and where it is to run; equal on every machine for equal asks.
+    """Return a digest of what is asked for, and where it is to run; equal on every machine for
+    equal asks.
 
     A component that is given by name is not called: its name and arguments say what is asked for.
 
@@ -55,11 +58,12 @@ def unit_of(ask: str, kept: Sequence[str], *, asked_before: bool) -> str:
 
     Args:
         ask: from `ask_of`.
-        kept: all that this unit of work has asked for so far, in its earlier tries too, oldest first.
+        kept: all that this unit of work has asked for so far, in its earlier tries too, oldest
+            first.
         asked_before: this try has asked for something already.
 
-    A later try that asks for something else than the one job of the earlier ones means that job: its definition was
-    edited meanwhile, or holds something that is new on each try.
+    A later try that asks for something else than the one job of the earlier ones means that job:
+    its definition was edited meanwhile, or holds something that is new on each try.
     """
     if ask in kept:
         return FIRST_UNIT if ask == kept[0] else ask
@@ -78,8 +82,13 @@ def _what(launch: Launch, runner: Runner, known: Mapping[str, Any]) -> Any:
         return ["component", component]
     try:
         found = launch.found()
-        if not launch.declares("tracker_base"):  # which depends on the id that is to be made from this
-            return ["app", launch.build(known, runner.settings.component_defaults(found.name)).digest()]
+        if not launch.declares(
+            "tracker_base"
+        ):  # which depends on the id that is to be made from this
+            return [
+                "app",
+                launch.build(known, runner.settings.component_defaults(found.name)).digest(),
+            ]
         return ["component", found.name]
     except TransloadError:  # the submit says what is wrong with it
         return ["component", getattr(component, "__qualname__", "")]

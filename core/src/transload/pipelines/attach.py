@@ -1,4 +1,6 @@
-"""Whether to submit, attach, collect or go on to the next attempt: the decision, without any I/O."""
+"""Whether to submit, attach, collect or go on to the next attempt: the decision, without any
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,16 @@ class Action(str, Enum):
 
 
 def decide(
-    status: AppStatus | None, next_after: frozenset[AppState], *, existed: bool = False, handle_stored: bool = False
+    status: AppStatus | None,
+    next_after: frozenset[AppState],
+    *,
+    existed: bool = False,
+    handle_stored: bool = False,
 ) -> Action:
     """Return what to do about an attempt; ``status`` is None only if it is provably absent.
 
-    An absent one that ``existed`` was submitted once; ``handle_stored``: the host has the handle of this very attempt.
+    An absent one that ``existed`` was submitted once; ``handle_stored``: the host has the handle of
+    this very attempt.
     """
     if status is None:
         return Action.LOST if handle_stored else Action.GONE if existed else Action.SUBMIT
@@ -50,7 +57,9 @@ def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action
 
 
 class AttachStore(Protocol):
-    """Where a host keeps one small JSON object for one unit of work. A host that has no such place gives None."""
+    """Where a host keeps one small JSON object for one unit of work. A host that has no such place
+    gives None.
+    """
 
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""
@@ -61,7 +70,9 @@ class AttachStore(Protocol):
 
 @dataclass(slots=True)
 class AttachRecord:
-    """What a host stores about its unit of work. Written before the submit (without handle), and after it (with)."""
+    """What a host stores about its unit of work. Written before the submit (without handle), and
+    after it (with).
+    """
 
     generation: str  # see `Identity`
     attempt: int  # the latest
@@ -87,7 +98,9 @@ class AttachRecord:
             SpecError: if it is not such a record, or of a newer schema.
         """
         with reading("stored record", data) as values:
-            known = {name: values[name] for name in AttachRecord.__dataclass_fields__ if name in values}
+            known = {
+                name: values[name] for name in AttachRecord.__dataclass_fields__ if name in values
+            }
             cluster = known.pop("cluster", None)
             record = AttachRecord(**known, cluster=Cluster.from_dict(cluster) if cluster else None)
             record.attempt = int(record.attempt)

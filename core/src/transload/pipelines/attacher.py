@@ -1,4 +1,6 @@
-"""Carries out the attach policy: probes, submits, stores; says when to wait, and leaves the waiting to its caller."""
+"""Carries out the attach policy: probes, submits, stores; says when to wait, and leaves the waiting
+to its caller.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
+from transload.errors import (
+    AppExists,
+    AppNotFound,
+    SchedulerUnavailable,
+    StateUnknown,
+    TransloadError,
+)
 from transload.pipelines.attach import Action, AttachRecord, decide, decide_earlier
 from transload.pipelines.errors import AppLost, Detached
 from transload.pipelines.identity import app_id_of
@@ -41,8 +49,8 @@ _said: Final[set[tuple[str, tuple[str, ...]]]] = set()
 class Attached:
     """How a host came by its app: ``submit``, ``attach`` or ``collect``.
 
-    ``attempt`` is that of the generation, None where every run has an id of its own; ``status`` is what the app was
-    seen to do, None right after a submit.
+    ``attempt`` is that of the generation, None where every run has an id of its own; ``status`` is
+    what the app was seen to do, None right after a submit.
     """
 
     handle: str
@@ -63,8 +71,9 @@ Wait = float | str
 class Attacher:
     """One run of the attach policy for one unit of work of a host, of what `Execution` takes.
 
-    ``runner`` is the one that knows the cluster of the app, ``submitting`` tells of a submit under way, and ``undone``
-    that what was submitted for a host that was stopped meanwhile has been cancelled.
+    ``runner`` is the one that knows the cluster of the app, ``submitting`` tells of a submit under
+    way, and ``undone`` that what was submitted for a host that was stopped meanwhile has been
+    cancelled.
     """
 
     given: Runner  # who submits
@@ -90,7 +99,9 @@ class Attacher:
     # -- the whole
 
     def start(self, following: Following) -> Attached:
-        """Walk the attempts, with ``following`` to wait for the end of an app; errors as in `steps`."""
+        """Walk the attempts, with ``following`` to wait for the end of an app; errors as in
+        `steps`.
+        """
         steps = self.steps()
         while not isinstance(step := _advance(steps), Attached):
             if isinstance(step, float):
@@ -106,12 +117,16 @@ class Attacher:
         import asyncio
 
         steps = self.steps()
-        while not isinstance(step := await asyncio.shield(asyncio.to_thread(_advance, steps)), Attached):
+        while not isinstance(
+            step := await asyncio.shield(asyncio.to_thread(_advance, steps)), Attached
+        ):
             if isinstance(step, float):
                 await asyncio.sleep(step)
                 continue
             with following(step) as news:
-                while not self.stop() and not ((seen := await news.next_async(self._left())) and ended(seen)):
+                while not self.stop() and not (
+                    (seen := await news.next_async(self._left())) and ended(seen)
+                ):
                     pass
         return step
 
@@ -134,7 +149,9 @@ class Attacher:
         record = None if data is None else AttachRecord.from_dict(data)
         if record is not None and record.generation != self.identity.generation:
             self._go_where(record)
-            handle = record.handle or make_app_handle(record.scheduler, self.runner.name(), record.app_id)
+            handle = record.handle or make_app_handle(
+                record.scheduler, self.runner.name(), record.app_id
+            )
             yield from self._settled(handle, decide_earlier)
             record = None
         start = 0 if record is None else record.attempt + (1 if record.lost else 0)
@@ -171,21 +188,30 @@ class Attacher:
             if away is not (action is Action.WAIT_KNOWN):
                 away = not away
                 self.log(reach(handle, away, status.msg if status is not None else ""))
-            if self.stop() and action not in (Action.NEXT, Action.GONE):  # those have a later attempt, perhaps
+            if self.stop() and action not in (
+                Action.NEXT,
+                Action.GONE,
+            ):  # those have a later attempt, perhaps
                 if judge is not decide_earlier and action is not Action.SUBMIT:
                     self.intended = handle
                     self._undo()
                 raise self._stopped()
-            since = unknown_since(AppState.UNKNOWN if action is Action.WAIT_KNOWN else AppState.RUNNING, since)
+            since = unknown_since(
+                AppState.UNKNOWN if action is Action.WAIT_KNOWN else AppState.RUNNING, since
+            )
             left = patience_left(self.options.patience, since)
             if left <= 0:
-                raise StateUnknown(handle, unknown_for(since), status.msg if status is not None else "")
+                raise StateUnknown(
+                    handle, unknown_for(since), status.msg if status is not None else ""
+                )
             if action is Action.WAIT_END:
                 why = "of an earlier run" if judge is decide_earlier else "which is being cancelled"
                 if not told:
                     self.log(f"{handle}, {why}: waiting for its end")
                 told = True
-                if judge is decide_earlier and self.options.on_kill == "cancel":  # whoever asks again meant it to end
+                if (
+                    judge is decide_earlier and self.options.on_kill == "cancel"
+                ):  # whoever asks again meant it to end
                     try:
                         self.runner.cancel(handle)
                     except AppNotFound:
@@ -201,7 +227,9 @@ class Attacher:
                 return action, status
 
     def _probe(self, app_id: str, scheduler: str) -> tuple[AppStatus | None, bool]:
-        """Return the status of an app, and whether an absent one existed; UNKNOWN if that cannot be said."""
+        """Return the status of an app, and whether an absent one existed; UNKNOWN if that cannot be
+        said.
+        """
         backend = self.runner.scheduler(scheduler)
         try:
             description = backend.describe(app_id)
@@ -217,7 +245,10 @@ class Attacher:
         handle = self.intended = self._handle(attempt)
         app_id = parse_app_handle(handle).app_id
         if action is Action.ATTACH:
-            self.log(f"attached to {handle} ({status.state if status else 'unknown'}); nothing was submitted")
+            self.log(
+                f"attached to {handle} ({status.state if status else 'unknown'}); nothing was "
+                "submitted"
+            )
         if self.runner is self.given and handle == self._intended_handle(attempt):
             self._compare(handle, app_id)
         else:
@@ -239,16 +270,25 @@ class Attacher:
             if len(_said) >= 1000:  # names of launches have no end
                 _said.clear()
             _said.add((self.launch.name, missing))
-            self.log(f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what it names)")
+            self.log(
+                f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what "
+                "it names)"
+            )
         if attempt is not None:
             self._put(attempt, None)
-        self.intended, self.submitting = make_app_handle(self._scheduler_name, self.runner.name(), app_id), True
+        self.intended, self.submitting = (
+            make_app_handle(self._scheduler_name, self.runner.name(), app_id),
+            True,
+        )
         try:
             handle = self.runner.schedule(info)
         except AppExists:
             # somebody submitted it between the question and the submit
             handle = self.intended
-            self.log(f"{handle} is there already, with another definition; attached to it, nothing was submitted")
+            self.log(
+                f"{handle} is there already, with another definition; attached to it, nothing was "
+                "submitted"
+            )
         except BaseException as exc:
             if not isinstance(exc, Exception):
                 self.kill()
@@ -280,17 +320,24 @@ class Attacher:
 
     def _left(self) -> float | None:
         """Return the seconds until the host's time limit passes, 0 or more; None if it has none."""
-        return None if self.options.deadline is None else max(0.0, self.options.deadline - time.time())
+        return (
+            None if self.options.deadline is None else max(0.0, self.options.deadline - time.time())
+        )
 
     def _app_id(self, attempt: int) -> str:
         if attempt not in self._ids:
             made = app_id_of(self.identity, attempt)
-            self._ids[attempt] = self.given.qualified_id(made, self._scheduler_name, self.launch.cfg)
+            self._ids[attempt] = self.given.qualified_id(
+                made, self._scheduler_name, self.launch.cfg
+            )
         return self._ids[attempt]
 
     def _stored_of(self, attempt: int) -> AttachRecord | None:
         stored = self._stored
-        if stored is not None and (stored.generation, stored.attempt) == (self.identity.generation, attempt):
+        if stored is not None and (stored.generation, stored.attempt) == (
+            self.identity.generation,
+            attempt,
+        ):
             return stored
         return None
 
@@ -304,7 +351,9 @@ class Attacher:
         return make_app_handle(self._scheduler_name, self.given.name(), self._app_id(attempt))
 
     def _handle(self, attempt: int) -> str:
-        """Return the handle of an attempt: where it was stored to be, whatever the settings say by now."""
+        """Return the handle of an attempt: where it was stored to be, whatever the settings say by
+        now.
+        """
         stored = self._stored_of(attempt)
         if stored is None:
             return self._intended_handle(attempt)
@@ -342,13 +391,17 @@ class Attacher:
         at = parse_app_handle(handle or self._handle(attempt))
         cluster = self.runner.cluster(at.scheduler_backend)
         who, cfg = self.identity.generation, dict(self.launch.cfg)
-        record = AttachRecord(who, attempt, at.app_id, at.scheduler_backend, handle, cfg, lost, cluster).to_dict()
+        record = AttachRecord(
+            who, attempt, at.app_id, at.scheduler_backend, handle, cfg, lost, cluster
+        ).to_dict()
         if self.store.get() != record:
             self.store.put(record)
 
 
 def _advance(steps: Generator[Wait, None, Attached]) -> Wait | Attached:
-    """Return what to wait for, or the app once it is there (a StopIteration cannot cross a thread's future)."""
+    """Return what to wait for, or the app once it is there (a StopIteration cannot cross a thread's
+    future).
+    """
     try:
         return next(steps)
     except StopIteration as stop:
@@ -366,11 +419,15 @@ def without_retries(app: AppDef) -> AppDef:
 
 
 def retries_note(app: AppDef, options: ExecutionOptions, host_retries: int | None) -> str | None:
-    """Return what to log once: how often the app may be started when retries multiply; None if they do not."""
+    """Return what to log once: how often the app may be started when retries multiply; None if they
+    do not.
+    """
     own = max((role.max_retries for role in app.roles), default=0)
     if options.retries_by != "nested" or not own or not host_retries:
         return None
     return (
-        f"retries multiply: {1 + host_retries} attempts of the host × {1 + own} starts by the scheduler = "
-        f"{(1 + own) * (1 + host_retries)} starts at most (retries_by='host' or 'scheduler' leaves them to one)"
+        f"retries multiply: {1 + host_retries} attempts of the host × {1 + own} starts by the "
+        "scheduler = "
+        f"{(1 + own) * (1 + host_retries)} starts at most (retries_by='host' or 'scheduler' leaves "
+        "them to one)"
     )

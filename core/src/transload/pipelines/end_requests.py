@@ -1,7 +1,8 @@
 """Whether somebody asked for the end of what runs here: a signal does not say who sent it.
 
-A worker that is stopped, a machine that is drained and a parent that was killed all arrive as SIGTERM, as a person's
-cancel does. So whoever is ended asks, and cancels its job only if that end was asked for.
+A worker that is stopped, a machine that is drained and a parent that was killed all arrive as
+SIGTERM, as a person's cancel does. So whoever is ended asks, and cancels its job only if that end
+was asked for.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from transload.runner import Runner
 
 Asked = Callable[[], bool | None]
-"""Tells whether somebody asked for the end of a host's unit of work; None: that cannot be said now."""
+"""Tells whether somebody asked for the end of a host's unit of work; None: that cannot be said
+now."""
 
 LONGEST: Final = 3.0
 """Seconds in which an answer must come: what is being ended is killed soon."""
@@ -39,15 +41,20 @@ def inside_job() -> bool:
 def interrupted() -> bool:
     """Tell whether a person's Ctrl-C (SIGINT) is ending this process.
 
-    Inside a job, only one at a terminal counts: any other signal there comes from the job's scheduler.
+    Inside a job, only one at a terminal counts: any other signal there comes from the job's
+    scheduler.
     """
     if not may_be_by_hand():
         return False
-    return any(isinstance(each, KeyboardInterrupt) for each in _handled()) or _interrupted_event_loop()
+    return (
+        any(isinstance(each, KeyboardInterrupt) for each in _handled()) or _interrupted_event_loop()
+    )
 
 
 def may_be_by_hand() -> bool:
-    """Tell whether SIGINT is a person's Ctrl-C in this process: outside of a job, or at a terminal."""
+    """Tell whether SIGINT is a person's Ctrl-C in this process: outside of a job, or at a
+    terminal.
+    """
     return not inside_job() or _at_a_terminal()
 
 
@@ -75,16 +82,20 @@ def _handled() -> Iterator[BaseException]:
 
 
 def _interrupted_event_loop() -> bool:
-    """Tell whether ``asyncio.run`` has got SIGINT: it cancels its main task, and raises only after that one's end."""
+    """Tell whether ``asyncio.run`` has got SIGINT: it cancels its main task, and raises only after
+    that one's end.
+    """
     handler = signal.getsignal(signal.SIGINT)
     loop_runner = getattr(getattr(handler, "func", None), "__self__", None)
     return bool(getattr(loop_runner, "_interrupt_count", 0))
 
 
 def somebody_asked(runner: Runner, host: Asked) -> bool:
-    """Tell whether the end of a unit of work was asked for, as its host says or as the job says that it runs in.
+    """Tell whether the end of a unit of work was asked for, as its host says or as the job says
+    that it runs in.
 
-    It takes a few seconds at most. Who cannot be asked in that time did not say so: the answer is False then.
+    It takes a few seconds at most. Who cannot be asked in that time did not say so: the answer is
+    False then.
 
     Args:
         runner: who finds the job that this process is in.
@@ -122,7 +133,9 @@ def _answer(host: Asked) -> bool | None:
 
 
 def _asked_of_own_job(runner: Runner) -> bool | None:
-    """Tell whether somebody asked for the end of the job that this process is in; None: its scheduler is away."""
+    """Tell whether somebody asked for the end of the job that this process is in; None: its
+    scheduler is away.
+    """
     handle = os.environ.get(ENV_JOB_ID)
     if not handle:
         return False

@@ -33,28 +33,39 @@ class AppLost(TransloadError):
 
 
 class AppCancelled(AppFailed):
-    """The app ended because somebody asked for its end: not a failure of the app, and not to be retried."""
+    """The app ended because somebody asked for its end: not a failure of the app, and not to be
+    retried.
+    """
 
 
 class Detached(TransloadError):
-    """The host gave up waiting and left the app running: nobody asked for its end, or ``on_kill="detach"``.
+    """The host gave up waiting and left the app running: nobody asked for its end, or
+    ``on_kill="detach"``.
 
     Attributes:
         handle: the app, or None if none was submitted.
-        asked: whether it was to be left (``on_kill="detach"``); False: something ended the host that nobody asked for.
+        asked: whether it was to be left (``on_kill="detach"``); False: something ended the host
+            that nobody asked for.
     """
 
     def __init__(self, handle: str | None, *, asked: bool = True) -> None:
-        super().__init__(f"detached from {handle}: it goes on" if handle else "stopped before the app was submitted")
+        super().__init__(
+            f"detached from {handle}: it goes on"
+            if handle
+            else "stopped before the app was submitted"
+        )
         self.handle = handle
         self.asked = asked
 
 
 def ended_state(error: BaseException) -> AppState | None:
-    """Return how an app ended, told by what `Execution.run` raised; None: that says nothing of how it ended.
+    """Return how an app ended, told by what `Execution.run` raised; None: that says nothing of how
+    it ended.
 
-    One that is lost or ran out of its time has failed. A scheduler that is out of reach, a submit that was not taken, a
-    host that was killed say nothing: no trial of a search, and no failure that the scheduler's retries answered.
+    One that is lost or ran out of its time has failed. A scheduler that is out of reach, a submit
+    that was not taken, a
+    host that was killed say nothing: no trial of a search, and no failure that the scheduler's
+    retries answered.
     """
     if isinstance(error, AppFailed):
         return error.status.state
@@ -62,7 +73,8 @@ def ended_state(error: BaseException) -> AppState | None:
 
 
 class Ending(str, Enum):
-    """What a host is told of a unit of work that did not end well; each host has a table of its own words for these.
+    """What a host is told of a unit of work that did not end well; each host has a table of its own
+    words for these.
 
     - ``failed``: the app failed, is lost, or was not taken.
     - ``cancelled``: somebody asked for its end.
@@ -81,8 +93,12 @@ class Ending(str, Enum):
 
     @staticmethod
     def of(error: BaseException) -> Ending:
-        """Return the ending that an exception of `Execution.run` stands for; whatever else was raised is a failure."""
-        return next((ending for kinds, ending in _ENDINGS if isinstance(error, kinds)), Ending.FAILED)
+        """Return the ending that an exception of `Execution.run` stands for; whatever else was
+        raised is a failure.
+        """
+        return next(
+            (ending for kinds, ending in _ENDINGS if isinstance(error, kinds)), Ending.FAILED
+        )
 
 
 _ENDINGS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Ending], ...] = (

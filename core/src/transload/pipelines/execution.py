@@ -1,4 +1,6 @@
-"""One app as one unit of work of a host: attach or submit, follow, collect, cancel; sync, async, across processes."""
+"""One app as one unit of work of a host: attach or submit, follow, collect, cancel; sync, async,
+across processes.
+"""
 
 from __future__ import annotations
 
@@ -38,26 +40,29 @@ _AGAIN_S: Final = (1.0, 30.0)
 class Execution:
     """An app that a host runs as one unit of work.
 
-    ``run`` is all that a blocking host needs, ``run_async`` all that an asynchronous one needs. A host that hands the
-    waiting to another process calls `start`, gives `state` to the other, which gives `from_state` to
-    `transload.pipelines.outcome`; the first (or a third) gives that to `settle`. A host that asks now and then calls
-    `start` and `poll`. A host that knows the handle of its app calls `attach` in place of `start`.
+    ``run`` is all that a blocking host needs, ``run_async`` all that an asynchronous one needs. A
+    host that hands the waiting to another process calls `start`, gives `state` to the other, which
+    gives `from_state` to `transload.pipelines.outcome`; the first (or a third) gives that to
+    `settle`. A host that asks now and then calls `start` and `poll`. A host that knows the handle
+    of its app calls `attach` in place of `start`.
 
     Args:
         runner: submits and asks; see `host_runner`.
-        launch: what to run; None only for an execution that is given its app (`attach`, `from_state`).
+        launch: what to run; None only for an execution that is given its app (`attach`,
+            `from_state`).
         identity: whose app it is.
         options: the host's settings.
         store: the host's store for re-attaching; None: it has none.
-        log_store: where to keep how far logs were handed on, so that a restart goes on there; None: nowhere.
+        log_store: where to keep how far logs were handed on, so that a restart goes on there; None:
+            nowhere.
         sink: gets the log lines; None: logs are not forwarded.
         log: takes one line for people; default: the logger ``transload.pipelines``.
         on_change: gets each new status, in the thread that waits.
         known: arguments that a component may declare (``trial_idx`` …).
         host_retries: how often the host itself retries, for the note on the product.
-        asked: tells whether somebody asked the host for the end of this unit; None (its answer): the host cannot say
-            now. It is asked when something ends the unit, and in no more than three seconds. Default: a person's Ctrl-C
-            did. Inside a job, that job is asked as well.
+        asked: tells whether somebody asked the host for the end of this unit; None (its answer):
+            the host cannot say now. It is asked when something ends the unit, and in no more than
+            three seconds. Default: a person's Ctrl-C did. Inside a job, that job is asked as well.
     """
 
     def __init__(
@@ -128,7 +133,8 @@ class Execution:
             AppLost: if it is gone without a trace.
             StateUnknown: if patience is exhausted; the app goes on.
             TransloadTimeout: if a limit passed; the app was cancelled.
-            Detached: if `kill` was called, and nobody asked for the end, or with ``on_kill="detach"``.
+            Detached: if `kill` was called, and nobody asked for the end, or with
+                ``on_kill="detach"``.
             SubmitError: if it was not taken.
             SpecError: if the app is wrong.
             ConfigError: for an unknown scheduler or option.
@@ -153,7 +159,9 @@ class Execution:
 
     @contextmanager
     def _ending_what_it_leaves(self) -> Iterator[None]:
-        """Make what is no ordinary error (a signal's exception, a cancelled task) a kill of the unit."""
+        """Make what is no ordinary error (a signal's exception, a cancelled task) a kill of the
+        unit.
+        """
         try:
             yield
         except BaseException as exc:
@@ -189,15 +197,20 @@ class Execution:
                 raise
             attacher, what = self._need_attacher(), "nothing was submitted"
             if attacher.intended is not None:
-                what = f"{attacher.intended} {'was' if attacher.undone else 'could not be'} cancelled"
+                what = (
+                    f"{attacher.intended} {'was' if attacher.undone else 'could not be'} cancelled"
+                )
             raise TransloadTimeout(f"{what}: {self._passed}") from exc
 
     def attach(self, handle: str) -> None:
-        """Take an app that is known by its handle, in place of `start`; nothing is asked or submitted."""
+        """Take an app that is known by its handle, in place of `start`; nothing is asked or
+        submitted.
+        """
         self.handle, self._cursor, self._forwarder = handle, None, None
 
     def dry_run(self) -> str:
-        """Return what would be submitted, as text for a person; it touches nothing outside of this process.
+        """Return what would be submitted, as text for a person; it touches nothing outside of this
+        process.
 
         Raises SpecError and ConfigError, as `run` does.
         """
@@ -213,13 +226,17 @@ class Execution:
     # -- follow
 
     def follow(self) -> AppStatus:
-        """Block until the app has ended, handing on logs and changes; return its final status. Errors as in `run`."""
+        """Block until the app has ended, handing on logs and changes; return its final status.
+        Errors as in `run`.
+        """
         self.follow_for(float("inf"))
         assert self.status is not None
         return self.status
 
     def follow_for(self, seconds: float) -> bool:
-        """Do what `follow` does for so many seconds; tell whether the app has ended. Errors as in `run`."""
+        """Do what `follow` does for so many seconds; tell whether the app has ended. Errors as in
+        `run`.
+        """
         end = time.monotonic() + seconds
         if self.status is None or not self.status.is_terminal():
             with self._following(self._need_handle(), unknown_for(self._unknown_since)) as news:
@@ -239,7 +256,9 @@ class Execution:
         return True
 
     async def follow_async(self) -> AppStatus:
-        """Do what `follow` does, without blocking the event loop and without a thread of its own."""
+        """Do what `follow` does, without blocking the event loop and without a thread of its
+        own.
+        """
         import asyncio
 
         if self.status is None or not self.status.is_terminal():
@@ -265,7 +284,9 @@ class Execution:
         """Give the observations of an app; a kill wakes who waits for them."""
         scheduler, options = self._locate(handle)[0], self.options
         longest = options.poll_interval
-        with watch(scheduler, handle, patience=options.patience, unknown_for=waited, poll_interval=longest) as news:
+        with watch(
+            scheduler, handle, patience=options.patience, unknown_for=waited, poll_interval=longest
+        ) as news:
             self._news = news
             try:
                 if self._killed:
@@ -275,12 +296,14 @@ class Execution:
                 self._news = None
 
     def poll(self, status: AppStatus | None = None, *, asked: bool = False) -> Observation:
-        """Look once, hand on new log lines, and return what was seen; never wait, never raise for an app that fails.
+        """Look once, hand on new log lines, and return what was seen; never wait, never raise for
+        an app that fails.
 
         A limit that has passed, or a kill, cancels the app; what became of it is seen later.
 
         Args:
-            status: what the scheduler said, where the host has asked for many at once (``Runner.status_many``).
+            status: what the scheduler said, where the host has asked for many at once
+                (``Runner.status_many``).
             asked: ``status`` is that answer (None then means: gone).
         """
         handle = self._need_handle()
@@ -288,12 +311,17 @@ class Execution:
             status = self.runner.status(handle)
         if status is not None:
             before = self.status
-            if before is None or (before.state, before.num_restarts) != (status.state, status.num_restarts):
+            if before is None or (before.state, before.num_restarts) != (
+                status.state,
+                status.num_restarts,
+            ):
                 emit(handle, status)
             self._note(status)
         if status is None or not status.is_terminal():
             self._obey()
-        seen = observed(handle, status, self.options.patience, None if status is None else self._unknown_since)
+        seen = observed(
+            handle, status, self.options.patience, None if status is None else self._unknown_since
+        )
         if status is None:
             self.lost()
         if seen.final and not seen.exhausted:
@@ -326,7 +354,9 @@ class Execution:
         return False
 
     def _stop(self) -> OnKill | None:
-        """Return what is to become of the app, if something ended the unit or a limit has passed."""
+        """Return what is to become of the app, if something ended the unit or a limit has
+        passed.
+        """
         end, why = next_limit(self.options, self._counts)
         if self._passed is None and time.time() >= end:
             self._passed = why
@@ -339,7 +369,9 @@ class Execution:
         return "cancel"
 
     def _end_was_asked_for(self) -> bool:
-        """Tell whether what ended the unit was somebody's wish; the host is asked once, if it did not say."""
+        """Tell whether what ended the unit was somebody's wish; the host is asked once, if it did
+        not say.
+        """
         if self._was_asked is None:
             self._was_asked = somebody_asked(self.runner, self._asked)
             if not self._was_asked:
@@ -356,15 +388,25 @@ class Execution:
         return self._cancelled or (self._attacher is not None and self._attacher.undone)
 
     def _obey(self) -> None:
-        """Cancel the app if the host was told to end it, or a limit has passed; try again until that got through."""
+        """Cancel the app if the host was told to end it, or a limit has passed; try again until
+        that got through.
+        """
         now = time.monotonic()
         if self._stop() == "cancel" and not self._done() and now >= self._cancel_due:
             self._cancelled = self.cancel()
-            self._cancel_due, self._cancel_pause = now + self._cancel_pause, longer(self._cancel_pause, _AGAIN_S[1])
+            self._cancel_due, self._cancel_pause = (
+                now + self._cancel_pause,
+                longer(self._cancel_pause, _AGAIN_S[1]),
+            )
 
     def _note(self, status: AppStatus) -> None:
-        changed = self.status is None or status.state is not self.status.state or status != self.status
-        before, self._unknown_since = self._unknown_since, unknown_since(status.state, self._unknown_since)
+        changed = (
+            self.status is None or status.state is not self.status.state or status != self.status
+        )
+        before, self._unknown_since = (
+            self._unknown_since,
+            unknown_since(status.state, self._unknown_since),
+        )
         if (before is None) is not (self._unknown_since is None):
             self.log(reach(self._need_handle(), before is None, status.msg))
         if (waits := status.why_waiting()) and waits != (self.status and self.status.why_waiting()):
@@ -375,7 +417,9 @@ class Execution:
             self._on_change(status)
 
     def lost(self) -> AppLost:
-        """Note in the host's store that the app is gone, so that a retry answers with the next attempt."""
+        """Note in the host's store that the app is gone, so that a retry answers with the next
+        attempt.
+        """
         record = None if self._store is None else self._store.get()
         if self._store is not None and record is not None and record.get("handle") == self.handle:
             self._store.put({**record, "lost": True})
@@ -384,7 +428,8 @@ class Execution:
     # -- the end
 
     def collect(self, status: AppStatus | None = None) -> AppResults:
-        """Return the results of an app that has ended well; success is decided by its state, not by results.
+        """Return the results of an app that has ended well; success is decided by its state, not by
+        results.
 
         Args:
             status: its final status; default: the latest that was seen.
@@ -398,7 +443,10 @@ class Execution:
         status = status or self.status
         handle = self._need_handle()
         if status is None or not status.is_terminal():
-            raise ConfigError(f"{handle} has not ended ({status.state if status else 'not seen yet'}): follow it first")
+            raise ConfigError(
+                f"{handle} has not ended ({status.state if status else 'not seen yet'}): follow it "
+                "first"
+            )
         with suppress(TransloadError):
             found = self.runner.description(handle)
             self.log(end_line(handle, status, None if found is None else found.created))
@@ -418,21 +466,27 @@ class Execution:
             raise TransloadTimeout(f"{handle} was cancelled: {self._passed}")
         kept = self.options.tail_lines  # of all it wrote: this host may have handed on a part of it
         message = failure_message(
-            status, lambda role, k: last_words(*self._locate(handle), role, k, kept, status), handle=handle, lines=kept
+            status,
+            lambda role, k: last_words(*self._locate(handle), role, k, kept, status),
+            handle=handle,
+            lines=kept,
         )
         if status.state is AppState.CANCELLED:
             raise AppCancelled(status, message)
         raise AppFailed(status, message)
 
     def kill(self, asked: bool | None = None) -> None:
-        """End the unit of work: the app is cancelled if somebody asked for that end, and else goes on.
+        """End the unit of work: the app is cancelled if somebody asked for that end, and else goes
+        on.
 
-        With ``on_kill="detach"`` it goes on in any case. It only sets a flag and wakes whoever starts, follows or polls
-        the app: it may be called from a signal handler, repeatedly. A blocked `follow` goes on until a cancelled app
-        has ended; where the app goes on, it raises `Detached`.
+        With ``on_kill="detach"`` it goes on in any case. It only sets a flag and wakes whoever
+        starts, follows or polls
+        the app: it may be called from a signal handler, repeatedly. A blocked `follow` goes on
+        until a cancelled app has ended; where the app goes on, it raises `Detached`.
 
         Args:
-            asked: whether somebody asked for it; None: to be found out (see ``asked`` of the class).
+            asked: whether somebody asked for it; None: to be found out (see ``asked`` of the
+                class).
         """
         if asked is not None:
             self._was_asked = asked or bool(self._was_asked)
@@ -442,7 +496,8 @@ class Execution:
             news.wake()
 
     def give_up(self, asked: bool | None = None) -> bool:
-        """Do what `kill` does, at once: for a host that does not wait any more. Not for a signal handler.
+        """Do what `kill` does, at once: for a host that does not wait any more. Not for a signal
+        handler.
 
         After a limit that the host keeps (``deadline``) it is cancelled in any case.
 
@@ -450,7 +505,8 @@ class Execution:
             asked: as of `kill`.
 
         Returns:
-            False if an app that is to end could not be cancelled yet: to be called again as long as that can be done.
+            False if an app that is to end could not be cancelled yet: to be called again as long as
+                that can be done.
         """
         self.kill(asked)
         self._cancel_due = 0.0
@@ -460,10 +516,12 @@ class Execution:
         return self._done() or self._stop() != "cancel"
 
     def cancel(self) -> bool:
-        """Cancel the app whatever ``on_kill`` says, if there is one: for a limit that the host itself keeps.
+        """Cancel the app whatever ``on_kill`` says, if there is one: for a limit that the host
+        itself keeps.
 
         Returns:
-            False if that did not come through: its scheduler could not be reached, or this process has trouble.
+            False if that did not come through: its scheduler could not be reached, or this process
+                has trouble.
         """
         # what was submitted a moment ago may not have been handed over yet
         handle = self.handle or (self._attacher.intended if self._attacher is not None else None)
@@ -481,13 +539,17 @@ class Execution:
         return True
 
     def link(self) -> str | None:
-        """Return the full address of a page about the app: a plugin's, else its scheduler's; None if there is none."""
+        """Return the full address of a page about the app: a plugin's, else its scheduler's; None
+        if there is none.
+        """
         return page_of(self.runner, self._need_handle())
 
     # -- across processes
 
     def state(self) -> dict[str, Any]:
-        """Return JSON values from which `from_state` goes on in another process. No secrets are in them."""
+        """Return JSON values from which `from_state` goes on in another process. No secrets are in
+        them.
+        """
         identity, handle, cluster = self.identity, self.handle, None
         if handle is not None:
             cluster = self.runner.cluster(parse_app_handle(handle).scheduler_backend).to_dict()
@@ -496,7 +558,12 @@ class Execution:
             "handle": handle,
             "cluster": cluster,
             "attempt": self.attempt,
-            "identity": [identity.host, identity.namespace, list(identity.key), identity.generation],
+            "identity": [
+                identity.host,
+                identity.namespace,
+                list(identity.key),
+                identity.generation,
+            ],
             "options": self.options.to_dict(),
             "status": None if self.status is None else self.status.to_json(),
             "cursor": None if handle is None else self._logs.cursor,
@@ -507,7 +574,8 @@ class Execution:
 
     @staticmethod
     def from_state(state: Mapping[str, Any], runner: Runner, **traces: Any) -> Execution:
-        """Return an execution that goes on where `state` was taken; it can follow, collect and kill, not start.
+        """Return an execution that goes on where `state` was taken; it can follow, collect and
+        kill, not start.
 
         Args:
             state: from `state`, after any trip through JSON.
@@ -529,7 +597,8 @@ class Execution:
         """Tell whether a process other than the submitting one may wait for the app.
 
         Args:
-            same_machine: that process runs on the machine of the submitting one; None: it is this process.
+            same_machine: that process runs on the machine of the submitting one; None: it is this
+                process.
         """
         reach = self._locate(self._need_handle())[0].capabilities.reachable_from
         here = self._place == where() if same_machine is None else same_machine
@@ -559,7 +628,9 @@ class Execution:
 
     def _need_attacher(self) -> Attacher:
         if self._attacher is None:
-            raise ConfigError("this execution was made from a state: it can follow and collect, not start")
+            raise ConfigError(
+                "this execution was made from a state: it can follow and collect, not start"
+            )
         return self._attacher
 
     def _need_handle(self) -> str:
@@ -571,7 +642,11 @@ class Execution:
     def _logs(self) -> LogForwarder:
         handle = self._need_handle()
         if self._forwarder is None:
-            place, options, kept = partial(self._locate, handle), self.options, (self._log_store, self._cursor)
+            place, options, kept = (
+                partial(self._locate, handle),
+                self.options,
+                (self._log_store, self._cursor),
+            )
             self._forwarder = LogForwarder(handle, place, self._sink, options, *kept)
         return self._forwarder
 

@@ -1,4 +1,6 @@
-"""Waiting in another process than the one that started the app: what it sends back, and how that is read."""
+"""Waiting in another process than the one that started the app: what it sends back, and how that is
+read.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,23 @@ _KINDS: Final[dict[type[Exception], str]] = {
 
 
 async def outcome(execution: Execution) -> dict[str, Any]:
-    """Follow an app to its end and return what happened as JSON values, for `settle` in another process.
+    """Follow an app to its end and return what happened as JSON values, for `settle` in another
+    process.
 
     It does not raise if the app fails.
 
-    ``kind`` is ``ended``, ``unknown``, ``lost``, ``timeout``, ``detached``, ``elsewhere`` (this process cannot see
+    ``kind`` is ``ended``, ``unknown``, ``lost``, ``timeout``, ``detached``, ``elsewhere`` (this
+    process cannot see
     the app: wait where it was submitted) or ``error``.
     """
     kind, message = "ended", ""
     more: dict[str, bool] = {}
     try:
         if not execution.may_wait_elsewhere():
-            kind, message = "elsewhere", f"{execution.handle} can only be watched from where it was submitted"
+            kind, message = (
+                "elsewhere",
+                f"{execution.handle} can only be watched from where it was submitted",
+            )
         else:
             await execution.follow_async()
     except Exception as exc:
@@ -48,7 +55,8 @@ async def outcome(execution: Execution) -> dict[str, Any]:
 
 
 def settle(execution: Execution, told: Mapping[str, Any]) -> AppResults:
-    """Return the results, or raise, as `Execution.run` would have done, given an `outcome` from elsewhere.
+    """Return the results, or raise, as `Execution.run` would have done, given an `outcome` from
+    elsewhere.
 
     Raises:
         TransloadError: as in `Execution.run`.

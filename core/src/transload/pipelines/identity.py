@@ -1,4 +1,6 @@
-"""Whose app it is: ids derived from what a host calls its unit of work; and where this process runs."""
+"""Whose app it is: ids derived from what a host calls its unit of work; and where this process
+runs.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class Identity:
 
     Args:
         host: name of the host, for example ``airflow``.
-        namespace: what tells this installation or run from others (a deployment, a flow run, a uuid).
+        namespace: what tells this installation or run from others (a deployment, a flow run, a
+            uuid).
         key: what the host calls the unit of work; its last part is made readable in the id.
         generation: changes when somebody runs it again on purpose.
     """
@@ -39,8 +42,10 @@ class Identity:
 def app_id_of(identity: Identity, attempt: int) -> str:
     """Return the app id of an attempt, which is not qualified yet (see `Runner.qualified_id`).
 
-    It has lower-case letters, digits and ``-``, at most 40 characters, and starts with a letter. A digest of identity
-    and attempt is at its end: equal ones give equal ids on every machine, and any difference another id.
+    It has lower-case letters, digits and ``-``, at most 40 characters, and starts with a letter. A
+    digest of identity
+    and attempt is at its end: equal ones give equal ids on every machine, and any difference
+    another id.
 
     Args:
         identity: the unit of work.
@@ -53,11 +58,19 @@ def app_id_of(identity: Identity, attempt: int) -> str:
     import json
 
     host, namespace, parts = identity.host, identity.namespace, list(identity.key)
-    if not host or not parts or not all(isinstance(part, str) for part in [host, namespace, *parts]):
-        raise SpecError(f"identity={(host, namespace, identity.key)!r}: host and key must be texts, not empty")
+    if (
+        not host
+        or not parts
+        or not all(isinstance(part, str) for part in [host, namespace, *parts])
+    ):
+        raise SpecError(
+            f"identity={(host, namespace, identity.key)!r}: host and key must be texts, not empty"
+        )
     if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
         raise SpecError(f"attempt={attempt!r}: must be an int, 0 or more")
-    whole = json.dumps([host, namespace, parts, str(identity.generation), attempt], ensure_ascii=True)
+    whole = json.dumps(
+        [host, namespace, parts, str(identity.generation), attempt], ensure_ascii=True
+    )
     # 5 bits a character: 16 characters are 80 bits
     number = int.from_bytes(hashlib.sha256(whole.encode()).digest()[:10], "big")
     letters = "abcdefghijklmnopqrstuvwxyz234567"
@@ -70,10 +83,11 @@ def app_id_of(identity: Identity, attempt: int) -> str:
 
 @cache
 def where() -> str:
-    """Return a text that is equal in two processes only if they see the same machine: one boot, one set of processes.
+    """Return a text that is equal in two processes only if they see the same machine: one boot, one
+    set of processes.
 
-    On Linux the boot id and the process namespace (two containers of one machine differ); elsewhere host name and
-    hardware address.
+    On Linux the boot id and the process namespace (two containers of one machine differ); elsewhere
+    host name and hardware address.
     """
     if sys.platform == "linux":
         with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:

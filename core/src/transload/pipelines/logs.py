@@ -1,4 +1,6 @@
-"""Log lines of an app, handed to a host: none lost, none twice, whole lines only, from wherever one left off."""
+"""Log lines of an app, handed to a host: none lost, none twice, whole lines only, from wherever one
+left off.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,23 @@ if TYPE_CHECKING:
     from transload.schedulers.subscription import Subscription
 
 LogSink = Callable[[str, int, Stream, str], None]
-"""``sink(role, replica, stream, line)``; the line ends in a newline, save perhaps the last one of a replica."""
+"""``sink(role, replica, stream, line)``; the line ends in a newline, save perhaps the last one of a
+replica."""
 
 FIRST_S: Final = 0.05
 """Seconds before logs are followed: those of an app that has ended by then are read once."""
 
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(lines|B|kB|KB|MB|GB|KiB|MiB|GiB)?\s*(?:/\s*s)?\s*\Z")
-_UNITS: Final = {"B": 1, "kB": 1000, "KB": 1000, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_UNITS: Final = {
+    "B": 1,
+    "kB": 1000,
+    "KB": 1000,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
 
 
 def parse_rate(value: int | float | str) -> tuple[float, bool]:
@@ -42,7 +54,9 @@ def parse_rate(value: int | float | str) -> tuple[float, bool]:
     """
     match = None if isinstance(value, bool) else _RATE.match(str(value))
     if match is None or float(match.group(1)) <= 0:
-        raise ConfigError(f"max_log_rate={value!r}: must be a number of lines a second, or a text like '5 MB/s'")
+        raise ConfigError(
+            f"max_log_rate={value!r}: must be a number of lines a second, or a text like '5 MB/s'"
+        )
     unit = match.group(2)
     return float(match.group(1)) * _UNITS.get(unit, 1), unit in _UNITS
 
@@ -65,8 +79,8 @@ class _Source:
 class LogForwarder:
     """Hands the lines of all replicas and streams of an app to a sink, and keeps how far it came.
 
-    `pump` never blocks longer than its scheduler's queries take. `cursor` is JSON: given to another forwarder, in
-    another process too, it goes on exactly there. Memory does not grow with the log.
+    `pump` never blocks longer than its scheduler's queries take. `cursor` is JSON: given to another
+    forwarder, in another process too, it goes on exactly there. Memory does not grow with the log.
 
     Args:
         locate: returns its scheduler, and its id there.
@@ -86,7 +100,13 @@ class LogForwarder:
         cursor: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._handle, self._locate, self._sink, self._store, self._clock = handle, locate, sink, store, clock
+        self._handle, self._locate, self._sink, self._store, self._clock = (
+            handle,
+            locate,
+            sink,
+            store,
+            clock,
+        )
         self._longest = options.logging_interval
         rate = options.max_log_rate
         self._rate: float | None
@@ -111,7 +131,8 @@ class LogForwarder:
     def cursor(self) -> dict[str, Any] | None:
         """JSON values that say what was handed on so far; None: nothing was looked at."""
         sources = {
-            key: [each.cursor, each.skip, each.complete, each.dropped, each.lost] for key, each in self._sources.items()
+            key: [each.cursor, each.skip, each.complete, each.dropped, each.lost]
+            for key, each in self._sources.items()
         }
         return {"schema": SCHEMA, "sources": sources, "dropped": self.dropped} if sources else None
 
@@ -155,12 +176,13 @@ class LogForwarder:
         return max(0.0, self._first - time.monotonic()) if waits else float("inf")
 
     def follow(self, wake: Callable[[], object], *, here: bool) -> None:
-        """Hand on lines as they come, until `stop`; nothing happens before `pause` is over, or the second time.
+        """Hand on lines as they come, until `stop`; nothing happens before `pause` is over, or the
+        second time.
 
         Args:
             wake: called when `due` has become true.
-            here: lines are handed on by `pump`, in the caller's thread; else in the thread of the scheduler's logs, and
-                `due` only tells of an error.
+            here: lines are handed on by `pump`, in the caller's thread; else in the thread of the
+                scheduler's logs, and `due` only tells of an error.
         """
 
         def read() -> bool:
@@ -188,8 +210,8 @@ class LogForwarder:
     def pump(self) -> int:
         """Hand on what is there now; return how many lines were handed on (or dropped by the rate).
 
-        A scheduler that cannot be reached gives nothing now; what it has comes later. An exception of the sink is
-        the caller's; no line is lost by it, and none comes twice.
+        A scheduler that cannot be reached gives nothing now; what it has comes later. An exception
+        of the sink is the caller's; no line is lost by it, and none comes twice.
         """
         self.due = False
         if self._failed is not None:
@@ -201,7 +223,9 @@ class LogForwarder:
         return moved
 
     def finish(self, silence: float = 10.0) -> None:
-        """Hand on all that is left of an app that has ended; what stays silent for so many seconds is given up."""
+        """Hand on all that is left of an app that has ended; what stays silent for so many seconds
+        is given up.
+        """
         self.stop()
         if self._failed is not None:
             raise self._failed
@@ -229,7 +253,8 @@ class LogForwarder:
                 try:
                     for _ in () if source.complete else range(PAGES_PER_TURN):
                         page = scheduler.log_read(
-                            app_id, LogQuery(source.role, source.replica, source.stream, source.cursor)
+                            app_id,
+                            LogQuery(source.role, source.replica, source.stream, source.cursor),
                         )
                         source.lost += page.dropped
                         total += self._hand_on(source, page)

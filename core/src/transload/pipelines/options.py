@@ -15,7 +15,8 @@ OnKill = Literal["cancel", "detach"]
 """What happens to the app when somebody asks for the end of the host's unit of work."""
 
 RetriesBy = Literal["nested", "host", "scheduler"]
-"""Who spends the retries of an app that a host runs: the scheduler, the host, or one inside the other."""
+"""Who spends the retries of an app that a host runs: the scheduler, the host, or one inside the
+other."""
 
 
 @dataclass(kw_only=True)
@@ -24,22 +25,26 @@ class ExecutionOptions:
 
     Args:
         patience: seconds of unbroken UNKNOWN before it becomes the host's failure.
-        poll_interval: longest pause in seconds between questions to a scheduler that does not push changes.
+        poll_interval: longest pause in seconds between questions to a scheduler that does not push
+            changes.
         logging_interval: longest pause in seconds between two looks at the logs.
         schedule_timeout: seconds in SUBMITTED before the app is cancelled; None: no limit.
         startup_timeout: seconds in PENDING before it first runs; None: no limit.
         deadline: absolute end for the whole, seconds since the epoch; None: no end.
-        on_kill: ``cancel``: the app ends with the unit if somebody asked for that; ``detach``: it goes on in any case.
-        retries_by: ``nested``: the scheduler spends ``max_retries`` inside one attempt, and each retry of the host is a
-            new attempt; ``host``: the app is submitted with ``max_retries=0``; ``scheduler``: the host's failure is
-            final.
-        max_log_rate: lines a second, or a text such as ``5 MB/s``; what is over it is dropped, counted, and said in a
-            line of its own; None: no limit.
+        on_kill: ``cancel``: the app ends with the unit if somebody asked for that; ``detach``: it
+            goes on in any case.
+        retries_by: ``nested``: the scheduler spends ``max_retries`` inside one attempt, and each
+            retry of the host is a new attempt; ``host``: the app is submitted with
+            ``max_retries=0``; ``scheduler``: the host's failure is final.
+        max_log_rate: lines a second, or a text such as ``5 MB/s``; what is over it is dropped,
+            counted, and said in a line of its own; None: no limit.
         tail_lines: how many last log lines go into the message of a failure.
         durable: False: no store, no attaching; every run submits an app of a fresh id.
-        answer_lost: the host knows that the loss of an earlier attempt was reported already (hosts without a store).
-        next_after: ended states that are answered by a new attempt when the host runs the unit again. A host whose
-            restart is no retry (a pod that is started again) takes out what must stay final there.
+        answer_lost: the host knows that the loss of an earlier attempt was reported already (hosts
+            without a store).
+        next_after: ended states that are answered by a new attempt when the host runs the unit
+            again. A host whose restart is no retry (a pod that is started again) takes out what
+            must stay final there.
 
     Raises:
         ConfigError: for a value that is not allowed.
@@ -62,7 +67,9 @@ class ExecutionOptions:
     def __post_init__(self) -> None:
         for name, allowed in (("on_kill", get_args(OnKill)), ("retries_by", get_args(RetriesBy))):
             if getattr(self, name) not in allowed:
-                raise ConfigError(f"{name}={getattr(self, name)!r}: must be {' or '.join(map(repr, allowed))}")
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r}: must be {' or '.join(map(repr, allowed))}"
+                )
         check_seconds("patience", self.patience, zero=True)
         for name in ("poll_interval", "logging_interval"):
             check_seconds(name, getattr(self, name))
@@ -72,7 +79,11 @@ class ExecutionOptions:
         for name in ("durable", "answer_lost"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: must be True or False")
-        if isinstance(self.tail_lines, bool) or not isinstance(self.tail_lines, int) or self.tail_lines < 0:
+        if (
+            isinstance(self.tail_lines, bool)
+            or not isinstance(self.tail_lines, int)
+            or self.tail_lines < 0
+        ):
             raise ConfigError(f"tail_lines={self.tail_lines!r}: must be an int, 0 or more")
         if self.max_log_rate is not None:
             from transload.pipelines.logs import parse_rate
@@ -82,7 +93,8 @@ class ExecutionOptions:
     def host_may_retry(self, error: BaseException) -> bool:
         """Tell whether the host may answer this failure with a retry.
 
-        A wrong spec, setting or plugin and a cancelled app never are. An unknown state always is, and so is an end of
+        A wrong spec, setting or plugin and a cancelled app never are. An unknown state always is,
+        and so is an end of
         the host that nobody asked for: the retry attaches.
         """
         if isinstance(error, Detached):
@@ -109,7 +121,11 @@ class ExecutionOptions:
             ConfigError: for a value that is not allowed.
             KeyError: for an unknown name of a state.
         """
-        known = {key: value for key, value in values.items() if key in ExecutionOptions.__dataclass_fields__}
+        known = {
+            key: value
+            for key, value in values.items()
+            if key in ExecutionOptions.__dataclass_fields__
+        }
         for name in ("patience", "poll_interval", "logging_interval"):
             if name in known and known[name] is None:
                 known[name] = float("inf")
@@ -118,7 +134,8 @@ class ExecutionOptions:
 
 
 def note_state(counts: MutableMapping[str, float], state: AppState, now: float) -> None:
-    """Note when an app was first seen in a state that has a limit, or to run: what `next_limit` counts from.
+    """Note when an app was first seen in a state that has a limit, or to run: what `next_limit`
+    counts from.
 
     The counts travel between processes as JSON, so moments are seconds since the epoch.
     """

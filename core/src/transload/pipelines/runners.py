@@ -1,4 +1,6 @@
-"""What all units of work of a host share in a process: the runner, and a look at what it would submit."""
+"""What all units of work of a host share in a process: the runner, and a look at what it would
+submit.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,31 @@ def host_runner(
 
     Args:
         host: name of the host: the session name in the handles.
-        inherit_env: give jobs the whole environment of the host's worker; default: only an allow-list of it.
-        clusters: clusters that the host defines (a connection, a block), beside those of the settings.
-        secret_sources: kind → what finds a value, for secrets that the host keeps; the same in every call of a host.
+        inherit_env: give jobs the whole environment of the host's worker; default: only an
+            allow-list of it.
+        clusters: clusters that the host defines (a connection, a block), beside those of the
+            settings.
+        secret_sources: kind → what finds a value, for secrets that the host keeps; the same in
+            every call of a host.
         scheduler_params: keyword arguments for the scheduler factories.
     """
     from transload.runner import Runner
 
-    key = (os.getpid(), host, inherit_env, repr(sorted(scheduler_params.items())), os.environ.get("TRANSLOAD_HOME"))
+    key = (
+        os.getpid(),
+        host,
+        inherit_env,
+        repr(sorted(scheduler_params.items())),
+        os.environ.get("TRANSLOAD_HOME"),
+    )
     with _runners_lock:
         runner = _runners.get(key)
         if runner is None:
             runner = _runners[key] = Runner(
-                host, scheduler_params=scheduler_params, inherit_env=inherit_env, secret_sources=secret_sources
+                host,
+                scheduler_params=scheduler_params,
+                inherit_env=inherit_env,
+                secret_sources=secret_sources,
             )
     return runner.with_clusters(*clusters)
 
@@ -55,7 +69,8 @@ def dry_run(
     inherit_env: bool = False,
     runner: Runner | None = None,
 ) -> str:
-    """Return what a host would submit, as text for a person; nothing outside of this process is touched.
+    """Return what a host would submit, as text for a person; nothing outside of this process is
+    touched.
 
     Arguments as in `host_runner` and `Execution`; ``runner``: another one than the host's own.
 

@@ -25,7 +25,8 @@ class StateMap(Mapping[AppState, H], Generic[H]):
         ConfigError: if a state is missing, or a host value is not one of the host's.
 
     Example:
-        >>> table = StateMap("cron", {state: "done" if state.name == "SUCCEEDED" else "busy" for state in AppState})
+        >>> table = StateMap("cron", {state: "done" if state.name == "SUCCEEDED" else "busy" for
+        state in AppState})
         >>> table[AppState.SUCCEEDED]
         'done'
     """
@@ -49,7 +50,10 @@ class StateMap(Mapping[AppState, H], Generic[H]):
     def _check(self, values: list[H] | None, with_reverse: bool) -> None:
         missing = [state.name for state in AppState if state not in self._table]
         if missing:
-            raise ConfigError(f"state map of {self.host}: no value for {', '.join(missing)}; every AppState needs one")
+            raise ConfigError(
+                f"state map of {self.host}: no value for {', '.join(missing)}; every AppState "
+                "needs one"
+            )
         foreign = [key for key in self._table if not isinstance(key, AppState)]
         if foreign:
             raise ConfigError(f"state map of {self.host}: {foreign[0]!r} is not an AppState")
@@ -57,10 +61,15 @@ class StateMap(Mapping[AppState, H], Generic[H]):
             return
         for state, value in self._table.items():
             if value not in values:
-                raise ConfigError(f"state map of {self.host}: {state.name} → {value!r}: not a state of the host")
+                raise ConfigError(
+                    f"state map of {self.host}: {state.name} → {value!r}: not a state of the host"
+                )
         unread = [value for value in values if with_reverse and value not in self._reverse]
         if unread:
-            raise ConfigError(f"state map of {self.host}: the reverse lacks {unread[0]!r}; every host state needs one")
+            raise ConfigError(
+                f"state map of {self.host}: the reverse lacks {unread[0]!r}; every host state "
+                "needs one"
+            )
 
     def __getitem__(self, state: AppState) -> H:
         return self._table[state]
@@ -75,7 +84,9 @@ class StateMap(Mapping[AppState, H], Generic[H]):
         return f"StateMap({self.host!r}, {self.names()})"
 
     def to_app(self, value: H) -> AppState:
-        """Return the AppState of a host's state; UNKNOWN for a word that this version does not know."""
+        """Return the AppState of a host's state; UNKNOWN for a word that this version does not
+        know.
+        """
         return self._reverse.get(value, AppState.UNKNOWN)
 
     def names(self) -> dict[str, str]:
@@ -83,14 +94,21 @@ class StateMap(Mapping[AppState, H], Generic[H]):
         return {state.name: _name(self._table[state]) for state in AppState}
 
     def markdown(self) -> str:
-        """Return the table for the documentation, one row per AppState, and the reverse if there is one."""
+        """Return the table for the documentation, one row per AppState, and the reverse if there is
+        one.
+        """
         lines = [f"| AppState | {self.host} | terminal |", "|---|---|---|"]
         for state in AppState:
             note = f" ({self._notes[state]})" if state in self._notes else ""
-            lines.append(f"| {state.name} | {_name(self._table[state])}{note} | {'✓' if is_terminal(state) else ''} |")
+            lines.append(
+                f"| {state.name} | {_name(self._table[state])}{note} | "
+                f"{'✓' if is_terminal(state) else ''} |"
+            )
         if self._reverse:
             lines += ["", f"| {self.host} | AppState |", "|---|---|"]
-            lines += [f"| {_name(value)} | {state.name} |" for value, state in self._reverse.items()]
+            lines += [
+                f"| {_name(value)} | {state.name} |" for value, state in self._reverse.items()
+            ]
         return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,6 @@
-"""What people are told of an app: which replica failed, how, and its last words; where its page is."""
+"""What people are told of an app: which replica failed, how, and its last words; where its page
+is.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ _LONGEST_LINE: Final = 2000
 _FRAMES: Final = 3
 
 
-def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: str = "", lines: int = 20) -> str:
-    """Return the message of a failed app: state, replica, exit code, host, reason, last frames, last log lines.
+def failure_message(
+    status: AppStatus, tail: LogTail | None = None, *, handle: str = "", lines: int = 20
+) -> str:
+    """Return the message of a failed app: state, replica, exit code, host, reason, last frames,
+    last log lines.
 
-    ``tail`` gives the last lines of a replica, of which at most so many ``lines`` are told; None: no lines.
+    ``tail`` gives the last lines of a replica, of which at most so many ``lines`` are told; None:
+    no lines.
     """
     replica = status.first_failure()
     text = f"{handle or 'the app'} {status.state.name}"
@@ -40,7 +46,11 @@ def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: s
         text += f": {said}"
     if replica is not None and replica.structured_error_msg != NONE:
         text += "".join(f"\n  {line}" for line in error_frames(replica.structured_error_msg))
-    shown = list(tail(replica.role, replica.id))[-lines:] if replica is not None and tail is not None and lines else []
+    shown = (
+        list(tail(replica.role, replica.id))[-lines:]
+        if replica is not None and tail is not None and lines
+        else []
+    )
     if replica is not None and shown:
         text += f"\nlast lines of {replica.role}/{replica.id}:\n"
         text += "\n".join("    " + line.rstrip("\n")[:_LONGEST_LINE] for line in shown)
@@ -56,11 +66,14 @@ def error_frames(error: str) -> list[str]:
         return []
     lines = str(more.get("py_callstack") or "").splitlines() if isinstance(more, dict) else []
     starts = [number for number, line in enumerate(lines) if line.startswith("  File ")]
-    return [line for line in lines[starts[-_FRAMES:][0] :] if line.startswith("  ")] if starts else []
+    return (
+        [line for line in lines[starts[-_FRAMES:][0] :] if line.startswith("  ")] if starts else []
+    )
 
 
 def end_line(handle: str, status: AppStatus, created: float | None) -> str:
-    """Return the line that says how an app has ended, how long it took from its submit, and what it used.
+    """Return the line that says how an app has ended, how long it took from its submit, and what it
+    used.
 
     Args:
         handle: the app.
@@ -83,21 +96,35 @@ def _beyond(msg: str, replica: ReplicaStatus) -> str:
     if not name:
         return msg
     code = re.escape(exit_text(replica.exit_code))
-    found = re.fullmatch(rf"(?:failed \({code}(?:: (.*))?\)|{code})(?:[:;,] ?(.*))?", msg[len(name) :], re.DOTALL)
-    return msg[len(name) :].removeprefix("is ") if found is None else "; ".join(part for part in found.groups() if part)
+    found = re.fullmatch(
+        rf"(?:failed \({code}(?:: (.*))?\)|{code})(?:[:;,] ?(.*))?", msg[len(name) :], re.DOTALL
+    )
+    return (
+        msg[len(name) :].removeprefix("is ")
+        if found is None
+        else "; ".join(part for part in found.groups() if part)
+    )
 
 
 def reach(handle: str, away: bool, why: str = "") -> str:
     """Return the line that says that an app cannot be reached, or can again."""
-    return f"{handle} cannot be reached, waiting{f' ({why})' if why else ''}" if away else f"{handle} is back"
+    return (
+        f"{handle} cannot be reached, waiting{f' ({why})' if why else ''}"
+        if away
+        else f"{handle} is back"
+    )
 
 
 def page_of(runner: Runner, handle: str) -> str | None:
-    """Return the full address of a page about an app: a plugin's, else its scheduler's; None if there is none."""
+    """Return the full address of a page about an app: a plugin's, else its scheduler's; None if
+    there is none.
+    """
     from transload.plugins import get_plugins
 
     links = [get_plugins().app_link(handle)]
     with suppress(TransloadError):
         description = runner.description(handle)
         links += [] if description is None else [description.status.ui_url, description.log_url]
-    return next((link for link in links if link and link.partition(":")[0] in ("http", "https")), None)
+    return next(
+        (link for link in links if link and link.partition(":")[0] in ("http", "https")), None
+    )

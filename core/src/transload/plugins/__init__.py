@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from transload.plugins.events import *
     from transload.plugins.manager import *
 
-# lazy: a package that only wants `lazy_names` pays for no manager, and a plugin that only marks its hooks for no spec
+# lazy: a package that only wants `lazy_names` pays for no manager, and a plugin that only marks its
+# hooks for no spec
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {

@@ -1,7 +1,9 @@
-"""Whether any installed distribution may bring plugins: a cheap look, without pluggy or importlib.metadata.
+"""Whether any installed distribution may bring plugins: a cheap look, without pluggy or
+importlib.metadata.
 
-Reading all metadata through importlib.metadata costs tens of milliseconds at every start of the command line; a search
-for our group in the ``entry_points.txt`` files comes first, and only a hit is read in full.
+Reading all metadata through importlib.metadata costs tens of milliseconds at every start of the
+command line; a search for our group in the ``entry_points.txt`` files comes first, and only a hit
+is read in full.
 """
 
 from __future__ import annotations
@@ -12,13 +14,17 @@ from functools import cache
 
 
 def third_party_installed() -> bool:
-    """Tell, at the cost of a few file reads, whether any installed distribution may bring plugins."""
+    """Tell, at the cost of a few file reads, whether any installed distribution may bring
+    plugins.
+    """
     return any(has_plugins(folder) for folder in dict.fromkeys(path or "." for path in sys.path))
 
 
 @cache
 def has_plugins(folder: str) -> bool:
-    """Tell whether a folder of ``sys.path`` may hold a distribution with entry points of our group."""
+    """Tell whether a folder of ``sys.path`` may hold a distribution with entry points of our
+    group.
+    """
     try:
         names = [name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))]
     except OSError:

@@ -1,9 +1,10 @@
 """Every hook of transload, and nothing else.
 
-A plugin is a module (or any object) named by an entry point of the group ``transload``; it implements any of these
-functions, each marked with ``transload.plugins.hookimpl``. The ``register_*`` style hooks hand over a callable; what is
-registered is checked at that call, and adds: a name that is taken by a built-in or another plugin is refused.
-Wherever a factory or function is registered, a string ``"package.module:attribute"`` may be given in its place; it is
+A plugin is a module (or any object) named by an entry point of the group ``transload``; it
+implements any of these functions, each marked with ``transload.plugins.hookimpl``. The
+``register_*`` style hooks hand over a callable; what is registered is checked at that call, and
+adds: a name that is taken by a built-in or another plugin is refused. Wherever a factory or
+function is registered, a string ``"package.module:attribute"`` may be given in its place; it is
 imported when it is first used.
 """
 
@@ -25,21 +26,25 @@ class Register(Protocol):
     """What the registering hooks hand over: ``register(name, thing)``."""
 
     def __call__(self, name: str, thing: Callable[..., Any] | str) -> None:
-        """Register ``thing`` under ``name``; raises PluginError if the name is taken or not valid."""
+        """Register ``thing`` under ``name``; raises PluginError if the name is taken or not
+        valid.
+        """
 
 
 @hookspec
 def transload_schedulers(register: Register) -> None:
     """Register schedulers.
 
-    Called once per process by the runner, when schedulers are first asked for; all plugins, in registration order.
+    Called once per process by the runner, when schedulers are first asked for; all plugins, in
+    registration order.
 
     Args:
-        register: ``register("slurm", factory)``; the factory is called with the name of the session and those of
-            the runner's parameters that its signature names, once per runner, and returns a
-            ``transload.schedulers.SchedulerBase``.
+        register: ``register("slurm", factory)``; the factory is called with the name of the session
+            and those of the runner's parameters that its signature names, once per runner, and
+            returns a ``transload.schedulers.SchedulerBase``.
 
-    If it raises, the plugin is set aside and shown as broken; its names raise PluginError when asked for.
+    If it raises, the plugin is set aside and shown as broken; its names raise PluginError when
+    asked for.
     """
 
 
@@ -47,11 +52,12 @@ def transload_schedulers(register: Register) -> None:
 def transload_trackers(register: Register) -> None:
     """Register trackers.
 
-    Called once per process, where a tracker is first asked for by name: where an app is submitted, and in the job.
+    Called once per process, where a tracker is first asked for by name: where an app is submitted,
+    and in the job.
 
     Args:
-        register: ``register("mlflow", factory)``; the factory is called ``factory(config)`` with the configured text
-            or None, and returns a ``transload.tracker.TrackerBase``.
+        register: ``register("mlflow", factory)``; the factory is called ``factory(config)`` with
+            the configured text or None, and returns a ``transload.tracker.TrackerBase``.
 
     If it raises, the plugin is set aside and shown as broken.
     """
@@ -61,7 +67,8 @@ def transload_trackers(register: Register) -> None:
 def transload_components(register: Register) -> None:
     """Register component functions.
 
-    Called once per process by the component finder, when a name is looked up or components are listed.
+    Called once per process by the component finder, when a name is looked up or components are
+    listed.
 
     Args:
         register: ``register("team.train", function)``; the function returns an ``AppDef``.
@@ -77,7 +84,8 @@ def transload_named_resources(register: Register) -> None:
     Called once per process, when a name that is not built in is looked up.
 
     Args:
-        register: ``register("team.a100", factory)``; the factory takes nothing and returns a ``Resource``.
+        register: ``register("team.a100", factory)``; the factory takes nothing and returns a
+            ``Resource``.
 
     If it raises, the plugin is set aside and shown as broken.
     """
@@ -118,29 +126,34 @@ def transload_cli_commands(register: Register) -> None:
     Called by ``transload`` when a command is looked up that is not built in, and for ``--help``.
 
     Args:
-        register: ``register("kfp", "transload_kfp.cli:command")``; the thing is a ``click.Command``, or a string that
-            names one, which keeps the start of the command line fast.
+        register: ``register("kfp", "transload_kfp.cli:command")``; the thing is a
+            ``click.Command``, or a string that names one, which keeps the start of the command line
+            fast.
 
     If it raises, the plugin is set aside and shown as broken.
     """
 
 
 @hookspec
-def transload_before_submit(app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDef | None:
+def transload_before_submit(
+    app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]
+) -> AppDef | None:
     """Apply a house policy to an app before it is converted.
 
-    Called by the runner in every dry-run and submit, one plugin after the other in registration order, each with the
-    app as the one before left it.
+    Called by the runner in every dry-run and submit, one plugin after the other in registration
+    order, each with the app as the one before left it.
 
     Args:
         app: the app; it must not be changed in place.
         scheduler: name of the scheduler.
-        cfg: the run options as they will be used: those given and those configured, defaults filled in.
+        cfg: the run options as they will be used: those given and those configured, defaults filled
+            in.
 
     Returns:
         The app to go on with, or None for no change.
 
-    If it raises, the app is refused: a TransloadError passes as it is, anything else becomes a PluginError.
+    If it raises, the app is refused: a TransloadError passes as it is, anything else becomes a
+    PluginError.
     """
 
 
@@ -148,8 +161,8 @@ def transload_before_submit(app: AppDef, scheduler: str, cfg: Mapping[str, CfgVa
 def transload_app_link(handle: str) -> str | None:
     """Return a page about an app.
 
-    Called by hosts and by the command line when they show an app; the first result that is not None is taken, last
-    registered plugin first.
+    Called by hosts and by the command line when they show an app; the first result that is not None
+    is taken, last registered plugin first.
 
     Args:
         handle: the app handle.
@@ -165,9 +178,10 @@ def transload_app_link(handle: str) -> str | None:
 def transload_app_event(event: AppEvent) -> None:
     """Take note that the state of an app changed; for metrics and alerts.
 
-    Called by whoever observes the change (a runner that waits, an adapter's poller), at least once for each state
-    observed; the same event may come again, from another process too: ``event.id`` (handle, state and attempt) tells.
-    Who only asks (``status``, ``describe``, ``list``) tells of nothing.
+    Called by whoever observes the change (a runner that waits, an adapter's poller), at least once
+    for each state observed; the same event may come again, from another process too: ``event.id``
+    (handle, state and attempt) tells. Who only asks (``status``, ``describe``, ``list``) tells of
+    nothing.
 
     Args:
         event: handle, state, attempt, status and time (seconds since the epoch).

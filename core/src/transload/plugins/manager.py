@@ -45,12 +45,21 @@ GROUP: Final = "transload"
 """The entry-point group that plugins are found in."""
 
 DISABLE: Final = "TRANSLOAD_DISABLE_PLUGINS"
-"""Environment variable: comma-separated names of plugins (entry points) that are not loaded; ``*`` for all."""
+"""Environment variable: comma-separated names of plugins (entry points) that are not loaded; ``*``
+for all."""
 
 CORE: Final = "transload"
 """The name under which `Plugins.infos` lists what the core itself brings."""
 
-_KINDS: Final = ("schedulers", "trackers", "components", "named_resources", "adapters", "suggesters", "cli_commands")
+_KINDS: Final = (
+    "schedulers",
+    "trackers",
+    "components",
+    "named_resources",
+    "adapters",
+    "suggesters",
+    "cli_commands",
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -111,19 +120,24 @@ class Plugins:
     """All plugins of this process, and what the core brings.
 
     Args:
-        entry_points: the ``(name, value, distribution, version)`` of plugins to load; None: those installed.
+        entry_points: the ``(name, value, distribution, version)`` of plugins to load; None: those
+            installed.
         disabled: names that are not loaded; None: from ``TRANSLOAD_DISABLE_PLUGINS``.
     """
 
     def __init__(
-        self, entry_points: list[tuple[str, str, str, str]] | None = None, disabled: set[str] | None = None
+        self,
+        entry_points: list[tuple[str, str, str, str]] | None = None,
+        disabled: set[str] | None = None,
     ) -> None:
         self._pluggy: pluggy.PluginManager | None = None
         self._lock = fork_lock()
         self._infos: dict[str, PluginInfo] = {CORE: PluginInfo(CORE, "built in")}
         self._registries: dict[str, dict[str, _Entry]] = {}
         if disabled is None:
-            disabled = {name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()}
+            disabled = {
+                name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()
+            }
         for name, value, dist, version in _installed() if entry_points is None else entry_points:
             shown = f"{name} ({dist})" if name in self._infos else name
             info = self._infos[shown] = PluginInfo(shown, value, dist, version)
@@ -131,7 +145,9 @@ class Plugins:
                 info.status = "disabled"
                 continue
             try:
-                self._add(load_attribute(value) if ":" in value else importlib.import_module(value), shown)
+                self._add(
+                    load_attribute(value) if ":" in value else importlib.import_module(value), shown
+                )
             except (Exception, SystemExit):
                 info.status, info.error = "broken", _trace()
 
@@ -175,18 +191,26 @@ class Plugins:
     def unregister(self, name: str) -> None:
         """Take a plugin out of this process again; nothing happens if it is not there."""
         with self._lock:
-            if self._infos.pop(name, None) is not None and self._pluggy is not None and self._pluggy.has_plugin(name):
+            if (
+                self._infos.pop(name, None) is not None
+                and self._pluggy is not None
+                and self._pluggy.has_plugin(name)
+            ):
                 self._pluggy.unregister(name=name)
             self._registries.clear()
 
     def infos(self) -> list[PluginInfo]:
-        """Return the core and all plugins, loaded, disabled and broken, with what they registered."""
+        """Return the core and all plugins, loaded, disabled and broken, with what they
+        registered.
+        """
         for kind in _KINDS:
             self.registry(kind)
         return list(self._infos.values())
 
     def registry(self, kind: str) -> dict[str, _Entry]:
-        """Return what the core brings and what was registered through the hook ``transload_<kind>``, by name."""
+        """Return what the core brings and what was registered through the hook
+        ``transload_<kind>``, by name.
+        """
         with self._lock:
             found = self._registries.get(kind)
             if found is None:
@@ -194,7 +218,9 @@ class Plugins:
             return found
 
     def _collect(self, kind: str) -> dict[str, _Entry]:
-        own: Mapping[str, Any] = builtin_named_resources() if kind == "named_resources" else BUILTINS.get(kind, {})
+        own: Mapping[str, Any] = (
+            builtin_named_resources() if kind == "named_resources" else BUILTINS.get(kind, {})
+        )
         found = {name: _Entry(thing, CORE, "") for name, thing in own.items()}
         if kind in BUILTINS:
             self._infos[CORE].provides[kind] = sorted(found)
@@ -212,7 +238,9 @@ class Plugins:
         return found
 
     def _impls(self, hook: str) -> list[pluggy.HookImpl]:
-        """Return the implementations of a hook in registration order, which pluggy's ``trylast`` does not keep."""
+        """Return the implementations of a hook in registration order, which pluggy's ``trylast``
+        does not keep.
+        """
         if self._pluggy is None:
             return []
         order = list(self._infos)
@@ -237,17 +265,27 @@ class Plugins:
             return load_attribute(thing)
         except Exception as exc:
             what = f"{kind.rstrip('s').replace('_', ' ')} {name!r} of plugin {plugin!r}"
-            raise PluginError(f"{what} cannot be loaded: {type(exc).__name__}: {exc}", plugin, dist) from exc
+            raise PluginError(
+                f"{what} cannot be loaded: {type(exc).__name__}: {exc}", plugin, dist
+            ) from exc
 
     def hint(self, kind: str, name: str) -> str:
-        """Return what to say when ``name`` is not registered: the nearest name, and broken plugins if there are any."""
+        """Return what to say when ``name`` is not registered: the nearest name, and broken plugins
+        if there are any.
+        """
         hint = nearest(name, self.names(kind))
         broken = [info.name for info in self._infos.values() if info.status == "broken"]
-        return f"{hint} (broken plugins, see `transload info`: {', '.join(broken)})" if broken else hint
+        return (
+            f"{hint} (broken plugins, see `transload info`: {', '.join(broken)})"
+            if broken
+            else hint
+        )
 
     def named_resources(self) -> dict[str, ResourceFactory]:
         """Return the factories of all named resources, built-in and registered."""
-        return {name: self.get("named_resources", name) for name in self.registry("named_resources")}
+        return {
+            name: self.get("named_resources", name) for name in self.registry("named_resources")
+        }
 
     def before_submit(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDef:
         """Return ``app`` as the house policies leave it (see `hookspecs.transload_before_submit`).
@@ -264,7 +302,9 @@ class Plugins:
                 raise
             except Exception as exc:
                 message = f"plugin {impl.plugin_name!r} failed in transload_before_submit: {type(exc).__name__}: {exc}"
-                raise PluginError(message, impl.plugin_name, self._infos[impl.plugin_name].dist) from exc
+                raise PluginError(
+                    message, impl.plugin_name, self._infos[impl.plugin_name].dist
+                ) from exc
             if not isinstance(changed, AppDef | None):
                 message = f"plugin {impl.plugin_name!r}: transload_before_submit returned {type(changed).__name__}"
                 raise PluginError(f"{message}, not an AppDef or None", impl.plugin_name)
@@ -288,7 +328,9 @@ class Plugins:
             try:
                 impl.function(*(event for _ in impl.argnames))
             except Exception:
-                _log().exception("plugin %r failed in transload_app_event (%s)", impl.plugin_name, event.id)
+                _log().exception(
+                    "plugin %r failed in transload_app_event (%s)", impl.plugin_name, event.id
+                )
 
 
 def _registrar(
@@ -296,13 +338,19 @@ def _registrar(
 ) -> Callable[[str, Callable[..., Any] | str], None]:
     def register(name: str, thing: Callable[..., Any] | str) -> None:
         if not isinstance(name, str) or not name or any(c.isspace() for c in name):
-            raise PluginError(f"{kind}: {name!r}: a name must be a str without spaces", info.name, info.dist)
+            raise PluginError(
+                f"{kind}: {name!r}: a name must be a str without spaces", info.name, info.dist
+            )
         if not callable(thing) and not (isinstance(thing, str) and ":" in thing):
-            message = f"{kind}: {name!r}: must be callable or 'package.module:attribute', not {thing!r}"
+            message = (
+                f"{kind}: {name!r}: must be callable or 'package.module:attribute', not {thing!r}"
+            )
             raise PluginError(message, info.name, info.dist)
         owner = {**taken, **mine}.get(name)
         if owner is not None:
-            raise PluginError(f"{kind}: {name!r} is registered already by {owner.plugin!r}", info.name, info.dist)
+            raise PluginError(
+                f"{kind}: {name!r} is registered already by {owner.plugin!r}", info.name, info.dist
+            )
         mine[name] = _Entry(thing, info.name, info.dist)
 
     return register
@@ -321,7 +369,9 @@ def _log() -> Any:
 
 
 def _installed() -> list[tuple[str, str, str, str]]:
-    """Return the installed entry points of our group; all metadata are read only where one may be."""
+    """Return the installed entry points of our group; all metadata are read only where one may
+    be.
+    """
     if not third_party_installed():
         return []
     from importlib.metadata import distributions

@@ -31,25 +31,36 @@ if TYPE_CHECKING:
     from transload.runner.config import Settings
     from transload.runner.launch import Launch
     from transload.runner.results import AppResults
-    from transload.schedulers.api import AppDescription, ListAppResponse, SchedulerBase, SchedulerFactory, Stream
+    from transload.schedulers.api import (
+        AppDescription,
+        ListAppResponse,
+        SchedulerBase,
+        SchedulerFactory,
+        Stream,
+    )
 
 
 class Runner:
     """Submits apps to schedulers, and tells what became of them.
 
-    An app belongs to its scheduler, not to the runner that submitted it: any runner of the same user can attach to it
-    by its handle. A runner may be used from several threads. It installs no signal handler and leaves no thread behind.
+    An app belongs to its scheduler, not to the runner that submitted it: any runner of the same
+    user can attach to it by its handle. A runner may be used from several threads. It installs no
+    signal handler and leaves no thread behind.
 
     Args:
         name: name of the session; part of the handles that it makes.
-        scheduler_factories: name → factory; default: all schedulers that are built in or installed as plugins.
+        scheduler_factories: name → factory; default: all schedulers that are built in or installed
+            as plugins.
         component_defaults: component → argument → default, in the form of the command line.
-        scheduler_params: keyword arguments; each factory gets those that it declares. One that none declares is
-            refused.
-        inherit_env: jobs get the whole environment of this process; False: only an allow-list of it.
-        settings: the settings in force; default: read from files and the environment when first needed.
+        scheduler_params: keyword arguments; each factory gets those that it declares. One that none
+            declares is refused.
+        inherit_env: jobs get the whole environment of this process; False: only an allow-list of
+            it.
+        settings: the settings in force; default: read from files and the environment when first
+            needed.
         clusters: clusters that this runner knows beside those of the settings, which go first.
-        secret_sources: kind → what finds a value, for sources of secrets beside ``env`` and ``file``.
+        secret_sources: kind → what finds a value, for sources of secrets beside ``env`` and
+            ``file``.
     """
 
     def __init__(
@@ -71,7 +82,9 @@ class Runner:
         self._environ: Mapping[str, str] = os.environ
         self._secret_sources = secret_sources
         params, known = scheduler_params or {}, (clusters, secret_sources)
-        self._schedulers = Schedulers(name, scheduler_factories, params, lambda: self.settings, *known)
+        self._schedulers = Schedulers(
+            name, scheduler_factories, params, lambda: self.settings, *known
+        )
         self._lock = fork_lock()
 
     def __enter__(self) -> Runner:
@@ -88,9 +101,11 @@ class Runner:
         self._schedulers.close()
 
     def with_environ(self, environ: Mapping[str, str]) -> Runner:
-        """Return this runner with another environment for the secrets of what it submits (source ``env:NAME``).
+        """Return this runner with another environment for the secrets of what it submits (source
+        ``env:NAME``).
 
-        Both share schedulers and settings, and are closed together. What jobs inherit is not changed.
+        Both share schedulers and settings, and are closed together. What jobs inherit is not
+        changed.
 
         Args:
             environ: read at each submit in place of ``os.environ``; it goes nowhere else.
@@ -101,12 +116,15 @@ class Runner:
         return other
 
     def with_clusters(
-        self, *clusters: Cluster, secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({})
+        self,
+        *clusters: Cluster,
+        secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
     ) -> Runner:
-        """Return this runner with more clusters; one takes the place of another of its name, but not of the settings'.
+        """Return this runner with more clusters; one takes the place of another of its name, but
+        not of the settings'.
 
-        Both share schedulers and settings, and are closed together. What knows them all already is returned itself,
-        unless it is given sources that find the values of their secrets.
+        Both share schedulers and settings, and are closed together. What knows them all already is
+        returned itself, unless it is given sources that find the values of their secrets.
         """
         if not secret_sources and all(self._schedulers.knows(cluster) for cluster in clusters):
             return self
@@ -131,11 +149,14 @@ class Runner:
     # -- schedulers
 
     def scheduler_backends(self) -> list[str]:
-        """Return the names of the schedulers that can be used, clusters that the settings name included."""
+        """Return the names of the schedulers that can be used, clusters that the settings name
+        included.
+        """
         return self._schedulers.names()
 
     def cluster(self, name: str) -> Cluster:
-        """Return what says which cluster a scheduler is: to be kept with handles, and given to `with_clusters`.
+        """Return what says which cluster a scheduler is: to be kept with handles, and given to
+        `with_clusters`.
 
         Raises:
             ConfigError: if there is no scheduler of that name, or its settings are wrong.
@@ -149,7 +170,9 @@ class Runner:
             ConfigError: for an option that the scheduler does not have, saying where it was set.
         """
         connection = [name for name, _ in self.scheduler(scheduler).connection_opts()]
-        return self.settings.cfg(scheduler, self.scheduler_run_opts(scheduler), self.scheduler_backends(), connection)
+        return self.settings.cfg(
+            scheduler, self.scheduler_run_opts(scheduler), self.scheduler_backends(), connection
+        )
 
     def scheduler(self, name: str | None = None) -> SchedulerBase:
         """Return the scheduler of that name, made once per runner.
@@ -164,10 +187,16 @@ class Runner:
         return self._schedulers.get(name or self.settings.scheduler)
 
     def scheduler_run_opts(self, scheduler: str | None = None) -> runopts:
-        """Return the options that a scheduler takes, those that the runner understands for every scheduler included."""
+        """Return the options that a scheduler takes, those that the runner understands for every
+        scheduler included.
+        """
         opts = runopts()
         opts.update(self.scheduler(scheduler).run_opts())
-        opts.add("tracker_base", str, "where the app reports results: a folder or fsspec URL; may hold ${app_id}")
+        opts.add(
+            "tracker_base",
+            str,
+            "where the app reports results: a folder or fsspec URL; may hold ${app_id}",
+        )
         opts.add("pass_env", list[str], "variables of the submitter to pass on, by patterns: HF_*")
         return opts
 
@@ -185,8 +214,11 @@ class Runner:
         inherited = self._inherit_env and self.scheduler(info._scheduler).capabilities.inherits_env
         return not_passed(info._converted, os.environ, inherited)
 
-    def qualified_id(self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None) -> str:
-        """Return the full id that `run` submits an app under: some schedulers add a namespace or a cluster.
+    def qualified_id(
+        self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None
+    ) -> str:
+        """Return the full id that `run` submits an app under: some schedulers add a namespace or a
+        cluster.
 
         Raises:
             ConfigError: for an unknown scheduler or a wrong option.
@@ -216,24 +248,35 @@ class Runner:
             app: the job: an app, its JSON, a component (its name or function), or a `Launch`.
             scheduler: where to run it; default: the configured one, else ``local``.
             cfg: run options of the scheduler.
-            workspace: a local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that has none.
-            parent_run_id: run that this one derives from; default: the job that this process is part of, else
-                ``TRANSLOAD_PARENT_RUN_ID``.
+            workspace: a local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role
+                that has none.
+            parent_run_id: run that this one derives from; default: the job that this process is
+                part of, else ``TRANSLOAD_PARENT_RUN_ID``.
             app_id: the caller's own id; default: a fresh one.
-            tracker_base: where the app reports results; default: from ``cfg``, else a folder of the app's own. It is
-                also given to a component that declares an argument of that name.
+            tracker_base: where the app reports results; default: from ``cfg``, else a folder of the
+                app's own. It is also given to a component that declares an argument of that name.
             overrides: what is set in the app over what it says.
 
         Raises:
-            SpecError: if the app or id is not valid, there is no such component or its arguments are wrong, or the
-                scheduler cannot express it.
-            ConfigError: for an unknown scheduler or option, or a tracker that is wrongly configured.
+            SpecError: if the app or id is not valid, there is no such component or its arguments
+                are wrong, or the scheduler cannot express it.
+            ConfigError: for an unknown scheduler or option, or a tracker that is wrongly
+                configured.
         """
         from transload.runner.launch import Launch
         from transload.runner.submit import build
 
-        where = {"scheduler": scheduler, "cfg": cfg, "workspace": workspace, "parent_run_id": parent_run_id}
-        given = {name: value for name, value in (*where.items(), ("tracker_base", tracker_base)) if value is not None}
+        where = {
+            "scheduler": scheduler,
+            "cfg": cfg,
+            "workspace": workspace,
+            "parent_run_id": parent_run_id,
+        }
+        given = {
+            name: value
+            for name, value in (*where.items(), ("tracker_base", tracker_base))
+            if value is not None
+        }
         launch = Launch.of(app, **given)
         return build(self, launch, app_id, change=None if overrides is None else overrides.apply)
 
@@ -241,7 +284,8 @@ class Runner:
         """Submit what `dryrun` returned, its request changed by the caller or not.
 
         Returns:
-            The handle of the app. With a caller-given id, an app of that id and digest is adopted: nothing is started.
+            The handle of the app. With a caller-given id, an app of that id and digest is adopted:
+                nothing is started.
 
         Raises:
             AppExists: if the id is taken by another app.
@@ -264,8 +308,12 @@ class Runner:
         app_id: str | None = None,
         tracker_base: str | None = None,
     ) -> AppHandle:
-        """Submit an app; return its handle at once. Arguments and errors as in `dryrun` and `schedule`."""
-        info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id, app_id=app_id, tracker_base=tracker_base)
+        """Submit an app; return its handle at once. Arguments and errors as in `dryrun` and
+        `schedule`.
+        """
+        info = self.dryrun(
+            app, scheduler, cfg, workspace, parent_run_id, app_id=app_id, tracker_base=tracker_base
+        )
         return self.schedule(info)
 
     def dryrun_component(
@@ -283,14 +331,17 @@ class Runner:
     ) -> AppDryRunInfo[Any]:
         """Return the request that `run_component` would submit.
 
-        The component is a name (``utils.echo``, ``file.py:function``, ``package.module:function``) or a function, its
-        arguments are as on the command line, or name → value; all else as in `dryrun`.
+        The component is a name (``utils.echo``, ``file.py:function``, ``package.module:function``)
+        or a function, its arguments are as on the command line, or name → value; all else as in
+        `dryrun`.
         """
         from transload.runner.launch import Launch
 
         launch = Launch(component=component, args=component_args)
         where = (scheduler, cfg, workspace, parent_run_id)
-        return self.dryrun(launch, *where, app_id=app_id, tracker_base=tracker_base, overrides=overrides)
+        return self.dryrun(
+            launch, *where, app_id=app_id, tracker_base=tracker_base, overrides=overrides
+        )
 
     def run_component(
         self,
@@ -304,9 +355,13 @@ class Runner:
         app_id: str | None = None,
         tracker_base: str | None = None,
     ) -> AppHandle:
-        """Build an app from a component and submit it. Arguments and errors as in `dryrun_component` and `schedule`."""
+        """Build an app from a component and submit it. Arguments and errors as in
+        `dryrun_component` and `schedule`.
+        """
         where = (scheduler, cfg, workspace, parent_run_id)
-        info = self.dryrun_component(component, component_args, *where, app_id=app_id, tracker_base=tracker_base)
+        info = self.dryrun_component(
+            component, component_args, *where, app_id=app_id, tracker_base=tracker_base
+        )
         return self.schedule(info)
 
     # -- what became of it
@@ -331,7 +386,9 @@ class Runner:
         return self._found(app_handle)[1].status
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
-        """Return the status of an app; None if there is no such app; UNKNOWN if the scheduler cannot say."""
+        """Return the status of an app; None if there is no such app; UNKNOWN if the scheduler
+        cannot say.
+        """
         return self.status_many([app_handle])[app_handle]
 
     def status_many(self, app_handles: Sequence[AppHandle]) -> dict[AppHandle, AppStatus | None]:
@@ -351,17 +408,20 @@ class Runner:
 
         Args:
             app_handle: the app.
-            wait_interval: ignored; waiting is driven by changes. Kept for those who come from TorchX.
+            wait_interval: ignored; waiting is driven by changes. Kept for those who come from
+                TorchX.
             timeout: seconds to wait at most; None: no limit.
             patience: seconds for which its state may be UNKNOWN without a break.
-            on_change: called in this thread with the first status, then at each new state, restart or wish to cancel.
+            on_change: called in this thread with the first status, then at each new state, restart
+                or wish to cancel.
 
         Returns:
             The final status, or None if there is no such app.
 
         Raises:
             TransloadTimeout: when the time ran out (also a TimeoutError); the app goes on.
-            StateUnknown: when patience ran out (also a SchedulerUnavailable); the app is not touched.
+            StateUnknown: when patience ran out (also a SchedulerUnavailable); the app is not
+                touched.
         """
         from transload.schedulers.follower import wait
 
@@ -405,7 +465,9 @@ class Runner:
         forget_key(app_handle)
 
     def describe(self, app_handle: AppHandle) -> AppDef | None:
-        """Return the app as it was submitted, secret-looking values masked; None if it is not known."""
+        """Return the app as it was submitted, secret-looking values masked; None if it is not
+        known.
+        """
         found = self.description(app_handle)
         return None if found is None else copy.deepcopy(found.app)
 
@@ -443,7 +505,8 @@ class Runner:
         Raises:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a bad regex.
-            UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times of lines.
+            UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times of
+                lines.
         """
         backend, app_id = self._locate(app_handle)
         from transload.runner.logs import log_lines
@@ -462,20 +525,25 @@ class Runner:
         )
 
     def results(self, app_handle: AppHandle, *, shared: bool = False) -> AppResults:
-        """Return what an app reported so far: results, and what the configured trackers know of the run.
+        """Return what an app reported so far: results, and what the configured trackers know of the
+        run.
 
         Args:
             app_handle: the app.
-            shared: also what was written into the tracker base that was given for it by programs that do not say of
-                which run they are. Apps that share a base then share those results.
+            shared: also what was written into the tracker base that was given for it by programs
+                that do not say of which run they are. Apps that share a base then share those
+                results.
 
         Raises:
             AppNotFound: if there is no such app.
-            TrackingError: if the results, or what a tracker knows, cannot be read; the message says where they are.
+            TrackingError: if the results, or what a tracker knows, cannot be read; the message says
+                where they are.
         """
         from transload.runner.results import collect_results
 
-        return collect_results(app_handle, *self._found(app_handle), self.settings.trackers(), shared=shared)
+        return collect_results(
+            app_handle, *self._found(app_handle), self.settings.trackers(), shared=shared
+        )
 
     def steps(self, app_handle: AppHandle) -> dict[str, dict[str, dict[float, float]]]:
         """Return the curves that an app reported step by step so far: key → name → step → value.
@@ -491,10 +559,11 @@ class Runner:
     def fetch(
         self, app_handle: AppHandle, pattern: str = "*", folder: str = ".", *, replace: bool = True
     ) -> Sequence[str]:
-        """Copy files that an app has made (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new paths.
+        """Copy files that an app has made (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new
+        paths.
 
-        Only regular files are copied, and no link is followed out of the app's folder: what is left out is logged as a
-        warning.
+        Only regular files are copied, and no link is followed out of the app's folder: what is left
+        out is logged as a warning.
 
         Args:
             app_handle: the app.
@@ -504,7 +573,8 @@ class Runner:
 
         Raises:
             AppNotFound: if there is no such app.
-            SpecError: if a file is there already that must not be replaced; nothing has been copied.
+            SpecError: if a file is there already that must not be replaced; nothing has been
+                copied.
             TrackingError: if they cannot be read.
         """
         from transload.runner.results import fetch_outputs

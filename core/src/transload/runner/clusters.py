@@ -20,14 +20,16 @@ _CONTROL: Final = r"[\x00-\x1f\x7f]"
 
 @record
 class Cluster:
-    """A scheduler with a name of its own. Hosts keep one with each handle, so that any process finds the same cluster.
+    """A scheduler with a name of its own. Hosts keep one with each handle, so that any process
+    finds the same cluster.
 
     Args:
         name: as it stands in handles.
         kind: the installed scheduler that it is one of; default: the one of its name.
-        connection: the settings that say which cluster it is, as the kind declares them; no secrets.
-        secrets: setting → where its value is found again: ``env:NAME``, ``file:PATH``, or a kind of source that the
-            host resolves (``secret_sources`` of a runner).
+        connection: the settings that say which cluster it is, as the kind declares them; no
+            secrets.
+        secrets: setting → where its value is found again: ``env:NAME``, ``file:PATH``, or a kind of
+            source that the host resolves (``secret_sources`` of a runner).
 
     Raises:
         ConfigError: if it is not valid.
@@ -42,15 +44,22 @@ class Cluster:
         if not isinstance(self.kind, str):
             raise ConfigError(f"cluster {self.name!r}: kind={shorten(self.kind)}: must be a str")
         self.kind = self.kind or self.name
-        if not isinstance(self.name, str) or (self.kind != self.name and not re.fullmatch(_NAME, self.name)):
+        if not isinstance(self.name, str) or (
+            self.kind != self.name and not re.fullmatch(_NAME, self.name)
+        ):
             rule = "a letter a-z, then up to 62 of a-z, 0-9, _ and -"
             raise ConfigError(f"{self.name!r}: the name of a cluster must be {rule}")
         for table in ("connection", "secrets"):
             if not isinstance(getattr(self, table), Mapping):
-                raise ConfigError(f"cluster {self.name!r}: {table}={shorten(getattr(self, table))}: must be a mapping")
+                raise ConfigError(
+                    f"cluster {self.name!r}: {table}={shorten(getattr(self, table))}: must be a "
+                    "mapping"
+                )
         for key, value in self.connection.items():
             if looks_secret(key):
-                raise ConfigError(f"cluster {self.name!r}: {key}: is a secret: name where it is found in secrets")
+                raise ConfigError(
+                    f"cluster {self.name!r}: {key}: is a secret: name where it is found in secrets"
+                )
             # some of these end in a command line or a URL
             if isinstance(value, str) and (value.startswith("-") or re.search(_CONTROL, value)):
                 rule = "must not begin with '-' or hold control characters"
@@ -82,5 +91,12 @@ class Cluster:
             ConfigError: if it is not such a mapping.
         """
         if not isinstance(data, Mapping) or "name" not in data:
-            raise ConfigError(f"cluster: {shorten(data)}: must be an object with name, kind, connection, secrets")
-        return Cluster(data["name"], data.get("kind") or "", data.get("connection") or {}, data.get("secrets") or {})
+            raise ConfigError(
+                f"cluster: {shorten(data)}: must be an object with name, kind, connection, secrets"
+            )
+        return Cluster(
+            data["name"],
+            data.get("kind") or "",
+            data.get("connection") or {},
+            data.get("secrets") or {},
+        )

@@ -1,9 +1,9 @@
 """Settings: from files, then the environment, then arguments; each with where it came from.
 
-The nearest folder upwards of the working directory that holds a ``transload.toml``, or a ``pyproject.toml`` with a
-``[tool.transload]`` table, is the project's configuration; ``$XDG_CONFIG_HOME/transload/config.toml`` is the user's
-own, and weaker. ``TRANSLOAD_CONFIG`` names a file that takes the project's place. Keys and variables with examples:
-docs/configuration.md.
+The nearest folder upwards of the working directory that holds a ``transload.toml``, or a
+``pyproject.toml`` with a ``[tool.transload]`` table, is the project's configuration;
+``$XDG_CONFIG_HOME/transload/config.toml`` is the user's own, and weaker. ``TRANSLOAD_CONFIG`` names
+a file that takes the project's place. Keys and variables with examples: docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _ENV_CONFIG: Final = "TRANSLOAD_CONFIG"
 _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_CFG: Final = "TRANSLOAD_CFG_"
 _SECRETS: Final = "secrets"  # of a scheduler's table: connection setting → where its value is found
-_RUNNERS_OWN: Final = frozenset({"tracker_base", "pass_env"})  # taken for every scheduler, and no option of any
+_RUNNERS_OWN: Final = frozenset(
+    {"tracker_base", "pass_env"}
+)  # taken for every scheduler, and no option of any
 
 
 class Setting(NamedTuple):
@@ -80,7 +82,9 @@ class Settings:
             key = f"tracker.{name}.config"
             if key not in shown or shown[key].value != config:
                 shown[key] = Setting(key, config, f"environment {_ENV_TRACKERS}")
-        variables = {name: value for name, value in self._environ.items() if name.startswith(_ENV_CFG)}
+        variables = {
+            name: value for name, value in self._environ.items() if name.startswith(_ENV_CFG)
+        }
         for key in list(shown):
             variable = _ENV_CFG + _variable(key.removeprefix("schedulers."))
             if key.startswith("schedulers.") and variable in variables:
@@ -89,7 +93,9 @@ class Settings:
         return [shown[key] for key in sorted(shown)]
 
     def clusters(self) -> dict[str, str]:
-        """Return the kind of each cluster that has a name of its own (``[schedulers.NAME] kind = …``)."""
+        """Return the kind of each cluster that has a name of its own (``[schedulers.NAME] kind =
+        …``).
+        """
         found = {}
         for key, setting in self._table("schedulers.").items():
             name, _, option = key.rpartition(".")
@@ -99,7 +105,11 @@ class Settings:
 
     def _table(self, prefix: str) -> dict[str, Setting]:
         """Return what is set below a prefix, by the rest of its keys."""
-        return {key.removeprefix(prefix): item for key, item in self._values.items() if key.startswith(prefix)}
+        return {
+            key.removeprefix(prefix): item
+            for key, item in self._values.items()
+            if key.startswith(prefix)
+        }
 
     def _from_variable(self, variable: str, option: str, opts: runopts) -> CfgVal:
         """Return the value of a variable for an option."""
@@ -109,7 +119,8 @@ class Settings:
             raise ConfigError(f"environment variable {variable}: {exc}") from exc
 
     def cluster(self, name: str, kind: str, opts: runopts) -> Cluster | None:
-        """Return what the table of a scheduler, or its variables, say of which cluster it is; None if they say nothing.
+        """Return what the table of a scheduler, or its variables, say of which cluster it is; None
+        if they say nothing.
 
         Args:
             name: the scheduler.
@@ -128,7 +139,9 @@ class Settings:
             elif setting is not None:
                 if not runopts.is_type(setting.value, opt.opt_type):
                     must = f"must be of type {get_type_name(opt.opt_type)}"
-                    raise ConfigError(f"{setting.source}: {setting.key}={shorten(setting.value)}: {must}")
+                    raise ConfigError(
+                        f"{setting.source}: {setting.key}={shorten(setting.value)}: {must}"
+                    )
                 connection[option] = setting.value
         secrets = self.get(f"schedulers.{name}.{_SECRETS}", {})
         if not connection and not secrets and name not in self.clusters():
@@ -140,14 +153,20 @@ class Settings:
             raise ConfigError(f"{source}: {exc}") from exc
 
     def cfg(
-        self, scheduler: str, opts: runopts, others: Collection[str] = (), connection: Collection[str] = ()
+        self,
+        scheduler: str,
+        opts: runopts,
+        others: Collection[str] = (),
+        connection: Collection[str] = (),
     ) -> dict[str, CfgVal]:
-        """Return the options set for a scheduler, by files and by ``TRANSLOAD_CFG_<SCHEDULER>_<OPTION>``.
+        """Return the options set for a scheduler, by files and by
+        ``TRANSLOAD_CFG_<SCHEDULER>_<OPTION>``.
 
         Args:
             scheduler: its name.
             opts: its options.
-            others: names of other schedulers: variables of ``local_cwd`` begin as those of ``local`` do.
+            others: names of other schedulers: variables of ``local_cwd`` begin as those of
+                ``local`` do.
             connection: keys of its table that are no run options: they say which cluster it is.
 
         Raises:
@@ -161,30 +180,43 @@ class Settings:
                 hint = nearest(name, [*(option for option, _ in opts), *connection])
                 raise ConfigError(f"{setting.source}: {setting.key}: unknown option: {hint}")
         variables = self._variables_of(scheduler, others)
-        known = {_prefix(scheduler) + _variable(name): name for name, _ in opts} if variables else {}
-        passed_over = {_prefix(scheduler) + _variable(name) for name in (*_RUNNERS_OWN, *connection)}
+        known = (
+            {_prefix(scheduler) + _variable(name): name for name, _ in opts} if variables else {}
+        )
+        passed_over = {
+            _prefix(scheduler) + _variable(name) for name in (*_RUNNERS_OWN, *connection)
+        }
         for variable in variables:
             if variable not in known and variable in passed_over:
                 continue
             if variable not in known:
                 word = variable.removeprefix(_prefix(scheduler)).lower()
                 hint = nearest(word, list(known.values()))
-                raise ConfigError(f"environment variable {variable}: unknown option of {scheduler!r}: {hint}")
+                raise ConfigError(
+                    f"environment variable {variable}: unknown option of {scheduler!r}: {hint}"
+                )
             cfg[known[variable]] = self._from_variable(variable, known[variable], opts)
         return cfg
 
     def _variables_of(self, scheduler: str, others: Collection[str]) -> list[str]:
-        """Return the variables that set options of a scheduler, and of no other whose name is longer."""
+        """Return the variables that set options of a scheduler, and of no other whose name is
+        longer.
+        """
         own = _prefix(scheduler)
         longer = tuple(_prefix(other) for other in others if len(_prefix(other)) > len(own))
-        return [name for name in self._environ if name.startswith(own) and not (longer and name.startswith(longer))]
+        return [
+            name
+            for name in self._environ
+            if name.startswith(own) and not (longer and name.startswith(longer))
+        ]
 
     def component_defaults(self, component: str) -> Defaults:
         """Return the argument defaults set for a component.
 
         Args:
-            component: as it is named to run it. A file is the same however its path is spelled, from the working
-                directory or from that of the settings file, and with or without the function.
+            component: as it is named to run it. A file is the same however its path is spelled,
+                from the working directory or from that of the settings file, and with or without
+                the function.
         """
         found = {}
         for key, item in self._table("component.").items():
@@ -211,7 +243,9 @@ class Settings:
             if option not in known:
                 raise ConfigError(f"{where}: unknown key: {nearest(option, list(known))}")
             if not isinstance(item.value, known[option]):
-                raise ConfigError(f"{where}={shorten(item.value)}: must be a {known[option].__name__}")
+                raise ConfigError(
+                    f"{where}={shorten(item.value)}: must be a {known[option].__name__}"
+                )
         return {option: item.value for option, item in table.items()}
 
     def trackers(self) -> dict[str, str | None]:
@@ -230,7 +264,8 @@ class Settings:
             names = dict.fromkeys(key.rpartition(".")[0] for key in keys)
             listed = {name: self._environ.get(tracker_config_env_var_name(name)) for name in names}
         return {
-            name: self.get(f"tracker.{name}.config") if config is None else config for name, config in listed.items()
+            name: self.get(f"tracker.{name}.config") if config is None else config
+            for name, config in listed.items()
         }
 
 
@@ -258,13 +293,17 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
 def _files(start: str | None, environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
     """Return ``(path, table)`` of the configuration files, weakest first."""
     found = []
-    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    home = environ.get("XDG_CONFIG_HOME") or os.path.join(
+        environ.get("HOME") or os.path.expanduser("~"), ".config"
+    )
     user = os.path.join(home, "transload", "config.toml")
     if os.path.isfile(user):
         found.append((user, _read(user)))
     if named := environ.get(_ENV_CONFIG):
         if not os.path.isfile(named):
-            raise ConfigError(f"environment variable {_ENV_CONFIG}={named!r}: there is no such file")
+            raise ConfigError(
+                f"environment variable {_ENV_CONFIG}={named!r}: there is no such file"
+            )
         given = _read(named)
         if os.path.basename(named) == "pyproject.toml":
             given = given.get("tool", {}).get("transload", {})
@@ -323,7 +362,9 @@ def _flatten(path: str, table: Any) -> list[Setting]:
                 raise ConfigError(f"{path}: {key}.{name}={shorten(entries)}: must be a table")
             if key == "tracker":
                 _check_tracker(path, name, entries)
-            found += [Setting(f"{key}.{name}.{option}", entry, path) for option, entry in entries.items()]
+            found += [
+                Setting(f"{key}.{name}.{option}", entry, path) for option, entry in entries.items()
+            ]
             if key == "tracker" and not entries:
                 found.append(Setting(f"{key}.{name}.config", None, path))
     _check_clusters(path, table.get("schedulers", {}))
@@ -331,7 +372,9 @@ def _flatten(path: str, table: Any) -> list[Setting]:
 
 
 def _check_clusters(path: str, tables: dict[str, Any]) -> None:
-    """Refuse names of clusters that could not stand in a handle, or that variables could not tell apart."""
+    """Refuse names of clusters that could not stand in a handle, or that variables could not tell
+    apart.
+    """
     taken: dict[str, str] = {}
     for name, entries in tables.items():
         try:
@@ -340,7 +383,10 @@ def _check_clusters(path: str, tables: dict[str, Any]) -> None:
             raise ConfigError(f"{path}: schedulers.{name}: {exc}") from exc
         other = taken.setdefault(_variable(name), name)
         if other != name:
-            raise ConfigError(f"{path}: schedulers.{name}: its variables would be those of {other!r}: choose another")
+            raise ConfigError(
+                f"{path}: schedulers.{name}: its variables would be those of {other!r}: choose "
+                "another"
+            )
 
 
 def _prefix(scheduler: str) -> str:
@@ -348,27 +394,44 @@ def _prefix(scheduler: str) -> str:
 
 
 def _check_tracker(path: str, name: str, entries: dict[str, Any]) -> None:
-    """Refuse what would be ignored: a tracker has one setting, a text that only the tracker understands."""
+    """Refuse what would be ignored: a tracker has one setting, a text that only the tracker
+    understands.
+    """
     for option, entry in entries.items():
         where = f"{path}: tracker.{name}.{option}"
         if option != "config":
-            raise ConfigError(f"{where}: unknown key; a tracker has one, config (a text; of several settings: JSON)")
+            raise ConfigError(
+                f"{where}: unknown key; a tracker has one, config (a text; of several settings: "
+                "JSON)"
+            )
         if not isinstance(entry, str):
-            raise ConfigError(f"{where}={shorten(entry)}: must be a str; several settings are JSON in it")
+            raise ConfigError(
+                f"{where}={shorten(entry)}: must be a str; several settings are JSON in it"
+            )
 
 
 def _is_same_component(name: str, component: str, source: str) -> bool:
-    """Tell whether a name in a settings file means a component; of files the paths and the functions are compared."""
+    """Tell whether a name in a settings file means a component; of files the paths and the
+    functions are compared.
+    """
     if name == component:
         return True
-    (file, function), (wanted, wanted_function) = _file_and_function(name), _file_and_function(component)
+    (file, function), (wanted, wanted_function) = (
+        _file_and_function(name),
+        _file_and_function(component),
+    )
     if not file or not wanted or (function and wanted_function and function != wanted_function):
         return False
-    return os.path.realpath(wanted) in (os.path.realpath(file), os.path.realpath(os.path.join(source, "..", file)))
+    return os.path.realpath(wanted) in (
+        os.path.realpath(file),
+        os.path.realpath(os.path.join(source, "..", file)),
+    )
 
 
 def _file_and_function(name: str) -> tuple[str, str]:
-    """Return file and function of a component in a file; two empty texts for one that has another kind of name."""
+    """Return file and function of a component in a file; two empty texts for one that has another
+    kind of name.
+    """
     target, colon, function = name.rpartition(":")
     file = target if colon else name
     return (file, function if colon else "") if file.endswith(".py") or "/" in file else ("", "")

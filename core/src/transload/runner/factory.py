@@ -20,8 +20,8 @@ def get_runner(
     Args:
         name: name of the session; default ``transload``.
         component_defaults: component → argument → default, in the form of the command line.
-        scheduler_params: keyword arguments for the scheduler factories, each of which gets those that it declares;
-            ``inherit_env`` and ``clusters`` are the runner's own, see `Runner`.
+        scheduler_params: keyword arguments for the scheduler factories, each of which gets those
+            that it declares; ``inherit_env`` and ``clusters`` are the runner's own, see `Runner`.
 
     Raises:
         ConfigError: for an argument that no scheduler here takes.
@@ -32,5 +32,9 @@ def get_runner(
         ...     print(runner.wait(handle).state)
         SUCCEEDED
     """
-    own = {key: scheduler_params.pop(key) for key in ("inherit_env", "clusters") if key in scheduler_params}
+    own = {
+        key: scheduler_params.pop(key)
+        for key in ("inherit_env", "clusters")
+        if key in scheduler_params
+    }
     return Runner(name or "transload", None, component_defaults, scheduler_params, **own)

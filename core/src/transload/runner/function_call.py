@@ -1,4 +1,6 @@
-"""Pickling the call of a function: which modules travel with it, and which are found where it runs."""
+"""Pickling the call of a function: which modules travel with it, and which are found where it
+runs.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,13 @@ class Call(NamedTuple):
     modules: dict[str, str]
 
 
-def pickle_call(call: Any, fn: Callable[..., Any], *, folders: Iterable[str] = (), shares: bool = False) -> Call:
+def pickle_call(
+    call: Any, fn: Callable[..., Any], *, folders: Iterable[str] = (), shares: bool = False
+) -> Call:
     """Return a pickled call, and the modules that go with it.
 
-    Modules that are not found where the function runs travel: as files, together with what they import, or, if they
-    have no name to be imported by, in the pickle.
+    Modules that are not found where the function runs travel: as files, together with what they
+    import, or, if they have no name to be imported by, in the pickle.
 
     Args:
         call: function and arguments.
@@ -87,8 +91,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     Args:
         stream: where the pickle goes.
-        fn: the function. On this machine's disk its own module goes into the pickle: its file may be edited before the
-            function runs.
+        fn: the function. On this machine's disk its own module goes into the pickle: its file may
+            be edited before the function runs.
         folders: folders whose modules are found where it runs.
         shares: modules that this process finds by their names are found there.
 
@@ -96,7 +100,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         files: names of the modules and packages that must travel as files.
     """
 
-    def __init__(self, stream: io.BytesIO, fn: Callable[..., Any], folders: set[str], shares: bool) -> None:
+    def __init__(
+        self, stream: io.BytesIO, fn: Callable[..., Any], folders: set[str], shares: bool
+    ) -> None:
         super().__init__(stream)
         self.files: set[str] = set()
         self._fn = name_of(fn)
@@ -111,7 +117,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._take(own)
 
     def reducer_override(self, obj: Any) -> Any:
-        """Take along the module that a function, a class or a module is of, before it is pickled."""
+        """Take along the module that a function, a class or a module is of, before it is
+        pickled.
+        """
         if isinstance(obj, ModuleType):
             return self._module(obj)
         if isinstance(obj, _CACHED):
@@ -120,12 +128,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._take(getattr(obj, "__module__", None) or "")
         elif isinstance(getattr(obj, "__module__", None), str) and self._is_by_name(obj):
             self._refuse(
-                obj.__module__, f"{type(obj).__name__} {obj.__reduce_ex__(4)}, which is found by its name only"
+                obj.__module__,
+                f"{type(obj).__name__} {obj.__reduce_ex__(4)}, which is found by its name only",
             )
         return super().reducer_override(obj)
 
     def _is_by_name(self, obj: Any) -> bool:
-        """Tell whether an object, not a function or class, would be looked for in a module that is not there."""
+        """Tell whether an object, not a function or class, would be looked for in a module that is
+        not there.
+        """
         if type(obj).__module__ == obj.__module__ or not self._must_travel(obj.__module__):
             return False  # most objects: the module is that of their class
         try:
@@ -142,9 +153,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return ModuleType, (module.__name__,), state
 
     def _cached(self, obj: Any) -> Any:
-        """Return how to make a function with a cache again: by itself it is found by its name only."""
+        """Return how to make a function with a cache again: by itself it is found by its name
+        only.
+        """
         home = obj.__module__ or ""
-        if home in sys.modules and home != "__main__" and "<" not in obj.__qualname__ and not self._must_travel(home):
+        if (
+            home in sys.modules
+            and home != "__main__"
+            and "<" not in obj.__qualname__
+            and not self._must_travel(home)
+        ):
             return NotImplemented
 
         def cached(fn: Any, maxsize: int | None, typed: bool) -> Any:
@@ -166,7 +184,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Tell whether a module must travel in the pickle; one that travels as a file is noted."""
         if name not in self._travels:
             top = name.partition(".")[0]
-            is_there = name == "__main__" or _is_installed(name) or self.is_there(top, sys.modules.get(top))
+            is_there = (
+                name == "__main__"
+                or _is_installed(name)
+                or self.is_there(top, sys.modules.get(top))
+            )
             travels = not is_there
             if travels and not self._shares and _is_found(sys.modules.get(top)):
                 self.files.add(top)
@@ -179,11 +201,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if module is not None and _is_installed(top):
             return True
         place = None if module is None else _folder_of(getattr(module, "__file__", None))
-        return place is not None and (place in self._folders or (self._shares and _is_found(module)))
+        return place is not None and (
+            place in self._folders or (self._shares and _is_found(module))
+        )
 
     def _refuse(self, module: str, what: str) -> None:
         raise SpecError(
-            f"{self._fn}: cannot be sent: it needs {what}, of the module {module}, which is not installed: "
+            f"{self._fn}: cannot be sent: it needs {what}, of the module {module}, which is not "
+            "installed: "
             "give workspace=FOLDER, so that the module travels as a file, and import it by its name"
         )
 
@@ -200,8 +225,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def sources_of(names: Iterable[str], is_there: Callable[[str, ModuleType | None], bool]) -> dict[str, str]:
-    """Return the source files of modules, and of all that these import and that is not there: path → path here."""
+def sources_of(
+    names: Iterable[str], is_there: Callable[[str, ModuleType | None], bool]
+) -> dict[str, str]:
+    """Return the source files of modules, and of all that these import and that is not there: path
+    → path here.
+    """
     found: dict[str, str] = {}
     seen: set[str] = set()
     waiting = sorted(names)
@@ -213,7 +242,9 @@ def sources_of(names: Iterable[str], is_there: Callable[[str, ModuleType | None]
         files = _files_of(top)
         found.update(files)
         for file in files.values():
-            waiting += [each for each in _imports(file) if each not in seen and _can_travel(each, is_there)]
+            waiting += [
+                each for each in _imports(file) if each not in seen and _can_travel(each, is_there)
+            ]
     return found
 
 
@@ -228,7 +259,9 @@ def _can_travel(top: str, is_there: Callable[[str, ModuleType | None], bool]) ->
 
 
 def _files_of(top: str) -> dict[str, str]:
-    """Return the source files of a module or package: path below a folder for modules → path here."""
+    """Return the source files of a module or package: path below a folder for modules → path
+    here.
+    """
     spec = _spec_of(top)
     if spec is None:
         return {}
@@ -237,7 +270,9 @@ def _files_of(top: str) -> dict[str, str]:
     found = {}
     for root in spec.submodule_search_locations:
         for folder, inner_folders, names in os.walk(root):
-            inner_folders[:] = [each for each in inner_folders if each.isidentifier() and each != "__pycache__"]
+            inner_folders[:] = [
+                each for each in inner_folders if each.isidentifier() and each != "__pycache__"
+            ]
             for name in names:
                 if name.endswith(".py"):
                     path = os.path.join(folder, name)
@@ -269,10 +304,14 @@ def _is_installed(name: str) -> bool:
     if module is None:
         return True
     file = getattr(module, "__file__", None)
-    if file is None:  # a part of the interpreter, or a package without a file; not what was made by a program
+    if (
+        file is None
+    ):  # a part of the interpreter, or a package without a file; not what was made by a program
         origin = getattr(getattr(module, "__spec__", None), "origin", None)
         folders = [str(each) for each in getattr(module, "__path__", ())]
-        return origin in ("built-in", "frozen") or any(_is_below(each, _installed()) for each in folders)
+        return origin in ("built-in", "frozen") or any(
+            _is_below(each, _installed()) for each in folders
+        )
     return _is_below(file, _installed())
 
 
@@ -287,7 +326,9 @@ def _installed() -> frozenset[str]:
 
 
 def _folder_of(file: str | None) -> str | None:
-    """Return the folder that a module or package with this file is found in; None if it has no file."""
+    """Return the folder that a module or package with this file is found in; None if it has no
+    file.
+    """
     if file is None:
         return None
     folder = os.path.dirname(os.path.realpath(file))
@@ -295,7 +336,9 @@ def _folder_of(file: str | None) -> str | None:
 
 
 def _is_found(module: ModuleType | None) -> bool:
-    """Tell whether a new process with this one's module path finds a module by its name, and it is the same file."""
+    """Tell whether a new process with this one's module path finds a module by its name, and it is
+    the same file.
+    """
     file = getattr(module, "__file__", None)
     if module is None or file is None:
         return False

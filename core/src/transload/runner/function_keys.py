@@ -1,7 +1,9 @@
-"""The secret keys that what functions return is signed with: one for each job, kept by who submitted it.
+"""The secret keys that what functions return is signed with: one for each job, kept by who
+submitted it.
 
-A key lies in the state folder of the submitting user, in a folder of its own that nobody else can enter, and never
-below a folder of results. It is made before the submit and removed with the job's record.
+A key lies in the state folder of the submitting user, in a folder of its own that nobody else can
+enter, and never below a folder of results. It is made before the submit and removed with the job's
+record.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 FOLDER: Final = "function-keys"
 KEY_BYTES: Final = 32
 LEFT_S: Final = 30 * 86_400.0
-"""Seconds after which a key goes whose job is gone without a word to this user: a scheduler's own time limit."""
+"""Seconds after which a key goes whose job is gone without a word to this user: a scheduler's own
+time limit."""
 
 
 def new_key() -> str:
@@ -45,7 +48,9 @@ def keep_key(handle: str, key: str) -> None:
     try:
         make_private(folder)
         _check_private(folder)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(key)
     except OSError as exc:
@@ -82,14 +87,20 @@ def forget_key(handle: str) -> None:
 
 
 def forget_keys(scheduler: SchedulerBase, gone: Iterable[str]) -> None:
-    """Remove the keys of a scheduler's jobs that were deleted, and old ones of jobs that it does not know any more."""
+    """Remove the keys of a scheduler's jobs that were deleted, and old ones of jobs that it does
+    not know any more.
+    """
     for app_id in gone:
         forget_key(make_app_handle(scheduler.name, "", app_id))
     now = time.time()
     with contextlib.suppress(OSError, TransloadError):
         for entry in os.scandir(_folder()):
             parsed = _parsed(entry.name)
-            if parsed is None or parsed[0] != scheduler.name or now - entry.stat().st_mtime < LEFT_S:
+            if (
+                parsed is None
+                or parsed[0] != scheduler.name
+                or now - entry.stat().st_mtime < LEFT_S
+            ):
                 continue
             if scheduler.describe(parsed[1]) is None:
                 os.unlink(entry.path)
@@ -121,12 +132,16 @@ def _check_private(folder: str) -> None:
     """Refuse a folder of keys that another user may have put a key into.
 
     Raises:
-        ConfigError: if others can write there, or in the state folder, or one of them belongs to somebody else.
+        ConfigError: if others can write there, or in the state folder, or one of them belongs to
+            somebody else.
     """
     for path in (folder, os.path.dirname(folder)):
         found = os.stat(path)
         mode = stat.S_IMODE(found.st_mode)
         if found.st_uid != os.geteuid():
-            raise ConfigError(f"{path}: belongs to user {found.st_uid}: keys of function results must be yours alone")
+            raise ConfigError(
+                f"{path}: belongs to user {found.st_uid}: keys of function results must be yours "
+                "alone"
+            )
         if mode & 0o022:
             raise ConfigError(f"{path}: others may write there (mode {mode:o}): chmod 700 it")

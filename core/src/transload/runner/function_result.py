@@ -1,4 +1,6 @@
-"""What a Python function that ran as an app has returned or raised: read, found to be genuine, unpickled."""
+"""What a Python function that ran as an app has returned or raised: read, found to be genuine,
+unpickled.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,10 @@ def read_reply(runner: Runner, handle: str, *, safe: bool) -> Reply | None:
     has_key = role is None or KEY in role.secrets
     if key is None and has_key and not safe:
         raise ConfigError(
-            f"{handle}: the key of this function's result is not here ({key_path(handle)}): only who "
-            "submitted it can unpickle the result; result(safe=True) reads one that is JSON, whoever wrote it"
+            f"{handle}: the key of this function's result is not here ({key_path(handle)}): only "
+            "who "
+            "submitted it can unpickle the result; result(safe=True) reads one that is JSON, "
+            "whoever wrote it"
         )
     store = own_store(backend, description)
     try:
@@ -71,28 +75,35 @@ def read_reply(runner: Runner, handle: str, *, safe: bool) -> Reply | None:
 def _check_is_function(role: Role, handle: str) -> None:
     if role.args[-1:] == ["call.py"]:
         raise SpecError(
-            f"{handle}: an earlier version of transload submitted it, so its result is not signed: submit it again"
+            f"{handle}: an earlier version of transload submitted it, so its result is not signed: "
+            "submit it again"
         )
     if PROGRAM not in role.args:
-        raise SpecError(f"{handle}: is no function that transload.submit has submitted: use results()")
+        raise SpecError(
+            f"{handle}: is no function that transload.submit has submitted: use results()"
+        )
 
 
 def _checked(handle: str, data: bytes, key: str | None, attempt: int) -> Reply | None:
     """Return what a result file holds; None if an earlier attempt wrote it.
 
     Raises:
-        TrackingError: if it is not signed with the key, where there is one, or was signed for another app.
+        TrackingError: if it is not signed with the key, where there is one, or was signed for
+            another app.
     """
     signed, _, said = data.partition(b"\n")
     if key is not None and not hmac.compare_digest(signed, signature(key, said).encode()):
         raise TrackingError(
-            f"{handle}: its result ({RESULT}) is not signed with the key of this job: somebody else wrote it. "
+            f"{handle}: its result ({RESULT}) is not signed with the key of this job: somebody "
+            "else wrote it. "
             "It was not read"
         )
     line, _, body = said.partition(b"\n")
     head = _head(line)
     if head is None or head.get("app") != parse_app_handle(handle).app_id:
-        raise TrackingError(f"{handle}: its result ({RESULT}) is not one that a job of this app wrote")
+        raise TrackingError(
+            f"{handle}: its result ({RESULT}) is not one that a job of this app wrote"
+        )
     if head.get("attempt") != attempt:
         return None
     return Reply(head, body if key is not None else b"")
@@ -107,7 +118,9 @@ def _head(line: bytes) -> dict[str, Any] | None:
 
 
 def value_of(reply: Reply, handle: str, status: AppStatus, *, safe: bool) -> Any:
-    """Return what a function returned, or raise what it raised; errors as in `transload.App.result`."""
+    """Return what a function returned, or raise what it raised; errors as in
+    `transload.App.result`.
+    """
     head = reply.head
     if "refused" in head:
         raise SpecError(f"{handle}: {head['refused']}")
@@ -122,7 +135,9 @@ def value_of(reply: Reply, handle: str, status: AppStatus, *, safe: bool) -> Any
     if "json" in head:
         return head["json"]
     if safe or not reply.body:
-        raise SpecError(f"{handle}: the function returned what is not JSON: with safe=True only JSON is read")
+        raise SpecError(
+            f"{handle}: the function returned what is not JSON: with safe=True only JSON is read"
+        )
     return _unpickled(reply, handle)
 
 

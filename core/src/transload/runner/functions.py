@@ -55,14 +55,17 @@ def submit(
     safe: bool = False,
     **overrides: Any,
 ) -> FunctionApp[T]:
-    """Submit a Python function; return at once. It needs the package cloudpickle here, and nothing where it runs.
+    """Submit a Python function; return at once. It needs the package cloudpickle here, and nothing
+    where it runs.
 
-    Its own module travels with it, and so do the other modules that it and its arguments come from, with all that
-    these import, unless they are installed, or are found where it runs: on this machine's disk, or in a folder of
-    ``workspace``. Data files, and what a function of the main program imports only as it runs, travel by ``workspace``.
+    Its own module travels with it, and so do the other modules that it and its arguments come from,
+    with all that these import, unless they are installed, or are found where it runs: on this
+    machine's disk, or in a folder of ``workspace``. Data files, and what a function of the main
+    program imports only as it runs, travel by ``workspace``.
 
-    What it returns is signed with a random key that only this job and this user have, and is unpickled only if the
-    signature is right. The key lies in the state folder until the job is deleted; the job gets it as a secret.
+    What it returns is signed with a random key that only this job and this user have, and is
+    unpickled only if the signature is right. The key lies in the state folder until the job is
+    deleted; the job gets it as a secret.
 
     Args:
         fn: the function.
@@ -75,31 +78,40 @@ def submit(
         pass_env: patterns (``HF_*``) of variables that are passed on.
         tracker_base: where its result goes; default: where the scheduler keeps results.
         runner: submits; default: the one that this process shares.
-        safe: no key is made, nothing is unpickled: what the function returns must be JSON (lists, dicts with texts as
-            names, texts, numbers, bools, None), and what it raises comes back as text. For schedulers that cannot
-            give a job a secret. Who can write to the folder of results can change the result.
-        overrides: ``name, env, image, retries, retry_delay, time_limit, cpu, gpu, mem``, as `run` takes them.
+        safe: no key is made, nothing is unpickled: what the function returns must be JSON (lists,
+            dicts with texts as names, texts, numbers, bools, None), and what it raises comes back
+            as text. For schedulers that cannot give a job a secret. Who can write to the folder of
+            results can change the result.
+        overrides: ``name, env, image, retries, retry_delay, time_limit, cpu, gpu, mem``, as `run`
+            takes them.
 
     Raises:
-        SpecError: if the function or an argument cannot be pickled, or another argument is not valid.
+        SpecError: if the function or an argument cannot be pickled, or another argument is not
+            valid.
         ConfigError: for an unknown scheduler or option, or if cloudpickle is not installed.
         SubmitError: if it was not taken; nothing runs.
     """
     runner = runner or default_runner()
     name = scheduler or runner.settings.scheduler
     shares = runner.scheduler(name).capabilities.shares_disk
-    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace or Workspace()
+    given = (
+        Workspace.from_str(workspace) if isinstance(workspace, str) else workspace or Workspace()
+    )
     roots = [os.path.expanduser(path) for path, target in given.projects.items() if not target]
     made, package, title = _pickled((fn, args, dict(kwargs or {})), fn, roots, shares)
     folder = tempfile.mkdtemp(prefix="transload-call-")
     try:
         _write_call(folder, made, shares)
-        travels = Workspace({folder: PLACE, package: f"{PLACE}/library/cloudpickle", **given.projects})
+        travels = Workspace(
+            {folder: PLACE, package: f"{PLACE}/library/cloudpickle", **given.projects}
+        )
         program = sys.executable if shares else "python3"
         role = Role("main", "", entrypoint=program, args=["-u", PROGRAM], workspace=travels)
         if resource is not None:
             role.resource = named_resources[resource] if isinstance(resource, str) else resource
-        launch = Launch.of(AppDef(title, [role]), scheduler=name, cfg=cfg or {}, pass_env=[*pass_env])
+        launch = Launch.of(
+            AppDef(title, [role]), scheduler=name, cfg=cfg or {}, pass_env=[*pass_env]
+        )
         where = {"tracker_base": tracker_base, "overrides": overrides_of(overrides)}
         how = _submit_plain if safe else _submit_with_key
         handle = how(runner, launch, role, where)
@@ -127,12 +139,16 @@ def _submit_with_key(runner: Runner, launch: Launch, role: Role, where: Mapping[
     except BaseException as exc:
         forget_key(handle)
         if isinstance(exc, TransloadError) and "secret" in str(exc).lower():
-            exc.add_note("with safe=True a function needs no secret: what it returns must be JSON then")
+            exc.add_note(
+                "with safe=True a function needs no secret: what it returns must be JSON then"
+            )
         raise
 
 
 def _write_call(folder: str, made: Call, shares: bool) -> None:
-    """Write what the job runs: the pickled call, what it needs to know of this process, modules, and the program."""
+    """Write what the job runs: the pickled call, what it needs to know of this process, modules,
+    and the program.
+    """
     with open(f"{folder}/call.pkl", "wb") as file:
         file.write(made.body)
     for path, source in made.modules.items():
@@ -169,7 +185,9 @@ def map(  # noqa: A001
     return _results(fn, list(items), parallelism, options)
 
 
-def _results(fn: Callable[..., T], items: list[Any], parallelism: int, options: Mapping[str, Any]) -> Iterator[T]:
+def _results(
+    fn: Callable[..., T], items: list[Any], parallelism: int, options: Mapping[str, Any]
+) -> Iterator[T]:
     from concurrent.futures import ThreadPoolExecutor
 
     running: set[FunctionApp[T]] = set()
@@ -199,7 +217,9 @@ def _results(fn: Callable[..., T], items: list[Any], parallelism: int, options: 
 def _pickled(
     call: Any, fn: Callable[..., Any], folders: Iterable[str] = (), shares: bool = False
 ) -> tuple[Call, str, str]:
-    """Return a pickled call, the folder of the package that reads it, and a name for it; see `pickle_call`."""
+    """Return a pickled call, the folder of the package that reads it, and a name for it; see
+    `pickle_call`.
+    """
     from transload.errors import ConfigError
 
     try:
@@ -207,7 +227,9 @@ def _pickled(
 
         from transload.runner.function_call import PACKAGE, name_of, pickle_call
     except ImportError as exc:
-        raise ConfigError("functions travel by cloudpickle, which is not installed: pip install cloudpickle") from exc
+        raise ConfigError(
+            "functions travel by cloudpickle, which is not installed: pip install cloudpickle"
+        ) from exc
     if not callable(fn):
         raise SpecError(f"{fn!r}: must be a function")
     return pickle_call(call, fn, folders=folders, shares=shares), PACKAGE, name_of(fn)

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 from transload.errors import AppFailed, AppNotFound, SpecError
 from transload.runner.clusters import Cluster
 from transload.schedulers.api import LogQuery
-from transload.specs import AppDef, AppHandle, AppState, AppStatus, CfgVal, Workspace, parse_app_handle, parse_mounts
+from transload.specs import (
+    AppDef,
+    AppHandle,
+    AppState,
+    AppStatus,
+    CfgVal,
+    Workspace,
+    parse_app_handle,
+    parse_mounts,
+)
 
 if TYPE_CHECKING:
     from transload.components import Overrides
@@ -25,7 +34,8 @@ def default_runner() -> Runner:
 
 
 class App:
-    """A job that was submitted. It belongs to its scheduler: this object may go, and another process may `attach`.
+    """A job that was submitted. It belongs to its scheduler: this object may go, and another
+    process may `attach`.
 
     ``await app`` waits for its end. It can be pickled.
 
@@ -82,11 +92,15 @@ class App:
             StateUnknown: when patience ran out; the app is not touched.
             AppNotFound: if it is gone.
         """
-        return self._there(self._runner.wait(self.handle, timeout=timeout, patience=patience, on_change=on_change))
+        return self._there(
+            self._runner.wait(self.handle, timeout=timeout, patience=patience, on_change=on_change)
+        )
 
     async def wait_async(self, timeout: float | None = None, patience: float = 300.0) -> AppStatus:
         """Do what `wait` does, without blocking the event loop."""
-        return self._there(await self._runner.wait_async(self.handle, timeout=timeout, patience=patience))
+        return self._there(
+            await self._runner.wait_async(self.handle, timeout=timeout, patience=patience)
+        )
 
     def check(self, timeout: float | None = None) -> AppStatus:
         """Wait until it has ended, and raise unless it succeeded.
@@ -101,7 +115,9 @@ class App:
         if status.state is not AppState.SUCCEEDED:
             scheduler, app_id = self._runner._locate(self.handle)
             text = failure_message(
-                status, lambda role, k: last_words(scheduler, app_id, role, k, 20, status), handle=self.handle
+                status,
+                lambda role, k: last_words(scheduler, app_id, role, k, 20, status),
+                handle=self.handle,
             )
             raise AppFailed(status, text)
         return status
@@ -115,7 +131,8 @@ class App:
         regex: str | None = None,
         follow: bool = True,
     ) -> Iterator[str]:
-        """Return its log lines as they come, until it has ended; of several replicas each behind ``role/replica``.
+        """Return its log lines as they come, until it has ended; of several replicas each behind
+        ``role/replica``.
 
         Args:
             role: that role alone.
@@ -133,15 +150,24 @@ class App:
 
         scheduler, app_id = self._runner._locate(self.handle)
         chosen = self._replicas(role, replica)
-        logs = {LogReader(scheduler, app_id, LogQuery(*each, Stream.COMBINED)): LineFilter(regex) for each in chosen}
+        logs = {
+            LogReader(scheduler, app_id, LogQuery(*each, Stream.COMBINED)): LineFilter(regex)
+            for each in chosen
+        }
         pages: Iterable[tuple[LogReader, LogPage]]
         if tail is None:
             pages = follow_logs(list(logs), follow=follow)
         else:
             last = [last_lines(scheduler, app_id, *each, Stream.COMBINED, tail) for each in chosen]
-            pages = [(log, LogPage(list(lines), "", True)) for log, lines in zip(logs, last, strict=True)]
+            pages = [
+                (log, LogPage(list(lines), "", True)) for log, lines in zip(logs, last, strict=True)
+            ]
         prefix = "{}/{} " if len(chosen) > 1 else ""
-        return (prefix.format(log.role, log.replica) + line for log, page in pages for line in logs[log].take(page))
+        return (
+            prefix.format(log.role, log.replica) + line
+            for log, page in pages
+            for line in logs[log].take(page)
+        )
 
     def results(self) -> AppResults:
         """Return what it reported so far.
@@ -153,20 +179,22 @@ class App:
         return self._runner.results(self.handle)
 
     def result(self, timeout: float | None = None, *, safe: bool = False) -> Any:
-        """Wait for the end of a function (`submit`); return what it returned, or raise what it raised.
+        """Wait for the end of a function (`submit`); return what it returned, or raise what it
+        raised.
 
-        That is unpickled only if it is signed with the key of this job, which is in the state folder of the user who
-        submitted it, on the machine where that was.
+        That is unpickled only if it is signed with the key of this job, which is in the state
+        folder of the user who submitted it, on the machine where that was.
 
         Args:
             timeout: seconds to wait at most; None: no limit.
-            safe: unpickle nothing: return only what is JSON, and raise what was raised as `AppFailed`, with its text.
-                Without the key nobody can tell who wrote that.
+            safe: unpickle nothing: return only what is JSON, and raise what was raised as
+                `AppFailed`, with its text. Without the key nobody can tell who wrote that.
 
         Raises:
-            AppFailed: if it ended without a word of the function (killed, out of memory), with the reason.
-            SpecError: if the job is no function, or the result was refused: another version of Python, too large to
-                come back, not JSON where only that is read.
+            AppFailed: if it ended without a word of the function (killed, out of memory), with the
+                reason.
+            SpecError: if the job is no function, or the result was refused: another version of
+                Python, too large to come back, not JSON where only that is read.
             ConfigError: if the key is not here.
             TrackingError: if the result was not written by this job.
             TransloadTimeout: when the time ran out; the function goes on.
@@ -178,7 +206,9 @@ class App:
         reply = read_reply(self._runner, self.handle, safe=safe) if has_ended else None
         if reply is None:
             self.check()
-            raise AppFailed(status, f"{self.handle} SUCCEEDED, and the result of its function is not there")
+            raise AppFailed(
+                status, f"{self.handle} SUCCEEDED, and the result of its function is not there"
+            )
         return value_of(reply, self.handle, status, safe=safe)
 
     def cancel(self) -> None:
@@ -194,7 +224,9 @@ class App:
         self._runner.delete(self.handle)
 
     def describe(self) -> AppDef | None:
-        """Return the app as it was submitted, secret-looking values masked; None if it is not known."""
+        """Return the app as it was submitted, secret-looking values masked; None if it is not
+        known.
+        """
         return self._runner.describe(self.handle)
 
     def _there(self, status: AppStatus | None) -> AppStatus:
@@ -209,7 +241,10 @@ class App:
         chosen = [(name, k) for name, k in found if role in (None, name) and replica in (None, k)]
         if not chosen:
             known = ", ".join(f"{name}/{k}" for name, k in found) or "none"
-            raise SpecError(f"role={role!r}, replica={replica!r}: {self.handle} has no such replica (it has: {known})")
+            raise SpecError(
+                f"role={role!r}, replica={replica!r}: {self.handle} has no such replica (it has: "
+                f"{known})"
+            )
         return chosen
 
 
@@ -218,7 +253,8 @@ def _revive(kind: type[App], handle: str, cluster: dict[str, Any]) -> App:
 
 
 def overrides_of(values: Mapping[str, Any]) -> Overrides:
-    """Return the overrides that were given as keywords; ``mem`` may be a text such as ``8G``, a mount one, too.
+    """Return the overrides that were given as keywords; ``mem`` may be a text such as ``8G``, a
+    mount one, too.
 
     Raises:
         TypeError: for an unknown keyword.
@@ -228,10 +264,15 @@ def overrides_of(values: Mapping[str, Any]) -> Overrides:
     from transload.specs.text import parse_size
 
     if unknown := sorted(values.keys() - {*Overrides._fields}):
-        raise TypeError(f"{unknown[0]}=: unknown argument; over an app can be set: {', '.join(Overrides._fields)}")
+        raise TypeError(
+            f"{unknown[0]}=: unknown argument; over an app can be set: "
+            f"{', '.join(Overrides._fields)}"
+        )
     mem = values.get("mem")
     if isinstance(mem, int) and 0 < mem < 1 << 20:
-        raise SpecError(f"mem={mem}: is a number of bytes: write it with a unit, such as '{mem}M' or '{mem}G'")
+        raise SpecError(
+            f"mem={mem}: is a number of bytes: write it with a unit, such as '{mem}M' or '{mem}G'"
+        )
     mounts = values.get("mounts") or ()
     if any(isinstance(mount, str) for mount in mounts):
         mounts = parse_mounts([word for mount in mounts for word in mount.split(",")])
@@ -268,8 +309,8 @@ def run(
         parent_run_id: the run that this one derives from.
         tracker_base: where it reports results.
         runner: submits; default: the one that this process shares.
-        overrides: what is set over what the app says: ``name, env, image, replicas, retries, retry_delay,
-            time_limit, cpu, gpu, mem, role`` (see `transload.components.Overrides`).
+        overrides: what is set over what the app says: ``name, env, image, replicas, retries,
+            retry_delay, time_limit, cpu, gpu, mem, role`` (see `transload.components.Overrides`).
 
     Raises:
         SpecError: if the app or an argument is not valid.
@@ -286,11 +327,15 @@ def run(
     if (app is None) == (command is None):
         raise SpecError("run: exactly one of app and command must be given")
     runner = runner or default_runner()
-    more: dict[str, Any] = {name: value for name, value in {"args": args, "pass_env": pass_env}.items() if value}
+    more: dict[str, Any] = {
+        name: value for name, value in {"args": args, "pass_env": pass_env}.items() if value
+    }
     launch = Launch(command=command, **more) if app is None else Launch.of(app, **more)
     where = (scheduler, cfg, workspace, parent_run_id)
     overridden = overrides_of(overrides)
-    info = runner.dryrun(launch, *where, app_id=app_id, tracker_base=tracker_base, overrides=overridden)
+    info = runner.dryrun(
+        launch, *where, app_id=app_id, tracker_base=tracker_base, overrides=overridden
+    )
     return App(runner.schedule(info), runner)
 
 

@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from transload.errors import ConfigError, SpecError
-from transload.specs import AppDef, CfgVal, Role, Workspace, macros, masked_url, nearest, resolve_secret
+from transload.specs import (
+    AppDef,
+    CfgVal,
+    Role,
+    Workspace,
+    macros,
+    masked_url,
+    nearest,
+    resolve_secret,
+)
 from transload.specs.macro_values import replace_macros
 
 if TYPE_CHECKING:
@@ -27,7 +36,9 @@ _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: people read ids
 
 
 def unique_app_id(name: str) -> str:
-    """Return a fresh id such as ``trainer-k3w9x2m4pd``: at most 40 lower-case letters, digits and dashes."""
+    """Return a fresh id such as ``trainer-k3w9x2m4pd``: at most 40 lower-case letters, digits and
+    dashes.
+    """
     readable = re.sub(_UNSAFE, "-", name.lower()).strip("-")[:29].rstrip("-") or "app"
     if not readable[0].isalpha():
         readable = f"a-{readable}"[:29]
@@ -39,7 +50,8 @@ def check_app_id(app_id: str) -> str:
     """Return ``app_id`` if it may be used as one.
 
     Raises:
-        SpecError: if it is not 1 to 200 letters, digits, ``_ . : @ -``, starting with a letter, digit or ``_``.
+        SpecError: if it is not 1 to 200 letters, digits, ``_ . : @ -``, starting with a letter,
+            digit or ``_``.
     """
     if not isinstance(app_id, str) or not re.match(_GIVEN, app_id):
         raise SpecError(
@@ -61,7 +73,8 @@ def with_workspace(app: AppDef, workspace: str | Workspace | None) -> AppDef:
 
 
 def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> AppDef:
-    """Return a copy of ``app`` with ``environment`` added to every role, ``${app_id}`` and ``${output_dir}`` replaced.
+    """Return a copy of ``app`` with ``environment`` added to every role, ``${app_id}`` and
+    ``${output_dir}`` replaced.
 
     The other macros are left for the scheduler.
 
@@ -73,8 +86,13 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
     changed = copy.copy(app)
     changed.roles = []
     for role in app.roles:
-        if outputs is None and any(macros.output_dir in text for text in (*role.args, *role.env.values())):
-            raise SpecError(f"role {role.name!r}: {macros.output_dir}: there is no such folder here: give tracker_base")
+        if outputs is None and any(
+            macros.output_dir in text for text in (*role.args, *role.env.values())
+        ):
+            raise SpecError(
+                f"role {role.name!r}: {macros.output_dir}: there is no such folder here: give "
+                "tracker_base"
+            )
         role = replace_macros(role, values)
         # what the runner says of the run wins over what a role may have inherited from another run
         role.env.update(environment)
@@ -82,13 +100,18 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
     return changed
 
 
-def tracker_base_of(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], given: str | None) -> str | None:
-    """Return the base of an app's results: the given one (``${app_id}`` replaced), else the scheduler's; None: none.
+def tracker_base_of(
+    backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], given: str | None
+) -> str | None:
+    """Return the base of an app's results: the given one (``${app_id}`` replaced), else the
+    scheduler's; None: none.
 
-    A relative path is taken from the working directory: the job may run in another one, and so may who reads.
+    A relative path is taken from the working directory: the job may run in another one, and so may
+    who reads.
 
     Raises:
-        ConfigError: for a URL that no storage can be opened with, or none that the job shares with its readers.
+        ConfigError: for a URL that no storage can be opened with, or none that the job shares with
+            its readers.
     """
     if not given:
         return backend.results_folder(app_id, cfg)
@@ -105,8 +128,12 @@ def surrounding_run() -> str | None:
     return os.environ.get(ENV_JOB_ID) or os.environ.get(ENV_PARENT_RUN_ID) or None
 
 
-def own_folder(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], base: str | None) -> str | None:
-    """Return where an app reports: the scheduler's folder as it is, below any other base a folder of the app's own."""
+def own_folder(
+    backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], base: str | None
+) -> str | None:
+    """Return where an app reports: the scheduler's folder as it is, below any other base a folder
+    of the app's own.
+    """
     if base is None or base == backend.results_folder(app_id, cfg):
         return base
     from transload.runtime.tracking import app_folder
@@ -127,12 +154,17 @@ def _check_protocol(base: str) -> None:
             raise ConfigError(f"{shown}: protocol {name!r}: {nearest(name, known)}")
         if name == "memory":
             raise ConfigError(
-                f"{shown}: is the memory of one process, and the job is another; give a folder or a store"
+                f"{shown}: is the memory of one process, and the job is another; give a folder or "
+                "a store"
             )
 
 
 def run_environment(
-    handle: str, roles: Sequence[Role], tracker_base: str | None, parent_run_id: str | None, settings: Settings
+    handle: str,
+    roles: Sequence[Role],
+    tracker_base: str | None,
+    parent_run_id: str | None,
+    settings: Settings,
 ) -> dict[str, str]:
     """Return the variables that tell a job which run it is and where it reports.
 
@@ -156,9 +188,13 @@ def run_environment(
 
 
 def resolve_secrets(
-    app: AppDef, backend: SchedulerBase, environ: Mapping[str, str], kinds: Mapping[str, Callable[[str], str]]
+    app: AppDef,
+    backend: SchedulerBase,
+    environ: Mapping[str, str],
+    kinds: Mapping[str, Callable[[str], str]],
 ) -> dict[str, dict[str, str]]:
-    """Return role → variable → value of all secrets; sources of the scheduler's own kind are left to it.
+    """Return role → variable → value of all secrets; sources of the scheduler's own kind are left
+    to it.
 
     Raises:
         SpecError: if one is missing.

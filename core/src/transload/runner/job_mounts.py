@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 _ADVICE = "copy them (transload get {job}), and let them travel as a workspace"
 
 
-def with_job_mounts(runner: Runner, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDef:
-    """Return an app whose mounts of jobs are binds, or whose texts name the folders where nothing is mounted.
+def with_job_mounts(
+    runner: Runner, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]
+) -> AppDef:
+    """Return an app whose mounts of jobs are binds, or whose texts name the folders where nothing
+    is mounted.
 
     Args:
         runner: asks for the other jobs.
@@ -33,7 +36,10 @@ def with_job_mounts(runner: Runner, app: AppDef, scheduler: str, cfg: Mapping[st
     """
     if not any(isinstance(mount, JobMount) for role in app.roles for mount in role.mounts):
         return app
-    roles = [_role(runner, role, f"roles[{index}]", scheduler, cfg) for index, role in enumerate(app.roles)]
+    roles = [
+        _role(runner, role, f"roles[{index}]", scheduler, cfg)
+        for index, role in enumerate(app.roles)
+    ]
     return replace(app, roles=roles)
 
 
@@ -47,7 +53,8 @@ def _role(runner: Runner, role: Role, path: str, scheduler: str, cfg: Mapping[st
         field = f"{path}.mounts[{number}]"
         if files == "out of reach":
             raise UnsupportedFeature(
-                f"{field}: not possible on scheduler {scheduler!r}: files of a job are mounted by local, docker (on "
+                f"{field}: not possible on scheduler {scheduler!r}: files of a job are mounted by "
+                "local, docker (on "
                 f"this machine) and slurm; {_ADVICE.format(job=mount.job)}",
                 field,
             )
@@ -66,7 +73,8 @@ def _folder(runner: Runner, mount: JobMount, field: str, scheduler: str) -> str:
     other = parse_app_handle(mount.job)
     if other.scheduler_backend != scheduler:
         raise UnsupportedFeature(
-            f"{field}: {mount.job} is on scheduler {other.scheduler_backend!r}, and this job goes to {scheduler!r}: "
+            f"{field}: {mount.job} is on scheduler {other.scheduler_backend!r}, and this job goes "
+            f"to {scheduler!r}: "
             f"its files are not there; {_ADVICE.format(job=mount.job)}",
             field,
         )
@@ -77,22 +85,29 @@ def _folder(runner: Runner, mount: JobMount, field: str, scheduler: str) -> str:
     base = description.tracker_base
     path = None if base is None else local_path(base)
     if path is None:
-        where = f"its files are in {base}: read them there" if base else "it has no folder for files"
+        where = (
+            f"its files are in {base}: read them there" if base else "it has no folder for files"
+        )
         raise SpecError(f"{field}: {mount.job}: {where}")
     folder = output_folder(path)
-    if backend.results_store(description.app_id) is None and (os.path.islink(folder) or not os.path.isdir(folder)):
+    if backend.results_store(description.app_id) is None and (
+        os.path.islink(folder) or not os.path.isdir(folder)
+    ):
         raise SpecError(f"{field}: {mount.job} has made no files: {folder} is no folder")
     return folder
 
 
 def _named(role: Role, mount: JobMount, folder: str, field: str, scheduler: str) -> Role:
-    """Return the role with the folder in its arguments and variables, in place of where it would be mounted."""
+    """Return the role with the folder in its arguments and variables, in place of where it would be
+    mounted.
+    """
     place = re.compile(rf"(?<![\w./~-]){re.escape(mount.dst_path)}(?![\w.-])")
     args = [place.sub(lambda _: folder, arg) for arg in role.args]
     env = {name: place.sub(lambda _: folder, value) for name, value in role.env.items()}
     if args == role.args and env == role.env:
         raise SpecError(
-            f"{field}: scheduler {scheduler!r} mounts nothing: name {mount.dst_path} in the arguments or variables, "
+            f"{field}: scheduler {scheduler!r} mounts nothing: name {mount.dst_path} in the "
+            "arguments or variables, "
             f"and {folder} stands there in its place"
         )
     return replace(role, args=args, env=env)

@@ -34,23 +34,27 @@ from transload.specs.serialization import SCHEMA, reading
 class Launch:
     """An app to be built when it is submitted, and where it goes.
 
-    Exactly one of ``app``, ``component`` and ``command`` is given. Since the app is built when a host runs it, an
-    upstream's output can set anything in it: image, replicas, resources.
+    Exactly one of ``app``, ``component`` and ``command`` is given. Since the app is built when a
+    host runs it, an upstream's output can set anything in it: image, replicas, resources.
 
     Args:
         app: an AppDef, its JSON (text or values), or a callable that returns one and takes nothing.
-        component: name (``utils.echo``, ``file.py:function``, ``package.module:function``) or function.
-        args: arguments of the component: name → value, or as on the command line. A text given for an argument of
-            another type is decoded as on the command line.
+        component: name (``utils.echo``, ``file.py:function``, ``package.module:function``) or
+            function.
+        args: arguments of the component: name → value, or as on the command line. A text given for
+            an argument of another type is decoded as on the command line.
         command: a program and its arguments, to be run as they are.
         command_name: name of the app that a command becomes; None: that of its script or program.
         scheduler: where to run it; None: the configured one, else ``local``.
         cfg: run options of the scheduler.
-        workspace: local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that has none.
+        workspace: local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that
+            has none.
         parent_run_id: run that this one derives from.
-        tracker_base: where the app reports results; None: from ``cfg``, else a folder of the app's own.
-        folder: what relative paths (component file, workspace, ``file:`` secrets) are relative to, and where the app
-            works: the folder of the file that defines the host's unit; None: the working directory.
+        tracker_base: where the app reports results; None: from ``cfg``, else a folder of the app's
+            own.
+        folder: what relative paths (component file, workspace, ``file:`` secrets) are relative to,
+            and where the app works: the folder of the file that defines the host's unit; None: the
+                working directory.
         pass_env: patterns (``HF_*``) of variables that are passed on.
 
     Raises:
@@ -96,7 +100,9 @@ class Launch:
             return Launch(app=source, **more) if is_json else Launch(component=source, **more)
         if callable(source):
             return Launch(component=source, **more)
-        raise SpecError(f"{source!r}: must be an AppDef, its JSON, or a component (a name or a function)")
+        raise SpecError(
+            f"{source!r}: must be an AppDef, its JSON, or a component (a name or a function)"
+        )
 
     @property
     def name(self) -> str:
@@ -122,7 +128,9 @@ class Launch:
         if self.folder is None or not isinstance(self.component, str):
             return as_component(self.component)
         file = self.component.rpartition(":")[0] or self.component
-        return as_component(os.path.join(self.folder, self.component) if is_file_reference(file) else self.component)
+        return as_component(
+            os.path.join(self.folder, self.component) if is_file_reference(file) else self.component
+        )
 
     def declares(self, argument: str) -> bool:
         """Tell whether the component has an argument of that name.
@@ -130,12 +138,16 @@ class Launch:
         Raises:
             SpecError: if there is no such component.
         """
-        return self.component is not None and any(item.name == argument for item in self.found().parameters)
+        return self.component is not None and any(
+            item.name == argument for item in self.found().parameters
+        )
 
     def arguments(
         self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return what the component will be called with, by name. Arguments and errors as in `build`."""
+        """Return what the component will be called with, by name. Arguments and errors as in
+        `build`.
+        """
         found, still_open = self.found(), self._open(known, defaults)
         if isinstance(self.args, Mapping):
             own = {item.name: item.default for item in found.parameters if not item.required}
@@ -145,7 +157,8 @@ class Launch:
     def left_open(
         self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return what the component gets, by name, where nothing more is given. Arguments as in `build`.
+        """Return what the component gets, by name, where nothing more is given. Arguments as in
+        `build`.
 
         ``*args`` are left out, and what is missing or wrong, which `build` refuses.
         """
@@ -161,7 +174,9 @@ class Launch:
             return {}
         values = {}
         for item in found.parameters:
-            if item.kind != "varargs" and (item.name in {*self.args, *still_open} or not item.required):
+            if item.kind != "varargs" and (
+                item.name in {*self.args, *still_open} or not item.required
+            ):
                 with suppress(ComponentArgumentError):
                     values[item.name] = self._value(item, still_open)
         return values
@@ -176,16 +191,19 @@ class Launch:
         decode = decode_text if isinstance(value, str) else decode_value
         return decode(value, item.annotation, item.name)
 
-    def build(self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> AppDef:
+    def build(
+        self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> AppDef:
         """Return the app, validated.
 
         Args:
-            known: what the host knows (``tracker_base``, ``trial_idx`` …): given to the component where it declares an
-                argument of that name that ``args`` leaves open.
+            known: what the host knows (``tracker_base``, ``trial_idx`` …): given to the component
+                where it declares an argument of that name that ``args`` leaves open.
             defaults: component argument → text, for what is still open.
 
         Raises:
-            SpecError: if the app is not valid, there is no such component, or its arguments are wrong.
+            SpecError: if the app is not valid, there is no such component, or its arguments are
+                wrong.
         """
         if self.component is None:
             app = self._app()
@@ -208,18 +226,25 @@ class Launch:
         if isinstance(self.app, Mapping):
             return AppDef.from_dict(self.app)
         if not callable(self.app):
-            raise SpecError(f"app={self.app!r}: must be an AppDef, its JSON, or a callable that returns one")
+            raise SpecError(
+                f"app={self.app!r}: must be an AppDef, its JSON, or a callable that returns one"
+            )
         return self.app()
 
     def _check_args(self) -> None:
         # not when made: until the run it may hold a host's stand-in for what is known then
         if isinstance(self.args, str | bytes) or not isinstance(self.args, Mapping | Sequence):
             raise SpecError(
-                f"launch: args={self.args!r}: must be name → value, or a list of texts as on the command line"
+                f"launch: args={self.args!r}: must be name → value, or a list of texts as on the "
+                "command line"
             )
 
-    def _open(self, known: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Return the values of arguments that the user leaves open: what the host knows goes before the settings."""
+    def _open(
+        self, known: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None
+    ) -> Mapping[str, Any]:
+        """Return the values of arguments that the user leaves open: what the host knows goes before
+        the settings.
+        """
         self._check_args()
         declared = {item.name for item in self.found().parameters}
         found = Defaults(defaults or {})
@@ -231,7 +256,8 @@ class Launch:
         """Return the launch as JSON values, functions by their import path.
 
         Raises:
-            SpecError: for a function that cannot be imported again (a lambda, a closure), or args of a wrong type.
+            SpecError: for a function that cannot be imported again (a lambda, a closure), or args
+                of a wrong type.
         """
         self._check_args()
         app = self.app
@@ -260,9 +286,14 @@ class Launch:
 
 
 def caller_folder(*ours: str) -> str | None:
-    """Return the folder of the file that calls these packages or ``transload``; None: it is no file (a prompt)."""
+    """Return the folder of the file that calls these packages or ``transload``; None: it is no file
+    (a prompt).
+    """
     frame = inspect.currentframe()
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in ("transload", *ours):
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in (
+        "transload",
+        *ours,
+    ):
         frame = frame.f_back
     file = None if frame is None else frame.f_globals.get("__file__")
     return None if file is None else os.path.dirname(os.path.abspath(file))
@@ -277,5 +308,8 @@ def _plain(value: Any) -> Any:
 def _path(function: Callable[..., Any]) -> str:
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if not module or not name or "<" in name or module == "__main__":
-        raise SpecError(f"component {name or function!r}: must be a function of a module, to be found again elsewhere")
+        raise SpecError(
+            f"component {name or function!r}: must be a function of a module, to be found again "
+            "elsewhere"
+        )
     return f"{module}:{name}"

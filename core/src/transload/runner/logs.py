@@ -13,7 +13,13 @@ from heapq import merge
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError, UnsupportedFeature
+from transload.errors import (
+    AppNotFound,
+    SchedulerUnavailable,
+    SpecError,
+    TransloadError,
+    UnsupportedFeature,
+)
 from transload.runner.redraws import drawn
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.follower import read_logs
@@ -67,11 +73,15 @@ class LogReader:
         self._left: dict[Stream, int | None] = dict.fromkeys(streams)
         by_time = query.since is not None or query.until is not None
         if by_time and not scheduler.capabilities.since_until:
-            raise UnsupportedFeature(f"since, until: scheduler {scheduler.name!r} keeps no times of lines", "since")
+            raise UnsupportedFeature(
+                f"since, until: scheduler {scheduler.name!r} keeps no times of lines", "since"
+            )
 
     @property
     def caught_up(self) -> bool:
-        """Whether all was read that was there when reading began, as far as the scheduler can tell."""
+        """Whether all was read that was there when reading began, as far as the scheduler can
+        tell.
+        """
         return all(left is not None and left <= 0 for left in self._left.values())
 
     def read(self, max_bytes: int = PAGE) -> LogPage:
@@ -94,8 +104,8 @@ class LogReader:
     def pages(self, most: int | None = None) -> Iterator[LogPage]:
         """Return the pages that are there now, at most so many; errors as in `read`.
 
-        Without a limit: up to where the log ended when its reading began. A program that writes as fast as it is read
-        would not have it end otherwise.
+        Without a limit: up to where the log ended when its reading began. A program that writes as
+        fast as it is read would not have it end otherwise.
         """
         for _ in count() if most is None else range(most):
             if self.complete:
@@ -108,7 +118,9 @@ class LogReader:
         query = replace(self._query, stream=stream, cursor=cursor, max_bytes=max_bytes)
         return self.scheduler.log_read(self.app_id, query)
 
-    def _count(self, stream: Stream, page: LogPage, new: Sequence[str], taken: Sequence[str]) -> None:
+    def _count(
+        self, stream: Stream, page: LogPage, new: Sequence[str], taken: Sequence[str]
+    ) -> None:
         """Count what was taken of a page.
 
         Args:
@@ -128,14 +140,22 @@ class LogReader:
         self._left[stream] = left - _size(taken)
 
     def _read_both(self, max_bytes: int) -> LogPage:
-        """Return a page of both streams in the order of their stamps; the cursor holds both and what was taken."""
+        """Return a page of both streams in the order of their stamps; the cursor holds both and
+        what was taken.
+        """
         try:
-            (out, taken), (err, also) = json.loads(self.cursor) if self.cursor else [[None, 0], [None, 0]]
+            (out, taken), (err, also) = (
+                json.loads(self.cursor) if self.cursor else [[None, 0], [None, 0]]
+            )
         except (ValueError, TypeError) as exc:
-            raise SpecError(f"cursor={self.cursor!r}: must be a cursor from an earlier page") from exc
+            raise SpecError(
+                f"cursor={self.cursor!r}: must be a cursor from an earlier page"
+            ) from exc
         places: list[Any] = [[out, taken], [err, also]]
         pages = [self._page(each, at[0], max_bytes) for each, at in zip(_BOTH, places, strict=True)]
-        if not (any(place[1] for place in places) or all(page.lines for page in pages)):  # nothing to be put in order
+        if not (
+            any(place[1] for place in places) or all(page.lines for page in pages)
+        ):  # nothing to be put in order
             one, other = pages if pages[0].lines else pages[::-1]
             for each, page in zip(_BOTH, pages, strict=True):
                 self._count(each, page, page.lines, page.lines)
@@ -149,7 +169,11 @@ class LogReader:
             )
         timed = [list(zip(times(page), page.lines, strict=True)) for page in pages]
         # of a full page more may follow: what the other one wrote later waits for it
-        full = [each[-1][0] for page, each in zip(pages, timed, strict=True) if _is_full(page, max_bytes)]
+        full = [
+            each[-1][0]
+            for page, each in zip(pages, timed, strict=True)
+            if _is_full(page, max_bytes)
+        ]
         found: list[tuple[float, str, int]] = []
         rows = [[(t, line, n) for t, line in each[places[n][1] :]] for n, each in enumerate(timed)]
         for row in merge(*rows, key=lambda row: row[0]):
@@ -183,7 +207,9 @@ def _is_full(page: LogPage, max_bytes: int) -> bool:
 
 
 def _size(lines: Sequence[str]) -> int:
-    """Return how many bytes lines have in a log, never too many: what replaces bytes that are no text is longer."""
+    """Return how many bytes lines have in a log, never too many: what replaces bytes that are no
+    text is longer.
+    """
     text = "".join(lines)
     if text.isascii():
         return len(text)
@@ -201,7 +227,8 @@ def times(page: LogPage, before: float = 0.0) -> list[float]:
 
 
 class LineFilter:
-    """Chooses lines of one log: those in which a pattern is found, and which were written within a span of time.
+    """Chooses lines of one log: those in which a pattern is found, and which were written within a
+    span of time.
 
     Args:
         regex: the pattern; None: any line.
@@ -212,7 +239,9 @@ class LineFilter:
         SpecError: for a bad pattern.
     """
 
-    def __init__(self, regex: str | None = None, since: float | None = None, until: float | None = None) -> None:
+    def __init__(
+        self, regex: str | None = None, since: float | None = None, until: float | None = None
+    ) -> None:
         try:
             self._found = None if regex is None else re.compile(regex).search
         except re.error as exc:
@@ -225,11 +254,19 @@ class LineFilter:
     def take(self, page: LogPage) -> list[str]:
         """Return the wanted lines of the next page, and in one more what was dropped before it."""
         lines = page.lines
-        said = [f"[{page.dropped} bytes were dropped here: the log has a limit of size]\n"] if page.dropped else []
+        said = (
+            [f"[{page.dropped} bytes were dropped here: the log has a limit of size]\n"]
+            if page.dropped
+            else []
+        )
         if self._timed and lines:
             moments = times(page, self._moment)
             self._moment = moments[-1]
-            lines = [line for line, at in zip(lines, moments, strict=True) if self._since <= at < self._until]
+            lines = [
+                line
+                for line, at in zip(lines, moments, strict=True)
+                if self._since <= at < self._until
+            ]
         return said + self.choose(lines)
 
     def choose(self, lines: Iterable[str]) -> list[str]:
@@ -247,10 +284,11 @@ def last_lines(
     *,
     since: float | None = None,
 ) -> Sequence[str]:
-    """Return the last lines of one stream of a replica, as a terminal would show them, in constant memory.
+    """Return the last lines of one stream of a replica, as a terminal would show them, in constant
+    memory.
 
-    ``since``: only lines written from then on, seconds since the epoch; not looked at where the scheduler keeps no
-    times of lines.
+    ``since``: only lines written from then on, seconds since the epoch; not looked at where the
+    scheduler keeps no times of lines.
 
     Raises:
         AppNotFound: if there is no such app.
@@ -268,7 +306,12 @@ def last_lines(
 
 
 def last_words(
-    scheduler: SchedulerBase, app_id: str, role: str, replica: int, number: int, status: AppStatus | None = None
+    scheduler: SchedulerBase,
+    app_id: str,
+    role: str,
+    replica: int,
+    number: int,
+    status: AppStatus | None = None,
 ) -> Sequence[str]:
     """Return the last lines of a replica, of all it wrote; none if they cannot be read.
 
@@ -287,8 +330,8 @@ def last_words(
 def read_now(readers: Iterable[LogReader], sink: Callable[[LogReader, LogPage], object]) -> bool:
     """Hand on what is there now of several logs of an app; tell whether there was anything.
 
-    A scheduler that cannot be asked gives nothing now. The logs of an app that is gone are complete. What the sink
-    raises is the caller's.
+    A scheduler that cannot be asked gives nothing now. The logs of an app that is gone are
+    complete. What the sink raises is the caller's.
     """
     found = False
     for reader in readers:
@@ -304,7 +347,9 @@ def read_now(readers: Iterable[LogReader], sink: Callable[[LogReader, LogPage], 
 
 
 def drain(read: Callable[[], bool], complete: Callable[[], bool], silence: float = 5.0) -> None:
-    """Read the rest of the logs of an app that has ended; a log that stays silent for so many seconds is given up."""
+    """Read the rest of the logs of an app that has ended; a log that stays silent for so many
+    seconds is given up.
+    """
     pause, heard = 0.005, time.monotonic()
     while not complete():
         if read():
@@ -317,13 +362,18 @@ def drain(read: Callable[[], bool], complete: Callable[[], bool], silence: float
 
 
 def follow_logs(
-    readers: Sequence[LogReader], *, follow: bool = True, until: float | None = None, patience: float = 60.0
+    readers: Sequence[LogReader],
+    *,
+    follow: bool = True,
+    until: float | None = None,
+    patience: float = 60.0,
 ) -> Iterator[tuple[LogReader, LogPage]]:
     """Return the pages of several logs of one app as they come, in order within each.
 
     Args:
         readers: the logs.
-        follow: go on until all replicas have ended; False: up to where each ended when its reading began.
+        follow: go on until all replicas have ended; False: up to where each ended when its reading
+            began.
         until: following ends then, seconds since the epoch.
         patience: seconds for which a scheduler that cannot be asked is asked again, when following.
 
@@ -363,7 +413,11 @@ def follow_logs(
             if growing is None:  # first listen, then read once more: nothing falls in between
                 growing = read_logs(readers[0].scheduler, readers[0].app_id, tell)
             else:
-                look.wait(None if until is None else min(max(0.0, until - time.time()), threading.TIMEOUT_MAX))
+                look.wait(
+                    None
+                    if until is None
+                    else min(max(0.0, until - time.time()), threading.TIMEOUT_MAX)
+                )
     finally:
         if growing is not None:
             growing.close()
@@ -396,7 +450,9 @@ def log_lines(
     first = reader.read()
 
     def lines() -> Iterator[str]:
-        for _, page in chain([(reader, first)], follow_logs([reader], follow=follow, until=until, patience=patience)):
+        for _, page in chain(
+            [(reader, first)], follow_logs([reader], follow=follow, until=until, patience=patience)
+        ):
             yield from chosen.take(page)
 
     return lines()

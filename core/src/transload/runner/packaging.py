@@ -1,4 +1,6 @@
-"""What an app takes along from where it is submitted: local folders, variables; and what its paths are relative to."""
+"""What an app takes along from where it is submitted: local folders, variables; and what its paths
+are relative to.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,27 @@ from transload.specs import AppDef, Role, Workspace, looks_secret
 LARGEST: Final = 500 << 20
 """Bytes of a folder that travels without being asked to."""
 WANTED: Final = (
-    *("HF_*", "HUGGINGFACE_*", "TRANSFORMERS_*", "MLFLOW_*", "WANDB_*", "COMET_*", "NEPTUNE_*", "CLEARML_*"),
-    *("AWS_*", "GOOGLE_*", "AZURE_*", "OPENAI_*", "PYTHONPATH", "TORCH_*", "KERAS_*", "RAY_*", "OTEL_*"),
+    *(
+        "HF_*",
+        "HUGGINGFACE_*",
+        "TRANSFORMERS_*",
+        "MLFLOW_*",
+        "WANDB_*",
+        "COMET_*",
+        "NEPTUNE_*",
+        "CLEARML_*",
+    ),
+    *(
+        "AWS_*",
+        "GOOGLE_*",
+        "AZURE_*",
+        "OPENAI_*",
+        "PYTHONPATH",
+        "TORCH_*",
+        "KERAS_*",
+        "RAY_*",
+        "OTEL_*",
+    ),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
 )
 """Names of variables that programs usually want and no host passes by itself."""
@@ -27,7 +48,9 @@ def find_from(app: AppDef, folder: str) -> None:
     for role in app.roles:
         if role.workspace:
             projects = role.workspace.projects
-            role.workspace = Workspace({_from(folder, path): target for path, target in projects.items()})
+            role.workspace = Workspace(
+                {_from(folder, path): target for path, target in projects.items()}
+            )
         if role.image and os.path.isdir(_from(folder, role.image)):
             role.image = _from(folder, role.image)
         for name, source in role.secrets.items():
@@ -39,8 +62,11 @@ def _from(folder: str, path: str) -> str:
     return path if path.startswith("~") else os.path.join(folder, path)
 
 
-def take_along(app: AppDef, code: str | None, folder: str, without_image: Collection[str] = ()) -> None:
-    """Give roles without a workspace the folder that they need where jobs do not see the submitter's files.
+def take_along(
+    app: AppDef, code: str | None, folder: str, without_image: Collection[str] = ()
+) -> None:
+    """Give roles without a workspace the folder that they need where jobs do not see the
+    submitter's files.
 
     A role whose image is a folder says itself where its files are. ``app`` is changed.
 
@@ -58,7 +84,10 @@ def take_along(app: AppDef, code: str | None, folder: str, without_image: Collec
             continue
         has_no_image = not role.image or role.name in without_image
         found = code or (folder if has_no_image else None)
-        if found is None or os.path.realpath(found) in ("/", os.path.realpath(os.path.expanduser("~"))):
+        if found is None or os.path.realpath(found) in (
+            "/",
+            os.path.realpath(os.path.expanduser("~")),
+        ):
             continue
         role.workspace = Workspace({found: ""})
         _refuse_large(role, f"roles[{index}].workspace={found!r}")
@@ -73,13 +102,16 @@ def _refuse_large(role: Role, path: str) -> None:
         size += os.lstat(source).st_size
         if size > LARGEST:
             raise SpecError(
-                f"{path}: holds more than {LARGEST >> 20} MiB, too much to travel unasked: leave out what is not "
+                f"{path}: holds more than {LARGEST >> 20} MiB, too much to travel unasked: leave "
+                "out what is not "
                 "needed by .transloadignore, or say what travels by workspace"
             )
 
 
 def pass_env(app: AppDef, patterns: Iterable[str], environ: Mapping[str, str]) -> None:
-    """Give each role the variables whose names match; secret-looking ones by reference. ``app`` is changed."""
+    """Give each role the variables whose names match; secret-looking ones by reference. ``app`` is
+    changed.
+    """
     names = [name for name in environ if any(fnmatchcase(name, pattern) for pattern in patterns)]
     for role in app.roles:
         for name in names:
@@ -100,7 +132,11 @@ def not_passed(app: AppDef | None, environ: Mapping[str, str], inherited: bool) 
     """
     if inherited:
         return []
-    given = {name for role in (app.roles if app is not None else ()) for name in (*role.env, *role.secrets)}
+    given = {
+        name
+        for role in (app.roles if app is not None else ())
+        for name in (*role.env, *role.secrets)
+    }
     return sorted(name for name in environ if _wanted().match(name) and name not in given)
 
 

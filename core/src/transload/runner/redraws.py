@@ -1,7 +1,9 @@
 """What a program draws over itself, such as a progress bar, as lines that can be read.
 
-A carriage return sets a terminal back to the beginning of its line. This is the one place that decides what becomes of
-it: a line is shown as a terminal would show it in the end, and while it is still drawn, its latest state now and then.
+A carriage return sets a terminal back to the beginning of its line. This is the one place that
+decides what becomes of
+it: a line is shown as a terminal would show it in the end, and while it is still drawn, its latest
+state now and then.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Redraws:
         clock: tells the seconds.
 
     Attributes:
-        live: what a terminal shows at this moment of the line that is not finished; ``""`` if there is none.
+        live: what a terminal shows at this moment of the line that is not finished; ``""`` if there
+            is none.
     """
 
     def __init__(self, pause: float = PAUSE_S, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,7 +49,9 @@ class Redraws:
 
     @property
     def idle(self) -> bool:
-        """True if no line is being drawn over: a line without a carriage return then stays as it is."""
+        """True if no line is being drawn over: a line without a carriage return then stays as it
+        is.
+        """
         return not self._drawing
 
     def take(self, lines: Iterable[str], unfinished: str = "") -> list[str]:
@@ -69,7 +74,9 @@ class Redraws:
         return found
 
     def rest(self) -> list[str]:
-        """Return the last state that was drawn, if it has not become a line yet; the log has ended."""
+        """Return the last state that was drawn, if it has not become a line yet; the log has
+        ended.
+        """
         last = self._held
         self.live = self._held = ""
         self._drawing = False

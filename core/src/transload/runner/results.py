@@ -42,17 +42,19 @@ class AppResults:
 
     Args:
         handle: the app.
-        state: its state when the results were read. Success is decided by it, never by results being there.
+        state: its state when the results were read. Success is decided by it, never by results
+            being there.
         results: key → name → value, as written through the public result format.
         metadata: what the configured trackers know of the run.
-        artifacts: name → ``{"path": …, "metadata": …}``: files in the app's output folder, and what the configured
-            trackers know.
-        looked_in: where results were looked for; if there are none, this says where they should have been.
+        artifacts: name → ``{"path": …, "metadata": …}``: files in the app's output folder, and what
+            the configured trackers know.
+        looked_in: where results were looked for; if there are none, this says where they should
+            have been.
         first: the key that replica 0 of the first role reports under unless told otherwise.
-        collisions: key → replicas (``role/number``) that wrote it, where there were several: the last one's results
-            are there.
-        refused: files that were not read, by their names below the app's folder, each with the reason: a job may have
-            left anything there. What could be read is in the other fields.
+        collisions: key → replicas (``role/number``) that wrote it, where there were several: the
+            last one's results are there.
+        refused: files that were not read, by their names below the app's folder, each with the
+            reason: a job may have left anything there. What could be read is in the other fields.
     """
 
     handle: str
@@ -70,16 +72,19 @@ class AppResults:
 
         Args:
             name: name of the result, for example ``accuracy``.
-            key: the key that it was reported under; may be left out if ``final``, replica 0 of the first role or only
-                one key has the name.
+            key: the key that it was reported under; may be left out if ``final``, replica 0 of the
+                first role or only one key has the name.
 
         Raises:
-            NoSuchResult: if no key has it, or several; the message says which, and where was looked.
+            NoSuchResult: if no key has it, or several; the message says which, and where was
+                looked.
         """
         return self.results[self.key_of(name, key)][name]
 
     def key_of(self, name: str, key: str | int | None = None) -> str:
-        """Return the key whose result of that name `value` returns; arguments and errors are the same."""
+        """Return the key whose result of that name `value` returns; arguments and errors are the
+        same.
+        """
         keys = self.results if key is None else [str(key)]
         found = [each for each in keys if name in self.results.get(each, {})]
         for each in ("final", self.first):
@@ -88,40 +93,56 @@ class AppResults:
         if len(found) == 1:
             return found[0]
         if found:
-            raise NoSuchResult(f"result {name!r} was reported under {len(found)} keys ({', '.join(found)}): give one")
+            raise NoSuchResult(
+                f"result {name!r} was reported under {len(found)} keys ({', '.join(found)}): give "
+                "one"
+            )
         under = f" under key {str(key)!r}" if key is not None else ""
         raise NoSuchResult(f"no result {name!r}{under}: {self.explain()}")
 
     def explain(self) -> str:
         """Return one line: what was reported, or where a report was looked for."""
-        where = ", ".join(self.looked_in) or "nowhere: no tracker base is visible inside the job, give tracker_base"
+        where = (
+            ", ".join(self.looked_in)
+            or "nowhere: no tracker base is visible inside the job, give tracker_base"
+        )
         left_out = "".join(f"; not read: {line}" for line in self.refusals())
         if not self.results:
             return f"{self.handle} ({self.state}) reported nothing; looked in {where}{left_out}"
-        shown = "; ".join(f"{key}: {', '.join(values) or 'nothing'}" for key, values in list(self.results.items())[:10])
+        shown = "; ".join(
+            f"{key}: {', '.join(values) or 'nothing'}"
+            for key, values in list(self.results.items())[:10]
+        )
         return f"{self.handle} reported {shown} (in {where}){left_out}"
 
     def refusals(self) -> list[str]:
-        """Return a line for each file that was not read, ``name: reason``; of many, the first ones and their number."""
+        """Return a line for each file that was not read, ``name: reason``; of many, the first ones
+        and their number.
+        """
         lines = [f"{name}: {reason}" for name, reason in list(self.refused.items())[:_NAMED]]
         more = len(self.refused) - len(lines)
         return [*lines, f"and {more:,} more files"] if more else lines
 
     def lines(self, emphasise: Callable[[str], str] = str) -> list[str]:
-        """Return a line for each key that has results, for a person; of many, the first ones and their number.
+        """Return a line for each key that has results, for a person; of many, the first ones and
+        their number.
 
         Args:
             emphasise: makes of a key what is shown, in bold for example.
         """
         lines = []
         for key, values in list(self.results.items())[:_SHOWN]:
-            shown = "  ".join(f"{_on_one_line(name)}={_on_one_line(value)}" for name, value in values.items())
+            shown = "  ".join(
+                f"{_on_one_line(name)}={_on_one_line(value)}" for name, value in values.items()
+            )
             lines.append(f"result {emphasise(_on_one_line(key))}: {shown}")
         more = len(self.results) - len(lines)
         return [*lines, f"and {more} more: `transload results {self.handle}`"] if more else lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the results as JSON values, with a ``schema`` number; ``refused`` only if there is something."""
+        """Return the results as JSON values, with a ``schema`` number; ``refused`` only if there is
+        something.
+        """
         values = {"schema": SCHEMA, **to_value(self)}
         if not self.refused:
             del values["refused"]
@@ -139,8 +160,12 @@ class AppResults:
             SpecError: if it is not such a value, or of a newer schema.
         """
         with reading("AppResults", data) as values:
-            known = {name: values[name] for name in AppResults.__dataclass_fields__ if name in values}
-            return AppResults(**{**known, "state": AppState.__members__.get(values["state"], AppState.UNKNOWN)})
+            known = {
+                name: values[name] for name in AppResults.__dataclass_fields__ if name in values
+            }
+            return AppResults(
+                **{**known, "state": AppState.__members__.get(values["state"], AppState.UNKNOWN)}
+            )
 
     @staticmethod
     def from_json(text: str | bytes) -> AppResults:
@@ -167,9 +192,11 @@ def collect_results(
     *,
     shared: bool = False,
 ) -> AppResults:
-    """Return what an app reported, from its tracker base and from the given trackers (name → configuration).
+    """Return what an app reported, from its tracker base and from the given trackers (name →
+    configuration).
 
-    ``shared``: also what is in the tracker base that was given for it and says of no run that it is its own.
+    ``shared``: also what is in the tracker base that was given for it and says of no run that it is
+    its own.
 
     Raises:
         TrackingError: if one of them cannot be read; the message names it.
@@ -179,14 +206,20 @@ def collect_results(
 
     # the job knows itself by the session that submitted it, whatever the handle that is asked with
     parsed = parse_app_handle(app_handle)
-    run_id = make_app_handle(parsed.scheduler_backend, description.session or parsed.session_name, parsed.app_id)
+    run_id = make_app_handle(
+        parsed.scheduler_backend, description.session or parsed.session_name, parsed.app_id
+    )
     results = AppResults(app_handle, description.status.state)
     roles = description.app.roles if description.app is not None else ()
     results.first = f"{roles[0].name}/0" if len(roles) > 1 else "0"
     own = backend.results_store(parsed.app_id)
     found = _read_base(results, own, description.tracker_base, run_id, shared=shared)
     old = _older_than_attempts(own_store(backend, description), backend, description.status)
-    _add_results(results, {key: body for key, body in found.items() if body.writer or key not in old}, description)
+    _add_results(
+        results,
+        {key: body for key, body in found.items() if body.writer or key not in old},
+        description,
+    )
     _add_outputs(results, backend, description)
     if not trackers:
         return results
@@ -198,39 +231,53 @@ def collect_results(
             results.metadata.update(tracker.metadata(run_id))
             artifacts = list(tracker.artifacts(run_id).values())
         for artifact in artifacts:
-            results.artifacts[artifact.name] = {"path": artifact.path, "metadata": dict(artifact.metadata or {})}
+            results.artifacts[artifact.name] = {
+                "path": artifact.path,
+                "metadata": dict(artifact.metadata or {}),
+            }
     return results
 
 
 def _read_base(
     results: AppResults, own: Store | None, folder: str | None, run_id: str, *, shared: bool
 ) -> dict[str, Body]:
-    """Return what lies in an app's own folder, and what of the base that was given for it is the app's, by key."""
+    """Return what lies in an app's own folder, and what of the base that was given for it is the
+    app's, by key.
+    """
     from transload.runtime.tracking import given_base, open_store, read_bodies
     from transload.runtime.tracking.format import told_as_tracking_error
 
     found, wanted = {}, (run_id, None) if shared else (run_id,)
     given = given_base(folder) if folder and own is None else None
-    for place in filter(None, (given, folder if own is None else own.base)):  # what is in its own folder wins
+    for place in filter(
+        None, (given, folder if own is None else own.base)
+    ):  # what is in its own folder wins
         results.looked_in.insert(0, masked_url(place))
         with told_as_tracking_error(f"tracker base {masked_url(place)}:"):
             bodies = read_bodies(own or open_store(place), results.refused)
-        found.update({key: body for key, body in bodies.items() if place != given or body.run in wanted})
+        found.update(
+            {key: body for key, body in bodies.items() if place != given or body.run in wanted}
+        )
     return found
 
 
-def _older_than_attempts(store: Store | None, backend: SchedulerBase, status: AppStatus) -> set[str]:
-    """Return the keys in an app's own folder that were written before the latest attempt of any of its replicas.
+def _older_than_attempts(
+    store: Store | None, backend: SchedulerBase, status: AppStatus
+) -> set[str]:
+    """Return the keys in an app's own folder that were written before the latest attempt of any of
+    its replicas.
 
-    Files that do not say who wrote them are an attempt's by their time. That is known where jobs and this process
-    share a clock.
+    Files that do not say who wrote them are an attempt's by their time. That is known where jobs
+    and this process share a clock.
     """
     from transload.runtime.tracking.names import decode_name
     from transload.runtime.tracking.stores import LocalStore
 
     replicas = [each for role in status.roles for each in role.replicas]
     starts = [each.start_time for each in replicas if each.restarts and each.start_time is not None]
-    is_known = replicas and len(starts) == len(replicas) and backend.capabilities.reachable_from == "host"
+    is_known = (
+        replicas and len(starts) == len(replicas) and backend.capabilities.reachable_from == "host"
+    )
     if not is_known or not isinstance(store, LocalStore):
         return set()
     first = min(starts) - _CLOCK_S
@@ -242,8 +289,12 @@ def _older_than_attempts(store: Store | None, backend: SchedulerBase, status: Ap
     return {decode_name(name, ".json") or "" for name, written in times.items() if written < first}
 
 
-def _add_results(results: AppResults, found: Mapping[str, Body], description: AppDescription) -> None:
-    """Add the results that the last attempt of each replica wrote, and those of which nobody says who wrote them."""
+def _add_results(
+    results: AppResults, found: Mapping[str, Body], description: AppDescription
+) -> None:
+    """Add the results that the last attempt of each replica wrote, and those of which nobody says
+    who wrote them.
+    """
     from transload.runtime.tracking.names import natural
 
     roles = description.status.roles
@@ -259,11 +310,18 @@ def _add_results(results: AppResults, found: Mapping[str, Body], description: Ap
             continue
         results.results[key] = body.results
         if body.replaced:
-            results.collisions[key] = [*body.replaced, f"{writer.get('role')}/{writer.get('replica')}"]
+            results.collisions[key] = [
+                *body.replaced,
+                f"{writer.get('role')}/{writer.get('replica')}",
+            ]
 
 
-def collect_steps(backend: SchedulerBase, description: AppDescription) -> dict[str, dict[str, dict[float, float]]]:
-    """Return key → name → step → value of what an app reported step by step; errors as in `Runner.steps`."""
+def collect_steps(
+    backend: SchedulerBase, description: AppDescription
+) -> dict[str, dict[str, dict[float, float]]]:
+    """Return key → name → step → value of what an app reported step by step; errors as in
+    `Runner.steps`.
+    """
     from transload.runtime.tracking import read_curves
     from transload.runtime.tracking.format import told_as_tracking_error
 
@@ -300,7 +358,10 @@ def fetch_outputs(
         return []
     refuse = refuse or _warn
     copied = []
-    with told_as_tracking_error("outputs"), progress(f"copying files of {description.app_id}") as step:
+    with (
+        told_as_tracking_error("outputs"),
+        progress(f"copying files of {description.app_id}") as step,
+    ):
         paths, refused = store.walk(OUTPUTS)
         targets = {}
         for path in paths:
@@ -311,10 +372,15 @@ def fetch_outputs(
                 targets[path] = os.path.join(folder, name)
             else:
                 refused[path] = "a name that leads out of its folder"
-        there = [] if replace else [target for target in targets.values() if os.path.lexists(target)]
+        there = (
+            [] if replace else [target for target in targets.values() if os.path.lexists(target)]
+        )
         if there:
             more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-            raise SpecError(f"{there[0]}{more}: there already; --force replaces files, -o FOLDER copies elsewhere")
+            raise SpecError(
+                f"{there[0]}{more}: there already; --force replaces files, -o FOLDER copies "
+                "elsewhere"
+            )
         for path, target in targets.items():
             try:
                 _copy(store, path, target, step)

@@ -29,11 +29,15 @@ if TYPE_CHECKING:
 
 
 def declared(factory: SchedulerFactory) -> list[str]:
-    """Return the parameters that a factory declares after the session; ``**params`` declares none."""
+    """Return the parameters that a factory declares after the session; ``**params`` declares
+    none.
+    """
     from inspect import Parameter, signature
 
     named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    return [each.name for each in list(signature(factory).parameters.values())[1:] if each.kind in named]
+    return [
+        each.name for each in list(signature(factory).parameters.values())[1:] if each.kind in named
+    ]
 
 
 class Schedulers:
@@ -45,7 +49,8 @@ class Schedulers:
         params: keyword arguments; each factory gets those that it declares, a named cluster none.
         settings: the settings in force; what they say of a cluster goes before ``clusters``.
         clusters: those that the caller names.
-        sources: kind of a source → what finds the value, for secrets of clusters beside ``env`` and ``file``.
+        sources: kind of a source → what finds the value, for secrets of clusters beside ``env`` and
+            ``file``.
     """
 
     def __init__(
@@ -70,10 +75,14 @@ class Schedulers:
         self._name_them(clusters)
         self._check_params()
 
-    def with_clusters(self, clusters: Iterable[Cluster], sources: Mapping[str, Callable[[str], str]]) -> Schedulers:
-        """Return these with other clusters beside them, and sources of their secrets, and all are closed together.
+    def with_clusters(
+        self, clusters: Iterable[Cluster], sources: Mapping[str, Callable[[str], str]]
+    ) -> Schedulers:
+        """Return these with other clusters beside them, and sources of their secrets, and all are
+        closed together.
 
-        Equal clusters whose secrets have equal values are the same scheduler; the values are asked for once.
+        Equal clusters whose secrets have equal values are the same scheduler; the values are asked
+        for once.
         """
         other = copy.copy(self)
         other._clusters, other._found, other._keys = dict(self._clusters), {}, {}
@@ -83,9 +92,15 @@ class Schedulers:
 
     def _name_them(self, clusters: Iterable[Cluster]) -> None:
         for cluster in clusters:
-            alike = [each for each in self._clusters if each.replace("-", "_") == cluster.name.replace("-", "_")]
+            alike = [
+                each
+                for each in self._clusters
+                if each.replace("-", "_") == cluster.name.replace("-", "_")
+            ]
             if any(each != cluster.name for each in alike):
-                raise ConfigError(f"clusters {alike[0]!r} and {cluster.name!r} differ only in '-' and '_'")
+                raise ConfigError(
+                    f"clusters {alike[0]!r} and {cluster.name!r} differ only in '-' and '_'"
+                )
             self._clusters[cluster.name] = cluster
 
     def kinds(self) -> list[str]:
@@ -101,10 +116,12 @@ class Schedulers:
         return list(dict.fromkeys([*self.kinds(), *self._settings().clusters(), *self._clusters]))
 
     def cluster(self, name: str) -> Cluster:
-        """Return which cluster a name means: as its table says, else as it was given, else the scheduler of that name.
+        """Return which cluster a name means: as its table says, else as it was given, else the
+        scheduler of that name.
 
         Raises:
-            ConfigError: if it has the name of an installed scheduler of another kind, or its settings are wrong.
+            ConfigError: if it has the name of an installed scheduler of another kind, or its
+                settings are wrong.
             UnknownSchedulerException: if there is none; the nearest name is suggested.
         """
         kind, cluster = self._find(name)
@@ -117,11 +134,15 @@ class Schedulers:
         return False
 
     def get(self, name: str) -> SchedulerBase:
-        """Return the scheduler of that name; errors as in `cluster`, and PluginError if its plugin is broken."""
+        """Return the scheduler of that name; errors as in `cluster`, and PluginError if its plugin
+        is broken.
+        """
         return self._make(*self._find(name))
 
     def statuses(self, handles: Sequence[str]) -> dict[str, AppStatus | None]:
-        """Return the status of each app, with one query per scheduler; UNKNOWN where that one cannot be reached."""
+        """Return the status of each app, with one query per scheduler; UNKNOWN where that one
+        cannot be reached.
+        """
         grouped: dict[str, dict[str, str]] = {}
         for handle in handles:
             parsed = parse_app_handle(handle)
@@ -164,19 +185,26 @@ class Schedulers:
         name = kind if cluster is None else cluster.to_json()
         key = self._keys.get(name)
         if key is None:
-            # without the lock: where secrets come from may need a thread that waits for the lock, such as an event loop
-            key = self._keys.setdefault(name, (name, *(() if cluster is None else self._secrets_of(cluster))))
+            # without the lock: where secrets come from may need a thread that waits for the lock,
+            # such as an event loop
+            key = self._keys.setdefault(
+                name, (name, *(() if cluster is None else self._secrets_of(cluster)))
+            )
         with self._lock:
             if key not in self._made:
                 self._made[key] = self._make_new(kind, cluster, dict(key[1:]))  # type: ignore[arg-type]
             return self._made[key]
 
-    def _make_new(self, kind: str, cluster: Cluster | None, secrets: Mapping[str, CfgVal]) -> SchedulerBase:
+    def _make_new(
+        self, kind: str, cluster: Cluster | None, secrets: Mapping[str, CfgVal]
+    ) -> SchedulerBase:
         factory = self._factory(kind)
         given: dict[str, object] = {}
         if cluster is not None and cluster.name != kind:
             if "name" not in declared(factory):
-                raise ConfigError(f"cluster {cluster.name!r}: a scheduler of kind {kind!r} has no other name")
+                raise ConfigError(
+                    f"cluster {cluster.name!r}: a scheduler of kind {kind!r} has no other name"
+                )
             given["name"] = cluster.name
         elif self._params:
             given = {key: self._params[key] for key in declared(factory) if key in self._params}
@@ -186,7 +214,9 @@ class Schedulers:
                 connection = {**cluster.connection, **secrets}
                 made.connect(made.connection_opts()._resolve(connection, "connection setting"))
             except ConfigError as exc:
-                raise ConfigError(f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}") from exc
+                raise ConfigError(
+                    f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}"
+                ) from exc
         return made
 
     def _secrets_of(self, cluster: Cluster) -> list[tuple[str, str]]:
@@ -213,14 +243,19 @@ class Schedulers:
                 known.update(declared(self._factory(name)))
         for param in self._params:
             if param not in known or param == "name":
-                raise ConfigError(f"{param}: no scheduler here takes this parameter: {nearest(param, sorted(known))}")
+                raise ConfigError(
+                    f"{param}: no scheduler here takes this parameter: "
+                    f"{nearest(param, sorted(known))}"
+                )
 
     def close(self) -> None:
         """Close all that were made; running apps go on."""
         with self._lock:
             schedulers = list(self._made.values())
             self._made.clear()
-        following = sys.modules.get("transload.schedulers.follower")  # without it nobody has followed an app
+        following = sys.modules.get(
+            "transload.schedulers.follower"
+        )  # without it nobody has followed an app
         for scheduler in schedulers:
             if following is not None:
                 following.let_go(scheduler)

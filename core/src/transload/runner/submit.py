@@ -62,7 +62,8 @@ def build(
 ) -> AppDryRunInfo[Any]:
     """Return the request for what is launched; arguments and errors as in `Runner.dryrun`.
 
-    ``known`` is what a host knows of the component's arguments, and ``change`` is done to the app first of all.
+    ``known`` is what a host knows of the component's arguments, and ``change`` is done to the app
+    first of all.
     """
     name = launch.scheduler or runner.settings.scheduler
     backend = runner.scheduler(name)
@@ -84,10 +85,13 @@ def build(
             _defaults_of(runner, component, options),
         )
         if launch.declares("tracker_base"):
-            # the component wants to know where it reports, which may depend on the id: make both first
+            # the component wants to know where it reports, which may depend on the id: make both
+            # first
             app_id = whole(app_id or unique_app_id(component.fn_name))
             own = tracker_base_of(backend, app_id, options, base)
-            arguments = launch.arguments(known if own is None else {"tracker_base": own, **known}, defaults)
+            arguments = launch.arguments(
+                known if own is None else {"tracker_base": own, **known}, defaults
+            )
             # whoever gave that argument, it says where the app reports
             launch, base = replace(launch, args=arguments), arguments.get("tracker_base") or base
     written = launch.build(known, defaults)
@@ -95,11 +99,15 @@ def build(
     app = _app(runner, written, launch.workspace, change, name, options)
     _warn_of_unused_images(runner, app, images, name, options)
     app_id = whole(app_id or unique_app_id(app.name))
-    base = own_folder(backend, app_id, options, tracker_base_of(backend, app_id, options, base and str(base)))
+    base = own_folder(
+        backend, app_id, options, tracker_base_of(backend, app_id, options, base and str(base))
+    )
     parent = launch.parent_run_id or surrounding_run()
     handle = make_app_handle(name, runner._name, app_id)
     reachable = with_job_mounts(runner, app, name, options)
-    converted = with_identity(reachable, app_id, run_environment(handle, app.roles, base, parent, runner.settings))
+    converted = with_identity(
+        reachable, app_id, run_environment(handle, app.roles, base, parent, runner.settings)
+    )
     if folder is not None:
         find_from(converted, folder)
     if not backend.capabilities.shares_disk and backend.takes_workspace(options):
@@ -122,14 +130,23 @@ def build(
 
 
 def _warn_of_unused_images(
-    runner: Runner, app: AppDef, before: Mapping[str, str], scheduler: str, options: Mapping[str, CfgVal]
+    runner: Runner,
+    app: AppDef,
+    before: Mapping[str, str],
+    scheduler: str,
+    options: Mapping[str, CfgVal],
 ) -> None:
-    """Log one line for an image that somebody asked for by name, and that the scheduler makes nothing of."""
-    asked = {role.image: role for role in app.roles if role.image and role.image != before.get(role.name)}
+    """Log one line for an image that somebody asked for by name, and that the scheduler makes
+    nothing of.
+    """
+    asked = {
+        role.image: role for role in app.roles if role.image and role.image != before.get(role.name)
+    }
     for image, role in asked.items():
         if not runner.scheduler(scheduler).uses_image(role, options):
             logging.getLogger("transload.runner").warning(
-                "image %s is not used: scheduler %s runs programs of the machine itself, where it is no folder",
+                "image %s is not used: scheduler %s runs programs of the machine itself, where it "
+                "is no folder",
                 image,
                 scheduler,
             )
@@ -138,13 +155,16 @@ def _warn_of_unused_images(
 def resolve_options(
     runner: Runner, scheduler: str, cfg: Mapping[str, CfgVal] | None
 ) -> tuple[dict[str, CfgVal], str | None, Sequence[str]]:
-    """Return the run options in force; tracker base and patterns of variables among them or in the settings.
+    """Return the run options in force; tracker base and patterns of variables among them or in the
+    settings.
 
     Raises:
         ConfigError: for an unknown scheduler, or an option that is wrong.
     """
     if not isinstance(cfg, Mapping | None):
-        raise ConfigError(f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a text)")
+        raise ConfigError(
+            f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a text)"
+        )
     merged = {**runner.configured_options(scheduler), **(cfg or {})}
     base = merged.pop("tracker_base", None) or runner.settings.get("tracker_base")
     if base is not None and not isinstance(base, str):
@@ -158,24 +178,32 @@ def resolve_options(
 def _defaults_of(runner: Runner, component: Component, options: Mapping[str, CfgVal]) -> Defaults:
     """Return the argument defaults that settings and session set for a component.
 
-    The scheduler's run option ``image`` goes before the public image that built-in components have otherwise.
+    The scheduler's run option ``image`` goes before the public image that built-in components have
+    otherwise.
     """
     name = component.name
     found, own = runner.settings.component_defaults(name), runner._component_defaults.get(name, {})
     found.update(own)
     found.sources = {**found.sources, **dict.fromkeys(own, "component_defaults")}
     image = options.get("image")
-    if image and any(each.name == "image" and each.default == transload.IMAGE for each in component.parameters):
+    if image and any(
+        each.name == "image" and each.default == transload.IMAGE for each in component.parameters
+    ):
         found.setdefault("image", image)
     return found
 
 
 def _request(
-    backend: SchedulerBase, scheduler: str, app: AppDef, converted: AppDef, options: dict[str, CfgVal]
+    backend: SchedulerBase,
+    scheduler: str,
+    app: AppDef,
+    converted: AppDef,
+    options: dict[str, CfgVal],
 ) -> AppDryRunInfo[Any]:
     info = AppDryRunInfo(backend.convert(converted, options), backend.format_request)
     if any(role.workspace for role in converted.roles):
-        # a second convert would differ if a file of the workspace did, which is no change of the request
+        # a second convert would differ if a file of the workspace did, which is no change of the
+        # request
         info._unchanged = copy.deepcopy(info.request)
     for role in app.roles:
         info = role.pre_proc(scheduler, info)
@@ -191,13 +219,17 @@ def _app(
     scheduler: str,
     options: dict[str, CfgVal],
 ) -> AppDef:
-    """Return the app as it is submitted: changed by the caller and by plugins, with a workspace, checked."""
+    """Return the app as it is submitted: changed by the caller and by plugins, with a workspace,
+    checked.
+    """
     from transload.plugins import get_plugins
 
     app = app if change is None else change(app)
     app.check_runnable()
     app = get_plugins().before_submit(app, scheduler, options)
-    app = with_workspace(app, workspace if workspace is not None else runner.settings.get("workspace"))
+    app = with_workspace(
+        app, workspace if workspace is not None else runner.settings.get("workspace")
+    )
     app.check_runnable()
     _refuse_masks(app)
     return app
@@ -210,18 +242,22 @@ def _refuse_masks(app: AppDef) -> None:
         SpecError: for a variable or an argument that would hold the mask.
     """
     for index, role in enumerate(app.roles):
-        masked = masked_env({name: value.replace(MASK, _HIDDEN) for name, value in role.env.items()})
+        masked = masked_env(
+            {name: value.replace(MASK, _HIDDEN) for name, value in role.env.items()}
+        )
         for name, value in role.env.items():
             if MASK in value and masked[name] == value:
                 raise SpecError(
-                    f"roles[{index}].env[{name!r}]={value}: {MASK} is what is shown in place of a secret: "
+                    f"roles[{index}].env[{name!r}]={value}: {MASK} is what is shown in place of a "
+                    "secret: "
                     "give the value, or take the variable out and name its source in secrets"
                 )
         words = masked_args([word.replace(MASK, _HIDDEN) for word in role.args])
         for number, word in enumerate(role.args):
             if MASK in word and words[number] == word:
                 raise SpecError(
-                    f"roles[{index}].args[{number}]={word[:80]!r}: {MASK} is what is shown in place of a secret: "
+                    f"roles[{index}].args[{number}]={word[:80]!r}: {MASK} is what is shown in "
+                    "place of a secret: "
                     "give the value, or have the program read it from a variable that secrets names"
                 )
 
@@ -242,7 +278,9 @@ def submit(runner: Runner, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
     if prepared is not info._converted:
         unchanged = info._unchanged or backend.convert(info._converted, info._cfg)
         if request != unchanged:
-            raise ConfigError("the request was changed after the dry-run, but it must be built anew (workspace)")
+            raise ConfigError(
+                "the request was changed after the dry-run, but it must be built anew (workspace)"
+            )
         request = backend.convert(prepared, info._cfg)
     started = backend.submit(request, info._app_id, submission)
     handle = make_app_handle(info._scheduler, runner._name, info._app_id)

@@ -1,4 +1,6 @@
-"""Locks that are free in a forked child, whichever thread of its parent held them: the child has no such thread."""
+"""Locks that are free in a forked child, whichever thread of its parent held them: the child has no
+such thread.
+"""
 
 from __future__ import annotations
 

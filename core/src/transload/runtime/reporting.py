@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 from transload.runtime.tracking import FsspecResultTracker, Store
 from transload.runtime.tracking.api import replaced_by
-from transload.runtime.tracking.format import Results, Writer, check_key, check_results, check_value, dump, load
+from transload.runtime.tracking.format import (
+    Results,
+    Writer,
+    check_key,
+    check_results,
+    check_value,
+    dump,
+    load,
+)
 from transload.runtime.tracking.names import encode_name
 from transload.runtime.tracking.stores import LocalStore, OneFileStore
 
@@ -26,13 +34,14 @@ _PAUSE = 10.0
 def report(*, step: float | None = None, key: str | int | None = None, **results: object) -> None:
     """Report results of this process's job; names not given now keep what was reported before.
 
-    Never raises: a value that is not allowed is left out with a warning in the log, and so is what cannot be written.
-    Outside of a job nothing happens.
+    Never raises: a value that is not allowed is left out with a warning in the log, and so is what
+    cannot be written. Outside of a job nothing happens.
 
     Args:
         step: how far the program is; the results are then a point of their curves, too.
         key: default: the replica's, which is its number, with several roles ``role/number``.
-        results: name → int, float or str; numbers of numpy and torch are taken, and bools as 0 or 1.
+        results: name → int, float or str; numbers of numpy and torch are taken, and bools as 0 or
+            1.
     """
     try:
         reports = _of_this_process()
@@ -65,8 +74,11 @@ class Reports:
         self._waiting: set[str] = set()
         self._lock = threading.Lock()
 
-    def add(self, results: Results, step: float | None = None, key: str | int | None = None) -> None:
-        """Add results that `check_results` returned to those of a key, and write them, at once or when it is time to.
+    def add(
+        self, results: Results, step: float | None = None, key: str | int | None = None
+    ) -> None:
+        """Add results that `check_results` returned to those of a key, and write them, at once or
+        when it is time to.
 
         Raises:
             TrackingError: the key is not allowed.
@@ -100,17 +112,23 @@ class Reports:
 
     def _write(self, name: str) -> None:
         if not self._at_once:
-            self._written[name] = time.monotonic()  # before: what fails is not tried at each call, either
+            self._written[name] = (
+                time.monotonic()
+            )  # before: what fails is not tried at each call, either
         if self._fresh.get(name) is not None:
             path = encode_name(name, ".json")
-            self._store.update(path, lambda before: self._merged(name, before, self._store.where(path)))
+            self._store.update(
+                path, lambda before: self._merged(name, before, self._store.where(path))
+            )
             del self._fresh[name]
         if name in self._steps:
             self._steps[name].write()
         self._waiting.discard(name)
 
     def _merged(self, name: str, before: bytes, where: str) -> bytes:
-        """Return a file with what this process reports, and what other processes of its replica reported before."""
+        """Return a file with what this process reports, and what other processes of its replica
+        reported before.
+        """
         try:
             body = load(before, where) if before else None
         except ValueError:  # of a newer version

@@ -1,8 +1,9 @@
-"""Reading files that a job may have written: nothing about them is believed before it was looked at.
+"""Reading files that a job may have written: nothing about them is believed before it was looked
+at.
 
-A job may put anything where its results, outputs, logs or error files are expected: a FIFO that blocks whoever opens
-it, a device without end, a link that leads to other people's files, a ladder of links, a file of many gigabytes. So
-whatever reads such a file opens it here:
+A job may put anything where its results, outputs, logs or error files are expected: a FIFO that
+blocks whoever opens it, a device without end, a link that leads to other people's files, a ladder
+of links, a file of many gigabytes. So whatever reads such a file opens it here:
 
 - only regular files are opened, and never in a way that waits;
 - a link is followed as long as it stays in the folder, and at most `MOST_LINKS` of them;
@@ -11,8 +12,8 @@ whatever reads such a file opens it here:
 
 What is refused raises `RefusedFile`, whose text can be shown to the user.
 
-It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and it imports only
-what is loaded already.
+It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and
+it imports only what is loaded already.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def open_file(folder: str, path: str, flags: int = os.O_RDONLY, mode: int = 0o60
     Args:
         folder: the folder that must not be left. It is trusted itself: it may be reached by links.
         path: path of the file, relative to the folder.
-        flags: as for ``os.open``. With flags that write, the file itself must not be a link, even inside the folder.
+        flags: as for ``os.open``. With flags that write, the file itself must not be a link, even
+            inside the folder.
         mode: permissions of a file that is made.
 
     Returns:
@@ -140,7 +142,9 @@ def read_file(folder: str, path: str, limit: int) -> bytes:
 
 
 def read_start(folder: str, path: str, size: int) -> bytes:
-    """Return the first bytes of a regular file below a folder, at most ``size``; errors as in `open_file`."""
+    """Return the first bytes of a regular file below a folder, at most ``size``; errors as in
+    `open_file`.
+    """
     fd = open_file(folder, path)
     try:
         return _read(fd, size)
@@ -149,7 +153,9 @@ def read_start(folder: str, path: str, size: int) -> bytes:
 
 
 def read_end(folder: str, path: str, size: int) -> bytes:
-    """Return the last bytes of a regular file below a folder, at most ``size``; errors as in `open_file`."""
+    """Return the last bytes of a regular file below a folder, at most ``size``; errors as in
+    `open_file`.
+    """
     fd = open_file(folder, path)
     try:
         os.lseek(fd, max(0, os.fstat(fd).st_size - size), os.SEEK_SET)
@@ -159,7 +165,8 @@ def read_end(folder: str, path: str, size: int) -> bytes:
 
 
 def pieces(folder: str, path: str) -> Iterator[bytes]:
-    """Yield the content of a regular file below a folder, up to the length that it has now; errors as in `open_file`.
+    """Yield the content of a regular file below a folder, up to the length that it has now; errors
+    as in `open_file`.
 
     There is no limit: it is for files that go straight to a disk.
     """
@@ -185,8 +192,9 @@ def walk(folder: str, start: str = "", most: int = MOST_FILES) -> tuple[list[str
         most: so many names are looked at.
 
     Returns:
-        Relative paths of the files, sorted; and what was refused, path → reason. A link to a file inside the folder
-        is a file; links to folders are refused, for a walk along them may have no end.
+        Relative paths of the files, sorted; and what was refused, path → reason. A link to a file
+        inside the folder is a file; links to folders are refused, for a walk along them may have no
+        end.
 
     Raises:
         NotADirectoryError: ``start`` is no folder.
@@ -225,7 +233,8 @@ def walk(folder: str, start: str = "", most: int = MOST_FILES) -> tuple[list[str
     return sorted(files), refused
 
 
-# ------------------------------------------------------------------------------------------------------------- opening
+# -------------------------------------------------------------------------------------------------------------
+# opening
 
 
 class _IsLink(Exception):
@@ -249,7 +258,9 @@ def _open_last(name: str, parent: int | None, flags: int, mode: int, shown: str)
         if exc.errno == errno.ELOOP:
             raise _IsLink from None
         if exc.errno == errno.ENXIO:
-            raise RefusedFile(shown, "a FIFO or a socket; only regular files are used here") from None
+            raise RefusedFile(
+                shown, "a FIFO or a socket; only regular files are used here"
+            ) from None
         raise _with_path(exc, shown) from None
     try:
         _check_kind(os.fstat(fd).st_mode, shown)  # after: another one may have taken its place
@@ -292,11 +303,12 @@ def _read(fd: int, most: int) -> bytes:
 
 
 def _enter(folder: str, path: str, shown: str, *, follow: bool = True) -> tuple[list[int], str]:
-    """Open the folders on the way to a file, one in the other, so that none can be exchanged for a link meanwhile.
+    """Open the folders on the way to a file, one in the other, so that none can be exchanged for a
+    link meanwhile.
 
     Returns:
-        Their descriptors, the given folder's first; and the file's name in the last of them, "" if the path is that
-        folder itself.
+        Their descriptors, the given folder's first; and the file's name in the last of them, "" if
+        the path is that folder itself.
     """
     opened = [os.open(folder, _FOLDER)]
     try:
@@ -368,11 +380,14 @@ def _close(opened: list[int]) -> None:
         os.close(fd)
 
 
-# ------------------------------------------------------------------------------------------------------------- walking
+# -------------------------------------------------------------------------------------------------------------
+# walking
 
 
 def _entries(folder: str, inner: str, most: int) -> list[tuple[str, int]]:
-    """Return the names in a folder below another one, with their kinds (``stat.S_IFMT``), at most ``most``."""
+    """Return the names in a folder below another one, with their kinds (``stat.S_IFMT``), at most
+    ``most``.
+    """
     shown = f"{folder.rstrip('/')}/{inner}"
     opened, name = _enter(folder, inner, shown)
     try:

@@ -23,7 +23,13 @@ from transload.schedulers.api import (
 )
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.schedulers.follower import read_logs, wait, wait_async, watch, watched
-from transload.schedulers.patience import check_seconds, longer, patience_left, unknown_for, unknown_since
+from transload.schedulers.patience import (
+    check_seconds,
+    longer,
+    patience_left,
+    unknown_for,
+    unknown_since,
+)
 from transload.schedulers.subscription import Observation, Subscription, ended
 
 __all__ = [

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from transload.runtime.tracking import Store
 
 Reach = Literal["process", "host", "network"]
-"""From where an app can be watched: the process that submitted it, any process of the machine, anywhere."""
+"""From where an app can be watched: the process that submitted it, any process of the machine,
+anywhere."""
 
 
 class Stream(str, Enum):
@@ -49,17 +50,21 @@ class Capabilities(NamedTuple):
         roles: more than one role.
         retries: the retry policies that it honours.
         mounts: the kinds of mounts.
-        ports: replicas can be reached at the ports of ``Role.port_map``: mapped, or their host's own.
+        ports: replicas can be reached at the ports of ``Role.port_map``: mapped, or their host's
+            own.
         gangs: all replicas start together, or none.
         since_until: logs by time: pages have stamps.
-        streams: the outputs of a replica that it tells apart. COMBINED alone is legal; where it is not among them, it
-            is made of the other two, by their stamps.
+        streams: the outputs of a replica that it tells apart. COMBINED alone is legal; where it is
+            not among them, it is made of the other two, by their stamps.
         min_replicas: ``Role.min_replicas``.
         retry_delay: ``Role.retry_delay``; else the engine has a back-off of its own.
         timeout: ``AppDef.timeout``.
-        shares_disk: jobs see the files of whoever submits; else a component's folder travels with its app.
-        inherits_env: jobs inherit the environment of the process that submits them, where `Submission` allows it.
-        delete: apps can be deleted; that an id was given is remembered (see `SchedulerBase.existed`).
+        shares_disk: jobs see the files of whoever submits; else a component's folder travels with
+            its app.
+        inherits_env: jobs inherit the environment of the process that submits them, where
+            `Submission` allows it.
+        delete: apps can be deleted; that an id was given is remembered (see
+            `SchedulerBase.existed`).
         reachable_from: see `Reach`.
     """
 
@@ -87,7 +92,8 @@ class AppDescription:
     Args:
         app_id: its id.
         status: its status.
-        app: the app as submitted, secret-looking values masked; not to be changed; None if it is not kept.
+        app: the app as submitted, secret-looking values masked; not to be changed; None if it is
+            not kept.
         session: name of the session that submitted it.
         cfg: the run options that it was submitted with, without secrets.
         digest: digest of the app as submitted.
@@ -95,7 +101,8 @@ class AppDescription:
         parent_run_id: the run that it derives from.
         created: when it was submitted, seconds since the epoch.
         log_url: folder or page of its logs.
-        due: something is left to do that only the process which waits for the app as its owner does: see ``tend``.
+        due: something is left to do that only the process which waits for the app as its owner
+            does: see ``tend``.
     """
 
     app_id: str
@@ -111,7 +118,9 @@ class AppDescription:
     due: bool = False
 
     def __post_init__(self) -> None:
-        """See to it that what has ended has an end, whatever its scheduler knows: no duration counts up for ever."""
+        """See to it that what has ended has an end, whatever its scheduler knows: no duration
+        counts up for ever.
+        """
         self.status.close(otherwise=self.created)
 
 
@@ -130,7 +139,8 @@ class ListAppResponse:
 class LogQuery:
     """Which log is read, from where, and what of it is wanted.
 
-    ``since``, ``until`` and ``last`` let a scheduler leave the rest unread. It skips as much of that as it cheaply can,
+    ``since``, ``until`` and ``last`` let a scheduler leave the rest unread. It skips as much of
+    that as it cheaply can,
     or nothing: `transload.runner.logs` makes the exact choice.
 
     Args:
@@ -159,16 +169,19 @@ class LogPage:
     """A piece of one replica's log.
 
     Args:
-        lines: whole lines, each ending in a newline, except perhaps the very last one of a replica that has ended. Of a
-            line that is still being written the last may be a part, up to a carriage return: what was drawn so far.
+        lines: whole lines, each ending in a newline, except perhaps the very last one of a replica
+            that has ended. Of a line that is still being written the last may be a part, up to a
+                carriage return: what was drawn so far.
         cursor: where to go on; opaque text.
         complete: the replica has ended for good and all of its log was read.
         dropped: bytes that were lost to a size limit before this page.
-        stamps: when lines were written: ``(index of a line, seconds since the epoch)``, ascending by index. A line
-            without a stamp of its own has that of the line before it.
-        unfinished: the end of what was written behind the lines, without a newline yet; the next page has it again.
-        left: about how many bytes of the log lay behind this page when it was read; 0: none, but for a line that is
-            not finished; None: not known. Who does not follow a log stops by it, however fast the log grows meanwhile.
+        stamps: when lines were written: ``(index of a line, seconds since the epoch)``, ascending
+            by index. A line without a stamp of its own has that of the line before it.
+        unfinished: the end of what was written behind the lines, without a newline yet; the next
+            page has it again.
+        left: about how many bytes of the log lay behind this page when it was read; 0: none, but
+            for a line that is not finished; None: not known. Who does not follow a log stops by it,
+            however fast the log grows meanwhile.
     """
 
     lines: list[str]
@@ -185,14 +198,16 @@ class Submission:
     """What goes with a native request when it is submitted.
 
     Args:
-        app: the app as passed by the caller (before macros and injected environment): what ``describe`` shows.
+        app: the app as passed by the caller (before macros and injected environment): what
+            ``describe`` shows.
         digest: its digest.
         session: name of the session.
         cfg: the resolved run options.
         tracker_base: where the app reports results.
         parent_run_id: the run that the app derives from: what ``describe`` shows.
         id_given: the app id is the caller's: a record must outlive ``delete``.
-        inherit_env: the job gets the whole environment of the submitting process, else an allow-list of it.
+        inherit_env: the job gets the whole environment of the submitting process, else an
+            allow-list of it.
         secrets: role name → environment variable → value; never written to disk, never shown.
     """
 
@@ -208,8 +223,8 @@ class Submission:
 
 
 JobFiles = Literal["mounted", "mounted writable", "in place", "out of reach"]
-"""How a role gets at the files of another job: they are mounted into it, for reading (or, where an engine cannot do
-that, for writing too); it sees them at their own path; or not at all."""
+"""How a role gets at the files of another job: they are mounted into it, for reading (or, where an
+engine cannot do that, for writing too); it sees them at their own path; or not at all."""
 
 Kind = Literal["state", "logs"]
 
@@ -223,13 +238,16 @@ class Change(NamedTuple):
 
 @runtime_checkable
 class Watch(Protocol):
-    """Tells which apps may have changed, without a query per app. One per process and scheduler serves any number."""
+    """Tells which apps may have changed, without a query per app. One per process and scheduler
+    serves any number.
+    """
 
     def update(self, app_ids: Collection[str]) -> None:
         """Replace the set of watched ids. May be called from any thread."""
 
     def wait(self, timeout: float | None) -> set[Change]:
-        """Return what may have changed since the last call; block up to ``timeout`` seconds (None: no limit).
+        """Return what may have changed since the last call; block up to ``timeout`` seconds (None:
+        no limit).
 
         Empty when time ran out or `wake` was called. Ids just added by `update` count as changed.
         """
@@ -242,11 +260,13 @@ class Watch(Protocol):
 
 
 class SchedulerBase(ABC):
-    """A backend that runs apps. Seven methods are an author's to write; the others have a default for a simple backend.
+    """A backend that runs apps. Seven methods are an author's to write; the others have a default
+    for a simple backend.
 
-    All methods may be called from any thread. An error of the backend itself (it cannot be reached) is
-    `SchedulerUnavailable`; a query that cannot be answered for one app gives state UNKNOWN for it. For an app that does
-    not exist `describe` gives None, `cancel` and `delete` return False, and the rest raise `AppNotFound`.
+    All methods may be called from any thread. An error of the backend itself (it cannot be reached)
+    is `SchedulerUnavailable`; a query that cannot be answered for one app gives state UNKNOWN for
+    it. For an app that does not exist `describe` gives None, `cancel` and `delete` return False,
+    and the rest raise `AppNotFound`.
 
     Attributes:
         name: name of the scheduler, as it is in handles.
@@ -268,7 +288,8 @@ class SchedulerBase(ABC):
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Any:
         """Return the native request for ``app``. Pure: nothing outside of the process is touched.
 
-        ``${app_id}`` is already replaced in ``app``, the other macros are this method's; ``cfg`` is resolved.
+        ``${app_id}`` is already replaced in ``app``, the other macros are this method's; ``cfg`` is
+        resolved.
 
         Raises:
             UnsupportedFeature: for a field that this scheduler cannot express, by its path.
@@ -288,7 +309,9 @@ class SchedulerBase(ABC):
 
     @abstractmethod
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of an app; None only if it provably does not exist; state UNKNOWN if not known."""
+        """Return what is known of an app; None only if it provably does not exist; state UNKNOWN if
+        not known.
+        """
 
     @abstractmethod
     def cancel(self, app_id: str) -> bool:
@@ -318,24 +341,31 @@ class SchedulerBase(ABC):
     # -- with a default
 
     def why_no_log(self, app_id: str, role_name: str, k: int) -> str:
-        """Return why the log of a replica is empty, if not since it wrote nothing. Default: ``""``."""
+        """Return why the log of a replica is empty, if not since it wrote nothing. Default:
+        ``""``.
+        """
         return ""
 
     def connection_opts(self) -> runopts:
-        """Return the settings that say which cluster this is (context, host, folder). Default: there are none."""
+        """Return the settings that say which cluster this is (context, host, folder). Default:
+        there are none.
+        """
         return runopts()
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:  # noqa: B027 - nothing to set is the default
         """Lead where these settings say, checked by `connection_opts`. Reaches nothing yet.
 
-        Called once, before anything else, where a setting is given; else the scheduler leads where it does by itself.
+        Called once, before anything else, where a setting is given; else the scheduler leads where
+        it does by itself.
 
         Raises:
             ConfigError: for a value that is not allowed.
         """
 
     def location(self) -> str:
-        """Return where it leads, for people: a folder, a host, a context. Nothing is reached. Default: not told."""
+        """Return where it leads, for people: a folder, a host, a context. Nothing is reached.
+        Default: not told.
+        """
         return ""
 
     def format_request(self, request: Any) -> str:
@@ -343,7 +373,8 @@ class SchedulerBase(ABC):
         return request_json(request)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Build what must exist before the app can run (a patched image, a copied workspace). Called only by a submit.
+        """Build what must exist before the app can run (a patched image, a copied workspace).
+        Called only by a submit.
 
         Returns:
             The app to convert. Default: ``app`` itself.
@@ -351,7 +382,9 @@ class SchedulerBase(ABC):
         return app
 
     def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
-        """Tell whether local folders can travel with these options, so that one may unasked. Default: yes."""
+        """Tell whether local folders can travel with these options, so that one may unasked.
+        Default: yes.
+        """
         return True
 
     def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
@@ -359,21 +392,27 @@ class SchedulerBase(ABC):
         return True
 
     def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
-        """Return the id under which an app is submitted, where it must carry more than a name. Default: ``app_id``."""
+        """Return the id under which an app is submitted, where it must carry more than a name.
+        Default: ``app_id``.
+        """
         return app_id
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` for many apps, with as few queries as possible. Default: one for each."""
+        """Return `describe` for many apps, with as few queries as possible. Default: one for
+        each.
+        """
         return {app_id: self.describe(app_id) for app_id in app_ids}
 
     def tend(self, app_id: str) -> None:  # noqa: B027 - nothing to do is the default
-        """Do what is due for an app (`AppDescription.due`), as the process that waits for it. Default: nothing.
+        """Do what is due for an app (`AppDescription.due`), as the process that waits for it.
+        Default: nothing.
 
         Safe to repeat, by anybody. Reading never does it.
         """
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id was ever submitted here, as far as records reach (deleted ones included).
+        """Tell whether an app of that id was ever submitted here, as far as records reach (deleted
+        ones included).
 
         Default: whether there is one now.
         """
@@ -406,7 +445,8 @@ class SchedulerBase(ABC):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that have ended: those older than so many seconds, and the oldest beyond so many bytes.
+        """Delete apps that have ended: those older than so many seconds, and the oldest beyond so
+        many bytes.
 
         Args:
             older_than: seconds since their end; None: age does not matter.
@@ -421,18 +461,25 @@ class SchedulerBase(ABC):
             UnsupportedFeature: if this scheduler cannot, the default.
         """
         advice = "delete its ended apps by their handles"
-        raise UnsupportedFeature(f"scheduler {self.name!r} cannot delete apps by age or size: {advice}", "prune")
+        raise UnsupportedFeature(
+            f"scheduler {self.name!r} cannot delete apps by age or size: {advice}", "prune"
+        )
 
     def diagnose(self) -> Sequence[tuple[str, bool, str]]:
-        """Return checks for ``transload doctor``: what was looked at, whether it is well, what was found."""
+        """Return checks for ``transload doctor``: what was looked at, whether it is well, what was
+        found.
+        """
         return ()
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the tracker base of the app's own, visible inside the job; None, the default, if there is none."""
+        """Return the tracker base of the app's own, visible inside the job; None, the default, if
+        there is none.
+        """
         return None
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
-        """Tell how a role of an app gets at the files of another one of this scheduler (`transload.specs.JobMount`).
+        """Tell how a role of an app gets at the files of another one of this scheduler
+        (`transload.specs.JobMount`).
 
         Args:
             role: the role.
@@ -444,7 +491,8 @@ class SchedulerBase(ABC):
         return "out of reach"
 
     def results_store(self, app_id: str) -> Store | None:
-        """Return an app's results where only the scheduler can read them; None, the default: see its tracker base.
+        """Return an app's results where only the scheduler can read them; None, the default: see
+        its tracker base.
 
         Raises:
             AppNotFound: if there is no such app.
@@ -457,9 +505,9 @@ class SchedulerBase(ABC):
 
 
 SchedulerFactory = Callable[..., SchedulerBase]
-"""``factory(session_name, …)`` gets those of the runner's parameters that its signature names. One that names ``name``
-makes clusters with names of their own (``[schedulers.NAME] kind = …``); what says which cluster that is, is given to
-`SchedulerBase.connect`."""
+"""``factory(session_name, …)`` gets those of the runner's parameters that its signature names. One
+that names ``name`` makes clusters with names of their own (``[schedulers.NAME] kind = …``); what
+says which cluster that is, is given to `SchedulerBase.connect`."""
 
 
 def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) -> None:
@@ -484,7 +532,10 @@ def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) 
             refuse(f"{path}.min_replicas", "all replicas must end well")
         if role.max_retries and role.retry_policy not in capabilities.retries:
             offered = ", ".join(sorted(policy.value for policy in capabilities.retries)) or "none"
-            refuse(f"{path}.retry_policy", f"{role.retry_policy.value} is not offered (offered: {offered})")
+            refuse(
+                f"{path}.retry_policy",
+                f"{role.retry_policy.value} is not offered (offered: {offered})",
+            )
         if role.max_retries and role.retry_delay != RETRY_DELAY and not capabilities.retry_delay:
             refuse(f"{path}.retry_delay", "the engine has a back-off of its own")
         if role.port_map and not capabilities.ports:
@@ -498,7 +549,9 @@ def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) 
 
 
 def request_json(request: Any) -> str:
-    """Return a request as indented JSON, what looks secret in variables and in the words of commands masked."""
+    """Return a request as indented JSON, what looks secret in variables and in the words of
+    commands masked.
+    """
     import json
     from dataclasses import is_dataclass
 
@@ -523,7 +576,9 @@ def replicas_of(description: AppDescription) -> list[tuple[str, int]]:
     """Return ``(role, number)`` of every replica of an app."""
     if description.app is not None:
         return [(role.name, k) for role in description.app.roles for k in range(role.num_replicas)]
-    return [(role.role, replica.id) for role in description.status.roles for replica in role.replicas]
+    return [
+        (role.role, replica.id) for role in description.status.roles for replica in role.replicas
+    ]
 
 
 def damaged_message(what: str, why: str = "") -> str:
@@ -553,13 +608,17 @@ def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k:
     if replicas is None:
         raise AppNotFound(app_id)
     if role not in replicas:
-        raise SpecError(f"role {role!r}: app {app_id} has no such role; it has: {', '.join(sorted(replicas))}")
+        raise SpecError(
+            f"role {role!r}: app {app_id} has no such role; it has: {', '.join(sorted(replicas))}"
+        )
     if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < replicas[role]:
         raise SpecError(f"replica {k!r}: role {role!r} has the replicas 0 to {replicas[role] - 1}")
 
 
 def tend(scheduler: SchedulerBase, description: AppDescription | None) -> None:
-    """Do what is due for an app, as the process that waits for it; what cannot be done now is left for later."""
+    """Do what is due for an app, as the process that waits for it; what cannot be done now is left
+    for later.
+    """
     if description is not None and description.due:
         with contextlib.suppress(SchedulerUnavailable):
             scheduler.tend(description.app_id)

@@ -1,7 +1,8 @@
 """Watches that are fed by threads: what a scheduler needs that hears of changes from its engine.
 
-`FedWatch` is a `Watch` with the bookkeeping done; `Feeder` is a thread that keeps an engine's stream
-of events open. A scheduler brings what only it can know: how the stream is opened, and which app an event is about.
+`FedWatch` is a `Watch` with the bookkeeping done; `Feeder` is a thread that keeps an engine's
+stream of events open. A scheduler brings what only it can know: how the stream is opened, and which
+app an event is about.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _END_S: Final = 5.0
 class FedWatch:
     """A watch whose changes are told to it, from any thread.
 
-    Subclasses start `Feeder` threads and override `end`, which `close` calls. Any method may be called from any thread.
+    Subclasses start `Feeder` threads and override `end`, which `close` calls. Any method may be
+    called from any thread.
 
     Args:
         key: app id → what events of the engine name the app by; default: the id itself.
@@ -95,7 +97,9 @@ class FedWatch:
         self.feed_ids(found)
 
     def feed_ids(self, app_ids: Collection[str], kind: Kind = "state") -> None:
-        """Tell that these apps may have changed; those that are not watched are left out unless ``everything``."""
+        """Tell that these apps may have changed; those that are not watched are left out unless
+        ``everything``.
+        """
         with self._condition:
             new = {Change(app_id, kind) for app_id in app_ids} - self._changed
             if not self._everything:
@@ -107,12 +111,14 @@ class FedWatch:
 
 
 class Feeder:
-    """A thread that reads a stream of events, and opens it again, with growing pauses, whenever it ends.
+    """A thread that reads a stream of events, and opens it again, with growing pauses, whenever it
+    ends.
 
     Args:
         name: name of the thread.
-        read: called in the thread again and again; opens the stream, tells `opened` how it is cut, and returns or
-            raises (whatever it is) when the stream has ended. To give up for good it calls `finish`.
+        read: called in the thread again and again; opens the stream, tells `opened` how it is cut,
+            and returns or raises (whatever it is) when the stream has ended. To give up for good it
+            calls `finish`.
         first_pause: seconds between two calls, if the first did not last.
         longest_pause: seconds; a call that lasted so long counts as a stream that worked.
     """
@@ -138,7 +144,8 @@ class Feeder:
         return self._stop.is_set()
 
     def opened(self, cut: Callable[[], object]) -> bool:
-        """Tell how the stream just opened is cut off, from another thread; what it raises is ignored.
+        """Tell how the stream just opened is cut off, from another thread; what it raises is
+        ignored.
 
         Returns:
             False if the feeder was stopped meanwhile: the stream has been cut already.
@@ -176,7 +183,8 @@ class Feeder:
             with contextlib.suppress(Exception):  # however a stream breaks, it is opened again
                 self._read(self)
             self._cut_off()
-            # of what works for a while the first break costs no time; what breaks at once is not hammered at
+            # of what works for a while the first break costs no time; what breaks at once is not
+            # hammered at
             if time.monotonic() - began >= longest:
                 pause = first
             self._stop.wait(pause)

@@ -1,7 +1,8 @@
-"""The one engine that follows apps: all waiting of the runner, the command line and the hosts goes through here.
+"""The one engine that follows apps: all waiting of the runner, the command line and the hosts goes
+through here.
 
-There are threads only while somebody subscribes, and for a moment after: for each scheduler one for states and one for
-logs. So a slow scheduler delays nobody but its own apps.
+There are threads only while somebody subscribes, and for a moment after: for each scheduler one for
+states and one for logs. So a slow scheduler delays nobody but its own apps.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ POLL_INTERVAL: Final = 5.0
 """Seconds between two questions, at most, where the scheduler cannot push."""
 
 SHARE: Final = 20.0
-"""A pause is at least this many times as long as the query before it: five per cent of the time at most."""
+"""A pause is at least this many times as long as the query before it: five per cent of the time at
+most."""
 
 RECHECK: Final = 60.0
 """Seconds after which all apps of a scheduler that pushes are asked for, in case it missed one."""
@@ -37,7 +39,8 @@ FIRST_PAUSE: Final = 0.05
 """Seconds before the second question to a scheduler that cannot push."""
 
 LINGER: Final = 0.1
-"""Seconds for which a thread waits for the next subscriber: a host's apps follow each other within milliseconds."""
+"""Seconds for which a thread waits for the next subscriber: a host's apps follow each other within
+milliseconds."""
 
 _NEVER: Final = float("inf")
 _GOODBYE: Final = 0.2
@@ -63,11 +66,13 @@ def watch(
     Args:
         scheduler: where the app is.
         handle: the app.
-        callback: gets the observations, in a thread of the scheduler; it must return soon, for instance a queue's
-            ``put``; returning False ends the subscription. None: `Subscription.next` returns them.
+        callback: gets the observations, in a thread of the scheduler; it must return soon, for
+            instance a queue's ``put``; returning False ends the subscription. None:
+            `Subscription.next` returns them.
         patience: seconds of unbroken UNKNOWN before the final, exhausted observation.
         unknown_for: seconds of UNKNOWN that somebody waited through before.
-        poll_interval: longest pause in seconds between two questions, where the scheduler cannot push.
+        poll_interval: longest pause in seconds between two questions, where the scheduler cannot
+            push.
 
     Raises:
         MalformedAppHandleException: if it is not a handle.
@@ -75,14 +80,18 @@ def watch(
     """
     check_seconds("patience", patience, zero=True)
     app_id = parse_app_handle(handle).app_id
-    return _subscribe(scheduler, False, app_id, handle, callback, poll_interval, patience, unknown_for)
+    return _subscribe(
+        scheduler, False, app_id, handle, callback, poll_interval, patience, unknown_for
+    )
 
 
-def read_logs(scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *, longest: float = 0.5) -> Subscription:
+def read_logs(
+    scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *, longest: float = 0.5
+) -> Subscription:
     """Call ``read`` whenever the logs of an app may have grown, in a thread of the scheduler.
 
-    It hands on what is there, and tells whether there was anything; ``longest``: seconds between two calls, at most,
-    where the scheduler does not tell of growth.
+    It hands on what is there, and tells whether there was anything; ``longest``: seconds between
+    two calls, at most, where the scheduler does not tell of growth.
     """
     return _subscribe(scheduler, True, app_id, f"the logs of {app_id}", read, longest)
 
@@ -96,7 +105,11 @@ def _subscribe(
     longest: float,
     *counts: Any,
 ) -> Subscription:
-    key = (os.getpid(), id(scheduler), logs)  # a follower keeps its scheduler: while it is here, no other has that id
+    key = (
+        os.getpid(),
+        id(scheduler),
+        logs,
+    )  # a follower keeps its scheduler: while it is here, no other has that id
     with _lock:
         follower = _followers.get(key)
         if follower is None:
@@ -111,15 +124,22 @@ def _subscribe(
 
 @atexit.register
 def let_go(scheduler: SchedulerBase | None = None) -> None:
-    """End the threads that only wait for the next subscriber: of a scheduler that is to be closed, or all."""
+    """End the threads that only wait for the next subscriber: of a scheduler that is to be closed,
+    or all.
+    """
     with _lock:
         mine = [each for key, each in _followers.items() if key[0] == os.getpid()]
     for each in mine:
         if scheduler in (None, each.scheduler):
             each.linger = 0.0
             each.wake()
-            if all(one.closed for one in each.subscriptions) and each.thread is not threading.current_thread():
-                each.thread.join(_GOODBYE)  # one that is asking a scheduler that hangs is not waited for long
+            if (
+                all(one.closed for one in each.subscriptions)
+                and each.thread is not threading.current_thread()
+            ):
+                each.thread.join(
+                    _GOODBYE
+                )  # one that is asking a scheduler that hangs is not waited for long
 
 
 def watched() -> int:
@@ -140,7 +160,8 @@ def wait(
     on_change: Callable[[AppStatus], object] | None = None,
     patience: float = DEFAULT_PATIENCE,
 ) -> AppStatus | None:
-    """Block until the app has ended, ``timeout`` seconds at most (None: no limit); None if there is no such app.
+    """Block until the app has ended, ``timeout`` seconds at most (None: no limit); None if there is
+    no such app.
 
     ``on_change`` is called with each status that is seen, in this thread.
 
@@ -195,7 +216,8 @@ def _check_time(handle: str, end: float | None) -> None:
 
 
 class Follower:
-    """Follows the states, or the logs, of apps of one scheduler, in one thread; it ends soon after nobody subscribes.
+    """Follows the states, or the logs, of apps of one scheduler, in one thread; it ends soon after
+    nobody subscribes.
 
     Then ``ended`` is called, under the lock of all followers.
     """
@@ -240,7 +262,9 @@ class Follower:
                 continue
             members = list(dict.fromkeys(each.app_id for each in mine))
             self._update_watch(members)
-            changes = self._wait(max(0.0, min(self._next, *(each.due for each in mine)) - time.monotonic()))
+            changes = self._wait(
+                max(0.0, min(self._next, *(each.due for each in mine)) - time.monotonic())
+            )
             self._look(mine, changes)
         self._close_watch()
 
@@ -271,20 +295,33 @@ class Follower:
         for each in mine:
             if each.app_id in found:
                 status = found[each.app_id]
-                key: tuple[object, ...] = ("gone",)  # what makes it news: in a queue, also another reason to wait
+                key: tuple[object, ...] = (
+                    "gone",
+                )  # what makes it news: in a queue, also another reason to wait
                 if status is not None:
-                    key = (status.state, status.num_restarts, status.cancel_requested, status.why_waiting())
+                    key = (
+                        status.state,
+                        status.num_restarts,
+                        status.cancel_requested,
+                        status.why_waiting(),
+                    )
                 before = self._seen.get(each.app_id)
                 if key != before:
                     news, self._seen[each.app_id] = True, key
                     if status is not None and (before is None or before[:2] != key[:2]):
                         emit(each.handle, status)
                 each.offer(status, key)
-                each.due = time.monotonic() + max(0.0, patience_left(each.patience, each.unknown_since))
+                each.due = time.monotonic() + max(
+                    0.0, patience_left(each.patience, each.unknown_since)
+                )
         members = {each.app_id for each in mine if not each.closed}
         self._seen = {app_id: key for app_id, key in self._seen.items() if app_id in members}
-        self._pause = FIRST_PAUSE if news else longer(self._pause, min(each.longest for each in mine))
-        told = self._watch is not None and not any(key[0] is AppState.UNKNOWN for key in self._seen.values())
+        self._pause = (
+            FIRST_PAUSE if news else longer(self._pause, min(each.longest for each in mine))
+        )
+        told = self._watch is not None and not any(
+            key[0] is AppState.UNKNOWN for key in self._seen.values()
+        )
         self._next = time.monotonic() + max(RECHECK if told else self._pause, SHARE * took)
 
     def _describe(self, apps: set[str]) -> dict[str, AppStatus | None]:
@@ -313,7 +350,9 @@ class Follower:
         # many replicas that write all the time: read at most half of the time
         each.rest = now + (now - began if now - began > _FIRST_LOOK else 0.0)
         each.pause = _FIRST_LOOK if found else longer(each.pause or _FIRST_LOOK, each.longest)
-        each.due = max(each.rest, now + (_LOG_RECHECK if self._watch is not None and not found else each.pause))
+        each.due = max(
+            each.rest, now + (_LOG_RECHECK if self._watch is not None and not found else each.pause)
+        )
 
     # -- the scheduler's watch
 
@@ -321,7 +360,9 @@ class Follower:
         try:
             if self._watch is None and time.monotonic() >= self._watch_again:
                 self._watch_again = _NEVER
-                self._watch = self.scheduler.watch(logs=True) if self._logs else self.scheduler.watch()
+                self._watch = (
+                    self.scheduler.watch(logs=True) if self._logs else self.scheduler.watch()
+                )
                 self._members = []
             if self._watch is not None and members != self._members:
                 self._watch.update(members)
@@ -341,7 +382,9 @@ class Follower:
         except Exception as exc:
             self._drop_watch(f"{type(exc).__name__}: {exc}")
             return set()
-        in_vain = not changes and not self._woken.is_set() and time.monotonic() - began < seconds / 2
+        in_vain = (
+            not changes and not self._woken.is_set() and time.monotonic() - began < seconds / 2
+        )
         self._empty = self._empty + 1 if in_vain else 0
         if self._empty > _EMPTY_WAITS:
             self._drop_watch("it returns at once, with nothing")
@@ -362,7 +405,9 @@ class Follower:
             try:
                 watch.close()
             except Exception:
-                _logger().exception("watch of scheduler %s could not be closed", self.scheduler.name)
+                _logger().exception(
+                    "watch of scheduler %s could not be closed", self.scheduler.name
+                )
 
 
 def emit(handle: str, status: AppStatus) -> None:

@@ -22,11 +22,14 @@ def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
     """
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not (value > 0 or (zero and value == 0)):  # type: ignore[operator]
-        raise ConfigError(f"{name}={value!r}: must be a number of seconds{', 0 or more' if zero else ' above 0'}")
+        raise ConfigError(
+            f"{name}={value!r}: must be a number of seconds{', 0 or more' if zero else ' above 0'}"
+        )
 
 
 def unknown_since(state: AppState, since: float | None) -> float | None:
-    """Return since when (``time.monotonic``) a state has been UNKNOWN without a break; None if it is known.
+    """Return since when (``time.monotonic``) a state has been UNKNOWN without a break; None if it
+    is known.
 
     Args:
         state: what is seen now.
@@ -43,7 +46,9 @@ def unknown_for(since: float | None) -> float:
 
 
 def patience_left(patience: float, since: float | None) -> float:
-    """Return the seconds until patience is exhausted: 0 or less if it is, infinity while the state is known."""
+    """Return the seconds until patience is exhausted: 0 or less if it is, infinity while the state
+    is known.
+    """
     return float("inf") if since is None else since + patience - time.monotonic()
 
 

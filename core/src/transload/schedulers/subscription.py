@@ -10,7 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from transload.errors import StateUnknown
-from transload.schedulers.patience import DEFAULT_PATIENCE, patience_left, unknown_for, unknown_since
+from transload.schedulers.patience import (
+    DEFAULT_PATIENCE,
+    patience_left,
+    unknown_for,
+    unknown_since,
+)
 from transload.specs import AppStatus, is_terminal
 
 if TYPE_CHECKING:
@@ -29,8 +34,12 @@ class Observation(NamedTuple):
     final: bool  # nothing comes after it: the app has ended or is gone, or patience is exhausted
 
 
-def observed(handle: str, status: AppStatus | None, patience: float, since: float | None) -> Observation:
-    """Return what was seen of an app whose state has been UNKNOWN since then (see `unknown_since`)."""
+def observed(
+    handle: str, status: AppStatus | None, patience: float, since: float | None
+) -> Observation:
+    """Return what was seen of an app whose state has been UNKNOWN since then (see
+    `unknown_since`).
+    """
     exhausted = patience_left(patience, since) <= 0
     final = exhausted or status is None or is_terminal(status.state)
     return Observation(handle, status, exhausted, unknown_for(since), final)
@@ -43,15 +52,18 @@ def ended(seen: Observation) -> bool:
         StateUnknown: if patience is exhausted.
     """
     if seen.exhausted:
-        raise StateUnknown(seen.handle, seen.unknown_for, seen.status.msg if seen.status is not None else "")
+        raise StateUnknown(
+            seen.handle, seen.unknown_for, seen.status.msg if seen.status is not None else ""
+        )
     return seen.final
 
 
 class Subscription:
-    """A subscriber of one app: of its state, or of the growth of its logs. Use it in a ``with`` block, or close it.
+    """A subscriber of one app: of its state, or of the growth of its logs. Use it in a ``with``
+    block, or close it.
 
-    The subscriber is called in a thread of the scheduler, in the context in which it subscribed. Without a callback,
-    what is seen is kept for `next` and `next_async`.
+    The subscriber is called in a thread of the scheduler, in the context in which it subscribed.
+    Without a callback, what is seen is kept for `next` and `next_async`.
 
     Args:
         callback: whom to call; None: nobody.
@@ -110,7 +122,9 @@ class Subscription:
     # -- in the thread of the scheduler
 
     def call(self, *news: object) -> object:
-        """Call the subscriber, if it is still there, and return its answer; an error of its own ends it."""
+        """Call the subscriber, if it is still there, and return its answer; an error of its own
+        ends it.
+        """
         with self._calling:
             if self.closed:
                 return False
@@ -127,7 +141,9 @@ class Subscription:
 
     def offer(self, status: AppStatus | None, key: object) -> None:
         """Hand over what was seen, if it is news to this subscriber: another key than before."""
-        self.unknown_since = None if status is None else unknown_since(status.state, self.unknown_since)
+        self.unknown_since = (
+            None if status is None else unknown_since(status.state, self.unknown_since)
+        )
         seen = observed(self.handle, status, self.patience, self.unknown_since)
         if key != self._seen or seen.exhausted:
             self._seen = key
@@ -137,7 +153,9 @@ class Subscription:
     # -- one by one
 
     def wake(self) -> None:
-        """Make a wait for the next observation return. It may be called from anywhere, a signal handler too."""
+        """Make a wait for the next observation return. It may be called from anywhere, a signal
+        handler too.
+        """
         self._put(None)
 
     def _put(self, seen: Observation | None) -> bool:
@@ -153,7 +171,9 @@ class Subscription:
     def next(self, seconds: float | None) -> Observation | None:
         """Return the next observation; None after so many seconds, or if it was woken."""
         try:
-            return self._news.get(timeout=None if seconds is None else min(max(seconds, 0.0), _LONGEST))
+            return self._news.get(
+                timeout=None if seconds is None else min(max(seconds, 0.0), _LONGEST)
+            )
         except queue.Empty:
             return None
 
@@ -171,7 +191,8 @@ class Subscription:
             except queue.Empty:
                 pass
             try:
-                # not wait_for: before Python 3.12 it swallows a cancel that comes together with an observation
+                # not wait_for: before Python 3.12 it swallows a cancel that comes together with an
+                # observation
                 async with asyncio.timeout(seconds if seconds is None else max(seconds, 0.0)):
                     await more.wait()
             except TimeoutError:

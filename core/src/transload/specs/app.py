@@ -18,8 +18,22 @@ from transload.specs.checks import (
     refuse,
 )
 from transload.specs.records import record
-from transload.specs.resources import BindMount, DeviceMount, JobMount, Mount, Resource, VolumeMount, null_resource
-from transload.specs.secrets import check_source, looks_secret, masked_args, masked_env, masked_values
+from transload.specs.resources import (
+    BindMount,
+    DeviceMount,
+    JobMount,
+    Mount,
+    Resource,
+    VolumeMount,
+    null_resource,
+)
+from transload.specs.secrets import (
+    check_source,
+    looks_secret,
+    masked_args,
+    masked_env,
+    masked_values,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,14 +104,18 @@ class Workspace:
             check_str(source, f"{path}.projects key", empty=False)
             check_str(target, f"{path}.projects[{source!r}]")
             if target.startswith("/") or ".." in target.split("/"):
-                refuse(f"{path}.projects[{source!r}]", target, "must be a relative folder without '..'")
+                refuse(
+                    f"{path}.projects[{source!r}]", target, "must be a relative folder without '..'"
+                )
 
     def __bool__(self) -> bool:
         return bool(self.projects)
 
     @staticmethod
     def from_str(workspace: str | None) -> Workspace:
-        """Read ``"PATH"`` or ``"PATH=TARGET,PATH=TARGET"``; None or ``""`` is the empty workspace."""
+        """Read ``"PATH"`` or ``"PATH=TARGET,PATH=TARGET"``; None or ``""`` is the empty
+        workspace.
+        """
         projects: dict[str, str] = {}
         for part in (workspace or "").replace(";", ",").split(","):
             if part.strip():
@@ -106,7 +124,9 @@ class Workspace:
         return Workspace(projects)
 
     def __str__(self) -> str:
-        return ",".join(f"{source}={target}" if target else source for source, target in self.projects.items())
+        return ",".join(
+            f"{source}={target}" if target else source for source, target in self.projects.items()
+        )
 
 
 def _path_of(source: str) -> str:
@@ -124,7 +144,8 @@ class Role:
 
     Args:
         name: unique in the app; letters, digits, ``_``, ``.``, ``-``.
-        image: what the replicas run in, as the scheduler understands it: a container image, a folder.
+        image: what the replicas run in, as the scheduler understands it: a container image, a
+            folder.
         min_replicas: how many must end well for the role to succeed; None: all.
         entrypoint: the program to run.
         args: its arguments; may hold `macros`.
@@ -133,15 +154,18 @@ class Role:
         max_retries: how often a failure is answered by starting again, 0 or more.
         retry_policy: what is started again.
         resource: what each replica needs.
-        port_map: name of a port → number, of the ports that each replica listens on. Where replicas have a network of
-            their own (containers, pods) these are published or declared; where they use their host's (a process, a
-            task of Slurm) there is nothing to map.
-        metadata: anything for one scheduler, by convention under ``scheduler.key``; may hold `macros`.
+        port_map: name of a port → number, of the ports that each replica listens on. Where replicas
+            have a network of their own (containers, pods) these are published or declared; where
+            they use their host's (a process, a task of Slurm) there is nothing to map.
+        metadata: anything for one scheduler, by convention under ``scheduler.key``; may hold
+            `macros`.
         mounts: what is mounted into each replica.
         workspace: local folders that travel with the role.
-        secrets: environment variable → source (``env:NAME``, ``file:PATH`` or a scheduler's own), resolved at submit.
-        retry_delay: seconds before the first retry, doubled for each further failure in a row up to five minutes (or
-            to itself, if it is more); an attempt that ran for ten minutes ends the row.
+        secrets: environment variable → source (``env:NAME``, ``file:PATH`` or a scheduler's own),
+            resolved at submit.
+        retry_delay: seconds before the first retry, doubled for each further failure in a row up to
+            five minutes (or to itself, if it is more); an attempt that ran for ten minutes ends the
+            row.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.
@@ -186,13 +210,21 @@ class Role:
             check_str(arg, f"{path}.args[{index}]")
         size = sum(map(len, self.args))
         if size > LARGEST_ARGS:
-            refuse(f"{path}.args", "…", f"have {size:,} characters; at most {LARGEST_ARGS:,}: keep data in files")
+            refuse(
+                f"{path}.args",
+                "…",
+                f"have {size:,} characters; at most {LARGEST_ARGS:,}: keep data in files",
+            )
         check_dict(self.env, f"{path}.env")
         check_dict(self.secrets, f"{path}.secrets")
         for name, value in self.env.items():
             _check_env_name(name, f"{path}.env")
             if looks_secret(name) and (not isinstance(value, str) or "\x00" in value):
-                refuse(f"{path}.env[{name!r}]", "…", "must be a str without NUL (its value is not shown)")
+                refuse(
+                    f"{path}.env[{name!r}]",
+                    "…",
+                    "must be a str without NUL (its value is not shown)",
+                )
             check_str(value, f"{path}.env[{name!r}]")
         for name, source in self.secrets.items():
             _check_env_name(name, f"{path}.secrets")
@@ -204,7 +236,11 @@ class Role:
         try:
             self.retry_policy = RetryPolicy(self.retry_policy)
         except ValueError:
-            refuse(f"{path}.retry_policy", self.retry_policy, f"must be one of {[item.value for item in RetryPolicy]}")
+            refuse(
+                f"{path}.retry_policy",
+                self.retry_policy,
+                f"must be one of {[item.value for item in RetryPolicy]}",
+            )
         if not isinstance(self.resource, Resource):
             refuse(f"{path}.resource", self.resource, "must be a Resource")
         self.resource.check(f"{path}.resource")
@@ -215,7 +251,11 @@ class Role:
         self.mounts = as_list(self.mounts, f"{path}.mounts")
         for index, mount in enumerate(self.mounts):
             if not isinstance(mount, (BindMount, VolumeMount, DeviceMount, JobMount)):
-                refuse(f"{path}.mounts[{index}]", mount, "must be a BindMount, VolumeMount, DeviceMount or JobMount")
+                refuse(
+                    f"{path}.mounts[{index}]",
+                    mount,
+                    "must be a BindMount, VolumeMount, DeviceMount or JobMount",
+                )
             mount.check(f"{path}.mounts[{index}]")
         if self.workspace is not None:
             if not isinstance(self.workspace, Workspace):
@@ -223,7 +263,9 @@ class Role:
             self.workspace.check(f"{path}.workspace")
 
     def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
-        """Return the request to go on with; a hook for subclasses, kept for those who come from TorchX."""
+        """Return the request to go on with; a hook for subclasses, kept for those who come from
+        TorchX.
+        """
         return dryrun_info
 
 
@@ -241,8 +283,8 @@ class AppDef:
         roles: its roles, names unique.
         metadata: anything about the app as a whole.
         timeout: seconds that the whole app may take, retries included; None: no limit.
-        arguments: what the component was called with, name → JSON value, secret-looking ones masked: kept for those
-            who compare runs, no part of the `digest`.
+        arguments: what the component was called with, name → JSON value, secret-looking ones
+            masked: kept for those who compare runs, no part of the `digest`.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.
@@ -271,7 +313,11 @@ class AppDef:
                 refuse(f"roles[{index}]", role, "must be a Role")
             role.check(f"roles[{index}]")
             if role.name in seen:
-                refuse(f"roles[{index}].name", role.name, f"is taken by roles[{seen[role.name]}]; names must differ")
+                refuse(
+                    f"roles[{index}].name",
+                    role.name,
+                    f"is taken by roles[{seen[role.name]}]; names must differ",
+                )
             seen[role.name] = index
         total = sum(role.num_replicas for role in self.roles)
         if total > MOST_REPLICAS:
@@ -295,7 +341,9 @@ class AppDef:
                 refuse(f"roles[{index}].entrypoint", role.entrypoint, "must be given")
 
     def masked(self) -> AppDef:
-        """Return a copy fit for display: what looks secret in variables, arguments and metadata is masked."""
+        """Return a copy fit for display: what looks secret in variables, arguments and metadata is
+        masked.
+        """
         shown = copy.copy(self)
         shown.metadata = masked_values(self.metadata)
         shown.arguments = masked_values(self.arguments)
@@ -307,7 +355,9 @@ class AppDef:
         return shown
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the app as JSON values, with a ``schema`` number; secrets stay references. SpecError: it is wrong."""
+        """Return the app as JSON values, with a ``schema`` number; secrets stay references.
+        SpecError: it is wrong.
+        """
         from transload.specs.serialization import SCHEMA, to_value
 
         self.check()
@@ -342,7 +392,9 @@ class AppDef:
         return build(AppDef, data, "AppDef")
 
     def serialize(self) -> dict[str, Any]:
-        """Return `to_dict`: under this name, orchestrators that hand values from task to task look for it."""
+        """Return `to_dict`: under this name, orchestrators that hand values from task to task look
+        for it.
+        """
         return self.to_dict()
 
     @staticmethod
@@ -356,7 +408,8 @@ class AppDef:
         return AppDef.from_dict(data)
 
     def digest(self) -> str:
-        """Return ``sha256:…`` of the app: equal on every machine for equal apps, whatever the order of dict keys.
+        """Return ``sha256:…`` of the app: equal on every machine for equal apps, whatever the order
+        of dict keys.
 
         Raises:
             SpecError: if the app is not valid.
@@ -376,7 +429,9 @@ def _role(data: Any, path: str) -> Role:
         if isinstance(data.get(name), dict):
             data[name] = build(kind, data[name], f"{path}.{name}")
     if isinstance(data.get("mounts"), list):
-        data["mounts"] = [_mount(mount, f"{path}.mounts[{index}]") for index, mount in enumerate(data["mounts"])]
+        data["mounts"] = [
+            _mount(mount, f"{path}.mounts[{index}]") for index, mount in enumerate(data["mounts"])
+        ]
     return build(Role, data, path)
 
 
@@ -387,7 +442,9 @@ def _mount(data: Any, path: str) -> Mount:
         refuse(path, data, "must be a JSON object")
     data = dict(data)
     kind = data.pop("type", None)
-    kinds: dict[Any, type[Mount]] = {cls.JSON_TYPE: cls for cls in (BindMount, VolumeMount, DeviceMount, JobMount)}
+    kinds: dict[Any, type[Mount]] = {
+        cls.JSON_TYPE: cls for cls in (BindMount, VolumeMount, DeviceMount, JobMount)
+    }
     if not isinstance(kind, str) or kind not in kinds:
         refuse(f"{path}.type", kind, "must be one of bind, volume, device, job")
     return build(kinds[kind], data, path)

@@ -59,7 +59,9 @@ def check_int(value: object, path: str, low: int, high: int | None = None) -> No
         refuse(path, value, f"must be {high} or less")
 
 
-def check_number(value: object, path: str, *, low: float | None = None, above: float | None = None) -> None:
+def check_number(
+    value: object, path: str, *, low: float | None = None, above: float | None = None
+) -> None:
     """Refuse anything but a finite int or float within the bounds."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         refuse(path, value, "must be a number")
@@ -109,7 +111,10 @@ def check_name(value: object, path: str) -> None:
         or name[0] == "-"
     ):
         refuse(
-            path, name, "must be 1 to 200 printable characters without '/' or '\\', not '.' or '..', not starting '-'"
+            path,
+            name,
+            "must be 1 to 200 printable characters without '/' or '\\', not '.' or '..', not "
+            "starting '-'",
         )
 
 
@@ -117,13 +122,20 @@ def check_role_name(value: object, path: str) -> None:
     """Refuse a role name that is not a safe file name."""
     check_str(value, path, empty=False)
     if not re.match(ROLE_NAME, str(value)):
-        refuse(path, value, "must be 1 to 128 letters, digits, '_', '.' or '-', starting with a letter, a digit or '_'")
+        refuse(
+            path,
+            value,
+            "must be 1 to 128 letters, digits, '_', '.' or '-', starting with a letter, a digit or "
+            "'_'",
+        )
     if len(str(value).encode()) > _LONGEST_FILE_NAME:
         refuse(path, value, f"must be at most {_LONGEST_FILE_NAME} bytes in UTF-8")
 
 
 def check_json(value: object, path: str, depth: int = 0) -> None:
-    """Refuse a value that JSON cannot hold, naming the path inside it; a list that holds itself among them."""
+    """Refuse a value that JSON cannot hold, naming the path inside it; a list that holds itself
+    among them.
+    """
     if value is None or isinstance(value, (str, int, float, bool)):
         return
     if depth > _DEEPEST:

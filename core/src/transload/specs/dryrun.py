@@ -18,7 +18,8 @@ class AppDryRunInfo(Generic[T]):
     """The request that would be submitted; ``print()`` shows it.
 
     Attributes:
-        request: the scheduler's own request. It may be changed before it is given to ``Runner.schedule``.
+        request: the scheduler's own request. It may be changed before it is given to
+            ``Runner.schedule``.
     """
 
     request: T

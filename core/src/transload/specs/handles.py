@@ -19,7 +19,9 @@ class MalformedAppHandleException(SpecError):
     """A handle is not of the form ``{scheduler}://{session}/{app_id}``."""
 
     def __init__(self, app_handle: str) -> None:
-        super().__init__(f"app handle {app_handle!r}: must be of the form SCHEDULER://SESSION/APP_ID")
+        super().__init__(
+            f"app handle {app_handle!r}: must be of the form SCHEDULER://SESSION/APP_ID"
+        )
 
 
 UnknownAppException = AppNotFound

@@ -18,14 +18,18 @@ _MACRO = r"\$\{(img_root|app_id|replica_id|rank0_env|output_dir)\}"
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with the tokens of these names replaced, once, from left to right; others are left alone."""
+    """Return a text with the tokens of these names replaced, once, from left to right; others are
+    left alone.
+    """
     if "${" not in text:
         return text
     return re.sub(_MACRO, lambda match: values.get(match[1], match[0]), text)
 
 
 def replace_macros(role: Role, values: Mapping[str, str]) -> Role:
-    """Return a deep copy of ``role`` with the tokens of these names replaced in args, env values and metadata."""
+    """Return a deep copy of ``role`` with the tokens of these names replaced in args, env values
+    and metadata.
+    """
     role = copy.deepcopy(role)
     role.args = [substitute(arg, values) for arg in role.args]
     role.env = {name: substitute(value, values) for name, value in role.env.items()}
@@ -48,8 +52,10 @@ class macros:  # noqa: N801 - the field's established name
 
     - ``img_root``: root folder of the unpacked image.
     - ``app_id``: id of the app as its scheduler knows it.
-    - ``replica_id``: number of the replica within its role, from 0; a replica started again keeps it.
-    - ``rank0_env``: *name* of the environment variable that holds the host name of replica 0 of the first role.
+    - ``replica_id``: number of the replica within its role, from 0; a replica started again keeps
+      it.
+    - ``rank0_env``: *name* of the environment variable that holds the host name of replica 0 of the
+      first role.
     - ``output_dir``: folder of the app's own for files that it makes (``TRANSLOAD_OUTPUT_DIR``).
 
     Exactly these are replaced. Any other ``$`` is the user's, and stays as it was.
@@ -72,7 +78,9 @@ class macros:  # noqa: N801 - the field's established name
         output_dir: str = "${output_dir}"
 
         def apply(self, role: Role) -> Role:
-            """Return a deep copy of ``role`` with the tokens in args, env values and metadata replaced."""
+            """Return a deep copy of ``role`` with the tokens in args, env values and metadata
+            replaced.
+            """
             return replace_macros(role, vars(self))
 
         def substitute(self, arg: str) -> str:

@@ -1,4 +1,6 @@
-"""The named resources of AWS as functions, under the names that TorchX gives them: ``aws_p4d_24xlarge()``."""
+"""The named resources of AWS as functions, under the names that TorchX gives them:
+``aws_p4d_24xlarge()``.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ from transload.specs.text import parse_bool, split_list, split_pairs
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 """What a run option may hold."""
 
-INSTALLING = "in a checkout, `python3 quickstart.py --with NAME` installs the plugin of an engine or host"
+INSTALLING = (
+    "in a checkout, `python3 quickstart.py --with NAME` installs the plugin of an engine or host"
+)
 """What doctor and errors say to whom a plugin is missing."""
 
 
@@ -36,9 +38,14 @@ class UnknownSchedulerException(ConfigError):
     """No scheduler of that name is installed."""
 
     def __init__(self, scheduler_backend: str, known: list[str] | None = None) -> None:
-        advice = f"{INSTALLING}; a cluster has its name by a table [schedulers.NAME] in transload.toml"
+        advice = (
+            f"{INSTALLING}; a cluster has its name by a table [schedulers.NAME] in transload.toml"
+        )
         hint = nearest(scheduler_backend, known or [])
-        super().__init__(f"scheduler {scheduler_backend!r} is not installed or configured here: {hint} ({advice})")
+        super().__init__(
+            f"scheduler {scheduler_backend!r} is not installed or configured here: {hint} "
+            f"({advice})"
+        )
         self.scheduler_backend = scheduler_backend
 
 
@@ -86,7 +93,8 @@ class runopts:  # noqa: N801 - the field's established name
 
     @staticmethod
     def is_type(obj: CfgVal, tp: Any) -> bool:
-        """Tell whether ``obj`` is of the option type ``tp`` (``list[str]`` and ``dict[str, str]`` included).
+        """Tell whether ``obj`` is of the option type ``tp`` (``list[str]`` and ``dict[str, str]``
+        included).
 
         A bool is not taken for an int, an int is taken for a float.
         """
@@ -100,10 +108,14 @@ class runopts:  # noqa: N801 - the field's established name
         if isinstance(obj, list):
             return not get_args(tp) or all(isinstance(item, str) for item in obj)
         if isinstance(obj, dict):
-            return all(isinstance(key, str) and isinstance(value, str) for key, value in obj.items())
+            return all(
+                isinstance(key, str) and isinstance(value, str) for key, value in obj.items()
+            )
         return True
 
-    def add(self, cfg_key: str, type_: Any, help: str, default: CfgVal = None, required: bool = False) -> None:
+    def add(
+        self, cfg_key: str, type_: Any, help: str, default: CfgVal = None, required: bool = False
+    ) -> None:
         """Add an option.
 
         Args:
@@ -118,9 +130,13 @@ class runopts:  # noqa: N801 - the field's established name
             TypeError: for a default of another type.
         """
         if required and default is not None:
-            raise ValueError(f"option {cfg_key}: a required option has no default, given: {default!r}")
+            raise ValueError(
+                f"option {cfg_key}: a required option has no default, given: {default!r}"
+            )
         if default is not None and not self.is_type(default, type_):
-            raise TypeError(f"option {cfg_key}: the default {default!r} is not of type {get_type_name(type_)}")
+            raise TypeError(
+                f"option {cfg_key}: the default {default!r} is not of type {get_type_name(type_)}"
+            )
         self._opts[cfg_key] = runopt(default, type_, required, help)
 
     def get(self, name: str) -> runopt | None:
@@ -135,8 +151,8 @@ class runopts:  # noqa: N801 - the field's established name
         """Return ``cfg`` checked, with the defaults of what was not given.
 
         Raises:
-            InvalidRunConfigException: for an unknown option (the nearest valid name is suggested), a missing one
-                that is required, or a value of the wrong type.
+            InvalidRunConfigException: for an unknown option (the nearest valid name is suggested),
+                a missing one that is required, or a value of the wrong type.
         """
         return self._resolve(cfg, "run option")
 
@@ -150,16 +166,21 @@ class runopts:  # noqa: N801 - the field's established name
             value = cfg.get(key)
             if value is None:
                 if opt.is_required:
-                    raise InvalidRunConfigException(f"{what} {key!r} must be given: {opt.help}", key, cfg)
+                    raise InvalidRunConfigException(
+                        f"{what} {key!r} must be given: {opt.help}", key, cfg
+                    )
                 value = opt.default
             elif not self.is_type(value, opt.opt_type):
-                reason = f"{what} {key}={shorten(value)}: must be of type {get_type_name(opt.opt_type)}"
+                reason = (
+                    f"{what} {key}={shorten(value)}: must be of type {get_type_name(opt.opt_type)}"
+                )
                 raise InvalidRunConfigException(reason, key, cfg)
             resolved[key] = value
         return resolved
 
     def cfg_from_str(self, cfg_str: str) -> dict[str, CfgVal]:
-        """Parse ``"key=value,list=a,b;other=1"`` by the types of the options. Defaults are not filled in.
+        """Parse ``"key=value,list=a,b;other=1"`` by the types of the options. Defaults are not
+        filled in.
 
         A list may be JSON, ``list=["a,b"]``; a dict ``labels={"zone": "a"}`` or ``labels=zone=a``.
 
@@ -176,12 +197,15 @@ class runopts:  # noqa: N801 - the field's established name
             if key not in self._opts and of_dict is not None:
                 more = f"{of_dict}={key}={text}"
                 reason = f"unknown run option {key!r}: {nearest(key, list(self._opts))}"
-                raise InvalidRunConfigException(f"{reason}; if it is one of {of_dict}: -c {more}", key, {})
+                raise InvalidRunConfigException(
+                    f"{reason}; if it is one of {of_dict}: -c {more}", key, {}
+                )
             found[key] = self.parse(key, text)
         return found
 
     def cfg_from_texts(self, texts: Iterable[str]) -> dict[str, CfgVal]:
-        """Parse several texts, as `cfg_from_str` does: lists and dicts grow, of all else the last one counts.
+        """Parse several texts, as `cfg_from_str` does: lists and dicts grow, of all else the last
+        one counts.
 
         Raises:
             InvalidRunConfigException: for an unknown option or a value that does not parse.
@@ -212,18 +236,24 @@ class runopts:  # noqa: N801 - the field's established name
         """
         opt = self._opts.get(key)
         if opt is None:
-            raise InvalidRunConfigException(f"unknown run option {key!r}: {nearest(key, list(self._opts))}", key, {})
+            raise InvalidRunConfigException(
+                f"unknown run option {key!r}: {nearest(key, list(self._opts))}", key, {}
+            )
         try:
             return _parse(text, opt.opt_type)
         except ValueError as exc:
             forms = _FORMS.get(get_origin(opt.opt_type) or opt.opt_type, "")
-            reason = f"run option {key}={text!r}: must be of type {get_type_name(opt.opt_type)}{forms}"
+            reason = (
+                f"run option {key}={text!r}: must be of type {get_type_name(opt.opt_type)}{forms}"
+            )
             raise InvalidRunConfigException(reason, key, {key: text}) from exc
 
     def __repr__(self) -> str:
         required = [(key, opt) for key, opt in self if opt.is_required]
         optional = [(key, opt) for key, opt in self if not opt.is_required]
-        usage = [f"{key}={key.upper()}" for key, _ in required] + [f"[{key}={key.upper()}]" for key, _ in optional]
+        usage = [f"{key}={key.upper()}" for key, _ in required] + [
+            f"[{key}={key.upper()}]" for key, _ in optional
+        ]
         out = "    usage:\n        " + ",".join(usage)
         for title, opts in (("required", required), ("optional", optional)):
             if opts:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 else:
 
     def record(cls: type | None = None, **options: bool) -> Any:
-        """Make a dataclass; by itself ``dataclass`` compiles ``__eq__`` and ``__repr__`` anew for each class."""
+        """Make a dataclass; by itself ``dataclass`` compiles ``__eq__`` and ``__repr__`` anew for
+        each class.
+        """
         if cls is None:
             return partial(record, **options)
         cls.__eq__, cls.__hash__ = _equal, None
@@ -26,7 +28,9 @@ else:
 def _equal(self: Any, other: Any) -> Any:
     if type(other) is not type(self):
         return NotImplemented
-    return all([getattr(self, name)] == [getattr(other, name)] for name in self.__dataclass_fields__)  # NaN is itself
+    return all(
+        [getattr(self, name)] == [getattr(other, name)] for name in self.__dataclass_fields__
+    )  # NaN is itself
 
 
 def _shown(self: Any) -> str:

@@ -29,7 +29,9 @@ class NamedResources:
         if key not in factories:  # plugins are loaded only now
             factories = _all()
         if key not in factories:
-            raise UnknownNamedResource(f"no named resource {key!r}: {nearest(str(key), list(factories))}")
+            raise UnknownNamedResource(
+                f"no named resource {key!r}: {nearest(str(key), list(factories))}"
+            )
         return factories[key]()
 
     def __contains__(self, key: str) -> bool:
@@ -40,8 +42,11 @@ class NamedResources:
 
 
 def _all() -> dict[str, ResourceFactory]:
-    # the plugins stand on this package: they are found by name, and not before somebody asks for them
-    factories: dict[str, ResourceFactory] = import_module("transload.plugins").get_plugins().named_resources()
+    # the plugins stand on this package: they are found by name, and not before somebody asks for
+    # them
+    factories: dict[str, ResourceFactory] = (
+        import_module("transload.plugins").get_plugins().named_resources()
+    )
     return factories
 
 

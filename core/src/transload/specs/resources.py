@@ -1,4 +1,6 @@
-"""Resources and mounts of a role, and reading mounts from options such as ``type=bind,src=/a,dst=/b,readonly``."""
+"""Resources and mounts of a role, and reading mounts from options such as
+``type=bind,src=/a,dst=/b,readonly``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from dataclasses import field, replace
 from enum import Enum
 
 from transload.errors import SpecError
-from transload.specs.checks import check_dict, check_int, check_json_dict, check_number, check_str, nearest, refuse
+from transload.specs.checks import (
+    check_dict,
+    check_int,
+    check_json_dict,
+    check_number,
+    check_str,
+    nearest,
+    refuse,
+)
 from transload.specs.records import record
 
 TYPE_CHECKING = False
@@ -169,8 +179,8 @@ class JobMount(_Mount):
 
     Args:
         job: the job's handle.
-        dst_path: path inside the replica. Where nothing is mounted (local, Slurm without a container), the true folder
-            takes its place in arguments and variables.
+        dst_path: path inside the replica. Where nothing is mounted (local, Slurm without a
+            container), the true folder takes its place in arguments and variables.
     """
 
     JSON_TYPE = "job"
@@ -182,7 +192,9 @@ class JobMount(_Mount):
         """Refuse wrong values; ``path`` starts the message."""
         super().check(path)
         if not re.fullmatch(r"[^/:]+://[^/]*/.+", self.job):
-            refuse(f"{path}.job", self.job, "must be a handle, such as local://transload/train-x1y2")
+            refuse(
+                f"{path}.job", self.job, "must be a handle, such as local://transload/train-x1y2"
+            )
         if not self.dst_path.startswith("/") or not self.dst_path.strip("/"):
             refuse(f"{path}.dst_path", self.dst_path, "must be an absolute path, and not / itself")
 
@@ -200,8 +212,8 @@ def parse_mounts(opts: list[str]) -> list[Mount]:
     ``["type=bind", "src=/host", "dst=/job", "readonly", "type=volume", "src=data", "dst=/data"]``.
 
     Args:
-        opts: ``type=bind|volume|device|job``, ``src=…``, ``dst=…``, ``readonly``, ``perm=rwm`` (devices only);
-            ``job=HANDLE:outputs`` stands for ``type=job``, ``src=HANDLE:outputs``.
+        opts: ``type=bind|volume|device|job``, ``src=…``, ``dst=…``, ``readonly``, ``perm=rwm``
+            (devices only); ``job=HANDLE:outputs`` stands for ``type=job``, ``src=HANDLE:outputs``.
 
     Raises:
         SpecError: for an unknown option or type, or a missing one.
@@ -239,7 +251,9 @@ def _mount(group: dict[str, str]) -> Mount:
         raise SpecError(f"mounts: type={kind},src={src}: dst is missing")
     if kind == JobMount.JSON_TYPE:
         if not src.endswith(_OUTPUTS):
-            raise SpecError(f"mounts: job={src}: must end with {_OUTPUTS}, as in job=HANDLE{_OUTPUTS}")
+            raise SpecError(
+                f"mounts: job={src}: must end with {_OUTPUTS}, as in job=HANDLE{_OUTPUTS}"
+            )
         return JobMount(job=src.removesuffix(_OUTPUTS), dst_path=dst)
     read_only = "readonly" in group
     if kind == MountType.VOLUME:

@@ -1,4 +1,6 @@
-"""Secrets by reference: what a source means, how it is resolved, what is masked where it is shown."""
+"""Secrets by reference: what a source means, how it is resolved, what is masked where it is
+shown.
+"""
 
 from __future__ import annotations
 
@@ -46,27 +48,34 @@ _REFERENCE = ("$", '"$', "'$", "-")
 
 
 def looks_secret(name: str) -> bool:
-    """Tell whether the name of a variable, an option or a field suggests that its value is a secret."""
+    """Tell whether the name of a variable, an option or a field suggests that its value is a
+    secret.
+    """
     plain = re.sub(r"[.-]", "_", name)
     return re.search(_REVEALING, plain) is not None and re.search(_HARMLESS, plain) is None
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of ``env`` fit for display: secret-looking values and passwords in URLs are replaced by `MASK`."""
+    """Return a copy of ``env`` fit for display: secret-looking values and passwords in URLs are
+    replaced by `MASK`.
+    """
     return {name: _masked_variable(name, value) for name, value in env.items()}
 
 
 def _masked_variable(name: str, value: str) -> str:
     if value and looks_secret(name):
         return MASK
-    return masked_url(value) if isinstance(value, str) else value  # a request's variables may hold anything
+    return (
+        masked_url(value) if isinstance(value, str) else value
+    )  # a request's variables may hold anything
 
 
 def masked_args(args: Sequence[str]) -> list[str]:
     """Return the words of a command fit for display.
 
-    Replaced by `MASK` are the values of options (``--password X``, ``--password=X``) and settings (``db.password=X``)
-    whose names look secret, in scripts and JSON texts too, and user and password of URLs.
+    Replaced by `MASK` are the values of options (``--password X``, ``--password=X``) and settings
+    (``db.password=X``) whose names look secret, in scripts and JSON texts too, and user and
+    password of URLs.
     """
     shown: list[str] = []
     hidden = False
@@ -85,7 +94,9 @@ def masked_args(args: Sequence[str]) -> list[str]:
 
 
 def masked_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of nested values fit for display: as `masked_env`, at every depth; numbers stay."""
+    """Return a copy of nested values fit for display: as `masked_env`, at every depth; numbers
+    stay.
+    """
     return {name: _masked_value(str(name), value) for name, value in values.items()}
 
 
@@ -114,13 +125,21 @@ def _masked_value(name: str, value: Any) -> Any:
 
 
 def _masked_text(text: str) -> str:
-    """Return a text fit for display: options, settings and JSON members in it that look secret, and URLs, masked."""
+    """Return a text fit for display: options, settings and JSON members in it that look secret, and
+    URLs, masked.
+    """
 
     def hide(found: re.Match[str]) -> str:
         name, between, value = found.groups()
         word = name.strip("\"'")
-        known = word.lower() in ("bearer", "basic") or (word not in _WORDS and looks_secret(word.lstrip("-")))
-        return f"{name}{between}{MASK}" if known and not value.startswith(_REFERENCE) else found.group()
+        known = word.lower() in ("bearer", "basic") or (
+            word not in _WORDS and looks_secret(word.lstrip("-"))
+        )
+        return (
+            f"{name}{between}{MASK}"
+            if known and not value.startswith(_REFERENCE)
+            else found.group()
+        )
 
     if re.search(r"[\s{]", text):  # a script, or JSON: a plain word was looked at already
         for pattern in _IN_TEXT:
@@ -129,7 +148,9 @@ def _masked_text(text: str) -> str:
 
 
 def masked_url(text: str) -> str:
-    """Return ``text`` fit for display: of URLs in it, user, password and secret-looking parameters become `MASK`."""
+    """Return ``text`` fit for display: of URLs in it, user, password and secret-looking parameters
+    become `MASK`.
+    """
     if "://" not in text:
         return text
     text = re.sub(_USER_INFO, f"{MASK}@", text)
@@ -143,11 +164,18 @@ def _masked_parameter(found: re.Match[str]) -> str:
 
 
 def check_source(source: object, path: str) -> None:
-    """Refuse a source that is not ``kind:what`` (``env:NAME``, ``file:PATH``, or a scheduler's own kind)."""
+    """Refuse a source that is not ``kind:what`` (``env:NAME``, ``file:PATH``, or a scheduler's own
+    kind).
+    """
     check_str(source, path, empty=False)
     if not re.match(_SOURCE, str(source)):
         # the value is not shown: somebody may have put the secret itself there
-        refuse(path, "…", "must be a reference such as env:NAME, file:PATH or k8s:SECRET/KEY, not the secret itself")
+        refuse(
+            path,
+            "…",
+            "must be a reference such as env:NAME, file:PATH or k8s:SECRET/KEY, not the secret "
+            "itself",
+        )
 
 
 def split_source(source: str) -> tuple[str, str]:
@@ -175,7 +203,8 @@ def resolve_secret(
         source: the reference.
         path: where it stands in the spec, for the message.
         environ: the environment to read; default ``os.environ``.
-        kinds: further kinds of sources, and what finds the value of each by what stands after the colon.
+        kinds: further kinds of sources, and what finds the value of each by what stands after the
+            colon.
 
     Raises:
         SpecError: if it is missing, or the kind is one that only a scheduler can resolve.
@@ -186,7 +215,10 @@ def resolve_secret(
     if kind == "env":
         value = (os.environ if environ is None else environ).get(what)
         if value is None:
-            raise SpecError(f"{path}={source!r}: the environment variable {what} is not set where the app is submitted")
+            raise SpecError(
+                f"{path}={source!r}: the environment variable {what} is not set where the app is "
+                "submitted"
+            )
         return value
     if kind == "file":
         try:
@@ -195,6 +227,10 @@ def resolve_secret(
         except (OSError, UnicodeDecodeError) as exc:
             raise SpecError(f"{path}={source!r}: cannot read the file: {exc}") from exc
         if "\0" in value:
-            raise SpecError(f"{path}={source!r}: the file holds a NUL character, which no variable can")
+            raise SpecError(
+                f"{path}={source!r}: the file holds a NUL character, which no variable can"
+            )
         return value
-    raise SpecError(f"{path}={source!r}: this scheduler cannot resolve {kind!r}; use env:NAME or file:PATH")
+    raise SpecError(
+        f"{path}={source!r}: this scheduler cannot resolve {kind!r}; use env:NAME or file:PATH"
+    )

@@ -26,9 +26,12 @@ _PLAIN: Final = (str, int, bool)
 def dump(data: dict[str, Any], indent: int | None = None) -> str:
     """Return ``data`` as JSON text (NaN and Infinity as Python's json writes them)."""
     text = json.dumps(data, indent=indent, ensure_ascii=False)
-    # bytes of a file name that are not UTF-8 are lone surrogates in a str, and could not be written as they are
+    # bytes of a file name that are not UTF-8 are lone surrogates in a str, and could not be written
+    # as they are
     return (
-        text if text.isascii() or text.encode("utf-8", "replace").decode() == text else json.dumps(data, indent=indent)
+        text
+        if text.isascii() or text.encode("utf-8", "replace").decode() == text
+        else json.dumps(data, indent=indent)
     )
 
 
@@ -54,13 +57,18 @@ def check_schema(data: object, what: str) -> dict[str, Any]:
     if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
         refuse(f"{what}.schema", schema, "must be a positive int")
     if schema > SCHEMA:
-        refuse(f"{what}.schema", schema, f"is newer than this version of transload reads ({SCHEMA}): upgrade transload")
+        refuse(
+            f"{what}.schema",
+            schema,
+            f"is newer than this version of transload reads ({SCHEMA}): upgrade transload",
+        )
     return data
 
 
 @contextmanager
 def reading(what: str, data: object) -> Iterator[dict[str, Any]]:
-    """Give our own JSON values, checked for their schema; an error of the block becomes one clear SpecError.
+    """Give our own JSON values, checked for their schema; an error of the block becomes one clear
+    SpecError.
 
     Raises:
         SpecError: if they are not such values, or of a newer schema.
@@ -75,15 +83,21 @@ def reading(what: str, data: object) -> Iterator[dict[str, Any]]:
 
 
 def canonical(value: Any) -> str:
-    """Return an object as JSON text that is equal for equal objects, whatever the order of dict keys.
+    """Return an object as JSON text that is equal for equal objects, whatever the order of dict
+    keys.
 
-    Fields that hold their default are left out, so that a field added by a later version does not change the text.
+    Fields that hold their default are left out, so that a field added by a later version does not
+    change the text.
     """
-    return json.dumps(to_value(value, compact=True), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return json.dumps(
+        to_value(value, compact=True), sort_keys=True, separators=(",", ":"), ensure_ascii=True
+    )
 
 
 def sha256(data: bytes) -> str:
-    """Return the hex digits of SHA-256, from Python's own module: hashlib loads OpenSSL, a tenth of a short command."""
+    """Return the hex digits of SHA-256, from Python's own module: hashlib loads OpenSSL, a tenth of
+    a short command.
+    """
     try:
         module = import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
     except ImportError:  # a Python that was built without it
@@ -92,7 +106,9 @@ def sha256(data: bytes) -> str:
 
 
 def to_value(value: Any, compact: bool = False) -> Any:
-    """Return a dataclass, and all that is in it, as JSON values: all fields spelled out, enums of numbers by name."""
+    """Return a dataclass, and all that is in it, as JSON values: all fields spelled out, enums of
+    numbers by name.
+    """
     if value is None or type(value) in _PLAIN:  # most are
         return value
     if isinstance(value, Enum):
@@ -110,9 +126,13 @@ def to_value(value: Any, compact: bool = False) -> Any:
 
 
 def _fields(value: Any, compact: bool) -> dict[str, Any]:
-    kind = getattr(type(value), "JSON_TYPE", None)  # where one field holds objects of several classes
+    kind = getattr(
+        type(value), "JSON_TYPE", None
+    )  # where one field holds objects of several classes
     result = {} if kind is None else {"type": kind}
-    when_set = getattr(type(value), "WHEN_SET", ())  # fields of later versions: left out as long as they are None
+    when_set = getattr(
+        type(value), "WHEN_SET", ()
+    )  # fields of later versions: left out as long as they are None
     for name, default in _defaults(type(value)).items():  # type: ignore[arg-type]  # a class is hashable
         content = getattr(value, name)
         if content is None and name in when_set:
@@ -132,7 +152,8 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
 
 
 def build(cls: type[_T], data: Any, path: str) -> _T:
-    """Build a dataclass from JSON values, which must be its fields and no others; ``path`` starts the message.
+    """Build a dataclass from JSON values, which must be its fields and no others; ``path`` starts
+    the message.
 
     Raises:
         SpecError: for an unknown or missing field, or a wrong value.

@@ -12,7 +12,9 @@ ResourceFactory = Callable[[], Resource]
 GiB: Final = 1024
 """MB in a GiB."""
 
-_AWS_USABLE: Final = int(1024 * 0.96)  # what is left of a GiB for the job after the host's own share
+_AWS_USABLE: Final = int(
+    1024 * 0.96
+)  # what is left of a GiB for the job after the host's own share
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _EFA: Final = "vpc.amazonaws.com/efa"
 _NEURON: Final = "aws.amazon.com/neurondevice"
@@ -71,12 +73,18 @@ def _aws(name: str) -> ResourceFactory:
     cpu, gpu, memory, efa, neuron = _AWS[name]
     devices = {key: count for key, count in ((_EFA, efa), (_NEURON, neuron)) if count}
     return lambda: Resource(
-        cpu=cpu, gpu=gpu, memMB=memory * _AWS_USABLE, capabilities={_INSTANCE_TYPE: name}, devices=dict(devices)
+        cpu=cpu,
+        gpu=gpu,
+        memMB=memory * _AWS_USABLE,
+        capabilities={_INSTANCE_TYPE: name},
+        devices=dict(devices),
     )
 
 
 def builtin_named_resources() -> dict[str, ResourceFactory]:
-    """Return the built-in names: generic sizes (``cpu.small``), AWS instance types (``aws_p4d.24xlarge``), ``NULL``."""
+    """Return the built-in names: generic sizes (``cpu.small``), AWS instance types
+    (``aws_p4d.24xlarge``), ``NULL``.
+    """
     return {
         **{name: _generic(name) for name in _GENERIC},
         **{f"aws_{name}": _aws(name) for name in _AWS},

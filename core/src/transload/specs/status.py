@@ -65,14 +65,17 @@ class ReplicaStatus:
         role: name of its role.
         hostname: where it runs; ``""`` if not known.
         structured_error_msg: an error as JSON text, or `NONE`.
-        exit_code: exit status; −N for a death by signal N; None while it runs or where it is not known.
+        exit_code: exit status; −N for a death by signal N; None while it runs or where it is not
+            known.
         start_time: when it was last started, seconds since the epoch.
         end_time: when it ended, seconds since the epoch.
         restarts: how often it was started again.
-        earlier: the attempts before the latest, oldest first, as far as the scheduler keeps them; may be empty.
-        usage: what its attempts have used that have ended, all together; None where nothing is known.
-        attempt: the number of its latest attempt, as its program knows it (``TRANSLOAD_RETRY``), where that is not
-            ``restarts``: an engine may start it again without counting that.
+        earlier: the attempts before the latest, oldest first, as far as the scheduler keeps them;
+            may be empty.
+        usage: what its attempts have used that have ended, all together; None where nothing is
+            known.
+        attempt: the number of its latest attempt, as its program knows it (``TRANSLOAD_RETRY``),
+            where that is not ``restarts``: an engine may start it again without counting that.
     """
 
     id: int
@@ -96,7 +99,9 @@ class ReplicaStatus:
         return self.restarts if self.attempt is None else self.attempt
 
     def named_by(self, msg: str) -> str:
-        """Return what a scheduler's message calls this replica, if it begins with it, else ``""``."""
+        """Return what a scheduler's message calls this replica, if it begins with it, else
+        ``""``.
+        """
         names = (f"role {self.role!r}, replica {self.id} ", f"{self.role}/{self.id} ")
         return next((name for name in names if msg.startswith(name)), "")
 
@@ -136,16 +141,24 @@ class AppStatus:
         return is_terminal(self.state)
 
     def close(self, at: float | None = None, *, otherwise: float | None = None) -> None:
-        """Give an end to what has ended and has none: every replica of an app that has ended, and each attempt before.
+        """Give an end to what has ended and has none: every replica of an app that has ended, and
+        each attempt before.
 
         Args:
-            at: when the app ended, at the latest, seconds since the epoch; None: the latest time that the status tells.
-            otherwise: the end where the status tells no time at all, seconds since the epoch; None: there is none then.
+            at: when the app ended, at the latest, seconds since the epoch; None: the latest time
+                that the status tells.
+            otherwise: the end where the status tells no time at all, seconds since the epoch; None:
+                there is none then.
         """
         if not self.is_terminal():
             return
         replicas = [replica for role in self.roles for replica in role.replicas]
-        told = [time for each in replicas for time in (each.start_time, each.end_time) if time is not None]
+        told = [
+            time
+            for each in replicas
+            for time in (each.start_time, each.end_time)
+            if time is not None
+        ]
         last = max(told, default=otherwise) if at is None else at
         if last is None:
             return
@@ -158,8 +171,14 @@ class AppStatus:
                 replica.end_time = max(last, replica.start_time or last)
 
     def why_waiting(self) -> str:
-        """Return what the engine says of an app that has not started yet, on one line; `""` if it says nothing."""
-        return "" if is_started(self.state) or self.state is AppState.UNKNOWN else " ".join(self.msg.split())
+        """Return what the engine says of an app that has not started yet, on one line; `""` if it
+        says nothing.
+        """
+        return (
+            ""
+            if is_started(self.state) or self.state is AppState.UNKNOWN
+            else " ".join(self.msg.split())
+        )
 
     def raise_for_status(self) -> None:
         """Raise unless the app succeeded.
@@ -171,18 +190,27 @@ class AppStatus:
             raise AppFailed(self)
 
     def first_failure(self) -> ReplicaStatus | None:
-        """Return the replica that failed first, as far as its scheduler can tell; None if none did."""
+        """Return the replica that failed first, as far as its scheduler can tell; None if none
+        did.
+        """
         replicas = [replica for role in self.roles for replica in role.replicas]
         named = next((each for each in replicas if each.named_by(self.msg)), None)
         if named is not None:
             return named
-        bad = [each for each in replicas if each.state is AppState.FAILED or (each.exit_code not in (None, 0))]
-        # a gang's others are ended by a signal after the first failure: an exit code of its own comes first
+        bad = [
+            each
+            for each in replicas
+            if each.state is AppState.FAILED or (each.exit_code not in (None, 0))
+        ]
+        # a gang's others are ended by a signal after the first failure: an exit code of its own
+        # comes first
         bad.sort(key=lambda each: ((each.exit_code or -1) < 0, each.end_time or float("inf")))
         return bad[0] if bad else None
 
     def started_again(self, role: str, replica: int) -> float | None:
-        """Return when the latest attempt of a replica began, seconds since the epoch; None if it is its first one."""
+        """Return when the latest attempt of a replica began, seconds since the epoch; None if it is
+        its first one.
+        """
         for each in self.roles:
             for one in each.replicas:
                 if (each.role, one.id) == (role, replica):
@@ -190,34 +218,56 @@ class AppStatus:
         return None
 
     def usage(self) -> Usage:
-        """Return what was used, retries included: the peak of the replica that needed most, the CPU time of all."""
+        """Return what was used, retries included: the peak of the replica that needed most, the CPU
+        time of all.
+        """
         from transload.retries import total_usage
 
-        return Usage(**total_usage(vars(each.usage) for role in self.roles for each in role.replicas if each.usage))
+        return Usage(
+            **total_usage(
+                vars(each.usage) for role in self.roles for each in role.replicas if each.usage
+            )
+        )
 
     def seconds_since(self, created: float | None) -> float | None:
-        """Return the seconds from an app's submit to the end of its last replica; None if that is not known.
+        """Return the seconds from an app's submit to the end of its last replica; None if that is
+        not known.
 
         Args:
             created: when it was submitted, seconds since the epoch; None: unknown.
         """
-        ends = [each.end_time for role in self.roles for each in role.replicas if each.end_time is not None]
+        ends = [
+            each.end_time
+            for role in self.roles
+            for each in role.replicas
+            if each.end_time is not None
+        ]
         return None if created is None or not ends else max(0.0, max(ends) - created)
 
     def short_of_memory(self, app: AppDef | None) -> list[str]:
-        """Return a line for each role that used nearly all of the memory that it asked for, or more."""
+        """Return a line for each role that used nearly all of the memory that it asked for, or
+        more.
+        """
         lines = []
         asked = {role.name: role.resource.memMB for role in app.roles} if app is not None else {}
         for role in self.roles:
-            peaks = [(each.usage.peak_memory or 0, each.id) for each in role.replicas if each.usage is not None]
+            peaks = [
+                (each.usage.peak_memory or 0, each.id)
+                for each in role.replicas
+                if each.usage is not None
+            ]
             most, k = max(peaks, default=(0, 0))
             limit = asked.get(role.role, -1)
             if limit > 0 and most >= NEAR_LIMIT * limit * (1 << 20):
-                lines.append(f"{role.role}/{k} used {most >> 20} MB of memory, and asked for {limit} MB")
+                lines.append(
+                    f"{role.role}/{k} used {most >> 20} MB of memory, and asked for {limit} MB"
+                )
         return lines
 
     def summary(self) -> str:
-        """Return one line: the state, the first replica that failed with its exit code, the message."""
+        """Return one line: the state, the first replica that failed with its exit code, the
+        message.
+        """
         text = str(self.state)
         bad = self.first_failure()
         if bad is not None:
@@ -231,9 +281,12 @@ class AppStatus:
             filter_roles: show these roles only.
         """
         shown = [role for role in self.roles if not filter_roles or role.role in filter_roles]
-        roles = "".join(_replica_text(r) for role in shown for r in sorted(role.replicas, key=lambda r: r.id))
+        roles = "".join(
+            _replica_text(r) for role in shown for r in sorted(role.replicas, key=lambda r: r.id)
+        )
         return (
-            f"AppStatus:\n    State: {self.state}\n    Num Restarts: {self.num_restarts}\n    Roles: {roles}\n"
+            f"AppStatus:\n    State: {self.state}\n    Num Restarts: {self.num_restarts}\n    "
+            f"Roles: {roles}\n"
             f"    Msg: {self.msg}\n    Structured Error Msg: {self.structured_error_msg}\n"
             f"    UI URL: {self.ui_url}\n    "
         )
@@ -264,7 +317,9 @@ class AppStatus:
         roles = data.get("roles", [])
         if not isinstance(roles, list):
             refuse("AppStatus.roles", roles, "must be a list")
-        data["roles"] = [_role_status(role, f"AppStatus.roles[{index}]") for index, role in enumerate(roles)]
+        data["roles"] = [
+            _role_status(role, f"AppStatus.roles[{index}]") for index, role in enumerate(roles)
+        ]
         return _part(AppStatus, data, "AppStatus")
 
     def __repr__(self) -> str:
@@ -285,7 +340,9 @@ def _role_status(data: Any, path: str) -> RoleStatus:
     if not isinstance(replicas, list) or not isinstance(data.get("role"), str):
         refuse(path, data, "must be an object with the name of a role and a list of replicas")
     role = data["role"]
-    return RoleStatus(role, [_replica(part, role, f"{path}.replicas[{i}]") for i, part in enumerate(replicas)])
+    return RoleStatus(
+        role, [_replica(part, role, f"{path}.replicas[{i}]") for i, part in enumerate(replicas)]
+    )
 
 
 def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
@@ -296,18 +353,27 @@ def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
         refuse(f"{path}.earlier", replica.earlier, "must be a list")
     if isinstance(replica.usage, dict):
         replica.usage = Usage(replica.usage.get("peak_memory"), replica.usage.get("cpu_seconds"))
-    replica.earlier = [_part(ReplicaAttempt, each, f"{path}.earlier[{i}]") for i, each in enumerate(replica.earlier)]
+    replica.earlier = [
+        _part(ReplicaAttempt, each, f"{path}.earlier[{i}]")
+        for i, each in enumerate(replica.earlier)
+    ]
     return replica
 
 
 def _part(cls: type[_T], data: Any, path: str) -> _T:
-    """Build a part of a status; fields that a later version added are ignored, and a state of it is UNKNOWN."""
+    """Build a part of a status; fields that a later version added are ignored, and a state of it is
+    UNKNOWN.
+    """
     if not isinstance(data, dict):
         refuse(path, data, "must be a JSON object")
     known = cls.__dataclass_fields__  # type: ignore[attr-defined]
     values = {key: value for key, value in data.items() if key in known}
     state = values.get("state")
-    values["state"] = AppState.__members__.get(state, AppState.UNKNOWN) if isinstance(state, str) else AppState.UNKNOWN
+    values["state"] = (
+        AppState.__members__.get(state, AppState.UNKNOWN)
+        if isinstance(state, str)
+        else AppState.UNKNOWN
+    )
     try:
         return cls(**values)
     except TypeError as exc:
@@ -315,7 +381,9 @@ def _part(cls: type[_T], data: Any, path: str) -> _T:
 
 
 def exit_text(exit_code: int | None) -> str:
-    """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not known."""
+    """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not
+    known.
+    """
     from transload import retries as attempts
 
     return attempts.exit_text(exit_code)
@@ -332,21 +400,36 @@ def _replica_text(replica: ReplicaStatus) -> str:
     return f"\n {'*' if replica.id == 0 else ' '}{replica.role}[{replica.id}]:{text}"
 
 
-_LATER: Final = ("exit_code", "start_time", "end_time", "restarts", "earlier", "usage", "attempt", "cancel_requested")
+_LATER: Final = (
+    "exit_code",
+    "start_time",
+    "end_time",
+    "restarts",
+    "earlier",
+    "usage",
+    "attempt",
+    "cancel_requested",
+)
 
 
 def _without_unset(value: Any) -> Any:
-    """Drop the fields that TorchX does not have where they say nothing, so that the text form stays its."""
+    """Drop the fields that TorchX does not have where they say nothing, so that the text form stays
+    its.
+    """
     if isinstance(value, dict):
         kept = {
-            key: item for key, item in value.items() if key not in _LATER or item or (key, item) == ("exit_code", 0)
+            key: item
+            for key, item in value.items()
+            if key not in _LATER or item or (key, item) == ("exit_code", 0)
         }
         return {key: _without_unset(item) for key, item in kept.items()}
     return [_without_unset(item) for item in value] if isinstance(value, list) else value
 
 
 def _error_value(text: str) -> Any:
-    """Return what a structured error says, or the text itself if it is not the JSON that it should be."""
+    """Return what a structured error says, or the text itself if it is not the JSON that it should
+    be.
+    """
     import json
 
     try:
@@ -364,7 +447,11 @@ def _yaml(values: dict[str, Any], depth: int) -> list[str]:
         value = values[key]
         if isinstance(value, dict) and value:
             lines += [f"{pad}{key}:", *_yaml(value, depth + 1)]
-        elif isinstance(value, list) and value and all(isinstance(item, dict) and item for item in value):
+        elif (
+            isinstance(value, list)
+            and value
+            and all(isinstance(item, dict) and item for item in value)
+        ):
             lines.append(f"{pad}{key}:")
             for item in value:
                 block = _yaml(item, depth + 1)
@@ -379,5 +466,14 @@ def _scalar(value: Any) -> str:
 
     if not isinstance(value, str):
         return json.dumps(value)
-    plain = value and "\n" not in value and value.strip() == value and not value.startswith(("'", '"', "[", "{"))
-    return value if plain and ": " not in value and " #" not in value else "'" + value.replace("'", "''") + "'"
+    plain = (
+        value
+        and "\n" not in value
+        and value.strip() == value
+        and not value.startswith(("'", '"', "[", "{"))
+    )
+    return (
+        value
+        if plain and ": " not in value and " #" not in value
+        else "'" + value.replace("'", "''") + "'"
+    )

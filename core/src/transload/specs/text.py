@@ -1,4 +1,6 @@
-"""Reading values that users typed (booleans, sizes, ``key=value`` lists), and writing quantities for them."""
+"""Reading values that users typed (booleans, sizes, ``key=value`` lists), and writing quantities
+for them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ def parse_bool(text: str, path: str = "value") -> bool:
 
 
 def split_pairs(text: str) -> dict[str, str]:
-    """Split ``A=1,B=x,y;C='a,D=b'`` into pairs; a delimiter that no ``key=`` follows belongs to the value.
+    """Split ``A=1,B=x,y;C='a,D=b'`` into pairs; a delimiter that no ``key=`` follows belongs to the
+    value.
 
     A list or an object in JSON is one value, whatever stands in it.
 
@@ -61,7 +64,9 @@ def split_pairs(text: str) -> dict[str, str]:
 
 
 def _json_pair(text: str, position: int) -> tuple[str, str, int] | None:
-    """Return a pair whose value is JSON, and where the next one begins; None if there is none here."""
+    """Return a pair whose value is JSON, and where the next one begins; None if there is none
+    here.
+    """
     match = re.compile(_JSON_PAIR).match(text, position)
     if match is None:
         return None
@@ -80,7 +85,8 @@ def split_list(text: str) -> list[str]:
 
 
 def parse_size(text: str, what: str = "size") -> int:
-    """Return bytes from ``512B``, ``10M`` or ``1.5GiB`` (units are powers of 1024); only 0 needs no unit.
+    """Return bytes from ``512B``, ``10M`` or ``1.5GiB`` (units are powers of 1024); only 0 needs no
+    unit.
 
     Raises:
         SpecError: for any other text.
@@ -90,7 +96,9 @@ def parse_size(text: str, what: str = "size") -> int:
         raise SpecError(f"{what}={text!r}: must be a size such as 500M or 10G")
     unit = match.group(2).upper()
     if not unit and not match.group(3) and float(match.group(1)):
-        raise SpecError(f"{what}={text!r}: must have a unit, such as {match.group(1)}M or {match.group(1)}G")
+        raise SpecError(
+            f"{what}={text!r}: must have a unit, such as {match.group(1)}M or {match.group(1)}G"
+        )
     number = float(match.group(1)) * 1024 ** (SIZE_UNITS.index(unit) + 1 if unit else 0)
     if number >= 1 << 63:
         raise SpecError(f"{what}={text[:40]!r}: too large; at most 8 EiB")
@@ -116,7 +124,9 @@ def duration_text(seconds: float) -> str:
 def usage_texts(usage: Usage | None) -> tuple[str, str]:
     """Return peak memory and CPU time as texts; ``""`` for what is not known."""
     peak, seconds = (None, None) if usage is None else (usage.peak_memory, usage.cpu_seconds)
-    return "" if peak is None else size_text(peak), "" if seconds is None else duration_text(seconds)
+    return "" if peak is None else size_text(peak), "" if seconds is None else duration_text(
+        seconds
+    )
 
 
 def size_text(size: float) -> str:

@@ -1,7 +1,7 @@
 """Tracking: metadata, artifacts and lineage of runs, kept by one or more tracker backends.
 
-An application uses ``AppRun.run_from_env()``; whoever reads builds a tracker by name (``build_trackers``) or directly,
-for example ``FsspecTracker(None, "s3://bucket/runs")``.
+An application uses ``AppRun.run_from_env()``; whoever reads builds a tracker by name
+(``build_trackers``) or directly, for example ``FsspecTracker(None, "s3://bucket/runs")``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,13 @@ from transload.errors import ConfigError, PluginError, TransloadError
 from transload.plugins.builtins import BUILTINS
 from transload.runtime.tracking import ENV_TRANSLOAD_TRACKER_BASE, TrackingError
 from transload.tracker.checks import check_run_id, check_text, check_values
-from transload.tracker.lineage import Lineage, LineageEdge, TrackerArtifact, TrackerSource, trace_lineage
+from transload.tracker.lineage import (
+    Lineage,
+    LineageEdge,
+    TrackerArtifact,
+    TrackerSource,
+    trace_lineage,
+)
 
 __all__ = [
     "ENV_TRANSLOAD_JOB_ID",
@@ -63,12 +69,15 @@ UNDEFINED_JOB_ID = "<UNDEFINED>"
 class TrackerBase(ABC):
     """Keeps metadata, artifacts and lineage of runs; a subclass for each kind of store.
 
-    A run is named by any text, mostly an app handle. Nothing needs to be created first: a run exists once something was
-    stored about it. No write is lost, and of two values for one name the last one written wins.
+    A run is named by any text, mostly an app handle. Nothing needs to be created first: a run
+    exists once something was stored about it. No write is lost, and of two values for one name the
+    last one written wins.
     """
 
     @abstractmethod
-    def add_artifact(self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
+    def add_artifact(
+        self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
+    ) -> None:
         """Record an artifact of a run; one of the same name is replaced.
 
         Args:
@@ -102,13 +111,17 @@ class TrackerBase(ABC):
 
     @abstractmethod
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name only."""
+        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name
+        only.
+        """
 
     @abstractmethod
     def lineage(self, run_id: str) -> Lineage:
-        """Return everything that a run came from and everything that came from it, with the artifacts of all.
+        """Return everything that a run came from and everything that came from it, with the
+        artifacts of all.
 
-        ``transload.tracker.trace_lineage(self, run_id)`` makes it from ``sources``, ``run_ids`` and ``artifacts``.
+        ``transload.tracker.trace_lineage(self, run_id)`` makes it from ``sources``, ``run_ids`` and
+        ``artifacts``.
         """
 
     @abstractmethod
@@ -116,7 +129,8 @@ class TrackerBase(ABC):
         """Return the ids of all runs, or of those that the filters leave.
 
         Args:
-            kwargs: filters. Every backend knows ``parent_run_id``: runs that have this run as a direct source.
+            kwargs: filters. Every backend knows ``parent_run_id``: runs that have this run as a
+                direct source.
         """
 
 
@@ -126,7 +140,9 @@ TrackerFactory = Callable[[str | None], TrackerBase]
 
 @dataclass
 class AppRunTrackableSource:
-    """A source of a run, as an application sees it: its parent, and what of that was used, or None."""
+    """A source of a run, as an application sees it: its parent, and what of that was used, or
+    None.
+    """
 
     parent: AppRun
     artifact_name: str | None
@@ -134,7 +150,8 @@ class AppRunTrackableSource:
 
 @dataclass
 class AppRun:
-    """A run and the trackers that it is recorded in: what is added goes to each, what is asked is asked of the first.
+    """A run and the trackers that it is recorded in: what is added goes to each, what is asked is
+    asked of the first.
 
     Its id is mostly an app handle.
     """
@@ -147,9 +164,9 @@ class AppRun:
     def run_from_env() -> AppRun:
         """Return the run of this process, always the same object.
 
-        Its id and trackers come from the environment that the runner made, and the run that launched it, if there is
-        one, is recorded as its source. In a process that was not launched as a job the run is empty: its id is
-        ``<UNDEFINED>``, and what is added to it goes nowhere.
+        Its id and trackers come from the environment that the runner made, and the run that
+        launched it, if there is one, is recorded as its source. In a process that was not launched
+        as a job the run is empty: its id is ``<UNDEFINED>``, and what is added to it goes nowhere.
 
         Raises:
             ConfigError: a tracker that the environment names cannot be made.
@@ -172,7 +189,9 @@ class AppRun:
         for backend in self.backends:
             backend.add_metadata(self.id, **kwargs)
 
-    def add_artifact(self, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
+    def add_artifact(
+        self, name: str, path: str, metadata: Mapping[str, object] | None = None
+    ) -> None:
         """Record an artifact of the run; arguments as in `TrackerBase.add_artifact`."""
         for backend in self.backends:
             backend.add_artifact(self.id, name, path, metadata)
@@ -186,15 +205,21 @@ class AppRun:
         """Return the direct sources of the run, as the first tracker knows them."""
         for backend in self.backends:
             return [
-                AppRunTrackableSource(AppRun(source.source_run_id, self.backends), source.artifact_name)
+                AppRunTrackableSource(
+                    AppRun(source.source_run_id, self.backends), source.artifact_name
+                )
                 for source in backend.sources(self.id)
             ]
         return []
 
     def children(self) -> Iterable[AppRun]:
-        """Return the runs that have this run as a direct source, as the first tracker knows them."""
+        """Return the runs that have this run as a direct source, as the first tracker knows
+        them.
+        """
         for backend in self.backends:
-            return [AppRun(run_id, self.backends) for run_id in backend.run_ids(parent_run_id=self.id)]
+            return [
+                AppRun(run_id, self.backends) for run_id in backend.run_ids(parent_run_id=self.id)
+            ]
         return []
 
 
@@ -214,7 +239,8 @@ def tracker_config_env_var_name(entrypoint_key: str) -> str:
 
 
 def injected_environment(trackers: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the variables that a job must get so that ``AppRun.run_from_env()`` finds its trackers.
+    """Return the variables that a job must get so that ``AppRun.run_from_env()`` finds its
+    trackers.
 
     Args:
         trackers: tracker name, or ``module:factory``, → configuration text or None.
@@ -227,9 +253,16 @@ def injected_environment(trackers: Mapping[str, str | None]) -> dict[str, str]:
         if not name or "," in name or name != name.strip():
             raise ConfigError(f"tracker {name!r}: a name has no comma, and no blank at its ends")
         variable = tracker_config_env_var_name(name)
-        clash = [other for other in trackers if other != name and tracker_config_env_var_name(other) == variable]
+        clash = [
+            other
+            for other in trackers
+            if other != name and tracker_config_env_var_name(other) == variable
+        ]
         if clash:
-            raise ConfigError(f"trackers {name!r} and {clash[0]!r} would share the variable {variable}; rename one")
+            raise ConfigError(
+                f"trackers {name!r} and {clash[0]!r} would share the variable {variable}; rename "
+                "one"
+            )
         if config is not None:
             variables[variable] = config
     return {ENV_TRANSLOAD_TRACKERS: ",".join(trackers), **variables} if trackers else {}
@@ -246,7 +279,8 @@ def build_trackers(factory_and_config: Mapping[str, str | None]) -> list[Tracker
     """Build trackers, in the order given.
 
     Args:
-        factory_and_config: name of a tracker (built in or a plugin's) or ``module:factory`` → its configuration.
+        factory_and_config: name of a tracker (built in or a plugin's) or ``module:factory`` → its
+            configuration.
 
     Raises:
         ConfigError: a name is not known, or a tracker cannot be made of its configuration.
@@ -274,7 +308,10 @@ def check_trackers(factory_and_config: Mapping[str, str | None]) -> None:
 def _build(name: str, config: str | None) -> TrackerBase:
     factory = _factory(name)
     if not callable(factory):
-        raise ConfigError(f"tracker {name!r}: {type(factory).__name__} is not a factory (a callable of one argument)")
+        raise ConfigError(
+            f"tracker {name!r}: {type(factory).__name__} is not a factory (a callable of one "
+            "argument)"
+        )
     # the configuration may hold credentials: it is not shown
     try:
         tracker = factory(config)
@@ -283,7 +320,9 @@ def _build(name: str, config: str | None) -> TrackerBase:
     except Exception as exc:
         raise ConfigError(f"tracker {name!r} cannot be made: {type(exc).__name__}: {exc}") from exc
     if not isinstance(tracker, TrackerBase):
-        raise ConfigError(f"tracker {name!r}: its factory returned {type(tracker).__name__}, not a TrackerBase")
+        raise ConfigError(
+            f"tracker {name!r}: its factory returned {type(tracker).__name__}, not a TrackerBase"
+        )
     return tracker
 
 
@@ -296,7 +335,9 @@ def _factory(name: str) -> Any:
         try:
             return resolve_name(reference)
         except Exception as exc:
-            raise ConfigError(f"tracker {name!r} cannot be imported: {type(exc).__name__}: {exc}") from exc
+            raise ConfigError(
+                f"tracker {name!r} cannot be imported: {type(exc).__name__}: {exc}"
+            ) from exc
     from transload.plugins import get_plugins
 
     plugins = get_plugins()

@@ -8,7 +8,9 @@ from transload.runtime.tracking import TrackingError
 
 _MAX_RUN_ID = 4096  # bytes of UTF-8
 _MAX_DEPTH = 64
-_MAX_INT_BITS = 13_000  # Python itself refuses to write or read whole numbers of more than 4300 digits
+_MAX_INT_BITS = (
+    13_000  # Python itself refuses to write or read whole numbers of more than 4300 digits
+)
 
 
 def check_run_id(run_id: object, what: str = "run_id") -> str:
@@ -22,7 +24,9 @@ def check_run_id(run_id: object, what: str = "run_id") -> str:
         raise TrackingError(f"{what}='': empty; it has at least one character")
     size = len(text.encode())
     if size > _MAX_RUN_ID:
-        raise TrackingError(f"{what}={text[:40]!r}...: {size} bytes in UTF-8; at most {_MAX_RUN_ID}")
+        raise TrackingError(
+            f"{what}={text[:40]!r}...: {size} bytes in UTF-8; at most {_MAX_RUN_ID}"
+        )
     return text
 
 
@@ -42,7 +46,8 @@ def check_text(text: object, what: str) -> str:
 
 
 def check_values(values: Mapping[str, object], what: str = "metadata") -> dict[str, object]:
-    """Return values as JSON can keep them: str, int, float, bool, None, and lists and str-keyed dicts of these.
+    """Return values as JSON can keep them: str, int, float, bool, None, and lists and str-keyed
+    dicts of these.
 
     NaN, the infinities and large ints are kept exactly; a tuple becomes a list.
 
@@ -65,18 +70,26 @@ def _check(value: object, where: str, depth: int) -> object:
         return float(value)
     if isinstance(value, int):
         if value.bit_length() > _MAX_INT_BITS:
-            raise TrackingError(f"{where}: a whole number of {value.bit_length()} bits; at most {_MAX_INT_BITS}")
+            raise TrackingError(
+                f"{where}: a whole number of {value.bit_length()} bits; at most {_MAX_INT_BITS}"
+            )
         return int(value)
     if depth >= _MAX_DEPTH:
-        raise TrackingError(f"{where[:80]}: nested more than {_MAX_DEPTH} levels deep, or in itself")
+        raise TrackingError(
+            f"{where[:80]}: nested more than {_MAX_DEPTH} levels deep, or in itself"
+        )
     if isinstance(value, Mapping):
-        return {_check_name(name, where): _check(item, f"{where}[{name!r}]", depth + 1) for name, item in value.items()}
+        return {
+            _check_name(name, where): _check(item, f"{where}[{name!r}]", depth + 1)
+            for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_check(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
     kind = type(value).__name__
     hint = "; call its .item() or .tolist()" if hasattr(value, "tolist") else ""
     raise TrackingError(
-        f"{where}: {kind} cannot be kept; allowed are str, int, float, bool, None, lists and dicts{hint}"
+        f"{where}: {kind} cannot be kept; allowed are str, int, float, bool, None, lists and "
+        f"dicts{hint}"
     )
 
 

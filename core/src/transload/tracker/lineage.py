@@ -17,8 +17,10 @@ class TrackerSource:
     """A source of a run, as a backend knows it.
 
     Args:
-        source_run_id: the run that the other one came from, or the id of anything else, such as an experiment.
-        artifact_name: what of it was used; it tells the kind of relation, and sources can be filtered by it.
+        source_run_id: the run that the other one came from, or the id of anything else, such as an
+            experiment.
+        artifact_name: what of it was used; it tells the kind of relation, and sources can be
+            filtered by it.
     """
 
     source_run_id: str
@@ -42,7 +44,9 @@ class TrackerArtifact:
 
 @dataclass(frozen=True, slots=True)
 class LineageEdge:
-    """One link: ``run_id`` came from ``source_run_id``, of which ``artifact_name`` was used, or None."""
+    """One link: ``run_id`` came from ``source_run_id``, of which ``artifact_name`` was used, or
+    None.
+    """
 
     run_id: str
     source_run_id: str
@@ -51,7 +55,8 @@ class LineageEdge:
 
 @dataclass
 class Lineage:
-    """All that a run came from and all that came from it, however far away; cycles are followed once.
+    """All that a run came from and all that came from it, however far away; cycles are followed
+    once.
 
     Args:
         run_id: the run that was asked for.
@@ -73,7 +78,8 @@ class Lineage:
 
 
 def trace_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
-    """Build the lineage of a run from a tracker's ``sources``, ``run_ids(parent_run_id=…)`` and ``artifacts``.
+    """Build the lineage of a run from a tracker's ``sources``, ``run_ids(parent_run_id=…)`` and
+    ``artifacts``.
 
     Costs one call of each for every run of the lineage.
     """
@@ -94,7 +100,13 @@ def trace_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
         if source.source_run_id in members
     ]
     artifacts = {run: dict(tracker.artifacts(run)) for run in members}
-    return Lineage(run_id, parents, descendants, edges, {run: items for run, items in artifacts.items() if items})
+    return Lineage(
+        run_id,
+        parents,
+        descendants,
+        edges,
+        {run: items for run, items in artifacts.items() if items},
+    )
 
 
 def _reach(start: str, step: Callable[[str], Iterable[str]]) -> list[str]:

@@ -42,7 +42,10 @@ def step_from_app(
     made, settings = Launch.of(source, **(launch or {})), ExecutionOptions(**options)
 
     def work(context: Context) -> AppResults:
-        return run_app(execution_of(context, made, settings, inherit_env=inherit_env, host_retries=retries), context)
+        return run_app(
+            execution_of(context, made, settings, inherit_env=inherit_env, host_retries=retries),
+            context,
+        )
 
     return Step(name or made.name, work, retries)
 
@@ -59,9 +62,16 @@ class TinyflowAdapter:
         return step_from_app(source, **host_options)
 
     def dry_run(
-        self, source: Any, *, launch: dict[str, Any] | None = None, inherit_env: bool = False, **options: Any
+        self,
+        source: Any,
+        *,
+        launch: dict[str, Any] | None = None,
+        inherit_env: bool = False,
+        **options: Any,
     ) -> str:
         """Return what a step would submit; a wrong option is refused here as well."""
         own = {"name", "retries"}  # of the step, not of what it submits
-        settings = ExecutionOptions(**{name: value for name, value in options.items() if name not in own})
+        settings = ExecutionOptions(
+            **{name: value for name, value in options.items() if name not in own}
+        )
         return dry_run(HOST, Launch.of(source, **(launch or {})), settings, inherit_env=inherit_env)

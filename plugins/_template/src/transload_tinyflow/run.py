@@ -20,12 +20,19 @@ HOST: Final = "tinyflow"
 
 
 def identity_of(context: Context) -> Identity:
-    """Return whose app it is: equal for every try of a step, another one once a person runs it again."""
+    """Return whose app it is: equal for every try of a step, another one once a person runs it
+    again.
+    """
     return Identity(HOST, context.flow_run, (context.step,), str(context.round))
 
 
 def execution_of(
-    context: Context, launch: Launch, options: ExecutionOptions, *, inherit_env: bool = False, **more: Any
+    context: Context,
+    launch: Launch,
+    options: ExecutionOptions,
+    *,
+    inherit_env: bool = False,
+    **more: Any,
 ) -> Execution:
     """Return the execution of a step's app; ``more``: arguments of ``Execution``."""
     runner = host_runner(HOST, inherit_env=inherit_env)
@@ -33,7 +40,9 @@ def execution_of(
 
 
 def traces_of(context: Context) -> dict[str, Any]:
-    """Return where a step leaves what it knows of its app, and who is asked at its end: arguments of ``Execution``."""
+    """Return where a step leaves what it knows of its app, and who is asked at its end: arguments
+    of ``Execution``.
+    """
     return {
         "store": context.notes,
         "log_store": context.log_notes,
@@ -44,7 +53,9 @@ def traces_of(context: Context) -> dict[str, Any]:
 
 
 def run_app(execution: Execution, context: Context) -> AppResults:
-    """Submit the app or attach to it, wait for its end, return what it reported; errors as `ending_of` says."""
+    """Submit the app or attach to it, wait for its end, return what it reported; errors as
+    `ending_of` says.
+    """
     with told_to_host(execution.options), ended_with_host(execution, context):
         return execution.run()
 
@@ -66,7 +77,9 @@ def told_to_host(options: ExecutionOptions) -> Iterator[None]:
 
 
 def ending_of(error: TransloadError, options: ExecutionOptions) -> Exception:
-    """Return the exception with which Tinyflow is told of an error: stopped, or broken and perhaps tried again."""
+    """Return the exception with which Tinyflow is told of an error: stopped, or broken and perhaps
+    tried again.
+    """
     import tinyflow
 
     if ENDINGS[Ending.of(error)] == "Stopped":

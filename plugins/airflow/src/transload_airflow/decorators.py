@@ -14,9 +14,14 @@ from transload_airflow.values import as_values, awaited
 
 
 class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
-    """Calls the function, then runs what it returned: an AppDef, or the arguments of ``component``."""
+    """Calls the function, then runs what it returned: an AppDef, or the arguments of
+    ``component``.
+    """
 
-    template_fields: Sequence[str] = (*sdk.DecoratedOperator.template_fields, *TransloadOperator.template_fields)
+    template_fields: Sequence[str] = (
+        *sdk.DecoratedOperator.template_fields,
+        *TransloadOperator.template_fields,
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **sdk.DecoratedOperator.template_fields_renderers,
         **TransloadOperator.template_fields_renderers,
@@ -35,8 +40,12 @@ class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
     ) -> None:
         for name in ("app", "component_args", "command"):
             if kwargs.get(name) is not None:
-                raise SpecError(f"@task.transload: {name} is what the function returns; give it there")
-        super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs)
+                raise SpecError(
+                    f"@task.transload: {name} is what the function returns; give it there"
+                )
+        super().__init__(
+            python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs
+        )
 
     def _launch(self, context: Mapping[str, Any]) -> Any:
         merged: Any = dict(context)
@@ -45,17 +54,25 @@ class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
         given = awaited(self.python_callable(*self.op_args, **arguments))
         if self.component is not None:
             if isinstance(given, (str, AppDef)) or not isinstance(given, (Mapping, Sequence)):
-                raise SpecError(f"@task.transload(component=…): must return arguments, not {type(given).__name__}")
+                raise SpecError(
+                    "@task.transload(component=…): must return arguments, not "
+                    f"{type(given).__name__}"
+                )
             self.component_args = given
         else:
             if not isinstance(given, (AppDef, Mapping, str)):
-                raise SpecError(f"@task.transload: must return an AppDef, not {type(given).__name__}")
+                raise SpecError(
+                    f"@task.transload: must return an AppDef, not {type(given).__name__}"
+                )
             self.app, _ = as_values(given)
         return super()._launch(context)
 
 
-def transload_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> sdk.TaskDecorator:
-    """Make a task of a function that returns an AppDef, or (with ``component=``) the arguments of a component.
+def transload_task(
+    python_callable: Callable[..., Any] | None = None, **kwargs: Any
+) -> sdk.TaskDecorator:
+    """Make a task of a function that returns an AppDef, or (with ``component=``) the arguments of a
+    component.
 
     Available as ``@task.transload``.
 
@@ -64,5 +81,7 @@ def transload_task(python_callable: Callable[..., Any] | None = None, **kwargs: 
         kwargs: of `TransloadOperator`.
     """
     return sdk.task_decorator_factory(
-        python_callable=python_callable, decorated_operator_class=_TransloadDecoratedOperator, **kwargs
+        python_callable=python_callable,
+        decorated_operator_class=_TransloadDecoratedOperator,
+        **kwargs,
     )

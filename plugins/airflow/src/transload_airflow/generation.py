@@ -1,8 +1,10 @@
-"""Which generation of a task this is: whether somebody asked to run it again, or Airflow merely comes back to it.
+"""Which generation of a task this is: whether somebody asked to run it again, or Airflow merely
+comes back to it.
 
-Nothing in a task instance says so. In Airflow 3.3 a retry, the retry of a killed process and the return from a deferral
-leave ``max_tries`` as it is, while every way of clearing moves it, save when the same clear meets a changed ``retries``
-that makes up for it; then ``clear_number`` and ``retries`` both have moved. (Seen in 3.3.2.)
+Nothing in a task instance says so. In Airflow 3.3 a retry, the retry of a killed process and the
+return from a deferral leave ``max_tries`` as it is, while every way of clearing moves it, save when
+the same clear meets a changed ``retries`` that makes up for it; then ``clear_number`` and
+``retries`` both have moved. (Seen in 3.3.2.)
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 
 class Marks(NamedTuple):
-    """What Airflow shows of a task that tells generations apart: of its instance, of itself, of the run."""
+    """What Airflow shows of a task that tells generations apart: of its instance, of itself, of the
+    run.
+    """
 
     max_tries: int
     retries: int
@@ -32,17 +36,23 @@ class Marks(NamedTuple):
         """Read the marks from the context of a task."""
         ti, task = context["ti"], context.get("task")
         clear_number = getattr(context.get("dag_run"), "clear_number", 0)
-        return Marks(int(ti.max_tries or 0), int(getattr(task, "retries", 0) or 0), int(clear_number or 0))
+        return Marks(
+            int(ti.max_tries or 0), int(getattr(task, "retries", 0) or 0), int(clear_number or 0)
+        )
 
     def begins_anew(self, kept: Marks) -> bool:
-        """Tell whether a new generation begins with these marks, where ``kept`` were the last ones seen."""
+        """Tell whether a new generation begins with these marks, where ``kept`` were the last ones
+        seen.
+        """
         if self.max_tries != kept.max_tries:
             return True
         return self.clear_number != kept.clear_number and self.retries != kept.retries
 
 
 class Unit(NamedTuple):
-    """What one job of a task is: of which generation, and which of the things that the task asks for."""
+    """What one job of a task is: of which generation, and which of the things that the task asks
+    for.
+    """
 
     namespace: str
     number: int
@@ -50,7 +60,8 @@ class Unit(NamedTuple):
 
 
 def current_generation(store: AttachStore, marks: Marks) -> tuple[str, int]:
-    """Return the generation of a task with a store: a word that no other task of any installation has, and a number.
+    """Return the generation of a task with a store: a word that no other task of any installation
+    has, and a number.
 
     It is kept in the store before anything is submitted.
 
@@ -65,7 +76,8 @@ def current_generation(store: AttachStore, marks: Marks) -> tuple[str, int]:
 
 
 def current_unit(store: AttachStore, marks: Marks, ask: str, *, asked_before: bool) -> Unit:
-    """Return what a task's job is, of all that its tries have asked for; it is kept before anything is submitted.
+    """Return what a task's job is, of all that its tries have asked for; it is kept before anything
+    is submitted.
 
     Args:
         store: of the task.
@@ -92,8 +104,16 @@ def current_unit(store: AttachStore, marks: Marks, ask: str, *, asked_before: bo
 
 
 def _of_generation(kept: Mapping[str, Any] | None, marks: Marks) -> dict[str, Any]:
-    """Return the record of the generation that these marks belong to: the one that is kept, or a new one's."""
-    record: dict[str, Any] = {"schema": SCHEMA, "namespace": "", "number": -1, "asks": [], "unit": FIRST_UNIT}
+    """Return the record of the generation that these marks belong to: the one that is kept, or a
+    new one's.
+    """
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "namespace": "",
+        "number": -1,
+        "asks": [],
+        "unit": FIRST_UNIT,
+    }
     known = None
     if kept is not None:
         with reading("task state store", kept) as values:
@@ -117,7 +137,9 @@ _here: Final[list[Any]] = [None, []]
 
 @contextmanager
 def asked_here(ti: Any) -> Iterator[list[str]]:
-    """Give what this process has asked for on behalf of a task instance, to be added to; one thread at a time."""
+    """Give what this process has asked for on behalf of a task instance, to be added to; one thread
+    at a time.
+    """
     with _lock:
         if _here[0] is not ti:
             _here[:] = [ti, []]

@@ -25,7 +25,9 @@ HOSTS: Final = ("ssh", "docker_host")
 
 
 class Defaults(NamedTuple):
-    """What a connection of type ``transload`` says: where apps run, their run options, where they report results."""
+    """What a connection of type ``transload`` says: where apps run, their run options, where they
+    report results.
+    """
 
     cluster: Cluster | None = None
     cfg: Mapping[str, CfgVal] = MappingProxyType({})
@@ -41,8 +43,9 @@ class TransloadHook(BaseHook):
     """Gives tasks the runner, and what a connection says.
 
     Args:
-        conn_id: a connection of type ``transload``: with the kind of a scheduler, and what leads to it, it is a cluster
-            of its name. Its *extra* is JSON: ``kind``, ``cfg``, ``tracker_base``, and the kind's connection settings.
+        conn_id: a connection of type ``transload``: with the kind of a scheduler, and what leads to
+            it, it is a cluster of its name. Its *extra* is JSON: ``kind``, ``cfg``,
+                ``tracker_base``, and the kind's connection settings.
     """
 
     conn_name_attr = "conn_id"
@@ -69,25 +72,37 @@ class TransloadHook(BaseHook):
         for each in ("kind", "tracker_base"):
             if not isinstance(extra.get(each), (str, type(None))):
                 raise ConfigError(f"{where}extra.{each}={extra[each]!r}: must be a text")
-        given = {name: value for name, value in extra.items() if name not in OWN and value not in (None, "")}
+        given = {
+            name: value
+            for name, value in extra.items()
+            if name not in OWN and value not in (None, "")
+        }
         kind, tracker_base = extra.get("kind"), extra.get("tracker_base") or None
         if not kind:
             for name in (*given, *(["host"] if connection.host else [])):
-                raise ConfigError(f"{where}{name}: extra.kind must say of which kind of scheduler it is")
+                raise ConfigError(
+                    f"{where}{name}: extra.kind must say of which kind of scheduler it is"
+                )
             return Defaults(None, dict(cfg), tracker_base)
         known = [name for name, _ in runner_for_tasks().scheduler(kind).connection_opts()]
         if connection.host:
             setting = next((name for name in HOSTS if name in known), None)
             if setting is None:
-                raise ConfigError(f"{where}host: a scheduler of kind {kind!r} is not led to by a host")
-            given[setting] = f"{connection.login}@{connection.host}" if connection.login else connection.host
+                raise ConfigError(
+                    f"{where}host: a scheduler of kind {kind!r} is not led to by a host"
+                )
+            given[setting] = (
+                f"{connection.login}@{connection.host}" if connection.login else connection.host
+            )
         for name in given:
             if name not in known:
                 raise ConfigError(f"{where}extra.{name}: {nearest(name, [*OWN, *known])}")
         return Defaults(self._cluster(kind, given), dict(cfg), tracker_base)
 
     def _cluster(self, kind: str, given: Mapping[str, Any]) -> Cluster:
-        """Return the cluster; what is secret, or a whole file, stays in the connection, and is read there again."""
+        """Return the cluster; what is secret, or a whole file, stays in the connection, and is read
+        there again.
+        """
         from transload.runner import Cluster
 
         if not given:
@@ -107,7 +122,10 @@ class TransloadHook(BaseHook):
         except ValueError as exc:  # Airflow itself would go on as if there were none
             raise ConfigError(f"connection {self.conn_id!r}: extra is not JSON: {exc}") from exc
         if not isinstance(values, Mapping):
-            raise ConfigError(f"connection {self.conn_id!r}: extra: must be an object, not {type(values).__name__}")
+            raise ConfigError(
+                f"connection {self.conn_id!r}: extra: must be an object, not "
+                f"{type(values).__name__}"
+            )
         return values
 
     def secret(self, name: str) -> str:
@@ -122,7 +140,9 @@ class TransloadHook(BaseHook):
         return value if isinstance(value, str) else json.dumps(value)
 
     def get_conn(self) -> Runner:
-        """Return the runner that tasks of this process share, which knows the cluster; do not close it."""
+        """Return the runner that tasks of this process share, which knows the cluster; do not close
+        it.
+        """
         return runner_for_tasks(cluster=self.defaults.cluster)
 
     def test_connection(self) -> tuple[bool, str]:
@@ -134,13 +154,15 @@ class TransloadHook(BaseHook):
         except TransloadError as exc:
             return False, str(exc)
         shown = [check for check in checks if not check[1]] or checks
-        return all(well for _, well, _ in checks), "; ".join(f"{what}: {found}" for what, _, found in shown) or (
-            f"scheduler {name!r} is there, and has nothing to ask"
-        )
+        return all(well for _, well, _ in checks), "; ".join(
+            f"{what}: {found}" for what, _, found in shown
+        ) or (f"scheduler {name!r} is there, and has nothing to ask")
 
 
 def _is_file(value: Any) -> bool:
-    """Tell whether a value is the content of a file (a kubeconfig, a key), which belongs into no handle's record."""
+    """Tell whether a value is the content of a file (a kubeconfig, a key), which belongs into no
+    handle's record.
+    """
     return isinstance(value, (Mapping, list)) or (isinstance(value, str) and "\n" in value.strip())
 
 

@@ -1,4 +1,6 @@
-"""What those who follow data are told of an app: events of Airflow's assets, and OpenLineage's datasets and facets."""
+"""What those who follow data are told of an app: events of Airflow's assets, and OpenLineage's
+datasets and facets.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,16 @@ if TYPE_CHECKING:
     from transload.runner import AppResults
 
 
-def announce_assets(context: Mapping[str, Any], outlets: Sequence[Any], results: AppResults) -> None:
-    """Say of each outlet what the app made of it; those who wait for the asset find it in the event's ``extra``.
+def announce_assets(
+    context: Mapping[str, Any], outlets: Sequence[Any], results: AppResults
+) -> None:
+    """Say of each outlet what the app made of it; those who wait for the asset find it in the
+    event's ``extra``.
 
-    An asset gets ``handle``, ``results``, and ``artifact`` if one has its address. An ``AssetAlias`` gets an asset for
-    each artifact: what the app made may be known only once it has run. What Airflow refuses is said in the log.
+    An asset gets ``handle``, ``results``, and ``artifact`` if one has its address. An
+    ``AssetAlias`` gets an asset for
+    each artifact: what the app made may be known only once it has run. What Airflow refuses is said
+    in the log.
 
     Args:
         context: of the task.
@@ -33,7 +40,9 @@ def announce_assets(context: Mapping[str, Any], outlets: Sequence[Any], results:
     made: dict[str, tuple[Asset, dict[str, Any]]] = {}
     for name, artifact in results.artifacts.items():
         with _no_failure(name):
-            asset = Asset(asset_uri(str(artifact.get("path", name))))  # its `uri` is as Airflow writes such a one
+            asset = Asset(
+                asset_uri(str(artifact.get("path", name)))
+            )  # its `uri` is as Airflow writes such a one
             made[asset.uri] = asset, {**told, "artifact": {"name": name, **plain(artifact)}}
     for outlet in outlets:
         if isinstance(outlet, BaseAsset):
@@ -48,7 +57,9 @@ def announce_assets(context: Mapping[str, Any], outlets: Sequence[Any], results:
 
 @contextmanager
 def _no_failure(what: object) -> Iterator[None]:
-    """Warn of what Airflow, or a provider's rule for URIs, raises: no task fails for its lineage."""
+    """Warn of what Airflow, or a provider's rule for URIs, raises: no task fails for its
+    lineage.
+    """
     try:
         yield
     except Exception as exc:
@@ -57,10 +68,14 @@ def _no_failure(what: object) -> Iterator[None]:
 
 def asset_uri(path: str) -> str:
     """Return the URI of an artifact: a URL as it is, a path as ``file://``."""
-    return path if "://" in path else f"file://{path}" if path.startswith("/") else f"file:///{path}"
+    return (
+        path if "://" in path else f"file://{path}" if path.startswith("/") else f"file:///{path}"
+    )
 
 
-def operator_lineage(handle: str | None, results: AppResults | None, execution: Execution | None = None) -> Any:
+def operator_lineage(
+    handle: str | None, results: AppResults | None, execution: Execution | None = None
+) -> Any:
     """Return an ``OperatorLineage``; None without the OpenLineage provider.
 
     Args:
@@ -76,13 +91,19 @@ def operator_lineage(handle: str | None, results: AppResults | None, execution: 
     if handle is None:
         return OperatorLineage()
     artifacts = results.artifacts if results is not None else {}
-    outputs = [Dataset(*dataset_name(str(each.get("path", name)))) for name, each in artifacts.items()]
+    outputs = [
+        Dataset(*dataset_name(str(each.get("path", name)))) for name, each in artifacts.items()
+    ]
     inputs = [Dataset(*dataset_name(source)) for source in sources_of(handle)]
-    return OperatorLineage(inputs=inputs, outputs=outputs, run_facets={"transload": _facet(handle, results, execution)})
+    return OperatorLineage(
+        inputs=inputs, outputs=outputs, run_facets={"transload": _facet(handle, results, execution)}
+    )
 
 
 def parent_variables(ti: Any) -> dict[str, str]:
-    """Return the variables that tell a job which task's run its own OpenLineage events belong to; none without it."""
+    """Return the variables that tell a job which task's run its own OpenLineage events belong to;
+    none without it.
+    """
     with _no_failure("the job's parent"), suppress(ImportError):
         from airflow.providers.openlineage import conf
         from airflow.providers.openlineage.plugins import macros
@@ -97,7 +118,9 @@ def parent_variables(ti: Any) -> dict[str, str]:
 
 
 def dataset_name(path: str) -> tuple[str, str]:
-    """Return OpenLineage's namespace and name of a path or URL: ``s3://bucket`` and ``key``, ``file`` and path."""
+    """Return OpenLineage's namespace and name of a path or URL: ``s3://bucket`` and ``key``,
+    ``file`` and path.
+    """
     scheme, separator, rest = path.partition("://")
     if not separator:
         return "file", path
@@ -106,7 +129,9 @@ def dataset_name(path: str) -> tuple[str, str]:
 
 
 def sources_of(handle: str) -> list[str]:
-    """Return the sources that the configured trackers know of a run; none if they cannot be asked."""
+    """Return the sources that the configured trackers know of a run; none if they cannot be
+    asked.
+    """
     from transload.tracker import build_trackers
     from transload_airflow.run import runner_for_tasks
 
@@ -115,7 +140,9 @@ def sources_of(handle: str) -> list[str]:
         for tracker in build_trackers(runner_for_tasks().settings.trackers()):
             found += [source.source_run_id for source in tracker.sources(handle)]
     except (TransloadError, OSError) as exc:
-        logging.getLogger(__name__).warning("the sources of %s cannot be asked for: %s", handle, exc)
+        logging.getLogger(__name__).warning(
+            "the sources of %s cannot be asked for: %s", handle, exc
+        )
     return list(dict.fromkeys(found))
 
 
@@ -134,5 +161,9 @@ def _facet(handle: str, results: AppResults | None, execution: Execution | None)
 
     status = execution.status if execution is not None else None
     if results is None:
-        return TransloadRunFacet(handle, status.state.name if status is not None else "UNKNOWN", {}, {})
-    return TransloadRunFacet(handle, results.state.name, plain(results.results), plain(results.metadata))
+        return TransloadRunFacet(
+            handle, status.state.name if status is not None else "UNKNOWN", {}, {}
+        )
+    return TransloadRunFacet(
+        handle, results.state.name, plain(results.results), plain(results.metadata)
+    )

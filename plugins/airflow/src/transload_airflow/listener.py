@@ -1,8 +1,10 @@
-"""Ending the app of a task that nobody waits for when a person marks it, or when its run ends without it.
+"""Ending the app of a task that nobody waits for when a person marks it, or when its run ends
+without it.
 
-A trigger's ``on_kill`` is called only where a triggerer runs it: a mark before that, or while none runs, reaches
-nobody, nor does one of a task that waits for a retry (seen in Airflow 3.3.2). But the API server tells listeners of
-each mark, the scheduler of a run that has timed out, and a deferral that comes too late is refused.
+A trigger's ``on_kill`` is called only where a triggerer runs it: a mark before that, or while none
+runs, reaches nobody, nor does one of a task that waits for a retry (seen in Airflow 3.3.2). But the
+API server tells listeners of each mark, the scheduler of a run that has timed out, and a deferral
+that comes too late is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class Listener:
 
     @hookimpl
     def before_stopping(self, component: object) -> None:
-        """End the app of a task that was marked before it could defer: the last that is called in its process."""
+        """End the app of a task that was marked before it could defer: the last that is called in
+        its process.
+        """
         while departing:
             from transload_airflow.run import task_state
 
@@ -37,7 +41,9 @@ class Listener:
 
     @hookimpl
     def on_task_instance_failed(self, previous_state: object, task_instance: Any) -> None:
-        """Have the next triggerer end the app of a task that somebody has marked; called in the API server."""
+        """Have the next triggerer end the app of a task that somebody has marked; called in the API
+        server.
+        """
         if previous_state is None:  # else it is Airflow's own doing, in the task's process
             _have_ended(task_instance)
 
@@ -45,7 +51,9 @@ class Listener:
 
     @hookimpl
     def on_dag_run_failed(self, dag_run: Any, msg: str) -> None:
-        """Do so for what a run that was marked, or has timed out, leaves: Airflow skips it, and tells nobody."""
+        """Do so for what a run that was marked, or has timed out, leaves: Airflow skips it, and
+        tells nobody.
+        """
         if msg not in OVER:
             for task_instance in dag_run.task_instances:
                 if task_instance.state == "skipped":
@@ -55,7 +63,9 @@ class Listener:
 
 
 def _have_ended(task_instance: Any) -> None:
-    """Note in Airflow's database, by the transaction that marks a task, that a triggerer is to end its app."""
+    """Note in Airflow's database, by the transaction that marks a task, that a triggerer is to end
+    its app.
+    """
     try:
         from airflow.models.callback import TriggererCallback  # from 3.2 on
     except ImportError:
@@ -72,12 +82,16 @@ def _have_ended(task_instance: Any) -> None:
     for what in found:
         callback = TriggererCallback(AsyncCallback("transload_airflow.triggers.end_app", what))
         session.add(callback)
-        callback.queue(**({"session": session} if signature(callback.queue).parameters else {}))  # 3.2 takes none
+        callback.queue(
+            **({"session": session} if signature(callback.queue).parameters else {})
+        )  # 3.2 takes none
         callback.trigger.team_name = getattr(trigger, "team_name", None)
 
 
 def _stored(ti: Any, session: Any) -> list[dict[str, Any]]:
-    """Return what the task itself has stored of its apps that end with it; before Airflow 3.3 there is no store."""
+    """Return what the task itself has stored of its apps that end with it; before Airflow 3.3 there
+    is no store.
+    """
     try:
         from airflow._shared.state import TaskScope
         from airflow.state import get_state_backend
@@ -86,7 +100,9 @@ def _stored(ti: Any, session: Any) -> list[dict[str, Any]]:
     scope = TaskScope(ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
 
     def entry(name: str) -> dict[str, Any]:
-        return dict(json.loads(get_state_backend().get(scope, f"{KEY}.{name}", session=session) or "{}"))
+        return dict(
+            json.loads(get_state_backend().get(scope, f"{KEY}.{name}", session=session) or "{}")
+        )
 
     units = ["", *entry("generation").get("asks", ())[1:]]
     records = [entry(app_entry(unit)) for unit in units]

@@ -1,8 +1,9 @@
 """Hiding in the logs of triggers what Airflow hides in those of tasks.
 
-Airflow masks a secret in the processes that have read it. The lines of a deferred task's app go through the triggerer,
-which has read none of what the task's templates asked for. It is given the names of these variables and connections,
-and of the sources of the app's own secrets, and reads them again: no secret is stored anywhere for that.
+Airflow masks a secret in the processes that have read it. The lines of a deferred task's app go
+through the triggerer, which has read none of what the task's templates asked for. It is given the
+names of these variables and connections, and of the sources of the app's own secrets, and reads
+them again: no secret is stored anywhere for that.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Reads:
                 _note(self.sources, source)
 
     def hide_sources(self) -> None:
-        """Have Airflow hide the values of the app's secrets, as far as this process can read them."""
+        """Have Airflow hide the values of the app's secrets, as far as this process can read
+        them.
+        """
         for source in self.sources:
             try:
                 value = resolve_secret(source, "secrets", kinds={"airflow": _of_connection})
@@ -99,14 +102,19 @@ class Reads:
         self.hide_sources()
 
     async def hide_all_async(self, log: logging.Logger) -> None:
-        """Do what `hide_all` does, for a trigger: one that cannot be read in time is hidden no better than before."""
+        """Do what `hide_all` does, for a trigger: one that cannot be read in time is hidden no
+        better than before.
+        """
         if not any(self.to_dict().values()):
             return
-        # not in a thread of our own: Airflow's line to its supervisor belongs to the event loop, and breaks elsewhere
+        # not in a thread of our own: Airflow's line to its supervisor belongs to the event loop,
+        # and breaks elsewhere
         try:
             await asyncio.wait_for(sync_to_async(self.hide_all)(), LONGEST_S)
         except Exception as exc:
-            log.warning("secrets of this task may show in these lines: they cannot be read here: %s", exc)
+            log.warning(
+                "secrets of this task may show in these lines: they cannot be read here: %s", exc
+            )
 
 
 class _Noting:

@@ -74,51 +74,64 @@ GRACE: Final = timedelta(seconds=60)
 class TransloadOperator(TemplateRules):
     """Runs an app as one task, whatever its roles and replicas, on any scheduler.
 
-    Exactly one of ``app``, ``component`` and ``command`` is given. A component's AppDef is built when the task runs,
-    so outputs of upstream tasks can be its launch parameters (image, replicas, resources): put them into
-    ``component_args``; rendered texts are decoded as on the command line.
+    Exactly one of ``app``, ``component`` and ``command`` is given. A component's AppDef is built
+    when the task runs, so outputs of upstream tasks can be its launch parameters (image, replicas,
+    resources): put them into ``component_args``; rendered texts are decoded as on the command line.
 
-    Returns (as XCom) the JSON form of ``transload.runner.AppResults``; the handle is the XCom ``handle`` as soon as
-    the app is submitted.
+    Returns (as XCom) the JSON form of ``transload.runner.AppResults``; the handle is the XCom
+    ``handle`` as soon as the app is submitted.
 
     Args:
-        app: an AppDef, its JSON (text or values), or a callable that returns one and takes any of the context's names.
-        component: name (``utils.echo``, ``package.module:function``, ``file.py:function``) or function.
+        app: an AppDef, its JSON (text or values), or a callable that returns one and takes any of
+            the context's names.
+        component: name (``utils.echo``, ``package.module:function``, ``file.py:function``) or
+            function.
         component_args: arguments of the component: name → value, or as on the command line.
         command: a program and its arguments, run as they are.
         scheduler: where to run it; None: the connection's, else the configured one, else ``local``.
         cfg: run options of the scheduler; they go before those of the connection.
         workspace: local folder that travels with the app.
-        tracker_base: where the app reports results; None: the connection's, else a folder of the app's own.
+        tracker_base: where the app reports results; None: the connection's, else a folder of the
+            app's own.
         parent_run_id: run that this one derives from.
         conn_id: a connection of type ``transload``: the cluster, and defaults.
-        deferrable: wait in the triggerer where that is possible; default: ``[operators] default_deferrable``.
-        defer_after: seconds for which a running app is waited for in place first; 0: none. To defer and to come back
-            costs about as much as the default, so an app that is done by then is done sooner.
+        deferrable: wait in the triggerer where that is possible; default: ``[operators]
+            default_deferrable``.
+        defer_after: seconds for which a running app is waited for in place first; 0: none. To defer
+            and to come back costs about as much as the default, so an app that is done by then is
+            done sooner.
         durable: False: no store, no attaching; every try submits an app of a fresh id.
-        on_kill: ``cancel``: the app ends with a task that somebody marks or clears; ``detach``: it goes on.
+        on_kill: ``cancel``: the app ends with a task that somebody marks or clears; ``detach``: it
+            goes on.
         patience: seconds for which the scheduler may be unable to say what the app does.
-        poll_interval: longest pause in seconds between questions to a scheduler that does not push changes.
+        poll_interval: longest pause in seconds between questions to a scheduler that does not push
+            changes.
         logging_interval: longest pause in seconds between looks at the logs.
         schedule_timeout: seconds in SUBMITTED before the app is cancelled and the task fails.
         startup_timeout: seconds in PENDING before it first runs, likewise.
-        skip_on_exit_code: exit code, or codes, of the first failed replica that make the task *skipped*.
+        skip_on_exit_code: exit code, or codes, of the first failed replica that make the task
+            *skipped*.
         cancelled: ``fail`` (no retry) or ``skip``: what a task is whose app somebody cancelled.
-        retries_by: ``nested`` (each retry of the task is a new attempt, within which the scheduler spends
-            ``max_retries``), ``host`` (only the task retries) or ``scheduler`` (only the scheduler does).
-        max_log_rate: lines (``1000``) or bytes (``"5 MB/s"``) a second; None: all lines are handed on.
+        retries_by: ``nested`` (each retry of the task is a new attempt, within which the scheduler
+            spends ``max_retries``), ``host`` (only the task retries) or ``scheduler`` (only the
+            scheduler does).
+        max_log_rate: lines (``1000``) or bytes (``"5 MB/s"``) a second; None: all lines are handed
+            on.
         tail_lines: how many last log lines go into the message of a failure.
         pass_env: patterns (``HF_*``) of the worker's variables that the job gets.
-        inherit_env: give the job the whole environment of the worker; default: only an allow-list of it.
+        inherit_env: give the job the whole environment of the worker; default: only an allow-list
+            of it.
         template_app: False: ``{{`` in the app's own texts is left alone.
-        push_results: push each key of the results as an XCom of its own too, ``results.<key>``, and the path of each
-            artifact, files of the output folder among them, as ``artifacts.<name>``.
+        push_results: push each key of the results as an XCom of its own too, ``results.<key>``, and
+            the path of each artifact, files of the output folder among them, as
+            ``artifacts.<name>``.
         callbacks: called while the app runs.
         kwargs: of ``BaseOperator``.
 
     Raises:
         ConfigError: for a value that is not allowed.
-        SpecError: for an AppDef that is not valid, or not exactly one of app, component and command.
+        SpecError: for an AppDef that is not valid, or not exactly one of app, component and
+            command.
     """
 
     template_fields: Sequence[str] = (
@@ -136,7 +149,14 @@ class TransloadOperator(TemplateRules):
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("app", "component_args", "command", "cfg"), "json"
     )
-    text_fields: Sequence[str] = ("component", "scheduler", "workspace", "tracker_base", "parent_run_id", "conn_id")
+    text_fields: Sequence[str] = (
+        "component",
+        "scheduler",
+        "workspace",
+        "tracker_base",
+        "parent_run_id",
+        "conn_id",
+    )
     word_fields: Sequence[str] = ("command",)
     own_fields: Sequence[str] = ("app", "component_args", "cfg")
     operator_extra_links = (AppLink(),)
@@ -152,7 +172,8 @@ class TransloadOperator(TemplateRules):
     _asked_to_end = False
 
     _source_is_given: ClassVar[bool] = True
-    """Whether the constructor says what to run; False in classes that find that out when the task runs."""
+    """Whether the constructor says what to run; False in classes that find that out when the task
+    runs."""
 
     def __init__(
         self,
@@ -193,19 +214,35 @@ class TransloadOperator(TemplateRules):
         self._given_app = app
         self.app, self.app_callable = as_values(app, template_app)
         if isinstance(app, AppDef):
-            self.word_fields = (*self.word_fields, "app")  # whatever it has that is no text is no template either
+            self.word_fields = (
+                *self.word_fields,
+                "app",
+            )  # whatever it has that is no text is no template either
         self.component = as_component(component)
         self.component_args = component_args
         self.command = command
         self.scheduler, self.cfg, self.conn_id = scheduler, cfg, conn_id
-        self.workspace, self.tracker_base, self.parent_run_id = workspace, tracker_base, parent_run_id
+        self.workspace, self.tracker_base, self.parent_run_id = (
+            workspace,
+            tracker_base,
+            parent_run_id,
+        )
         self.callbacks = callbacks or AppCallbacks()
         self.deferrable = self._may_be_deferred(deferrable)
         self.defer_after = defer_after
         times = {"schedule_timeout": schedule_timeout, "startup_timeout": startup_timeout}
-        times |= {"patience": patience, "poll_interval": poll_interval, "logging_interval": logging_interval}
+        times |= {
+            "patience": patience,
+            "poll_interval": poll_interval,
+            "logging_interval": logging_interval,
+        }
         rules = {"durable": durable, "on_kill": on_kill, "retries_by": retries_by}
-        self.options: dict[str, Any] = {**times, **rules, "max_log_rate": max_log_rate, "tail_lines": tail_lines}
+        self.options: dict[str, Any] = {
+            **times,
+            **rules,
+            "max_log_rate": max_log_rate,
+            "tail_lines": tail_lines,
+        }
         self.skip_on_exit_code = exit_codes(skip_on_exit_code)
         self.cancelled = cancelled
         self.pass_env, self.inherit_env = list(pass_env), inherit_env
@@ -218,10 +255,14 @@ class TransloadOperator(TemplateRules):
         return self._given_app if name == "app" else super().as_given(name)
 
     def _may_be_deferred(self, wanted: bool | None) -> bool:
-        """Return what ``deferrable`` means; where it is not given, Airflow's default, but for callbacks."""
+        """Return what ``deferrable`` means; where it is not given, Airflow's default, but for
+        callbacks.
+        """
         here = self.callbacks.needs_the_task
         if wanted and here:
-            raise ConfigError("deferrable=True: callbacks with on_status need the task's process: leave one out")
+            raise ConfigError(
+                "deferrable=True: callbacks with on_status need the task's process: leave one out"
+            )
         return wanted if wanted is not None else default_deferrable() and not here
 
     def _check(self) -> None:
@@ -235,8 +276,14 @@ class TransloadOperator(TemplateRules):
             )
         if self.cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={self.cancelled!r}: must be 'fail' or 'skip'")
-        if isinstance(self.defer_after, bool) or not isinstance(self.defer_after, (int, float)) or self.defer_after < 0:
-            raise ConfigError(f"defer_after={self.defer_after!r}: must be a number of seconds, 0 or more")
+        if (
+            isinstance(self.defer_after, bool)
+            or not isinstance(self.defer_after, (int, float))
+            or self.defer_after < 0
+        ):
+            raise ConfigError(
+                f"defer_after={self.defer_after!r}: must be a number of seconds, 0 or more"
+            )
 
     # -- the life of the task
 
@@ -259,7 +306,8 @@ class TransloadOperator(TemplateRules):
         state = event["state"]
         if event["kind"] in ("elsewhere", "error"):
             self.log.warning(
-                f"the triggerer cannot wait for {state['handle']} ({event.get('message', '')}): this task waits in "
+                f"the triggerer cannot wait for {state['handle']} ({event.get('message', '')}): "
+                "this task waits in "
                 "place, and holds its slot"
             )
             event["kind"] = "elsewhere"
@@ -271,20 +319,29 @@ class TransloadOperator(TemplateRules):
         execution = pipelines.Execution.from_state(state, self._runner(), **traces)
         self._take(execution)
         if self._log_store is not None and state.get("cursor"):
-            # the trigger has handed on lines: should this process die, the next try goes on after them
-            self._log_store.put({"schema": state["schema"], "handle": state["handle"], "cursor": state["cursor"]})
+            # the trigger has handed on lines: should this process die, the next try goes on after
+            # them
+            self._log_store.put(
+                {"schema": state["schema"], "handle": state["handle"], "cursor": state["cursor"]}
+            )
             self._log_store.flush()
         return self._end(context, execution, lambda: pipelines.settle(execution, event))
 
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
-        """Go on after a deferral; a trigger that failed or ran out of time is no failure of the app."""
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any
+    ) -> Any:
+        """Go on after a deferral; a trigger that failed or ran out of time is no failure of the
+        app.
+        """
         if next_method != "__fail__":
             return super().resume_execution(next_method, next_kwargs, context)
         error = str((next_kwargs or {}).get("error", "Unknown"))
         return self._wait_here(context, error)
 
     def on_kill(self) -> None:
-        """Have the app ended if somebody asked for that; called by Airflow in a signal handler perhaps."""
+        """Have the app ended if somebody asked for that; called by Airflow in a signal handler
+        perhaps.
+        """
         self._asked_to_end = True
         if self._execution is not None:
             self._execution.kill()
@@ -294,7 +351,9 @@ class TransloadOperator(TemplateRules):
         self._defaults = defaults_of(self.conn_id)
         launch = self._launch({"task": self, "params": self.params, "dag": self.get_dag()})
         who = pipelines.Identity(HOST, "dry-run", (self.task_id,))
-        text = pipelines.Execution(self._runner(), decoded(launch, self._runner()), who, self._options()).dry_run()
+        text = pipelines.Execution(
+            self._runner(), decoded(launch, self._runner()), who, self._options()
+        ).dry_run()
         self.log.info(text)
         return text
 
@@ -305,17 +364,23 @@ class TransloadOperator(TemplateRules):
         if self.options["durable"]:
             self.log.warning(f"{error}: attaching to the app again, and waiting in place")
             return self._begin(context, False, again=True)
-        # nothing but this try's own XCom, kept over a deferral, knows its app: to begin again would start a second one
+        # nothing but this try's own XCom, kept over a deferral, knows its app: to begin again would
+        # start a second one
         ti, options = context["ti"], self._options()
-        handle = ti.xcom_pull(task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1))
+        handle = ti.xcom_pull(
+            task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1)
+        )
         if not handle:
             raise AirflowException(
-                f"{error}, and no XCom {HANDLE_KEY!r} says which app this try started; nothing was done"
+                f"{error}, and no XCom {HANDLE_KEY!r} says which app this try started; nothing was "
+                "done"
             )
         self.log.warning(f"{error}: waiting in place for {handle}")
         traces = self._traces(context, options)
         self._defaults = defaults_of(self.conn_id)
-        execution = pipelines.Execution(self._runner(), None, identity_of(context), options, **traces)
+        execution = pipelines.Execution(
+            self._runner(), None, identity_of(context), options, **traces
+        )
         execution.attach(handle)
         self.app_link = execution.link() or ""
         self._take(execution)
@@ -333,16 +398,23 @@ class TransloadOperator(TemplateRules):
         if not again:
             self.app_link = ""  # until there is one
         if deferrable and context.get("task", self) is not self:
-            self.log.info("this operator is executed inside another task, which waits in place, and holds its slot")
+            self.log.info(
+                "this operator is executed inside another task, which waits in place, and holds "
+                "its slot"
+            )
             deferrable = False
         with told_to_host(options):
-            same_machine = deferrable and triggerer_on_same_machine()  # if that is set wrongly, nothing is started
+            same_machine = (
+                deferrable and triggerer_on_same_machine()
+            )  # if that is set wrongly, nothing is started
             self._defaults = defaults_of(self.conn_id)
             launch = self._launch(context)
             known = self._known(context)
             unit = pipelines.FIRST_UNIT
             if options.durable:
-                unit = unit_here(context, "" if again else pipelines.ask_of(launch, self._runner(), known))
+                unit = unit_here(
+                    context, "" if again else pipelines.ask_of(launch, self._runner(), known)
+                )
             who = None if state_store(context) is None else identity_of(context, unit=unit)
             traces = self._traces(context, options, unit, who)
             more = {"unit": unit, "identity": who, "known": known, **traces}
@@ -351,13 +423,19 @@ class TransloadOperator(TemplateRules):
 
         def start() -> bool:
             self._announce(context, execution, execution.start())
-            return deferrable and not self._ends_soon(execution) and self._may_defer(execution, same_machine)
+            return (
+                deferrable
+                and not self._ends_soon(execution)
+                and self._may_defer(execution, same_machine)
+            )
 
         if run_app(execution, context, start, **self._telling()) and not self._asked_to_end:
             self._defer(context, execution)
         return self._end(context, execution, lambda: execution.collect(execution.follow()))
 
-    def _end(self, context: Any, execution: Execution, wait: Callable[[], AppResults]) -> dict[str, Any]:
+    def _end(
+        self, context: Any, execution: Execution, wait: Callable[[], AppResults]
+    ) -> dict[str, Any]:
         try:
             self.results = run_app(execution, context, wait, **self._telling())
         finally:
@@ -367,8 +445,13 @@ class TransloadOperator(TemplateRules):
                 self._log_store.forget()
         self.callbacks.on_results(self.results, context)
         if self.push_results:
-            made: dict[str, Any] = {f"results.{key}": values for key, values in self.results.results.items()}
-            made |= {f"artifacts.{name}": each.get("path") for name, each in self.results.artifacts.items()}
+            made: dict[str, Any] = {
+                f"results.{key}": values for key, values in self.results.results.items()
+            }
+            made |= {
+                f"artifacts.{name}": each.get("path")
+                for name, each in self.results.artifacts.items()
+            }
             for key, values in made.items():
                 context["ti"].xcom_push(key=key, value=plain(values))
         announce_assets(context, self.outlets, self.results)
@@ -389,7 +472,11 @@ class TransloadOperator(TemplateRules):
         return {**traces, "on_change": lambda status: self.callbacks.on_status(status, context)}
 
     def _telling(self) -> dict[str, Any]:
-        return {"skip_on": self.skip_on_exit_code, "cancelled": self.cancelled, "killed": lambda: self._asked_to_end}
+        return {
+            "skip_on": self.skip_on_exit_code,
+            "cancelled": self.cancelled,
+            "killed": lambda: self._asked_to_end,
+        }
 
     def _runner(self) -> Runner:
         return runner_for_tasks(self.inherit_env, self._defaults.cluster)
@@ -412,7 +499,9 @@ class TransloadOperator(TemplateRules):
         self.app_link = execution.link() or ""
         look = self.app_link or f"transload describe {attached.handle}"
         ti.xcom_push(key=LINK_KEY if self.app_link else "look", value=look)
-        self.log.info(f"app {attached.handle} ({attached.action.value}, attempt {attached.attempt}): {look}")
+        self.log.info(
+            f"app {attached.handle} ({attached.action.value}, attempt {attached.attempt}): {look}"
+        )
         self.callbacks.on_started(attached, context)
 
     def _hide_secrets(self, context: Any, execution: Execution) -> None:
@@ -440,7 +529,8 @@ class TransloadOperator(TemplateRules):
         scheduler = execution.runner.scheduler(parse_app_handle(execution.handle).scheduler_backend)
         reach = scheduler.capabilities.reachable_from
         self.log.warning(
-            f"apps of scheduler {scheduler.name!r} are reachable from this {reach} only: this task waits in place, and "
+            f"apps of scheduler {scheduler.name!r} are reachable from this {reach} only: this task "
+            "waits in place, and "
             "holds its slot ([transload] triggerer_on_same_machine says where triggerers run)"
         )
         return False

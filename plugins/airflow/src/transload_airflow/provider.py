@@ -1,8 +1,12 @@
-"""What Airflow is told about this package. Loaded by every ``import airflow``: it imports nothing."""
+"""What Airflow is told about this package. Loaded by every ``import airflow``: it imports
+nothing.
+"""
 
 
 def _text(label: str, description: str, format: str = "") -> dict[str, object]:
-    schema = {"type": ["string", "null"], "format": format} if format else {"type": ["string", "null"]}
+    schema = (
+        {"type": ["string", "null"], "format": format} if format else {"type": ["string", "null"]}
+    )
     return {"label": label, "description": description, "schema": schema}
 
 
@@ -25,7 +29,9 @@ _CONNECTION = {
     "conn-fields": {
         "kind": _text("Kind of scheduler", "slurm, kubernetes, docker, local …"),
         "context": _text("Context", "Kubernetes: of the client's configuration"),
-        "kubeconfig": _text("Kubeconfig", "Kubernetes: a path, or the configuration itself", "multiline"),
+        "kubeconfig": _text(
+            "Kubeconfig", "Kubernetes: a path, or the configuration itself", "multiline"
+        ),
         "tracker_base": _text("Tracker base", "where apps report results: a folder, or a URL"),
         "cfg": {"label": "Run options", "schema": {"type": ["object", "null"]}},
     },
@@ -33,15 +39,19 @@ _CONNECTION = {
 
 _OPTIONS = {
     "deployment_id": _option(
-        "Names this Airflow installation in the ids of its apps. Only for Airflow before 3.3, which has no task state "
-        "store: two installations that share a scheduler, and have a DAG of the same name, would take each other's "
+        "Names this Airflow installation in the ids of its apps. Only for Airflow before 3.3, "
+        "which has no task state "
+        "store: two installations that share a scheduler, and have a DAG of the same name, would "
+        "take each other's "
         "apps for their own.",
         example="production",
         default="",
     ),
     "triggerer_on_same_machine": _option(
-        "Whether triggerers see the machine of the workers: 'auto' (if LocalExecutor is the only executor), 'true' or "
-        "'false'. Apps of the local scheduler are waited for in the triggerer only then; a trigger that finds itself "
+        "Whether triggerers see the machine of the workers: 'auto' (if LocalExecutor is the only "
+        "executor), 'true' or "
+        "'false'. Apps of the local scheduler are waited for in the triggerer only then; a trigger "
+        "that finds itself "
         "elsewhere hands back, and the task waits in place.",
         example="true",
         default="auto",
@@ -61,10 +71,19 @@ def get_provider_info():  # type: ignore[no-untyped-def]
         "name": _NAME,
         "description": "Runs transload apps (distributed jobs on any scheduler) as Airflow tasks.",
         "versions": ["0.1.0"],
-        "integrations": [{"integration-name": _NAME, "external-doc-url": page, "tags": ["software"]}],
+        "integrations": [
+            {"integration-name": _NAME, "external-doc-url": page, "tags": ["software"]}
+        ],
         **places,
         "connection-types": [_CONNECTION],
         "extra-links": ["transload_airflow.links.AppLink"],
-        "task-decorators": [{"name": _NAME, "class-name": "transload_airflow.decorators.transload_task"}],
-        "config": {_NAME: {"description": "Settings of TransloadOperator and AppSensor.", "options": _OPTIONS}},
+        "task-decorators": [
+            {"name": _NAME, "class-name": "transload_airflow.decorators.transload_task"}
+        ],
+        "config": {
+            _NAME: {
+                "description": "Settings of TransloadOperator and AppSensor.",
+                "options": _OPTIONS,
+            }
+        },
     }

@@ -21,7 +21,14 @@ from transload_airflow.generation import Marks, asked_here, current_generation, 
 from transload_airflow.lineage import parent_variables
 from transload_airflow.settings import setting
 from transload_airflow.states import ENDINGS
-from transload_airflow.stores import CursorFile, LogStore, TaskStore, app_entry, log_entry, state_store
+from transload_airflow.stores import (
+    CursorFile,
+    LogStore,
+    TaskStore,
+    app_entry,
+    log_entry,
+    state_store,
+)
 from transload_airflow.values import decoded
 
 if TYPE_CHECKING:
@@ -35,8 +42,8 @@ SECRETS: Final = "airflow"
 """Kind of the references to secrets in connections: ``airflow:CONN_ID/NAME``."""
 
 CANCEL_S: Final = 20.0
-"""Seconds for which a scheduler that cannot be reached is asked again to cancel; Airflow gives a trigger 30 by default
-(``[triggerer] on_kill_timeout``)."""
+"""Seconds for which a scheduler that cannot be reached is asked again to cancel; Airflow gives a
+trigger 30 by default (``[triggerer] on_kill_timeout``)."""
 
 PAUSE_S: Final = 1.0
 
@@ -53,9 +60,13 @@ _app_log = logging.getLogger("transload.app")
 
 
 def runner_for_tasks(inherit_env: bool = False, cluster: Cluster | None = None) -> Runner:
-    """Return the runner that all tasks and triggers of this process share; it knows the cluster of a connection."""
+    """Return the runner that all tasks and triggers of this process share; it knows the cluster of
+    a connection.
+    """
     clusters = () if cluster is None else (cluster,)
-    return pipelines.host_runner(HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={SECRETS: _secret})
+    return pipelines.host_runner(
+        HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={SECRETS: _secret}
+    )
 
 
 def _secret(what: str) -> str:
@@ -69,40 +80,62 @@ def _secret(what: str) -> str:
 
 
 def task_key(ti: Any) -> tuple[str, ...]:
-    """Return what Airflow calls the task instance: DAG, run, task, map index; the readable part is last."""
+    """Return what Airflow calls the task instance: DAG, run, task, map index; the readable part is
+    last.
+    """
     index = getattr(ti, "map_index", -1)
     return (ti.dag_id, ti.run_id, str(-1 if index is None else index), ti.task_id)
 
 
 def task_state(ti: Any, absent: str | None = None) -> str | None:
-    """Ask Airflow for the state of a task instance, ``cleared`` if it has none yet; ``absent`` if it knows of none."""
+    """Ask Airflow for the state of a task instance, ``cleared`` if it has none yet; ``absent`` if
+    it knows of none.
+    """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     index = -1 if getattr(ti, "map_index", None) is None else ti.map_index
-    which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id], "map_index": index}
+    which = {
+        "dag_id": ti.dag_id,
+        "task_ids": [ti.task_id],
+        "run_ids": [ti.run_id],
+        "map_index": index,
+    }
     states = RuntimeTaskInstance.get_task_states(**which).get(ti.run_id, {}).values()
     return next((str(state or "cleared") for state in states), absent)
 
 
 OVER: Final = frozenset(
-    {"success", "failed", "skipped", "upstream_failed", "removed", "restarting", "cleared", "deleted"}
+    {
+        "success",
+        "failed",
+        "skipped",
+        "upstream_failed",
+        "removed",
+        "restarting",
+        "cleared",
+        "deleted",
+    }
 )
-"""States of a task instance whose present try is no longer to run; Airflow has no words for the last two."""
+"""States of a task instance whose present try is no longer to run; Airflow has no words for the
+last two."""
 
 
 def end_asked_for(ti: Any) -> bool:
     """Tell whether somebody asked for the end of a task: marked it, cleared it, deleted its run.
 
-    A worker that is stopped, a supervisor that is killed and an API server that does not answer for long arrive as the
-    same SIGTERM. In ``dag.test()`` a person's Ctrl-C is such a wish.
+    A worker that is stopped, a supervisor that is killed and an API server that does not answer for
+    long arrive as the same SIGTERM. In ``dag.test()`` a person's Ctrl-C is such a wish.
     """
     if pipelines.interrupted():
         return True
     return task_state(ti, absent="deleted") in OVER
 
 
-def identity_of(context: Mapping[str, Any], namespace: str = "", unit: str = pipelines.FIRST_UNIT) -> Identity:
-    """Return whose app it is: equal for all tries of a task, another one once somebody has cleared it.
+def identity_of(
+    context: Mapping[str, Any], namespace: str = "", unit: str = pipelines.FIRST_UNIT
+) -> Identity:
+    """Return whose app it is: equal for all tries of a task, another one once somebody has cleared
+    it.
 
     Args:
         context: of the task.
@@ -123,9 +156,11 @@ def identity_of(context: Mapping[str, Any], namespace: str = "", unit: str = pip
 
 
 def unit_here(context: Mapping[str, Any], ask: str) -> str:
-    """Return which of the things that a task asks for this is, and note it before anything is submitted.
+    """Return which of the things that a task asks for this is, and note it before anything is
+    submitted.
 
-    One task may ask for several: a class that calls ``execute`` twice, operators that a ``@task`` executes.
+    One task may ask for several: a class that calls ``execute`` twice, operators that a ``@task``
+    executes.
 
     Args:
         context: of the task.
@@ -137,7 +172,11 @@ def unit_here(context: Mapping[str, Any], ask: str) -> str:
     accessor = state_store(context)
     with asked_here(context["ti"]) as asked:
         if accessor is None:
-            unit = pipelines.unit_of(ask, asked, asked_before=bool(asked)) if ask else pipelines.FIRST_UNIT
+            unit = (
+                pipelines.unit_of(ask, asked, asked_before=bool(asked))
+                if ask
+                else pipelines.FIRST_UNIT
+            )
         else:
             store = TaskStore(accessor, "generation")
             unit = current_unit(store, Marks.of(context), ask, asked_before=bool(asked)).name
@@ -195,7 +234,9 @@ def execution_of(
 
 
 def dag_folder(context: Mapping[str, Any]) -> str | None:
-    """Return the folder of the file that defines the DAG, where its bundle is in this process; None: unknown."""
+    """Return the folder of the file that defines the DAG, where its bundle is in this process;
+    None: unknown.
+    """
     path = getattr(context.get("dag"), "fileloc", None)
     return os.path.dirname(path) if path else None
 
@@ -206,7 +247,8 @@ def traces_of(
     unit: str = pipelines.FIRST_UNIT,
     identity: Identity | None = None,
 ) -> dict[str, Any]:
-    """Return where a task leaves what it knows of its app: arguments of ``transload.pipelines.Execution``.
+    """Return where a task leaves what it knows of its app: arguments of
+    ``transload.pipelines.Execution``.
 
     Args:
         context: of the task.
@@ -234,8 +276,9 @@ def log_line(role: str, replica: int, stream: object, line: str) -> None:
 def log_line_in_pieces(role: str, replica: int, stream: object, line: str) -> None:
     """Do what `log_line` does, in a trigger: a very long line as several.
 
-    The threads of a triggerer share one pipe for their logs. What does not fit into it at once is mixed with what
-    another thread writes, and Airflow throws both away (seen in 3.3.2, from about 200,000 bytes on).
+    The threads of a triggerer share one pipe for their logs. What does not fit into it at once is
+    mixed with what another thread writes, and Airflow throws both away (seen in 3.3.2, from about
+    200,000 bytes on).
     """
     text = line.rstrip("\n")
     if len(text) <= PIECE or len(json.dumps(text)) <= AT_ONCE:
@@ -246,7 +289,9 @@ def log_line_in_pieces(role: str, replica: int, stream: object, line: str) -> No
 
 
 def within_time_limit(context: Mapping[str, Any], options: ExecutionOptions) -> ExecutionOptions:
-    """Return the options with the task's ``execution_timeout`` as an absolute end: while deferred, Airflow has none."""
+    """Return the options with the task's ``execution_timeout`` as an absolute end: while deferred,
+    Airflow has none.
+    """
     limit = getattr(context.get("task"), "execution_timeout", None)
     start = getattr(context["ti"], "start_date", None)
     if limit is None or start is None:
@@ -261,8 +306,10 @@ def _deployment(runner: Runner, launch: Launch, context: Mapping[str, Any]) -> s
     if not name and scheduler.capabilities.reachable_from == "network":
         logger = getattr(context.get("task"), "log", None) or _app_log
         logger.warning(
-            f"[transload] deployment_id is not set: another Airflow with a DAG of this name, on the same "
-            f"{scheduler.name} scheduler, would take this app for its own. Set it in airflow.cfg, differently for "
+            "[transload] deployment_id is not set: another Airflow with a DAG of this name, on "
+            "the same "
+            f"{scheduler.name} scheduler, would take this app for its own. Set it in airflow.cfg, "
+            "differently for "
             "each installation."
         )
     return name
@@ -273,8 +320,12 @@ def _deployment(runner: Runner, launch: Launch, context: Mapping[str, Any]) -> s
 T = TypeVar("T")
 
 
-def run_app(execution: Execution, context: Mapping[str, Any], step: Callable[[], T], **telling: Any) -> T:
-    """Take an app through a step of its life; what ends the task ends the app, and Airflow is told what it acts on."""
+def run_app(
+    execution: Execution, context: Mapping[str, Any], step: Callable[[], T], **telling: Any
+) -> T:
+    """Take an app through a step of its life; what ends the task ends the app, and Airflow is told
+    what it acts on.
+    """
     with told_to_host(execution.options, **telling), ended_with_host(execution, context):
         return step()
 
@@ -285,15 +336,19 @@ def cancel(execution: Execution) -> None:
     while not (done := execution.cancel()) and time.monotonic() < end:
         time.sleep(PAUSE_S)
     if not done:
-        execution.log(f"the task was ended, but {execution.handle} could not be cancelled, and goes on")
+        execution.log(
+            f"the task was ended, but {execution.handle} could not be cancelled, and goes on"
+        )
 
 
 @contextmanager
 def ended_with_host(execution: Execution, context: Mapping[str, Any]) -> Iterator[None]:
     """End the app if its end was asked for, and else leave it, when something ends the task.
 
-    An error of ours says by itself what is to become of the app. Any other (of a callback, of Airflow's API) leaves it
-    alone only if a retry will attach to it: else the task is over. A time limit of Airflow's never just detaches.
+    An error of ours says by itself what is to become of the app. Any other (of a callback, of
+    Airflow's API) leaves it
+    alone only if a retry will attach to it: else the task is over. A time limit of Airflow's never
+    just detaches.
     """
     try:
         yield
@@ -312,7 +367,9 @@ def ended_with_host(execution: Execution, context: Mapping[str, Any]) -> Iterato
 
 
 def _comes_back(error: Exception, context: Mapping[str, Any]) -> bool:
-    """Tell whether Airflow will answer an error that is none of ours with a retry of the same generation."""
+    """Tell whether Airflow will answer an error that is none of ours with a retry of the same
+    generation.
+    """
     if isinstance(error, (sdk.AirflowFailException, sdk.AirflowSkipException)):
         return False
     # somebody has cleared the task: Airflow's API does not know this try any more
@@ -340,27 +397,35 @@ def ending_of(
     cancelled: str = "fail",
     killed: Callable[[], bool] | None = None,
 ) -> BaseException:
-    """Return the exception with which Airflow is told of an error: skip, fail for good, or fail and perhaps retry.
+    """Return the exception with which Airflow is told of an error: skip, fail for good, or fail and
+    perhaps retry.
 
     Args:
         error: what came out of the execution.
         options: they say who retries.
         skip_on: exit codes of the first failed replica that mean "skip".
         cancelled: ``fail`` or ``skip``: what a cancelled app is.
-        killed: tells whether this task itself was asked to end: its cancelled app is then nobody else's decision.
+        killed: tells whether this task itself was asked to end: its cancelled app is then nobody
+            else's decision.
     """
     ending, note = Ending.of(error), ""
     kind = ENDINGS[ending]
     if ending is Ending.CANCELLED:
         if killed is not None and killed():
-            # whoever marked the task has set its state; if the worker was evicted, a retry is what is wanted
+            # whoever marked the task has set its state; if the worker was evicted, a retry is what
+            # is wanted
             kind, note = "AirflowException", " (the task was asked to end)"
         elif cancelled == "skip":
             kind = "AirflowSkipException"
-    elif isinstance(error, AppFailed) and (bad := error.status.first_failure()) and bad.exit_code in skip_on:
+    elif (
+        isinstance(error, AppFailed)
+        and (bad := error.status.first_failure())
+        and bad.exit_code in skip_on
+    ):
         kind = "AirflowSkipException"
     elif ending is not Ending.DETACHED and not options.host_may_retry(error):
-        # (a person who ended a detached task has set its state already; a lost worker's retry attaches again)
+        # (a person who ended a detached task has set its state already; a lost worker's retry
+        # attaches again)
         kind = "AirflowFailException"
     made: BaseException = getattr(sdk, kind)(f"{error}{note}")
     return made
@@ -370,7 +435,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def told_briefly(method: F) -> F:
-    """Have Airflow log the failures of a method of an operator with their message, not with a page of our frames."""
+    """Have Airflow log the failures of a method of an operator with their message, not with a page
+    of our frames.
+    """
 
     @functools.wraps(method)
     def brief(*args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,8 @@
-"""A search as a group of tasks: rounds of mapped trials, a task between them that suggests, and one that sums up.
+"""A search as a group of tasks: rounds of mapped trials, a task between them that suggests, and one
+that sums up.
 
-All state is in the search's tracker base (``transload_search.SearchLedger``): every task may be retried or cleared.
+All state is in the search's tracker base (``transload_search.SearchLedger``): every task may be
+retried or cleared.
 """
 
 from __future__ import annotations
@@ -11,7 +13,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, TaskGroup
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSkipException,
+    TaskGroup,
+)
 
 from transload import pipelines
 from transload.errors import SpecError, TransloadError
@@ -40,8 +46,8 @@ class SearchTask(TemplateRules):
     Args:
         search: the JSON form of a search.
         place: name of the search within a DAG run.
-        tracker_base: where the search keeps its state; None: below the connection's, else in the state folder, in a
-            folder named by DAG, run and ``place``.
+        tracker_base: where the search keeps its state; None: below the connection's, else in the
+            state folder, in a folder named by DAG, run and ``place``.
         conn_id: a connection of type ``transload``: the cluster, and defaults.
         kwargs: of ``BaseOperator``.
     """
@@ -71,8 +77,9 @@ class SearchTask(TemplateRules):
 class SearchRoundOperator(SearchTask):
     """Suggests the trials of a round; the same ones each time it runs.
 
-    Returns (as XCom) one ``{"index": …, "parameters": {…}}`` for each trial. If it is not known how a trial of the
-    round before has ended, because its task was killed or the scheduler was out of reach, this fails: clear that task.
+    Returns (as XCom) one ``{"index": …, "parameters": {…}}`` for each trial. If it is not known how
+    a trial of the round before has ended, because its task was killed or the scheduler was out of
+    reach, this fails: clear that task.
     """
 
     def __init__(self, *, number: int, **kwargs: Any) -> None:
@@ -92,14 +99,24 @@ class SearchRoundOperator(SearchTask):
 
 
 class SearchTrialOperator(TransloadOperator):
-    """Runs the app of one trial, one of what `SearchRoundOperator` returns, and writes down what came of it."""
+    """Runs the app of one trial, one of what `SearchRoundOperator` returns, and writes down what
+    came of it.
+    """
 
-    template_fields: Sequence[str] = ("search", "tracker_base", "workspace", "parent_run_id", "conn_id")
+    template_fields: Sequence[str] = (
+        "search",
+        "tracker_base",
+        "workspace",
+        "parent_run_id",
+        "conn_id",
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {"search": "json"}
     own_fields: Sequence[str] = ("search",)
     _source_is_given: ClassVar[bool] = False
 
-    def __init__(self, *, search: Mapping[str, Any], place: str, trial: Mapping[str, Any], **kwargs: Any) -> None:
+    def __init__(
+        self, *, search: Mapping[str, Any], place: str, trial: Mapping[str, Any], **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.search = search
         self.place = place
@@ -109,7 +126,10 @@ class SearchTrialOperator(TransloadOperator):
     def label(self) -> str:
         """The trial in few words: the name of its mapped task in the interface."""
         values = self.trial["parameters"].items()
-        shown = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values]
+        shown = [
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in values
+        ]
         return f"{self.trial['index']}: {', '.join(shown)}"
 
     def _launch(self, context: Mapping[str, Any]) -> Launch:
@@ -131,12 +151,16 @@ class SearchTrialOperator(TransloadOperator):
 
     def _begin(self, context: Any, deferrable: bool, *, again: bool = False) -> Any:
         if deferrable and self.search.get("early_stopping") is not None:
-            self.log.info("the search stops trials early: this task waits in place, and holds its slot")
+            self.log.info(
+                "the search stops trials early: this task waits in place, and holds its slot"
+            )
             deferrable = False
         with self._failure_noted(context):
             return super()._begin(context, deferrable, again=again)
 
-    def _end(self, context: Any, execution: Execution, wait: Callable[[], AppResults]) -> dict[str, Any]:
+    def _end(
+        self, context: Any, execution: Execution, wait: Callable[[], AppResults]
+    ) -> dict[str, Any]:
         ledger, index = ledger_of(self, context), self.trial["index"]
         with self._failure_noted(context), stopped_early(ledger, index, execution.cancel):
             values = super()._end(context, execution, wait)
@@ -144,13 +168,17 @@ class SearchTrialOperator(TransloadOperator):
             value = ledger.observe(index, self.results)
         name = Search.from_dict(self.search).objectives[0].name
         self.log.info(
-            f"trial {self.trial['index']}: {name}={value}" if value is not None else f"no {name} was reported"
+            f"trial {self.trial['index']}: {name}={value}"
+            if value is not None
+            else f"no {name} was reported"
         )
         return values
 
     @contextmanager
     def _failure_noted(self, context: Mapping[str, Any]) -> Iterator[None]:
-        """Write a failure of the app down, for the suggester; a retry that does better writes over it."""
+        """Write a failure of the app down, for the suggester; a retry that does better writes over
+        it.
+        """
         try:
             yield
         except Exception as exc:
@@ -164,7 +192,9 @@ class SearchTrialOperator(TransloadOperator):
                 if told is not None and ledger.observe_error(index, told, handle):
                     stopped = (ledger.ended(index) or {}).get("state") == STOPPED
             except (TransloadError, OSError) as trouble:
-                self.log.warning(f"the failure of trial {index} could not be written down: {trouble}")
+                self.log.warning(
+                    f"the failure of trial {index} could not be written down: {trouble}"
+                )
             if stopped:
                 raise AirflowSkipException(f"trial {index} was stopped early") from exc
             raise
@@ -173,7 +203,8 @@ class SearchTrialOperator(TransloadOperator):
 class SearchBestOperator(SearchTask):
     """Sums a search up: returns its summary, and pushes the best trial as the XCom ``best``.
 
-    The best trial is ``{"index", "parameters", "value", "handle"}``. Without any objective the task fails.
+    The best trial is ``{"index", "parameters", "value", "handle"}``. Without any objective the task
+    fails.
     """
 
     def execute(self, context: Any) -> Any:
@@ -191,7 +222,9 @@ class SearchBestOperator(SearchTask):
             return plain(summary)
         row = next(row for row in summary["trials"] if row["index"] == best["index"])
         best = {**best, "handle": row["handle"]}
-        self.log.info("best: trial %d, %s=%s", best["index"], ledger.search.objectives[0].name, best["value"])
+        self.log.info(
+            "best: trial %d, %s=%s", best["index"], ledger.search.objectives[0].name, best["value"]
+        )
         context["ti"].xcom_push(key=BEST_KEY, value=plain(best))
         return plain({**summary, "best": best})
 
@@ -204,21 +237,25 @@ def search_group(
     conn_id: str | None = None,
     **options: Any,
 ) -> TaskGroup:
-    """Return a search as a group of tasks: ``suggest_0 → trials_0 (mapped) → suggest_1 → … → best``.
+    """Return a search as a group of tasks: ``suggest_0 → trials_0 (mapped) → suggest_1 → … →
+    best``.
 
-    A failed trial does not end the search. The last task, ``best``, returns the summary; its XCom ``best`` is the
-    best trial.
+    A failed trial does not end the search. The last task, ``best``, returns the summary; its XCom
+    ``best`` is the best trial.
 
     Args:
-        search: what to search; values of its ``constants`` may be templates, or outputs of upstream tasks.
+        search: what to search; values of its ``constants`` may be templates, or outputs of upstream
+            tasks.
         group_id: name of the group.
-        tracker_base: where the search keeps its state, seen by all workers; a template. Put ``{{ run_id }}`` into it,
-            or a later run goes on with the search of the one before. None: see `SearchTask`.
+        tracker_base: where the search keeps its state, seen by all workers; a template. Put ``{{
+            run_id }}`` into it, or a later run goes on with the search of the one before. None: see
+                `SearchTask`.
         conn_id: a connection of type ``transload``: the cluster, and defaults.
         options: of `TransloadOperator`, for each trial: ``deferrable``, ``retries``, ``patience`` …
 
     Raises:
-        SpecError: for an option that the search itself decides, or if the search does not fit its component.
+        SpecError: for an option that the search itself decides, or if the search does not fit its
+            component.
     """
     import math
 
@@ -237,9 +274,13 @@ def search_group(
         for number in range(math.ceil(search.trials / search.parallelism)):
             # a failed trial is an answer too
             rule = {"trigger_rule": "all_done"} if number else {}
-            suggest = SearchRoundOperator(task_id=f"suggest_{number}", number=number, **common, **rule)
+            suggest = SearchRoundOperator(
+                task_id=f"suggest_{number}", number=number, **common, **rule
+            )
             trials = SearchTrialOperator.partial(
-                task_id=f"trials_{number}", map_index_template="{{ task.label }}", **{**common, **options}
+                task_id=f"trials_{number}",
+                map_index_template="{{ task.label }}",
+                **{**common, **options},
             ).expand(trial=suggest.output)
             if before is not None:
                 before >> suggest
@@ -259,28 +300,37 @@ def ledger_of(task: SearchTask | SearchTrialOperator, context: Mapping[str, Any]
     if base is None:
         from transload.schedulers.local.home import state_home
 
-        base, ti = defaults_of(task.conn_id).tracker_base or f"{state_home()}/airflow/searches", context["ti"]
+        base, ti = (
+            defaults_of(task.conn_id).tracker_base or f"{state_home()}/airflow/searches",
+            context["ti"],
+        )
         base = posixpath.join(base, ti.dag_id, ti.run_id, task.place)
     return SearchLedger(Search.from_dict(task.search), base)
 
 
 def check_round(ledger: SearchLedger, number: int) -> None:
-    """Refuse to go on while it is not known how a trial of a round has ended: nothing is to be learnt from that.
+    """Refuse to go on while it is not known how a trial of a round has ended: nothing is to be
+    learnt from that.
 
     Raises:
         SearchFailed: naming the trials.
     """
-    open_ones = [str(trial.index) for trial in ledger.suggest(number) if ledger.ended(trial.index) is None]
+    open_ones = [
+        str(trial.index) for trial in ledger.suggest(number) if ledger.ended(trial.index) is None
+    ]
     if open_ones:
         raise SearchFailed(
-            f"search: it is not known how trial {', '.join(open_ones)} ended: its task was killed, or its scheduler "
+            f"search: it is not known how trial {', '.join(open_ones)} ended: its task was killed, "
+            "or its scheduler "
             "was out of reach; clear that task to go on"
         )
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Tell Airflow what went wrong in its own words: a search that has failed is not tried again."""
+    """Tell Airflow what went wrong in its own words: a search that has failed is not tried
+    again.
+    """
     with told_to_host(pipelines.ExecutionOptions()):
         try:
             yield

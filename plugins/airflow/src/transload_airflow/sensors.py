@@ -35,8 +35,9 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         conn_id: the connection of type ``transload`` that is the app's cluster, if it is one.
         handle: the app, for example ``{{ ti.xcom_pull(task_ids='train', key='handle') }}``.
         deferrable: wait in the triggerer; default: ``[operators] default_deferrable``.
-        patience: seconds for which the scheduler may be unable to say what the app does, counted over all pokes of a
-            try; with ``mode="reschedule"`` before Airflow 3.3 there is nowhere to count, and only ``timeout`` holds.
+        patience: seconds for which the scheduler may be unable to say what the app does, counted
+            over all pokes of a try; with ``mode="reschedule"`` before Airflow 3.3 there is nowhere
+            to count, and only ``timeout`` holds.
         cancelled: ``fail`` or ``skip``: what the sensor is if somebody cancelled the app.
         forward_logs: put the app's lines into the log of the sensor too (deferrable only).
         kwargs: of ``BaseSensorOperator`` (``timeout``, ``poke_interval``, ``mode`` …).
@@ -88,7 +89,9 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         from transload_airflow.triggers import AppStateTrigger
 
         trigger = AppStateTrigger(execution.state(), self.forward_logs, departure())
-        return self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
+        return self.defer(
+            trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout)
+        )
 
     @told_briefly
     def resume(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
@@ -112,7 +115,9 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
 
     @contextmanager
     def _softly(self) -> Iterator[None]:
-        """Do for the look before a deferral what Airflow does after it: ``soft_fail`` and ``never_fail`` skip."""
+        """Do for the look before a deferral what Airflow does after it: ``soft_fail`` and
+        ``never_fail`` skip.
+        """
         try:
             yield
         except sdk.AirflowException as exc:

@@ -18,7 +18,8 @@ def default_deferrable() -> bool:
 
 
 def triggerer_on_same_machine() -> bool:
-    """Tell whether triggers run where the workers run; ``auto``: if LocalExecutor is the only executor.
+    """Tell whether triggers run where the workers run; ``auto``: if LocalExecutor is the only
+    executor.
 
     Raises:
         ConfigError: for a setting that is none of auto, true, false.
@@ -27,8 +28,11 @@ def triggerer_on_same_machine() -> bool:
     if value in ("true", "yes", "on", "1", "false", "no", "off", "0"):
         return value in ("true", "yes", "on", "1")
     if value != "auto":
-        raise ConfigError(f"[transload] triggerer_on_same_machine={value!r}: must be 'auto', 'true' or 'false'")
+        raise ConfigError(
+            f"[transload] triggerer_on_same_machine={value!r}: must be 'auto', 'true' or 'false'"
+        )
     executors = {
-        each.strip().rsplit(".", 1)[-1].split(":")[-1] for each in str(conf.get("core", "executor")).split(",")
+        each.strip().rsplit(".", 1)[-1].split(":")[-1]
+        for each in str(conf.get("core", "executor")).split(",")
     }
     return executors <= {"LocalExecutor", "SequentialExecutor"}

@@ -1,10 +1,12 @@
-"""Keeping out of a race inside Airflow: a deferred task must not come back before its first process is accounted for.
+"""Keeping out of a race inside Airflow: a deferred task must not come back before its first process
+is accounted for.
 
-When a task defers, its process ends well. Its supervisor notices that at once, or only at its next heartbeat (5 s), and
-the executor tells the scheduler a moment later. If the trigger has fired by then and the task is queued again, the
-scheduler (3.3.2, ``process_executor_events``) takes the late report for the second process's, finds the task not ended,
-and fails it. Triggers that look every minute seldom meet that; one that is told of every change does. So the event is
-held back until the supervisor has noticed for certain, and the scheduler has had time for a few turns.
+When a task defers, its process ends well. Its supervisor notices that at once, or only at its next
+heartbeat (5 s), and the executor tells the scheduler a moment later. If the trigger has fired by
+then and the task is queued again, the scheduler (3.3.2, ``process_executor_events``) takes the late
+report for the second process's, finds the task not ended, and fails it. Triggers that look every
+minute seldom meet that; one that is told of every change does. So the event is held back until the
+supervisor has noticed for certain, and the scheduler has had time for a few turns.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from typing import Any, Final
 from airflow.providers.common.compat.sdk import conf
 
 SETTLE_S: Final = 4.0
-"""Seconds for a supervisor to end its process, and for the scheduler to read what its executor has heard."""
+"""Seconds for a supervisor to end its process, and for the scheduler to read what its executor has
+heard."""
 
 LONGEST_SETTLE_S: Final = 30.0
 """The same on a machine that has far too much to do."""
@@ -51,15 +54,17 @@ async def settled(left: Mapping[str, Any]) -> None:
         # within which a supervisor notices for certain that its process has gone
         heartbeat = float(conf.getint("workers", "min_heartbeat_interval", fallback=5))
         crowd = os.getloadavg()[0] / (2 * (os.cpu_count() or 1))
-        turns = min(SETTLE_S * max(1.0, crowd), LONGEST_SETTLE_S)  # on a busy machine each takes longer
+        turns = min(
+            SETTLE_S * max(1.0, crowd), LONGEST_SETTLE_S
+        )  # on a busy machine each takes longer
         await asyncio.sleep(max(0.0, float(left["at"]) + heartbeat + turns - time.time()))
 
 
 async def lines_are_read() -> None:
     """Return once Airflow has read the log lines of this process, which go through a socket.
 
-    The triggerer closes the log of a trigger as soon as it hears that it has fired, which another socket tells it: the
-    lines that it has not read by then are lost (seen in 3.3.2).
+    The triggerer closes the log of a trigger as soon as it hears that it has fired, which another
+    socket tells it: the lines that it has not read by then are lost (seen in 3.3.2).
     """
     end = time.monotonic() + LONGEST_DRAIN_S
     while time.monotonic() < end:
@@ -69,7 +74,9 @@ async def lines_are_read() -> None:
 
 
 def _unread(handler: logging.Handler) -> int:
-    """Return how much of what a handler has written waits in its socket; 0: none, or that cannot be said."""
+    """Return how much of what a handler has written waits in its socket; 0: none, or that cannot be
+    said.
+    """
     stream: Any = getattr(handler, "stream", None)
     size = bytes(struct.calcsize("i"))
     try:

@@ -1,4 +1,6 @@
-"""The state table: AppState → name of an Airflow task state, and back. Total both ways; imports no Airflow."""
+"""The state table: AppState → name of an Airflow task state, and back. Total both ways; imports no
+Airflow.
+"""
 
 from __future__ import annotations
 
@@ -60,4 +62,5 @@ ENDINGS: Final[Mapping[Ending, str]] = {
     Ending.DETACHED: "AirflowException",
     Ending.WRONG: "AirflowFailException",
 }
-"""Ending → name of the exception that Airflow is told it with; it never retries an ``AirflowFailException``."""
+"""Ending → name of the exception that Airflow is told it with; it never retries an
+``AirflowFailException``."""

@@ -19,7 +19,9 @@ LOG_INTERVAL: Final = 1.0
 
 
 def app_entry(unit: str) -> str:
-    """Return under which key a task keeps the record of its app; ``unit``: which of its apps, if it has several."""
+    """Return under which key a task keeps the record of its app; ``unit``: which of its apps, if it
+    has several.
+    """
     return f"app.{unit}" if unit else "app"
 
 
@@ -34,10 +36,12 @@ def state_store(context: Mapping[str, Any]) -> Any | None:
 
 
 class TaskStore:
-    """A ``transload.pipelines.Store`` in Airflow's task state store: it survives retries, and never expires.
+    """A ``transload.pipelines.Store`` in Airflow's task state store: it survives retries, and never
+    expires.
 
     Args:
-        accessor: ``context["task_state_store"]``; only the task's own process may use it, a trigger would hang.
+        accessor: ``context["task_state_store"]``; only the task's own process may use it, a trigger
+            would hang.
         key: which entry.
         more: what is kept with each record.
     """
@@ -60,13 +64,15 @@ class TaskStore:
 class LogStore(TaskStore):
     """A `TaskStore` for log positions: not every one of them is sent; `flush` sends the latest.
 
-    A position that cannot be sent fails nothing: all that it costs is a repeated line. Airflow refuses it, for one, as
-    soon as somebody has cleared the task, some seconds before it ends the process.
+    A position that cannot be sent fails nothing: all that it costs is a repeated line. Airflow
+    refuses it, for one, as soon as somebody has cleared the task, some seconds before it ends the
+    process.
 
     Args:
         accessor: see `TaskStore`.
         key: likewise.
-        beside: what a trigger of this task keeps on its machine, which may be this one; it may have come further.
+        beside: what a trigger of this task keeps on its machine, which may be this one; it may have
+            come further.
     """
 
     def __init__(self, accessor: Any, key: str, beside: CursorFile | None = None) -> None:
@@ -102,15 +108,19 @@ class LogStore(TaskStore):
                 super().put(pending)
             except Exception as exc:
                 if not self._refused:
-                    logging.getLogger(__name__).warning("how far the logs came cannot be noted: %s", exc)
+                    logging.getLogger(__name__).warning(
+                        "how far the logs came cannot be noted: %s", exc
+                    )
                 self._refused = True
 
 
 class CursorFile:
-    """A store for how far a trigger has handed on the logs of an app: a file on the triggerer's machine.
+    """A store for how far a trigger has handed on the logs of an app: a file on the triggerer's
+    machine.
 
-    A triggerer that is started again goes on there; on another machine, lines since the deferral come once more. The
-    task state store cannot be used in a trigger. Several tasks may wait for one app: each has an identity of its own.
+    A triggerer that is started again goes on there; on another machine, lines since the deferral
+    come once more. The task state store cannot be used in a trigger. Several tasks may wait for one
+    app: each has an identity of its own.
 
     Args:
         identity: of the app, as in ``transload.pipelines.Execution.state``.
@@ -132,7 +142,9 @@ class CursorFile:
         return found if isinstance(found, dict) else None
 
     def put(self, record: dict[str, Any]) -> None:
-        """Keep ``record``, if there is room. Without fsync: what a power cut takes is only a repeated line, too."""
+        """Keep ``record``, if there is room. Without fsync: what a power cut takes is only a
+        repeated line, too.
+        """
         from transload.schedulers.local.home import make_private
         from transload.schedulers.local.supervisor.layout import write_file
 

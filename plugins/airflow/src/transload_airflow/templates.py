@@ -1,8 +1,10 @@
-"""What Airflow's templates may look into, and what they make of it: less than Airflow lets them by itself.
+"""What Airflow's templates may look into, and what they make of it: less than Airflow lets them by
+itself.
 
-A text that holds no template stays as it was written, also where templates make values of other types
-(``render_template_as_native_obj``): ``"1.10"`` stays that text. What an upstream task returned is data, never a
-template; Airflow itself keeps to that for ``expand``, but not for lists and mappings that come by ``expand_kwargs``.
+A text that holds no template stays as it was written, also where templates make values of other
+types (``render_template_as_native_obj``): ``"1.10"`` stays that text. What an upstream task
+returned is data, never a template; Airflow itself keeps to that for ``expand``, but not for lists
+and mappings that come by ``expand_kwargs``.
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ class TemplateRules(BaseOperator):
     """What the operators of this package have in common: how their template fields are rendered."""
 
     text_fields: Sequence[str] = ()
-    """Template fields that hold one text each: it stays a text, whatever type Airflow would make of it."""
+    """Template fields that hold one text each: it stays a text, whatever type Airflow would make of
+    it."""
 
     word_fields: Sequence[str] = ()
     """Template fields that hold a list of texts."""
 
     own_fields: Sequence[str] = ()
-    """Template fields that hold values: what a template in one of their texts returns keeps its type."""
+    """Template fields that hold values: what a template in one of their texts returns keeps its
+    type."""
 
     _field: str = ""
     _whole: Any = None
@@ -51,7 +55,9 @@ class TemplateRules(BaseOperator):
         jinja_env: jinja2.Environment | None = None,
         seen_oids: set[int] | None = None,
     ) -> Any:
-        """Render a value as Airflow does, but a text as this module says; arguments as in ``BaseOperator``."""
+        """Render a value as Airflow does, but a text as this module says; arguments as in
+        ``BaseOperator``.
+        """
         environment = jinja_env or self.get_template_env()
         is_text = isinstance(content, str) and not content.endswith(tuple(self.template_ext))
         if not is_text or id(content) in (seen_oids or ()):
@@ -75,14 +81,18 @@ class TemplateRules(BaseOperator):
     ) -> None:
         """Render fields one by one; Airflow calls this for a mapped task, too."""
         if parent is not self:
-            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+            super()._do_render_template_fields(
+                parent, template_fields, context, jinja_env, seen_oids
+            )
             return
         self._reads = Reads()
         noting = self._reads.noting(context)
         names = list(template_fields)
         seen_oids.update(id(value) for value in self._upstream_values(names, context))
         # what was made of a value that an upstream task has returned is no template either
-        seen_oids.update(id(getattr(self, name, None)) for name in names if id(self.as_given(name)) in seen_oids)
+        seen_oids.update(
+            id(getattr(self, name, None)) for name in names if id(self.as_given(name)) in seen_oids
+        )
         for name in names:
             self._field = name
             self._whole = getattr(self, name, None)
@@ -91,7 +101,9 @@ class TemplateRules(BaseOperator):
         self._whole = None
 
     def _upstream_values(self, names: Iterable[str], context: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield the values of template fields that an upstream task has returned to ``expand_kwargs``."""
+        """Yield the values of template fields that an upstream task has returned to
+        ``expand_kwargs``.
+        """
         dag = self.get_dag()
         mapped: Any = None if dag is None else dag.task_dict.get(self.task_id)
         written: Mapping[str, Any] | None = getattr(mapped, "partial_kwargs", None)
@@ -99,7 +111,9 @@ class TemplateRules(BaseOperator):
             return
         decorated = getattr(mapped, "op_kwargs_expand_input", None)
         given = mapped.expand_input if decorated is None else decorated
-        if given.EXPAND_INPUT_TYPE != "list-of-dicts" or _is_literal(given.value, context["ti"].map_index):
+        if given.EXPAND_INPUT_TYPE != "list-of-dicts" or _is_literal(
+            given.value, context["ti"].map_index
+        ):
             return
         if decorated is None:
             held = {name: self.as_given(name) for name in names}
@@ -127,7 +141,9 @@ def _has_template(text: str, environment: jinja2.Environment) -> bool:
 
 
 def _nodes(template: jinja2.Template, context: Any) -> list[Any]:
-    """Return what a template consists of once it is rendered: texts, and in a native environment other values."""
+    """Return what a template consists of once it is rendered: texts, and in a native environment
+    other values.
+    """
     return list(template.root_render_func(template.new_context(dict(context))))
 
 

@@ -1,4 +1,6 @@
-"""Waiting in the triggerer: no worker slot is held, one thread for each scheduler watches all its apps."""
+"""Waiting in the triggerer: no worker slot is held, one thread for each scheduler watches all its
+apps.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from transload import pipelines
 from transload.runner import Cluster
 from transload.specs import make_app_handle, parse_app_handle
 from transload_airflow.masks import Reads
-from transload_airflow.run import HOST, OVER, cancel, log_line_in_pieces, runner_for_tasks, task_state
+from transload_airflow.run import (
+    HOST,
+    OVER,
+    cancel,
+    log_line_in_pieces,
+    runner_for_tasks,
+    task_state,
+)
 from transload_airflow.settling import lines_are_read, settled
 from transload_airflow.stores import CursorFile
 
@@ -22,13 +31,15 @@ class AppStateTrigger(BaseTrigger):
     """Fires once an app has ended, or cannot be waited for here; hands on its log lines meanwhile.
 
     The event is what ``transload.pipelines.outcome`` returns. Stopping the triggerer leaves the app
-    alone; a person who marks or clears the deferred task ends it, if the operator said ``on_kill="cancel"``.
+    alone; a person who marks or clears the deferred task ends it, if the operator said
+    ``on_kill="cancel"``.
 
     Args:
         state: from ``transload.pipelines.Execution.state``.
         forward_logs: put the app's lines into the log of the task.
         left: from ``transload_airflow.settling.departure``, of the process that defers; None: none.
-        reads: from ``transload_airflow.masks.Reads.to_dict``: what to hide in the lines; None: nothing.
+        reads: from ``transload_airflow.masks.Reads.to_dict``: what to hide in the lines; None:
+            nothing.
     """
 
     def __init__(
@@ -48,7 +59,12 @@ class AppStateTrigger(BaseTrigger):
         """Return the import path and the arguments, JSON values all."""
         return (
             "transload_airflow.triggers.AppStateTrigger",
-            {"state": self.state, "forward_logs": self.forward_logs, "left": self.left, "reads": self.reads},
+            {
+                "state": self.state,
+                "forward_logs": self.forward_logs,
+                "left": self.left,
+                "reads": self.reads,
+            },
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -69,7 +85,8 @@ class AppStateTrigger(BaseTrigger):
             settling.cancel()
         yield TriggerEvent(outcome)
         if store is not None and self.state.get("place") != pipelines.where():
-            store.delete()  # else the task does: should it die before it has come back, its next try goes on there
+            # else the task does: should it die before it has come back, its next try goes on there
+            store.delete()
 
     def _positions(self) -> CursorFile | None:
         """Return where the log positions of this task are kept; None if it hands on none."""
@@ -89,34 +106,48 @@ class AppStateTrigger(BaseTrigger):
             log_store=store,
             log=self.log.info,
         )
-        # a cluster may have secrets in a connection: asking for it blocks, which this event loop must not
-        await asyncio.to_thread(execution.runner.scheduler, parse_app_handle(state["handle"]).scheduler_backend)
+        # a cluster may have secrets in a connection: asking for it blocks, which this event loop
+        # must not
+        await asyncio.to_thread(
+            execution.runner.scheduler, parse_app_handle(state["handle"]).scheduler_backend
+        )
         return await pipelines.outcome(execution), store
 
     async def on_kill(self) -> None:
-        """Cancel the app, or leave it: a person has marked or cleared the deferred task (Airflow 3.3)."""
+        """Cancel the app, or leave it: a person has marked or cleared the deferred task (Airflow
+        3.3).
+        """
         if self.state["options"].get("on_kill") != "cancel":
             return
-        execution = pipelines.Execution.from_state(self.state, runner_for_tasks(), log=self.log.warning)
+        execution = pipelines.Execution.from_state(
+            self.state, runner_for_tasks(), log=self.log.warning
+        )
         self.log.info("the task was ended: %s is being cancelled", execution.handle)
         await asyncio.to_thread(cancel, execution)
         if (positions := self._positions()) is not None:
             positions.delete()
 
     async def _left_alone(self) -> None:
-        """Do what `on_kill` does where Airflow is older and does not call it, if the task is no longer to run."""
+        """Do what `on_kill` does where Airflow is older and does not call it, if the task is no
+        longer to run.
+        """
         if hasattr(BaseTrigger, "on_kill"):
             return
-        # not in a thread of our own: Airflow's line to its supervisor belongs to this event loop, and breaks elsewhere
+        # not in a thread of our own: Airflow's line to its supervisor belongs to this event loop,
+        # and breaks elsewhere
         try:
             if await sync_to_async(task_state)(self.task_instance) in OVER:
                 await self.on_kill()
         except Exception as exc:  # a trigger that breaks would fail the task
-            self.log.warning("whether the task was ended cannot be found out, its app goes on: %s", exc)
+            self.log.warning(
+                "whether the task was ended cannot be found out, its app goes on: %s", exc
+            )
 
 
 async def end_app(record: dict[str, Any] | None = None, **trigger: Any) -> None:
-    """Do what `AppStateTrigger.on_kill` does, for a trigger that does not run, or what a task has stored of its app."""
+    """Do what `AppStateTrigger.on_kill` does, for a trigger that does not run, or what a task has
+    stored of its app.
+    """
     if record is not None:
         cluster = Cluster.from_dict(record["cluster"]) if record.get("cluster") else None
         who = pipelines.Identity(HOST, "", (), record["generation"])

@@ -27,8 +27,8 @@ LONGEST_NAME: Final = 200
 class AsIs:
     """A value of a template field that Airflow leaves as it is.
 
-    Its templates do not look into it, and a function is not called: Airflow calls each function that it finds in a
-    template field, with arguments of its own.
+    Its templates do not look into it, and a function is not called: Airflow calls each function
+    that it finds in a template field, with arguments of its own.
 
     Args:
         value: JSON values, or a function.
@@ -45,10 +45,12 @@ class AsIs:
 
 
 def as_values(app: Any, template: bool = True) -> tuple[Any, Callable[..., Any] | None]:
-    """Return an app as JSON values, so that Airflow's templates reach into it; and apart, if it is a callable.
+    """Return an app as JSON values, so that Airflow's templates reach into it; and apart, if it is
+    a callable.
 
     Args:
-        app: as a user gives it; an upstream's output is resolved when the task runs, and never a template.
+        app: as a user gives it; an upstream's output is resolved when the task runs, and never a
+            template.
         template: False: keep templates out of it.
     """
     if isinstance(app, AppDef):
@@ -66,7 +68,9 @@ def app_name(task_id: str) -> str:
 
 
 def as_component(component: Any) -> Any:
-    """Return a component as a template field holds it: a function out of Airflow's reach, anything else as it is."""
+    """Return a component as a template field holds it: a function out of Airflow's reach, anything
+    else as it is.
+    """
     if component is None or isinstance(component, str) or hasattr(component, "resolve"):
         return component
     return AsIs(component)
@@ -81,14 +85,18 @@ def arguments(value: Any) -> Mapping[str, Any] | Sequence[str]:
     """Return the arguments of a component, as they are after rendering.
 
     Raises:
-        SpecError: if they have become a text (a template of an upstream's dict is one), or are not there yet.
+        SpecError: if they have become a text (a template of an upstream's dict is one), or are not
+            there yet.
     """
     if hasattr(value, "resolve"):
-        raise SpecError(f"component_args={value}: what an upstream task returns is known only once that has run")
+        raise SpecError(
+            f"component_args={value}: what an upstream task returns is known only once that has run"
+        )
     if isinstance(value, str) or not isinstance(value, (Mapping, Sequence, type(None))):
         raise SpecError(
             f"component_args={value!r}: must be name → value, or words as on the command line "
-            "(an upstream's whole output is given as it is, not as a template: component_args=upstream.output)"
+            "(an upstream's whole output is given as it is, not as a template: "
+            "component_args=upstream.output)"
         )
     return value or {}
 
@@ -116,7 +124,8 @@ def run_options(value: Any) -> Mapping[str, Any]:
 
 
 def decoded(launch: Launch, runner: Runner) -> Launch:
-    """Return a launch whose run options have their types: rendered ones are texts, read as on the command line.
+    """Return a launch whose run options have their types: rendered ones are texts, read as on the
+    command line.
 
     Raises:
         PluginError: if there is no such scheduler.
@@ -128,7 +137,9 @@ def decoded(launch: Launch, runner: Runner) -> Launch:
     if not texts:
         return launch
     known = runner.scheduler(launch.scheduler or runner.settings.scheduler).run_opts()
-    read = {name: known.parse(name, text) for name, text in texts.items() if known.get(name) is not None}
+    read = {
+        name: known.parse(name, text) for name, text in texts.items() if known.get(name) is not None
+    }
     return replace(launch, cfg={**launch.cfg, **read})
 
 
@@ -144,13 +155,17 @@ def called(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
     try:
         inspect.signature(function).bind(**given)
     except TypeError as exc:
-        raise SpecError(f"app={function!r}: {exc} among what the task knows ({', '.join(sorted(context))})") from exc
+        raise SpecError(
+            f"app={function!r}: {exc} among what the task knows ({', '.join(sorted(context))})"
+        ) from exc
     app = awaited(function(**given))
     return json.loads(app.to_json()) if isinstance(app, AppDef) else app
 
 
 def awaited(value: Any) -> Any:
-    """Return what a user's function has returned; one that is ``async def`` is run to its end here."""
+    """Return what a user's function has returned; one that is ``async def`` is run to its end
+    here.
+    """
     if not inspect.isawaitable(value):
         return value
 
@@ -178,7 +193,9 @@ def exit_codes(value: int | Collection[int] | None) -> tuple[int, ...]:
 
 
 def plain(value: Any) -> Any:
-    """Return JSON values that Airflow's API takes: NaN and infinities, which JSON has not, as texts."""
+    """Return JSON values that Airflow's API takes: NaN and infinities, which JSON has not, as
+    texts.
+    """
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):

@@ -1,4 +1,6 @@
-"""Trials of Ax experiments as transload apps. Importing this imports no Ax: that costs seconds, and is put off."""
+"""Trials of Ax experiments as transload apps. Importing this imports no Ax: that costs seconds, and
+is put off.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The same trials for Ax's newer API: ``Client.configure_runner``, ``configure_metrics``, ``run_trials``."""
+"""The same trials for Ax's newer API: ``Client.configure_runner``, ``configure_metrics``,
+``run_trials``.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,17 @@ from transload_search.check import check_missing
 
 
 class TransloadClientRunner(TransloadRunner, IRunner):
-    """Runs each trial as an app; for ``ax.api.client.Client``. Arguments and errors are those of `TransloadRunner`.
+    """Runs each trial as an app; for ``ax.api.client.Client``. Arguments and errors are those of
+    `TransloadRunner`.
 
-    ``Client.run_trials`` goes the way of `TransloadRunner`: trials are known by their experiment, and stored with it.
-    Called directly, `run_trial` knows an experiment only by this runner's namespace.
+    ``Client.run_trials`` goes the way of `TransloadRunner`: trials are known by their experiment,
+    and stored with it. Called directly, `run_trial` knows an experiment only by this runner's
+    namespace.
     """
 
     def run_trial(self, trial_index: int, parameterization: Mapping[str, Any]) -> dict[str, Any]:
-        """Submit the trial's app, or attach to it if it was submitted before; return handle and tracker base.
+        """Submit the trial's app, or attach to it if it was submitted before; return handle and
+        tracker base.
 
         Raises:
             SpecError: if the parameters are not what the component needs.
@@ -35,10 +40,15 @@ class TransloadClientRunner(TransloadRunner, IRunner):
         """
         check_missing(self.found(), {**self.component_const_params, **parameterization}, CONSTANTS)
         view = _view(trial_index, "CANDIDATE", {}, parameterization)
-        return {HANDLE: self.trials.run(view, partial(self._launch, ttl=None)), BASE: self.tracker_base}
+        return {
+            HANDLE: self.trials.run(view, partial(self._launch, ttl=None)),
+            BASE: self.tracker_base,
+        }
 
     def poll_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> TrialStatus:
-        """Return the status of a trial. Never raises; what cannot be told is RUNNING, as long as patience lasts."""
+        """Return the status of a trial. Never raises; what cannot be told is RUNNING, as long as
+        patience lasts.
+        """
         view = _view(trial_index, "RUNNING", trial_metadata)
         return TrialStatus[self.trials.poll([view])[trial_index]]
 
@@ -49,7 +59,10 @@ class TransloadClientRunner(TransloadRunner, IRunner):
 
 
 def _view(
-    index: int, status: str, metadata: Mapping[str, Any], parameters: Mapping[str, Any] | None = None
+    index: int,
+    status: str,
+    metadata: Mapping[str, Any],
+    parameters: Mapping[str, Any] | None = None,
 ) -> TrialView:
     return TrialView("client", index, status, dict(metadata), {"": parameters or {}})
 
@@ -57,8 +70,8 @@ def _view(
 class TransloadClientMetric(IMetric):
     """Reads what a trial reported, for ``ax.api.client.Client``.
 
-    A curve (``name/<step>``) gives its latest point; otherwise ``name``, or ``name/mean`` and ``name/sem``, at the step
-    that the result ``step_name`` says (0 if there is none).
+    A curve (``name/<step>``) gives its latest point; otherwise ``name``, or ``name/mean`` and
+    ``name/sem``, at the step that the result ``step_name`` says (0 if there is none).
 
     Args:
         name: name of the result.
@@ -66,12 +79,16 @@ class TransloadClientMetric(IMetric):
         step_name: name of the result that says how far a trial is.
     """
 
-    def __init__(self, name: str, lower_is_better: bool | None = None, step_name: str = "step") -> None:
+    def __init__(
+        self, name: str, lower_is_better: bool | None = None, step_name: str = "step"
+    ) -> None:
         super().__init__(name=name)
         self.lower_is_better = lower_is_better
         self.step_name = step_name
 
-    def fetch(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> tuple[int, float | tuple[float, float]]:
+    def fetch(
+        self, trial_index: int, trial_metadata: Mapping[str, Any]
+    ) -> tuple[int, float | tuple[float, float]]:
         """Return how far the trial is, and the value there: a float, or mean and standard error.
 
         Raises:

@@ -1,4 +1,6 @@
-"""What a component and an experiment must have in common; pure, and no import of Ax but in what returns its objects."""
+"""What a component and an experiment must have in common; pure, and no import of Ax but in what
+returns its objects.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def component_path(component: Component) -> str:
     return str(path)
 
 
-def check_space(found: ComponentOf, constants: Mapping[str, Any], parameters: Iterable[Any]) -> None:
+def check_space(
+    found: ComponentOf, constants: Mapping[str, Any], parameters: Iterable[Any]
+) -> None:
     """Check that parameters of a search space, and constants, are exactly what a component needs.
 
     Args:
@@ -46,7 +50,8 @@ def check_space(found: ComponentOf, constants: Mapping[str, Any], parameters: It
         parameters: ``ax.core.parameter.Parameter`` objects.
 
     Raises:
-        SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by name.
+        SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by
+            name.
     """
     searched = {parameter.name: parameter for parameter in parameters}
     check_names(found, constants, searched, CONSTANTS)
@@ -81,13 +86,23 @@ def _samples(parameter: Any) -> list[Any]:
         return [parameter.value]
     kind = getattr(getattr(parameter, "parameter_type", None), "name", "")
     if hasattr(parameter, "lower"):
-        return [int(parameter.lower)] if kind == "INT" else [math.nextafter(float(parameter.lower), math.inf)]
-    by_kind: dict[str, list[Any]] = {"INT": [1], "FLOAT": [math.nextafter(1.0, 2.0)], "BOOL": [True]}
+        return (
+            [int(parameter.lower)]
+            if kind == "INT"
+            else [math.nextafter(float(parameter.lower), math.inf)]
+        )
+    by_kind: dict[str, list[Any]] = {
+        "INT": [1],
+        "FLOAT": [math.nextafter(1.0, 2.0)],
+        "BOOL": [True],
+    }
     return by_kind.get(kind, [])
 
 
 def digest(parameters: Mapping[str, Any]) -> str:
-    """Return a digest of an arm's parameters: 16 hexadecimal digits, equal for equal values on every machine."""
+    """Return a digest of an arm's parameters: 16 hexadecimal digits, equal for equal values on
+    every machine.
+    """
     canonical = json.dumps(dict(parameters), sort_keys=True, default=repr)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -108,7 +123,9 @@ class AxAdapter:
         },
     )
 
-    def convert(self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any) -> TransloadRunner:
+    def convert(
+        self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any
+    ) -> TransloadRunner:
         """Return a runner of trials.
 
         Args:
@@ -140,7 +157,9 @@ class AxAdapter:
         }
         return TransloadRunner(component=made.component, **given)
 
-    def dry_run(self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any) -> str:
+    def dry_run(
+        self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any
+    ) -> str:
         """Return what a trial would submit; arguments and errors as of `convert`.
 
         Arguments that are left to the search have values for show.
@@ -148,10 +167,16 @@ class AxAdapter:
         made = self.convert(source, launch=launch, **host_options)
         found, constants = made.found(), made.component_const_params
         settled = {*constants, *AUTOMATIC}
-        shown = {each.name: _example(each) for each in found.parameters if each.required and each.name not in settled}
+        shown = {
+            each.name: _example(each)
+            for each in found.parameters
+            if each.required and each.name not in settled
+        }
         check_names(found, constants, shown, CONSTANTS)
         values = ", ".join(f"{name}={value!r}" for name, value in shown.items())
-        return (f"searched, with a value for show: {values}\n" if shown else "") + made.dry_run(shown)
+        return (f"searched, with a value for show: {values}\n" if shown else "") + made.dry_run(
+            shown
+        )
 
 
 def _example(argument: Any) -> Any:
@@ -165,6 +190,7 @@ def _component_launch(source: Any, launch: Mapping[str, Any] | None) -> Launch:
     made = Launch.of(source, **(launch or {}))
     if made.component is None:
         raise UnsupportedFeature(
-            "source: an AppDef has no parameters to search: give the component that makes it", "source"
+            "source: an AppDef has no parameters to search: give the component that makes it",
+            "source",
         )
     return made

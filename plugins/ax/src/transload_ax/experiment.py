@@ -39,7 +39,8 @@ class Outcome:
 
     Args:
         experiment: with all trials and data.
-        trial: index of the best trial; None if none completed, or if there is not just one objective.
+        trial: index of the best trial; None if none completed, or if there is not just one
+            objective.
         parameters: of the best trial.
         value: its objective.
     """
@@ -64,12 +65,13 @@ def make_experiment(
     metrics: Sequence[Metric] = (),
     **runner_options: Any,
 ) -> Experiment:
-    """Return an experiment that searches a component's arguments for the best value of one of its results.
+    """Return an experiment that searches a component's arguments for the best value of one of its
+    results.
 
     Args:
         component: the component, a name or a function of a module.
-        parameters: `transload_search.Parameter`, or texts: ``lr:float:1e-4:1e-1:log``, ``layers:int:1:5``,
-            ``solver:choice:adam,sgd``.
+        parameters: `transload_search.Parameter`, or texts: ``lr:float:1e-4:1e-1:log``,
+            ``layers:int:1:5``, ``solver:choice:adam,sgd``.
         objective: name of the result; or `transload_search.Objective`, one or several.
         tracker_base: where trials report, see `TransloadRunner`; a folder is made absolute.
         minimize: make a result that is given by its name small, or (False) large.
@@ -120,30 +122,36 @@ def run_experiment(
 ) -> Outcome:
     """Run an experiment until it has that many trials, and return the best.
 
-    With a snapshot, the experiment is stored before each submit, and after each change (see `Keeper`). After a kill,
-    another process with the same snapshot attaches to the running trials again, and starts none twice.
+    With a snapshot, the experiment is stored before each submit, and after each change (see
+    `Keeper`). After a kill, another process with the same snapshot attaches to the running trials
+    again, and starts none twice.
 
-    Ctrl-C ends the jobs too, unless ``keep_running``. After SIGTERM, which does not say who sent it, they go on.
+    Ctrl-C ends the jobs too, unless ``keep_running``. After SIGTERM, which does not say who sent
+    it, they go on.
 
     Args:
-        experiment: see `make_experiment`; its runner must be a `TransloadRunner`. None: the snapshot's.
+        experiment: see `make_experiment`; its runner must be a `TransloadRunner`. None: the
+            snapshot's.
         trials: how many in all, those of earlier runs included.
         parallel: how many at once.
-        generation_strategy: what proposes trials; default: Ax's choice, Bayesian optimisation. A stored search goes
-            on with its own.
+        generation_strategy: what proposes trials; default: Ax's choice, Bayesian optimisation. A
+            stored search goes on with its own.
         seed: of the default strategy's first trials, in a new search, and of what its models draw.
         early_stopping: ends trials that do badly; their jobs are cancelled. Needs a curve metric.
-        snapshot: file to store the experiment in; if it exists, the experiment in it goes on, and a given
-            ``experiment`` must be the same in all but ``namespace``. One process at a time runs it.
+        snapshot: file to store the experiment in; if it exists, the experiment in it goes on, and a
+            given ``experiment`` must be the same in all but ``namespace``. One process at a time
+            runs it.
         tolerated_failure_rate: share of trials that may fail, at least 0 and below 1.
         timeout_hours: give up after that long; what runs is cancelled.
-        keep_running: leave jobs running when this ends early; None: as the runner's ``on_kill`` says.
-        db_settings: Ax's SQL storage, used besides. What is stored there goes on as an ``experiment`` and a
-            ``generation_strategy`` that were loaded from it.
+        keep_running: leave jobs running when this ends early; None: as the runner's ``on_kill``
+            says.
+        db_settings: Ax's SQL storage, used besides. What is stored there goes on as an
+            ``experiment`` and a ``generation_strategy`` that were loaded from it.
         options: more of ``ax.orchestration.orchestrator.OrchestratorOptions``.
 
     Raises:
-        ConfigError: if there is no experiment, or the snapshot is of another one, or somebody runs it already.
+        ConfigError: if there is no experiment, or the snapshot is of another one, or somebody runs
+            it already.
         SpecError: if the search space does not fit the component; nothing is started.
         ax.exceptions.core.AxError: if too many trials fail, among others; no job is left behind.
     """
@@ -155,16 +163,27 @@ def run_experiment(
         _check_settings(experiment, settings, db_settings)
         made = generation_strategy or strategy(seed=seed)
         keeper = Keeper(kept, experiment, made)
-        with ended_with_host(), one_thread(), seeded(seed), _kept(runner, experiment, keeper, keep_running):
+        with (
+            ended_with_host(),
+            one_thread(),
+            seeded(seed),
+            _kept(runner, experiment, keeper, keep_running),
+        ):
             orchestrator = TransloadOrchestrator(experiment, made, settings, db_settings)
             missing = max(0, trials - len(orchestrator.trials) + len(orchestrator.candidate_trials))
-            orchestrator.run_n_trials(missing, timeout_hours=timeout_hours, idle_callback=keeper.idle)
+            orchestrator.run_n_trials(
+                missing, timeout_hours=timeout_hours, idle_callback=keeper.idle
+            )
     return outcome(experiment)
 
 
 @contextmanager
-def _kept(runner: TransloadRunner, experiment: Experiment, keeper: Keeper, keep_running: bool | None) -> Iterator[None]:
-    """Have what runs within it stored; if its end was asked for, leave no job, not even an earlier process's."""
+def _kept(
+    runner: TransloadRunner, experiment: Experiment, keeper: Keeper, keep_running: bool | None
+) -> Iterator[None]:
+    """Have what runs within it stored; if its end was asked for, leave no job, not even an earlier
+    process's.
+    """
     before, runner.trials.keep = runner.trials.keep, keeper.before_submit
     try:
         runner.follow(experiment.trials.values())
@@ -172,7 +191,11 @@ def _kept(runner: TransloadRunner, experiment: Experiment, keeper: Keeper, keep_
     finally:
         runner.trials.keep = before
         runner.follow(experiment.trials.values(), candidates=True)
-        cancel = None if keep_running is None else not keep_running and runner.trials.apps.end_was_asked_for()
+        cancel = (
+            None
+            if keep_running is None
+            else not keep_running and runner.trials.apps.end_was_asked_for()
+        )
         runner.close(cancel=cancel)
         if experiment.trials:
             keeper.save()
@@ -185,7 +208,9 @@ def _checked_runner(experiment: Experiment, *, stored: bool) -> TransloadRunner:
     """
     runner = experiment.runner
     if not isinstance(runner, TransloadRunner):
-        raise SpecError(f"experiment.runner: must be a TransloadRunner, not {type(runner).__name__}")
+        raise SpecError(
+            f"experiment.runner: must be a TransloadRunner, not {type(runner).__name__}"
+        )
     runner.check(experiment)
     runner.check_scheduler()
     if stored:
@@ -217,11 +242,15 @@ def _options(
         raise ConfigError(f"options: {exc}") from exc
     rate = made.tolerated_trial_failure_rate
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < 1:
-        raise ConfigError(f"tolerated_failure_rate={rate!r}: must be a share of trials, at least 0 and below 1")
+        raise ConfigError(
+            f"tolerated_failure_rate={rate!r}: must be a share of trials, at least 0 and below 1"
+        )
     return made
 
 
-def _check_settings(experiment: Experiment, settings: OrchestratorOptions, db_settings: DBSettings | None) -> None:
+def _check_settings(
+    experiment: Experiment, settings: OrchestratorOptions, db_settings: DBSettings | None
+) -> None:
     """Refuse what Ax would refuse in other words, and once the search is under way."""
     curves = any(metric.is_available_while_running() for metric in experiment.metrics.values())
     if settings.early_stopping_strategy is not None and settings.validate_metrics and not curves:
@@ -229,15 +258,22 @@ def _check_settings(experiment: Experiment, settings: OrchestratorOptions, db_se
             f"early_stopping: no metric of experiment {experiment.name!r} is a learning curve "
             "(TransloadCurveMetric; make_experiment(…, curve=True))"
         )
-    if db_settings is not None and experiment.db_id is None and is_stored(experiment.name, db_settings):
+    if (
+        db_settings is not None
+        and experiment.db_id is None
+        and is_stored(experiment.name, db_settings)
+    ):
         raise ConfigError(
-            f"db_settings: an experiment {experiment.name!r} is stored there already: load it and its generation "
+            f"db_settings: an experiment {experiment.name!r} is stored there already: load it and "
+            "its generation "
             "strategy from there to go on with it, or give this one another name"
         )
 
 
 def outcome(experiment: Experiment) -> Outcome:
-    """Return the best of the completed trials of an experiment; of one that has not just one objective, none."""
+    """Return the best of the completed trials of an experiment; of one that has not just one
+    objective, none.
+    """
     best: tuple[float, int] | None = None
     config = experiment.optimization_config
     if config is None or len(config.objective.metric_names) != 1:
@@ -249,7 +285,9 @@ def outcome(experiment: Experiment) -> Outcome:
     if best is None:
         return Outcome(experiment, None, {}, None)
     arms = experiment.trials[best[1]].arms
-    return Outcome(experiment, best[1], dict(arms[0].parameters) if len(arms) == 1 else {}, sign * best[0])
+    return Outcome(
+        experiment, best[1], dict(arms[0].parameters) if len(arms) == 1 else {}, sign * best[0]
+    )
 
 
 def objective_values(experiment: Experiment, name: str) -> dict[int, float]:

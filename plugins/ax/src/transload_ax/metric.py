@@ -31,9 +31,11 @@ class MetricMissing(TransloadError, LookupError):
 class TransloadMetric(Metric):
     """Reads ``name``, or ``name/mean`` and ``name/sem``, from what a trial reported.
 
-    That is looked for under the trial's index in the experiment's tracker base, then in the results of the trial's app
-    as `AppResults.value` does: a program needs to know nothing of trials. A value that is missing, NaN, infinite or no
-    number is an error with the place and what is there; Ax then marks the trial ABANDONED if it is an objective.
+    That is looked for under the trial's index in the experiment's tracker base, then in the results
+    of the trial's app
+    as `AppResults.value` does: a program needs to know nothing of trials. A value that is missing,
+    NaN, infinite or no number is an error with the place and what is there; Ax then marks the trial
+    ABANDONED if it is an objective.
 
     Args:
         name: name of the result.
@@ -48,10 +50,12 @@ class TransloadMetric(Metric):
 
 
 class TransloadCurveMetric(MapMetric):
-    """Reads a learning curve: the results ``name/<step>`` of a trial, while it runs. Early stopping works on it.
+    """Reads a learning curve: the results ``name/<step>`` of a trial, while it runs. Early stopping
+    works on it.
 
-    A trial that reports only the latest value, as ``name``, gives one point for each look, at the step that the result
-    ``step_name`` says (0 if there is none). Points that are NaN or infinite are left out.
+    A trial that reports only the latest value, as ``name``, gives one point for each look, at the
+    step that the result ``step_name`` says (0 if there is none). Points that are NaN or infinite
+    are left out.
 
     Args:
         name: name of the result.
@@ -83,7 +87,8 @@ class TransloadCurveMetric(MapMetric):
             self,
             trial,
             lambda results, place: [
-                (value, math.nan, step) for step, value in read_curve(results, place, self.name, self.step_name)
+                (value, math.nan, step)
+                for step, value in read_curve(results, place, self.name, self.step_name)
             ],
         )
 
@@ -105,7 +110,9 @@ def read_value(results: Results, place: str, name: str) -> tuple[float, float]:
     return mean, math.nan if sem is None else _number(sem, f"{name}/sem", place)
 
 
-def read_curve(results: Results, place: str, name: str, step_name: str) -> list[tuple[float, float]]:
+def read_curve(
+    results: Results, place: str, name: str, step_name: str
+) -> list[tuple[float, float]]:
     """Return the points of a curve, by growing step.
 
     Raises:
@@ -117,11 +124,15 @@ def read_curve(results: Results, place: str, name: str, step_name: str) -> list[
         if head == name and _is_number(step):
             points[float(step)] = _number(value, full, place)
     if not points and name in results:
-        points[_number(results.get(step_name, 0), step_name, place)] = _number(results[name], name, place)
+        points[_number(results.get(step_name, 0), step_name, place)] = _number(
+            results[name], name, place
+        )
     curve = sorted((step, value) for step, value in points.items() if math.isfinite(value))
     if not curve:
         shown = ", ".join(map(repr, list(results)[:10])) or "nothing"
-        raise MetricMissing(f"no finite result {name + '/<step>'!r} or {name!r} in {place}: there is {shown}")
+        raise MetricMissing(
+            f"no finite result {name + '/<step>'!r} or {name!r} in {place}: there is {shown}"
+        )
     return curve
 
 
@@ -138,8 +149,11 @@ def _number(value: Any, name: str, place: str) -> float:
     return float(value)
 
 
-def reported(index: int, metadata: Mapping[str, Any], name: str, arm: str = "") -> tuple[Results, str]:
-    """Return results of a trial among which is one of a name, its mean or its curve; and where they are.
+def reported(
+    index: int, metadata: Mapping[str, Any], name: str, arm: str = ""
+) -> tuple[Results, str]:
+    """Return results of a trial among which is one of a name, its mean or its curve; and where they
+    are.
 
     Args:
         index: the trial.
@@ -148,10 +162,13 @@ def reported(index: int, metadata: Mapping[str, Any], name: str, arm: str = "") 
         arm: name of the arm; ``""``: the trial has one app.
 
     Raises:
-        MetricMissing: if there is none, or under several keys that the app's own results do not tell apart.
+        MetricMissing: if there is none, or under several keys that the app's own results do not
+            tell apart.
     """
     if BASE not in metadata:
-        raise MetricMissing(f"trial {index}: its run metadata has no {BASE!r}: it was not run by a TransloadRunner")
+        raise MetricMissing(
+            f"trial {index}: its run metadata has no {BASE!r}: it was not run by a TransloadRunner"
+        )
     base, handle = base_of(metadata[BASE], arm), metadata.get(HANDLE)
     handle = handle.get(arm) if isinstance(handle, Mapping) else handle
     shared = {} if base is None else FsspecResultTracker(base).get(str(index))
@@ -160,12 +177,20 @@ def reported(index: int, metadata: Mapping[str, Any], name: str, arm: str = "") 
     record = metadata.get(f"{RECORD}/{arm}" if arm else RECORD) or {}
     clusters = [Cluster.from_dict(record["cluster"])] if record.get("cluster") else []
     own = host_runner(HOST, clusters=clusters).results(handle)
-    having: dict[str, Any] = {key: {name: 0} for key, values in own.results.items() if _has(values, name)}
+    having: dict[str, Any] = {
+        key: {name: 0} for key, values in own.results.items() if _has(values, name)
+    }
     try:
         key = replace(own, results=having).key_of(name)
     except NoSuchResult as exc:
-        old = f" (key {index} of {base}, which trials share, has {', '.join(list(shared)[:10])})" if shared else ""
-        raise MetricMissing(str(exc) if having else f"no result {name!r}: {own.explain()}{old}") from exc
+        old = (
+            f" (key {index} of {base}, which trials share, has {', '.join(list(shared)[:10])})"
+            if shared
+            else ""
+        )
+        raise MetricMissing(
+            str(exc) if having else f"no result {name!r}: {own.explain()}{old}"
+        ) from exc
     return own.results[key], f"key {key!r} of {own.looked_in[0]}"
 
 
@@ -176,7 +201,9 @@ def _has(results: Results, name: str) -> bool:
 def _fetch(
     metric: Metric, trial: BaseTrial, read: Callable[[Results, str], list[tuple[float, ...]]]
 ) -> MetricFetchResult:
-    """Return a row for each mean, standard error and perhaps step that is read of an arm that has not been given up."""
+    """Return a row for each mean, standard error and perhaps step that is read of an arm that has
+    not been given up.
+    """
     columns, rows = ("mean", "sem", MAP_KEY), []
     batch = isinstance(trial, BatchTrial)
     gone = {each.name for each in trial.abandoned_arms} if isinstance(trial, BatchTrial) else set()

@@ -11,13 +11,15 @@ from transload.errors import SpecError
 from transload_ax.runner import TransloadRunner
 
 LONGEST_WAIT: Final = 1.0
-"""Seconds after which metrics that grow while trials run are looked at again, and what has changed is stored."""
+"""Seconds after which metrics that grow while trials run are looked at again, and what has changed
+is stored."""
 
 
 class TransloadOrchestrator(Orchestrator):
     """Ax's orchestrator, woken by the apps themselves where Ax sleeps between polls.
 
-    Arguments are those of ``ax.orchestration.orchestrator.Orchestrator``; the runner must be a `TransloadRunner`.
+    Arguments are those of ``ax.orchestration.orchestrator.Orchestrator``; the runner must be a
+    `TransloadRunner`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,7 +44,9 @@ class TransloadOrchestrator(Orchestrator):
     def wait_for_completed_trials_and_report_results(
         self, idle_callback: Callable[[Orchestrator], None] | None = None, force_refit: bool = False
     ) -> dict[str, Any]:
-        """Wait until a trial has ended, or the search must; the apps tell, nothing is asked in between."""
+        """Wait until a trial has ended, or the search must; the apps tell, nothing is asked in
+        between.
+        """
         runner = self.runner
         assert isinstance(runner, TransloadRunner)
         while self.pending_trials and not self.poll_and_process_results():

@@ -1,4 +1,6 @@
-"""Going on with a stored experiment: what must be as it was, and what the one who goes on brings along."""
+"""Going on with a stored experiment: what must be as it was, and what the one who goes on brings
+along.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from transload_ax.runner import ARGUMENTS, TransloadRunner
 from transload_ax.snapshot import Snapshot
 
 SAME: Final = tuple(name for name in ARGUMENTS if name not in ("component", "namespace"))
-"""Arguments of the runner that must be as they were; the component, too, by its name. ``namespace`` is always the
+"""Arguments of the runner that must be as they were; the component, too, by its name. ``namespace``
+is always the
 stored one: it is how the jobs are found again."""
 
 logger = logging.getLogger("transload_ax")
@@ -38,9 +41,17 @@ def resume(
     if experiment is not None:
         compare(experiment, stored, kept)
         _lend_secrets(experiment, stored)
-    if strategy is not None and stored_strategy is not None and strategy.name != stored_strategy.name:
-        _refuse(stored, kept, [f"generation strategy ({stored_strategy.name}, not {strategy.name})"])
-    logger.info("going on with experiment %s from %s: %d trials", stored.name, kept.path, len(stored.trials))
+    if (
+        strategy is not None
+        and stored_strategy is not None
+        and strategy.name != stored_strategy.name
+    ):
+        _refuse(
+            stored, kept, [f"generation strategy ({stored_strategy.name}, not {strategy.name})"]
+        )
+    logger.info(
+        "going on with experiment %s from %s: %d trials", stored.name, kept.path, len(stored.trials)
+    )
     return stored, stored_strategy or strategy
 
 
@@ -57,7 +68,8 @@ def compare(given: Experiment, stored: Experiment, kept: Snapshot) -> None:
 
 def _refuse(stored: Experiment, kept: Snapshot, differs: list[str]) -> None:
     raise ConfigError(
-        f"{kept.path} holds experiment {stored.name!r} with another {', '.join(differs)}: give it another name or "
+        f"{kept.path} holds experiment {stored.name!r} with another {', '.join(differs)}: give it "
+        "another name or "
         "file, or leave its definition out to go on with it"
     )
 
@@ -80,13 +92,17 @@ def _differences(given: Experiment, stored: Experiment) -> Iterator[str]:
         old, new = getattr(its, name), getattr(mine, name)
         if old != new:
             # of mappings, which may hold what is not to be shown, only names are told
-            yield name + (_names(new, old) if isinstance(new, dict) else f" ({_word(old)}, not {_word(new)})")
+            yield name + (
+                _names(new, old) if isinstance(new, dict) else f" ({_word(old)}, not {_word(new)})"
+            )
 
 
 def _names(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
     """Return the names under which two mappings hold something else, as ``" (a, b)"``."""
     nothing = object()
-    names = [name for name in sorted({*mine, *its}) if mine.get(name, nothing) != its.get(name, nothing)]
+    names = [
+        name for name in sorted({*mine, *its}) if mine.get(name, nothing) != its.get(name, nothing)
+    ]
     return f" ({', '.join(names)})" if names else ""
 
 

@@ -1,6 +1,8 @@
-"""Running the apps of trials: the policy is core's, here it only meets Ax, of which nothing is imported.
+"""Running the apps of trials: the policy is core's, here it only meets Ax, of which nothing is
+imported.
 
-Ax asks now and then about many trials at a time, so that what other hosts do in one call, `run_app`, is `TrialApps`
+Ax asks now and then about many trials at a time, so that what other hosts do in one call,
+`run_app`, is `TrialApps`
 here: start, poll, stop, wait.
 """
 
@@ -32,10 +34,35 @@ from transload.pipelines import (
 )
 from transload.runner import Cluster
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
-from transload.schedulers import Observation, Subscription, longer, patience_left, unknown_for, unknown_since, watch
-from transload.specs import AppState, AppStatus, CfgVal, is_terminal, make_app_handle, parse_app_handle
+from transload.schedulers import (
+    Observation,
+    Subscription,
+    longer,
+    patience_left,
+    unknown_for,
+    unknown_since,
+    watch,
+)
+from transload.specs import (
+    AppState,
+    AppStatus,
+    CfgVal,
+    is_terminal,
+    make_app_handle,
+    parse_app_handle,
+)
 from transload_ax.states import ENDINGS, STATES
-from transload_ax.units import HOST, LOGS, MARK, RECORD, MetadataStore, Seen, TrialLaunch, Unit, log_sink
+from transload_ax.units import (
+    HOST,
+    LOGS,
+    MARK,
+    RECORD,
+    MetadataStore,
+    Seen,
+    TrialLaunch,
+    Unit,
+    log_sink,
+)
 
 if TYPE_CHECKING:
     from transload.pipelines import Launch
@@ -50,11 +77,15 @@ logger = logging.getLogger("transload_ax")
 
 
 def identity_of(unit: Unit, namespace: str, generation: int = 0) -> Identity:
-    """Return whose app it is: equal whenever a trial is run again, another one for other parameters of its number."""
+    """Return whose app it is: equal whenever a trial is run again, another one for other parameters
+    of its number.
+    """
     return Identity(HOST, namespace, unit.key, str(generation))
 
 
-def execution_of(apps: TrialApps, unit: Unit, launch: Launch | None, generation: int = 0, **more: Any) -> Execution:
+def execution_of(
+    apps: TrialApps, unit: Unit, launch: Launch | None, generation: int = 0, **more: Any
+) -> Execution:
     """Return the execution of a trial's app; without a launch it can only be attached to.
 
     Args:
@@ -64,11 +95,17 @@ def execution_of(apps: TrialApps, unit: Unit, launch: Launch | None, generation:
         generation: see `TrialApps.start`.
         more: other arguments of `transload.pipelines.Execution`; see `traces_of`.
     """
-    return Execution(apps.runner, launch, identity_of(unit, apps.namespace, generation), apps.options, **more)
+    return Execution(
+        apps.runner, launch, identity_of(unit, apps.namespace, generation), apps.options, **more
+    )
 
 
-def traces_of(unit: Unit, metadata: MutableMapping[str, Any], changed: Callable[[], None]) -> dict[str, Any]:
-    """Return where a trial leaves what it knows of its app: arguments of `transload.pipelines.Execution`."""
+def traces_of(
+    unit: Unit, metadata: MutableMapping[str, Any], changed: Callable[[], None]
+) -> dict[str, Any]:
+    """Return where a trial leaves what it knows of its app: arguments of
+    `transload.pipelines.Execution`.
+    """
     arm = f"/{unit.arm}" if unit.arm else ""
     return {
         "sink": log_sink(unit),
@@ -79,20 +116,26 @@ def traces_of(unit: Unit, metadata: MutableMapping[str, Any], changed: Callable[
 
 
 def _log_of(unit: Unit) -> Callable[[str], None]:
-    """Return what takes lines about a unit's app; an app that cannot be ended is warned of, once for each reason."""
+    """Return what takes lines about a unit's app; an app that cannot be ended is warned of, once
+    for each reason.
+    """
     told: set[str] = set()
 
     def log(line: str) -> None:
         loud = "could not be cancelled" in line and line not in told
         told.add(line)
-        logger.log(logging.WARNING if loud else logging.INFO, "trial %s: %s", "/".join(unit.key), line)
+        logger.log(
+            logging.WARNING if loud else logging.INFO, "trial %s: %s", "/".join(unit.key), line
+        )
 
     return log
 
 
 @contextmanager
 def ended_with_host() -> Iterator[None]:
-    """Have SIGTERM leave as an exit does, so that what runs is stored; a handler of somebody else's stays."""
+    """Have SIGTERM leave as an exit does, so that what runs is stored; a handler of somebody else's
+    stays.
+    """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -109,7 +152,9 @@ def ended_with_host() -> Iterator[None]:
 
 
 def ending_of(handle: str, error: TransloadError) -> Seen:
-    """Return what Ax is told of an app that did not end well; one that may still run is left alone."""
+    """Return what Ax is told of an app that did not end well; one that may still run is left
+    alone.
+    """
     ending = Ending.of(error)
     return Seen(handle, ENDINGS[ending], str(error), left=ending is Ending.UNKNOWN)
 
@@ -118,7 +163,8 @@ class TrialApps:
     """The apps of an experiment's trials, as one process sees them.
 
     Args:
-        namespace: tells this experiment from others of its name; see `transload.pipelines.Identity`.
+        namespace: tells this experiment from others of its name; see
+            `transload.pipelines.Identity`.
         scheduler: where they run.
         cfg: its run options.
         options: how apps are run.
@@ -160,8 +206,11 @@ class TrialApps:
 
     # -- start
 
-    def start(self, unit: Unit, launch: TrialLaunch, known: Mapping[str, Any], traces: Mapping[str, Any]) -> str:
-        """Submit the app of a unit or attach to it; return its handle. A second call with equal values changes nothing.
+    def start(
+        self, unit: Unit, launch: TrialLaunch, known: Mapping[str, Any], traces: Mapping[str, Any]
+    ) -> str:
+        """Submit the app of a unit or attach to it; return its handle. A second call with equal
+        values changes nothing.
 
         Args:
             unit: the unit.
@@ -180,7 +229,9 @@ class TrialApps:
         if before is not None and before[0] == launch.mark:
             return before[1]
         record = traces["store"].get()
-        generation = int(record["generation"]) if record is not None else self._generation(unit, launch)
+        generation = (
+            int(record["generation"]) if record is not None else self._generation(unit, launch)
+        )
         execution = execution_of(self, unit, launch, generation, known=known, **traces)
         execution.start()
         return self._add(unit, execution, launch.mark)
@@ -228,9 +279,11 @@ class TrialApps:
         return str(execution.handle)
 
     def _generation(self, unit: Unit, launch: TrialLaunch) -> int:
-        """Return the first generation that no app of other parameters has; such an app is ended first.
+        """Return the first generation that no app of other parameters has; such an app is ended
+        first.
 
-        An optimiser that died after a submit and before it was saved may give the same number to another trial.
+        An optimiser that died after a submit and before it was saved may give the same number to
+        another trial.
         """
         base = launch.tracker_base
         for generation in count():
@@ -238,11 +291,17 @@ class TrialApps:
             found = self._describe(app_id)
             if found is None and generation == 0 and base is not None:
                 self._warn_of_results(unit, base)
-            mark = launch.mark if found is None or found.app is None else found.app.metadata.get(MARK, launch.mark)
+            mark = (
+                launch.mark
+                if found is None or found.app is None
+                else found.app.metadata.get(MARK, launch.mark)
+            )
             if not launch.mark or mark == launch.mark:
                 return generation
             handle = make_app_handle(self.scheduler, HOST, app_id)
-            logger.warning("%s has other parameters than trial %s now: it is ended", handle, unit.trial)
+            logger.warning(
+                "%s has other parameters than trial %s now: it is ended", handle, unit.trial
+            )
             if found is not None and not is_terminal(found.status.state):
                 self.runner.cancel(handle)
                 self.runner.wait(handle, patience=self.options.patience)
@@ -286,7 +345,8 @@ class TrialApps:
             return
         if there:
             warnings.warn(
-                f"tracker base {base}: key {str(unit.trial)!r} is there before trial {unit.trial} is "
+                f"tracker base {base}: key {str(unit.trial)!r} is there before trial {unit.trial} "
+                "is "
                 "submitted: if the trial reports nothing, that old value is taken for its own",
                 RuntimeWarning,
                 stacklevel=2,
@@ -295,17 +355,30 @@ class TrialApps:
     # -- look
 
     def poll(self, units: Iterable[Unit]) -> dict[Unit, Seen]:
-        """Look at the apps of units once; one query per scheduler. Never raises; an ended app is looked at no more."""
+        """Look at the apps of units once; one query per scheduler. Never raises; an ended app is
+        looked at no more.
+        """
         wanted = {unit: self._live[unit] for unit in units if unit in self._live}
         self._news.clear()
         handles = [str(execution.handle) for execution in wanted.values()]
         try:
             found = self.runner.status_many(handles)
         except Exception as exc:
-            found = {handle: AppStatus(AppState.UNKNOWN, msg=f"{type(exc).__name__}: {exc}") for handle in handles}
-        away = [status.msg for status in found.values() if status is not None and status.state is AppState.UNKNOWN]
+            found = {
+                handle: AppStatus(AppState.UNKNOWN, msg=f"{type(exc).__name__}: {exc}")
+                for handle in handles
+            }
+        away = [
+            status.msg
+            for status in found.values()
+            if status is not None and status.state is AppState.UNKNOWN
+        ]
         if handles:
-            self._tell(f"apps on {self.scheduler} out of reach, waiting: {len(away)} ({away[0]})" if away else "")
+            self._tell(
+                f"apps on {self.scheduler} out of reach, waiting: {len(away)} ({away[0]})"
+                if away
+                else ""
+            )
         seen: dict[Unit, Seen] = {}
         for unit, execution in wanted.items():
             handle = str(execution.handle)
@@ -325,7 +398,9 @@ class TrialApps:
         return seen
 
     def wait(self, seconds: float) -> bool:
-        """Block until something changed with one of the live apps, or time ran out; return True for a change."""
+        """Block until something changed with one of the live apps, or time ran out; return True for
+        a change.
+        """
         if not self._watching:
             self._watching = True
             for unit in self._live:
@@ -351,13 +426,16 @@ class TrialApps:
     # -- stop
 
     def stop(self, unit: Unit) -> None:
-        """Cancel the app of a unit that is followed; if it cannot be reached, `poll` tries again."""
+        """Cancel the app of a unit that is followed; if it cannot be reached, `poll` tries
+        again.
+        """
         execution = self._live[unit]
         execution.options = replace(execution.options, on_kill="cancel")
         execution.give_up(asked=True)
 
     def end_was_asked_for(self) -> bool:
-        """Tell whether what ends this process is its own doing (it is done, or failed) or somebody's wish (Ctrl-C).
+        """Tell whether what ends this process is its own doing (it is done, or failed) or
+        somebody's wish (Ctrl-C).
 
         An exit that a signal brought about is neither: who sent the signal is not known.
         """
@@ -370,8 +448,8 @@ class TrialApps:
         """Let go of all apps.
 
         Args:
-            cancel: end those that run, and wait for their end; None: with ``on_kill="cancel"``, if somebody asked for
-                the end of this process, or it ends by itself.
+            cancel: end those that run, and wait for their end; None: with ``on_kill="cancel"``, if
+                somebody asked for the end of this process, or it ends by itself.
             seconds: how long to try, and to wait for their end.
         """
         if cancel is None:

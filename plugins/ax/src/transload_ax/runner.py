@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from transload.components import Component as FoundComponent
 
 TRANSLOAD_APP_HANDLE: Final = HANDLE
-"""Key in a trial's run metadata: the handle of its app; of a batch trial, a dict of arm name → handle."""
+"""Key in a trial's run metadata: the handle of its app; of a batch trial, a dict of arm name →
+handle."""
 
 TRANSLOAD_TRACKER_BASE: Final = BASE
 """Key in a trial's run metadata: the tracker base; ``""`` if none was given."""
@@ -57,27 +58,32 @@ _lock = threading.Lock()
 class TransloadRunner(Runner):
     """Runs each trial as an app: the component called with the trial's parameters.
 
-    The names and types of the experiment's parameters must match the component's arguments. ``trial_idx`` (int),
-    ``experiment_name`` and ``tracker_base`` (str) are given to a component that declares them.
+    The names and types of the experiment's parameters must match the component's arguments.
+    ``trial_idx`` (int), ``experiment_name`` and ``tracker_base`` (str) are given to a component
+    that declares them.
 
     Args:
-        tracker_base: where trials report: under the key ``trial_idx``, by `transload.runtime.tracking`; None: each
-            where its scheduler keeps an app's results, which needs nothing that jobs and this process share.
+        tracker_base: where trials report: under the key ``trial_idx``, by
+            `transload.runtime.tracking`; None: each where its scheduler keeps an app's results,
+            which needs nothing that jobs and this process share.
         component: the component, a name (``train.py:trainer``) or a function of a module.
         component_const_params: arguments that are the same in all trials.
         scheduler: where trials run.
-        cfg: run options of the scheduler; those whose name looks secret are used, but neither shown nor stored.
+        cfg: run options of the scheduler; those whose name looks secret are used, but neither shown
+            nor stored.
         orchestrator: another name for ``scheduler``.
-        namespace: tells this experiment's apps from those of others of the same name; default: a new uuid. It is
-            stored with the experiment.
+        namespace: tells this experiment's apps from those of others of the same name; default: a
+            new uuid. It is stored with the experiment.
         workspace: local folder that travels with the app.
-        arms_as_apps: accept batch trials: one app for each arm, each with the tracker base ``<tracker_base>/<arm>``.
+        arms_as_apps: accept batch trials: one app for each arm, each with the tracker base
+            ``<tracker_base>/<arm>``.
         max_running: how many apps may run at once; None: as many as the host likes.
         inherit_env: give jobs the whole environment of this process, not an allow-list of it.
-        parent_run_id: the run that all trials derive from; default: the job around this, else ``search/NAMESPACE``.
+        parent_run_id: the run that all trials derive from; default: the job around this, else
+            ``search/NAMESPACE``.
         pass_env: variables of this process that jobs get, by patterns: ``["HF_*"]``.
-        folder: what relative paths (component file, ``workspace``) are relative to, and where trials work on this
-            machine's disk; default: the folder of the file that calls this.
+        folder: what relative paths (component file, ``workspace``) are relative to, and where
+            trials work on this machine's disk; default: the folder of the file that calls this.
         options: of `transload.pipelines.ExecutionOptions`: ``patience``, ``on_kill`` …
 
     Raises:
@@ -115,11 +121,15 @@ class TransloadRunner(Runner):
             raise ConfigError(f"{both}: two names of one thing, give one")
         self.tracker_base = tracker_base
         self.component = component
-        with suppress(SpecError):  # a function that cannot be found again can be run, but not stored
+        with suppress(
+            SpecError
+        ):  # a function that cannot be found again can be run, but not stored
             self.component = component_path(component)
         self.component_const_params: dict[str, Any] = dict(component_const_params or {})
         self.scheduler = orchestrator or scheduler
-        self.cfg: dict[str, CfgVal] = {name: value for name, value in (cfg or {}).items() if not looks_secret(name)}
+        self.cfg: dict[str, CfgVal] = {
+            name: value for name, value in (cfg or {}).items() if not looks_secret(name)
+        }
         self.namespace = namespace or uuid.uuid4().hex
         self.workspace = workspace
         self.arms_as_apps = arms_as_apps
@@ -139,11 +149,15 @@ class TransloadRunner(Runner):
 
     @property
     def trials(self) -> Trials:
-        """The trials, as this process sees them; shared with this runner's copies (a loaded experiment has several)."""
+        """The trials, as this process sees them; shared with this runner's copies (a loaded
+        experiment has several).
+        """
         if not hasattr(self, "_trials"):
             key = (os.getpid(), repr([getattr(self, name) for name in ARGUMENTS]))
             options = execution_options(self.options)
-            apps = TrialApps(self.namespace, self.scheduler, self.cfg, options, inherit_env=self.inherit_env)
+            apps = TrialApps(
+                self.namespace, self.scheduler, self.cfg, options, inherit_env=self.inherit_env
+            )
             with _lock:
                 self._trials = _shared.setdefault(key, Trials(apps))
         return self._trials
@@ -152,12 +166,16 @@ class TransloadRunner(Runner):
         """Check that the search space and the constant arguments are what the component needs.
 
         Raises:
-            SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by name.
+            SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by
+                name.
         """
-        check_space(self.found(), self.component_const_params, experiment.search_space.parameters.values())
+        check_space(
+            self.found(), self.component_const_params, experiment.search_space.parameters.values()
+        )
 
     def check_scheduler(self) -> None:
-        """Check that there is such a scheduler, and that it has the run options; it is not asked anything.
+        """Check that there is such a scheduler, and that it has the run options; it is not asked
+        anything.
 
         Raises:
             ConfigError: for an unknown scheduler or option, or a value of the wrong type.
@@ -175,10 +193,14 @@ class TransloadRunner(Runner):
         return Launch(component=self.component, folder=self.folder or None).found()
 
     def dry_run(self, parameters: Mapping[str, Any]) -> str:
-        """Return what a trial of these parameters would submit, as text for a person; errors as of `run`."""
+        """Return what a trial of these parameters would submit, as text for a person; errors as of
+        `run`.
+        """
         known = {"trial_idx": 0, "experiment_name": "dry-run"}
         launch = self._launch("", parameters, None)
-        return dry_run(HOST, launch, self.trials.apps.options, known=known, inherit_env=self.inherit_env)
+        return dry_run(
+            HOST, launch, self.trials.apps.options, known=known, inherit_env=self.inherit_env
+        )
 
     # -- what Ax asks for
 
@@ -188,16 +210,20 @@ class TransloadRunner(Runner):
         return [TRANSLOAD_APP_HANDLE]
 
     def run(self, trial: BaseTrial) -> dict[str, Any]:
-        """Submit the trial's app, or attach to it if it was submitted before; return handle and tracker base.
+        """Submit the trial's app, or attach to it if it was submitted before; return handle and
+        tracker base.
 
         Raises:
             ValueError: for a batch trial, unless ``arms_as_apps``.
             SpecError: if the search space does not fit the component; nothing is submitted.
             SubmitError: if the app was not taken.
         """
-        if not isinstance(trial, Trial) and not (self.arms_as_apps and isinstance(trial, BatchTrial)):
+        if not isinstance(trial, Trial) and not (
+            self.arms_as_apps and isinstance(trial, BatchTrial)
+        ):
             raise ValueError(
-                f"trial {trial.index} is a {type(trial).__name__}: must be a Trial, or arms_as_apps=True be set on the "
+                f"trial {trial.index} is a {type(trial).__name__}: must be a Trial, or "
+                "arms_as_apps=True be set on the "
                 "runner, which runs one app for each arm"
             )
         if isinstance(trial, Trial) and trial.arm is None:
@@ -209,8 +235,8 @@ class TransloadRunner(Runner):
     def run_multiple(self, trials: Iterable[BaseTrial]) -> dict[int, dict[str, Any]]:
         """Do what `run` does for each of the trials, side by side; return trial index → metadata.
 
-        If one cannot be submitted, the others are all the same; called again, what was submitted is found, not started
-        again.
+        If one cannot be submitted, the others are all the same; called again, what was submitted is
+        found, not started again.
         """
         wanted = list(trials)
         self.trials.keep()  # stored here, in one thread, before any of them is changed in another
@@ -220,16 +246,23 @@ class TransloadRunner(Runner):
 
     def poll_available_capacity(self) -> int:
         """Return how many more apps may run; -1: no limit of this runner's own."""
-        return -1 if self.max_running is None else max(0, self.max_running - len(self.trials.apps.live))
+        return (
+            -1
+            if self.max_running is None
+            else max(0, self.max_running - len(self.trials.apps.live))
+        )
 
     def poll_trial_status(self, trials: Iterable[BaseTrial]) -> dict[TrialStatus, set[int]]:
         """Look at the apps of trials once; return status → trial indices. Never raises.
 
-        A trial whose app waits, for the first time or again (pre-emption), is RUNNING: Ax would believe that nothing
-        runs. What cannot be told leaves the status as it is, as long as patience lasts.
+        A trial whose app waits, for the first time or again (pre-emption), is RUNNING: Ax would
+        believe that nothing runs. What cannot be told leaves the status as it is, as long as
+        patience lasts.
         """
         asked = {trial.index: trial for trial in trials}
-        every: Mapping[int, BaseTrial] = next((trial.experiment.trials for trial in asked.values()), {})
+        every: Mapping[int, BaseTrial] = next(
+            (trial.experiment.trials for trial in asked.values()), {}
+        )
         given_up = [index for index, trial in every.items() if trial.status.name in GIVEN_UP]
         views = [self._view(trial) for trial in asked.values()]
         found: dict[TrialStatus, set[int]] = {}
@@ -248,7 +281,8 @@ class TransloadRunner(Runner):
         return {"reason": reason} if reason else {}
 
     def follow(self, trials: Iterable[BaseTrial], *, candidates: bool = False) -> None:
-        """Follow the apps that an earlier process left running, so that `close` knows of them. Never raises.
+        """Follow the apps that an earlier process left running, so that `close` knows of them.
+        Never raises.
 
         Args:
             trials: the trials.
@@ -260,8 +294,9 @@ class TransloadRunner(Runner):
         """Let go of all trials, and see to it that nothing is left behind.
 
         Args:
-            cancel: cancel the apps that still run, and wait for their end; None: unless ``on_kill="detach"``, or a
-                signal ends this process that nobody is known to have sent on purpose.
+            cancel: cancel the apps that still run, and wait for their end; None: unless
+                ``on_kill="detach"``, or a signal ends this process that nobody is known to have
+                sent on purpose.
         """
         self.trials.apps.close(cancel=cancel)
 
@@ -278,7 +313,9 @@ class TransloadRunner(Runner):
 
     @classmethod
     def serialize_init_args(cls, obj: Any) -> dict[str, Any]:
-        """Return the constructor's arguments as JSON values; options whose name looks secret are left out."""
+        """Return the constructor's arguments as JSON values; options whose name looks secret are
+        left out.
+        """
         args = {name: getattr(obj, name) for name in ARGUMENTS}
         args["component"] = component_path(obj.component)
         return args
@@ -287,8 +324,13 @@ class TransloadRunner(Runner):
     def deserialize_init_args(
         cls, args: dict[str, Any], decoder_registry: Any = None, class_decoder_registry: Any = None
     ) -> dict[str, Any]:
-        """Return constructor arguments from what `serialize_init_args` returned; the component is not looked up."""
-        return {**{name: args[name] for name in ARGUMENTS if name in args and name != "options"}, **args["options"]}
+        """Return constructor arguments from what `serialize_init_args` returned; the component is
+        not looked up.
+        """
+        return {
+            **{name: args[name] for name in ARGUMENTS if name in args and name != "options"},
+            **args["options"],
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process: the slots."""
@@ -325,6 +367,8 @@ class TransloadRunner(Runner):
 
 
 ARGUMENTS: Final = tuple(
-    name for name in inspect.signature(TransloadRunner.__init__).parameters if name not in ("self", "orchestrator")
+    name
+    for name in inspect.signature(TransloadRunner.__init__).parameters
+    if name not in ("self", "orchestrator")
 )
 """The constructor's: public attributes, and what is stored."""

@@ -17,19 +17,27 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from transload.errors import ConfigError
 from transload.schedulers.local.home import make_private
-from transload_ax.storage import decode_experiment, encode, encode_experiment, encode_strategy, register
+from transload_ax.storage import (
+    decode_experiment,
+    encode,
+    encode_experiment,
+    encode_strategy,
+    register,
+)
 from transload_search.places import locked
 
 SCHEMA: Final = 1
 SHARE: Final = 0.05
-"""Of the time: what storing may take where it can wait. After a save of 5 ms the next one comes 95 ms later."""
+"""Of the time: what storing may take where it can wait. After a save of 5 ms the next one comes 95
+ms later."""
 
 
 class Snapshot:
-    """One experiment and its generation strategy in a JSON file, replaced as a whole; new trials in a second one.
+    """One experiment and its generation strategy in a JSON file, replaced as a whole; new trials in
+    a second one.
 
-    Saving takes a few milliseconds for each trial. `add` takes the same however many there are: it writes new trials to
-    the end of ``<path>.trials``, which the next `save` removes.
+    Saving takes a few milliseconds for each trial. `add` takes the same however many there are: it
+    writes new trials to the end of ``<path>.trials``, which the next `save` removes.
 
     Args:
         path: the file; its folder is made.
@@ -45,10 +53,11 @@ class Snapshot:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes, and other threads, from running the experiment meanwhile, by a lock on ``<path>.lock``.
+        """Keep other processes, and other threads, from running the experiment meanwhile, by a lock
+        on ``<path>.lock``.
 
-        The lock goes with its process, however that ends; the file stays. Where a file system has no locks, a warning
-        says so.
+        The lock goes with its process, however that ends; the file stays. Where a file system has
+        no locks, a warning says so.
 
         Raises:
             ConfigError: if another one holds it.
@@ -56,8 +65,14 @@ class Snapshot:
         with locked(self.path.with_name(f"{self.path.name}.lock"), str(self.path)):
             yield
 
-    def save(self, experiment: Experiment, generation_strategy: GenerationStrategy | None = None, **more: Any) -> None:
-        """Store an experiment; a reader, or a process that is killed meanwhile, leaves the old or the new one.
+    def save(
+        self,
+        experiment: Experiment,
+        generation_strategy: GenerationStrategy | None = None,
+        **more: Any,
+    ) -> None:
+        """Store an experiment; a reader, or a process that is killed meanwhile, leaves the old or
+        the new one.
 
         Args:
             experiment: the experiment, in any state.
@@ -65,7 +80,12 @@ class Snapshot:
             more: JSON values to store along.
         """
         strategy = None if generation_strategy is None else encode_strategy(generation_strategy)
-        body = {"schema": SCHEMA, **more, "experiment": encode_experiment(experiment), "generation_strategy": strategy}
+        body = {
+            "schema": SCHEMA,
+            **more,
+            "experiment": encode_experiment(experiment),
+            "generation_strategy": strategy,
+        }
         text = json.dumps(body)
         make_private(self.path.parent)
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
@@ -80,7 +100,8 @@ class Snapshot:
     def add(self, trials: Iterable[BaseTrial], generation_strategy: GenerationStrategy) -> None:
         """Store trials that were made since the last `save` or `add`, and nothing else that is new.
 
-        What is written survives the process, at once; the machine's own failure may cost it, but no more.
+        What is written survives the process, at once; the machine's own failure may cost it, but no
+        more.
 
         Args:
             trials: the new trials.
@@ -95,11 +116,16 @@ class Snapshot:
         made = encode_strategy(generation_strategy, self._runs)
         self._runs += len(made["generator_runs"])
         added = {str(trial.index): encode(trial) for trial in trials}
-        line = json.dumps({"schema": SCHEMA, "trials": added, "generation_strategy": made}).encode() + b"\n"
+        line = (
+            json.dumps({"schema": SCHEMA, "trials": added, "generation_strategy": made}).encode()
+            + b"\n"
+        )
         descriptor = os.open(self._added, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             before = os.fstat(descriptor).st_size
-            if os.write(descriptor, line) < len(line):  # the next line would be one with half of this
+            if os.write(descriptor, line) < len(
+                line
+            ):  # the next line would be one with half of this
                 os.ftruncate(descriptor, before)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._added))
         finally:
@@ -142,14 +168,19 @@ class Snapshot:
 
     def _check(self, body: dict[str, Any]) -> None:
         if body["schema"] > SCHEMA:
-            raise ConfigError(f"{self.path}: schema {body['schema']} is newer than this version reads ({SCHEMA})")
+            raise ConfigError(
+                f"{self.path}: schema {body['schema']} is newer than this version reads ({SCHEMA})"
+            )
 
 
-def _merge(line: dict[str, Any], experiment: dict[str, Any], strategy: dict[str, Any] | None) -> None:
+def _merge(
+    line: dict[str, Any], experiment: dict[str, Any], strategy: dict[str, Any] | None
+) -> None:
     """Put added trials into a stored experiment that does not have them yet, all as JSON values."""
     trials = experiment["trials"]
     if not line["trials"] or set(line["trials"]) <= set(trials):
-        return  # saved as a whole since, by a process that was killed before it could remove the line
+        # saved as a whole since, by a process that was killed before it could remove the line
+        return
     trials.update(line["trials"])
     if strategy is not None:
         added = line["generation_strategy"]
@@ -158,12 +189,13 @@ def _merge(line: dict[str, Any], experiment: dict[str, Any], strategy: dict[str,
 
 
 class Keeper:
-    """Stores an experiment while it runs: at once where it must be, otherwise soon, at a small share of the time.
+    """Stores an experiment while it runs: at once where it must be, otherwise soon, at a small
+    share of the time.
 
-    *Before a trial is submitted*, the trial with its parameters must be on the disk: whoever goes on after a crash has
-    to know that there may be a job, and of what. Everything else may be a moment behind: ids of apps follow from what
-    was stored, so that handles, states and results are found again by asking. Such changes are stored as soon as
-    `SHARE` allows, together.
+    *Before a trial is submitted*, the trial with its parameters must be on the disk: whoever goes
+    on after a crash has to know that there may be a job, and of what. Everything else may be a
+    moment behind: ids of apps follow from what was stored, so that handles, states and results are
+    found again by asking. Such changes are stored as soon as `SHARE` allows, together.
 
     Args:
         snapshot: where to; None: nowhere.
@@ -172,7 +204,10 @@ class Keeper:
     """
 
     def __init__(
-        self, snapshot: Snapshot | None, experiment: Experiment, generation_strategy: GenerationStrategy
+        self,
+        snapshot: Snapshot | None,
+        experiment: Experiment,
+        generation_strategy: GenerationStrategy,
     ) -> None:
         self._snapshot = snapshot
         self._experiment = experiment
@@ -183,7 +218,9 @@ class Keeper:
 
     def before_submit(self) -> None:
         """Store the trials that are about to be submitted, unless that was done."""
-        candidates = [trial for trial in self._experiment.trials.values() if trial.status.is_candidate]
+        candidates = [
+            trial for trial in self._experiment.trials.values() if trial.status.is_candidate
+        ]
         new = [trial for trial in candidates if trial.index not in self._stored]
         if self._snapshot is None or not new:
             return
@@ -195,7 +232,11 @@ class Keeper:
 
     def idle(self, _: Any = None) -> None:
         """Store what has changed, if that is due."""
-        if self._snapshot is not None and time.monotonic() >= self._next and self._now() != self._whole:
+        if (
+            self._snapshot is not None
+            and time.monotonic() >= self._next
+            and self._now() != self._whole
+        ):
             self.save()
 
     def save(self) -> None:
@@ -209,5 +250,8 @@ class Keeper:
 
     def _now(self) -> list[Any]:
         """Return what differs once anything has changed."""
-        trials, rows = self._experiment.trials.values(), getattr(self._experiment.data, "_data_rows", ())
+        trials, rows = (
+            self._experiment.trials.values(),
+            getattr(self._experiment.data, "_data_rows", ()),
+        )
         return [len(rows), [(trial.status, repr(trial.run_metadata)) for trial in trials]]

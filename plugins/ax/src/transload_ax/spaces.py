@@ -26,11 +26,17 @@ from transload.specs import AppDef
 from transload_search import Constraint, Objective, Parameter
 from transload_search.check import check_unique
 
-_TYPES = {bool: ParameterType.BOOL, int: ParameterType.INT, float: ParameterType.FLOAT, str: ParameterType.STRING}
+_TYPES = {
+    bool: ParameterType.BOOL,
+    int: ParameterType.INT,
+    float: ParameterType.FLOAT,
+    str: ParameterType.STRING,
+}
 
 
 def search_space(
-    parameters: Iterable[Parameter | str], component: Component | str | Callable[..., AppDef] | None = None
+    parameters: Iterable[Parameter | str],
+    component: Component | str | Callable[..., AppDef] | None = None,
 ) -> SearchSpace:
     """Return a search space.
 
@@ -48,35 +54,54 @@ def search_space(
     return SearchSpace([_parameter(each, component) for each in made])
 
 
-def _parameter(given: Parameter, component: Component | str | Callable[..., AppDef] | None) -> AxParameter:
+def _parameter(
+    given: Parameter, component: Component | str | Callable[..., AppDef] | None
+) -> AxParameter:
     try:
         return _ax_parameter(given, component)
     except AxError as exc:
-        raise SpecError(f"parameter {str(given)!r}: Ax refuses it: {' '.join(str(exc).split())}") from exc
+        raise SpecError(
+            f"parameter {str(given)!r}: Ax refuses it: {' '.join(str(exc).split())}"
+        ) from exc
 
 
-def _ax_parameter(given: Parameter, component: Component | str | Callable[..., AppDef] | None) -> AxParameter:
+def _ax_parameter(
+    given: Parameter, component: Component | str | Callable[..., AppDef] | None
+) -> AxParameter:
     if given.kind == "choice":
         values = [_choice(value, given.name, component) for value in given.values]
         kind = _kind_of(values, given.name)
         if kind is ParameterType.FLOAT:
             values = [float(value) for value in values]
         if len(set(values)) < len(values):
-            raise SpecError(f"parameter {given.name!r}: {', '.join(map(str, values))}: each choice must be there once")
+            raise SpecError(
+                f"parameter {given.name!r}: {', '.join(map(str, values))}: each choice must be "
+                "there once"
+            )
         if len(values) == 1:
             return FixedParameter(given.name, kind, values[0])
         ordered = kind in (ParameterType.INT, ParameterType.FLOAT) or len(values) == 2
-        return ChoiceParameter(given.name, kind, values, is_ordered=ordered, sort_values=kind.is_numeric)
+        return ChoiceParameter(
+            given.name, kind, values, is_ordered=ordered, sort_values=kind.is_numeric
+        )
     assert given.low is not None and given.high is not None
     kind = ParameterType.INT if given.kind == "int" else ParameterType.FLOAT
-    low, high = (int(given.low), int(given.high)) if given.kind == "int" else (float(given.low), float(given.high))
+    low, high = (
+        (int(given.low), int(given.high))
+        if given.kind == "int"
+        else (float(given.low), float(given.high))
+    )
     if low == high:
         return FixedParameter(given.name, kind, low)
     return RangeParameter(given.name, kind, low, high, log_scale=given.log)
 
 
-def _choice(value: Any, name: str, component: Component | str | Callable[..., AppDef] | None) -> Any:
-    """Return a choice as the component's argument wants it: 1 is 1.0 for a float, and a text is read."""
+def _choice(
+    value: Any, name: str, component: Component | str | Callable[..., AppDef] | None
+) -> Any:
+    """Return a choice as the component's argument wants it: 1 is 1.0 for a float, and a text is
+    read.
+    """
     if component is None:
         return value
     parameter = as_component(component).parameter(name)
@@ -106,7 +131,9 @@ def _kind_of(values: Sequence[Any], name: str) -> ParameterType:
 
 
 def metrics_of(
-    objectives: Iterable[Objective], constraints: Iterable[Constraint], make: Callable[..., Metric] = Metric
+    objectives: Iterable[Objective],
+    constraints: Iterable[Constraint],
+    make: Callable[..., Metric] = Metric,
 ) -> dict[str, Metric]:
     """Return the metrics of objectives and constraints, by name.
 
@@ -115,14 +142,19 @@ def metrics_of(
         constraints: bounds.
         make: makes a metric of a name and ``lower_is_better``.
     """
-    wanted = {each.name: each.upper for each in constraints} | {each.name: each.minimize for each in objectives}
+    wanted = {each.name: each.upper for each in constraints} | {
+        each.name: each.minimize for each in objectives
+    }
     return {name: make(name, lower_is_better=low) for name, low in wanted.items()}
 
 
 def optimization(
-    objectives: Sequence[Objective], constraints: Iterable[Constraint], metrics: Mapping[str, Metric]
+    objectives: Sequence[Objective],
+    constraints: Iterable[Constraint],
+    metrics: Mapping[str, Metric],
 ) -> OptimizationConfig:
-    """Return the aim: one objective, or several that are traded off, and what bounds the results must keep.
+    """Return the aim: one objective, or several that are traded off, and what bounds the results
+    must keep.
 
     Raises:
         SpecError: for a bound on an objective, which Ax does not take.
@@ -130,11 +162,16 @@ def optimization(
     constraints = tuple(constraints)
     for bound in constraints:
         if bound.name in {each.name for each in objectives}:
-            raise SpecError(f"constraint {bound}: {bound.name!r} is an objective: Ax takes bounds on other results")
+            raise SpecError(
+                f"constraint {bound}: {bound.name!r} is an objective: Ax takes bounds on other "
+                "results"
+            )
     with warnings.catch_warnings():
         # an expression cannot hold names with other signs than those of identifiers
         warnings.simplefilter("ignore", DeprecationWarning)
-        goals = [AxObjective(metric=metrics[each.name], minimize=each.minimize) for each in objectives]
+        goals = [
+            AxObjective(metric=metrics[each.name], minimize=each.minimize) for each in objectives
+        ]
         bounds = [
             OutcomeConstraint(
                 metric=metrics[each.name],
@@ -149,15 +186,22 @@ def optimization(
         return MultiObjectiveOptimizationConfig(MultiObjective(goals), outcome_constraints=bounds)
 
 
-def strategy(method: str = "fast", seed: int | None = None, initial: int | None = None) -> GenerationStrategy:
+def strategy(
+    method: str = "fast", seed: int | None = None, initial: int | None = None
+) -> GenerationStrategy:
     """Return what proposes trials.
 
     Args:
-        method: ``fast`` or ``quality`` (Bayesian optimisation after some quasi-random trials), ``random_search``.
+        method: ``fast`` or ``quality`` (Bayesian optimisation after some quasi-random trials),
+            ``random_search``.
         seed: of what is random.
         initial: how many quasi-random trials come first; None: Ax's choice.
     """
     if method not in ("fast", "quality", "random_search"):
         raise SpecError(f"method={method!r}: must be 'fast', 'quality' or 'random_search'")
-    given: dict[str, Any] = {"method": method, "initialization_random_seed": seed, "initialization_budget": initial}
+    given: dict[str, Any] = {
+        "method": method,
+        "initialization_random_seed": seed,
+        "initialization_budget": initial,
+    }
     return choose_generation_strategy(GenerationStrategyDispatchStruct(**given))

@@ -8,7 +8,17 @@ from typing import Final
 from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
-_ALL = ["CANDIDATE", "STAGED", "FAILED", "COMPLETED", "RUNNING", "ABANDONED", "DISPATCHED", "EARLY_STOPPED", "STALE"]
+_ALL = [
+    "CANDIDATE",
+    "STAGED",
+    "FAILED",
+    "COMPLETED",
+    "RUNNING",
+    "ABANDONED",
+    "DISPATCHED",
+    "EARLY_STOPPED",
+    "STALE",
+]
 
 STATES: Final = StateMap(
     "Ax",
@@ -24,7 +34,9 @@ STATES: Final = StateMap(
     },
     host_values=_ALL,
     notes={
-        **dict.fromkeys((AppState.SUBMITTED, AppState.PENDING), "shown as RUNNING, from the trial's submit on"),
+        **dict.fromkeys(
+            (AppState.SUBMITTED, AppState.PENDING), "shown as RUNNING, from the trial's submit on"
+        ),
         AppState.UNKNOWN: "once patience is exhausted; no data, and the arm may be suggested again",
     },
 )

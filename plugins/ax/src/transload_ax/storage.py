@@ -1,4 +1,6 @@
-"""Storage: letting Ax's own, JSON and SQL, store what is of this package; experiments as JSON values."""
+"""Storage: letting Ax's own, JSON and SQL, store what is of this package; experiments as JSON
+values.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +36,24 @@ if TYPE_CHECKING:
     from ax.storage.sqa_store.structs import DBSettings
 
 _RUNNERS: Final[dict[type, int]] = {TransloadRunner: 7401, TransloadClientRunner: 7402}
-_METRICS: Final[dict[type, int]] = {TransloadMetric: 7411, TransloadCurveMetric: 7412, TransloadClientMetric: 7413}
+_METRICS: Final[dict[type, int]] = {
+    TransloadMetric: 7411,
+    TransloadCurveMetric: 7412,
+    TransloadClientMetric: 7413,
+}
 
 _COLUMNS: Final = {
-    name: name for name in ("trial_index", "arm_name", "metric_name", "metric_signature", "mean", "step")
+    name: name
+    for name in ("trial_index", "arm_name", "metric_name", "metric_signature", "mean", "step")
 } | {"sem": "se"}
 """Column of Ax's table of data → attribute of its rows."""
 _SPECIAL: Final = ("start_time", "end_time", "n")
 
 
 def register() -> None:
-    """Let Ax's own JSON functions (``Client.save_to_json_file``, ``save_experiment`` …) store these classes."""
+    """Let Ax's own JSON functions (``Client.save_to_json_file``, ``save_experiment`` …) store these
+    classes.
+    """
     for kind in _RUNNERS:
         CORE_ENCODER_REGISTRY[kind] = runner_to_dict
         CORE_DECODER_REGISTRY[kind.__name__] = kind
@@ -67,7 +76,9 @@ def registry_bundle() -> RegistryBundle:
             runner_clss={**CORE_RUNNER_REGISTRY, **_RUNNERS},
         )
     except (ImportError, TypeError) as exc:
-        raise ConfigError(f"Ax's SQL storage cannot be used: {exc}: install transload-ax[sql]") from exc
+        raise ConfigError(
+            f"Ax's SQL storage cannot be used: {exc}: install transload-ax[sql]"
+        ) from exc
 
 
 def is_stored(name: str, settings: DBSettings) -> bool:
@@ -79,14 +90,18 @@ def is_stored(name: str, settings: DBSettings) -> bool:
     # as Ax's own orchestrator does, later
     init_engine_and_session_factory(creator=settings.creator, url=settings.url)
     try:
-        load_experiment(name, config=settings.decoder.config, reduced_state=True, skip_runners_and_metrics=True)
+        load_experiment(
+            name, config=settings.decoder.config, reduced_state=True, skip_runners_and_metrics=True
+        )
     except ExperimentNotFoundError:
         return False
     return True
 
 
 def decode_experiment(stored: Any, strategy: Any) -> tuple[Experiment, GenerationStrategy | None]:
-    """Return an experiment and its generation strategy from their JSON values, which are used up."""
+    """Return an experiment and its generation strategy from their JSON values, which are used
+    up.
+    """
     register()
     registries: dict[str, Any] = {"decoder_registry": CORE_DECODER_REGISTRY}
     registries["class_decoder_registry"] = CORE_CLASS_DECODER_REGISTRY
@@ -100,19 +115,25 @@ def encode(thing: Any) -> Any:
     """Return what Ax can store as JSON values."""
     register()
     return object_to_json(
-        thing, encoder_registry=CORE_ENCODER_REGISTRY, class_encoder_registry=CORE_CLASS_ENCODER_REGISTRY
+        thing,
+        encoder_registry=CORE_ENCODER_REGISTRY,
+        class_encoder_registry=CORE_CLASS_ENCODER_REGISTRY,
     )
 
 
 def encode_experiment(experiment: Experiment) -> dict[str, Any]:
-    """Return an experiment as the JSON values that Ax's decoder reads; Ax itself takes 80 ms a trial for data."""
+    """Return an experiment as the JSON values that Ax's decoder reads; Ax itself takes 80 ms a
+    trial for data.
+    """
     light = copy.copy(experiment)
     light.data = Data()
     return {**encode(light), "data_by_trial": _data_by_trial(experiment.data)}
 
 
 def encode_strategy(strategy: GenerationStrategy, runs_from: int = 0) -> dict[str, Any]:
-    """Return a generation strategy as JSON values, without its experiment and its first generator runs."""
+    """Return a generation strategy as JSON values, without its experiment and its first generator
+    runs.
+    """
     light = copy.copy(strategy)
     light._experiment, light._generator_runs = None, strategy._generator_runs[runs_from:]
     values: dict[str, Any] = encode(light)
@@ -123,7 +144,9 @@ def _data_by_trial(data: Data) -> Any:
     """Return the data as Ax stores it: trial → a table, as JSON inside of JSON."""
     rows = getattr(data, "_data_rows", None)
     # what our own metrics never report is left to Ax
-    if rows is None or any(getattr(row, name, None) is not None for row in rows for name in _SPECIAL):
+    if rows is None or any(
+        getattr(row, name, None) is not None for row in rows for name in _SPECIAL
+    ):
         return encode(data_to_data_by_trial(data))
     by_trial: dict[str, list[Any]] = {}
     for row in rows:
@@ -132,9 +155,12 @@ def _data_by_trial(data: Data) -> Any:
 
 
 def _table(rows: Sequence[Any]) -> dict[str, Any]:
-    columns = [name for name in _COLUMNS if name != "step" or any(row.step is not None for row in rows)]
+    columns = [
+        name for name in _COLUMNS if name != "step" or any(row.step is not None for row in rows)
+    ]
     table = {
-        name: {str(place): _cell(getattr(row, _COLUMNS[name])) for place, row in enumerate(rows)} for name in columns
+        name: {str(place): _cell(getattr(row, _COLUMNS[name])) for place, row in enumerate(rows)}
+        for name in columns
     }
     frame = {"__type": "DataFrame", "value": json.dumps(table)}
     return {"__type": "OrderedDict", "value": [[0, {"df": frame, "__type": "Data"}]]}

@@ -16,7 +16,8 @@ SCHEMA: Final = 2
 
 
 class AxSuggester:
-    """Proposes trials by Bayesian optimisation, after some quasi-random ones. Ax is imported when it is first asked.
+    """Proposes trials by Bayesian optimisation, after some quasi-random ones. Ax is imported when
+    it is first asked.
 
     Args:
         search: the search.
@@ -32,12 +33,15 @@ class AxSuggester:
         """Refuse a space or an aim that Ax does not take.
 
         Raises:
-            SpecError: for choices of several types, bounds too close together, or a bound on an objective.
+            SpecError: for choices of several types, bounds too close together, or a bound on an
+                objective.
         """
         self._ax()
 
     def suggest(self, count: int = 1) -> list[SearchTrial]:
-        """Return new trials, at most as many as the search has left; fewer if the model wants to see results first."""
+        """Return new trials, at most as many as the search has left; fewer if the model wants to
+        see results first.
+        """
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise SpecError(f"count={count!r}: must be an int, 0 or more")
         experiment, strategy = self._ax()
@@ -61,7 +65,10 @@ class AxSuggester:
         """Take what a trial came to; None: it failed."""
         experiment, _ = self._ax()
         if index not in experiment.trials:
-            raise SpecError(f"trial {index!r} was not suggested; suggested are 0 to {len(experiment.trials) - 1}")
+            raise SpecError(
+                f"trial {index!r} was not suggested; suggested are 0 to "
+                f"{len(experiment.trials) - 1}"
+            )
         trial = experiment.trials[index]
         if values is None:
             trial.mark_failed(unsafe=True)
@@ -104,7 +111,9 @@ class AxSuggester:
                 from transload_ax.storage import decode_experiment
 
                 stored, plan = copy.deepcopy(state["experiment"]), copy.deepcopy(state["strategy"])
-                plan["generator_runs"] = [copy.deepcopy(each["generator_run"]) for each in stored["trials"].values()]
+                plan["generator_runs"] = [
+                    copy.deepcopy(each["generator_run"]) for each in stored["trials"].values()
+                ]
                 self._made = decode_experiment(stored, plan)
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             if isinstance(exc, SpecError):
@@ -132,7 +141,9 @@ class AxSuggester:
         return self._made[0], self._made[1]
 
     def _points(self) -> float:
-        """Return how many points the space has. Ax proposes none twice, and looks for another one for minutes."""
+        """Return how many points the space has. Ax proposes none twice, and looks for another one
+        for minutes.
+        """
         points = 1.0
         for each in self._search.parameters:
             if each.kind == "choice":
@@ -145,14 +156,20 @@ class AxSuggester:
         return points
 
     def _parameters(self, trial: Any) -> dict[str, Any]:
-        return {name: trial.arm.parameters[name] for name in (each.name for each in self._search.parameters)}
+        return {
+            name: trial.arm.parameters[name]
+            for name in (each.name for each in self._search.parameters)
+        }
 
     def _attach(self, trial: Any, values: Values) -> None:
         import pandas as pd
         from ax.core.data import Data
 
         about = {"arm_name": trial.arm.name, "trial_index": trial.index, "sem": math.nan}
-        rows = [{**about, "metric_name": name, "metric_signature": name, "mean": mean} for name, mean in values.items()]
+        rows = [
+            {**about, "metric_name": name, "metric_signature": name, "mean": mean}
+            for name, mean in values.items()
+        ]
         trial.experiment.attach_data(Data(df=pd.DataFrame.from_records(rows)))
 
 
@@ -169,8 +186,11 @@ class AxSobolSuggester(AxSuggester):
 
 
 def _quiet() -> None:
-    """Have Ax, PyTorch and what lies between them warn of nothing that users of a search could change."""
-    # Ax sets the levels of its loggers when they are made, and tells at once that it has SQL storage
+    """Have Ax, PyTorch and what lies between them warn of nothing that users of a search could
+    change.
+    """
+    # Ax sets the levels of its loggers when they are made, and tells at once that it has SQL
+    # storage
     logging.getLogger("ax.storage.sqa_store.with_db_settings_base").addFilter(
         lambda record: record.levelno > logging.INFO
     )

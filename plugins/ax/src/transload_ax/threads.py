@@ -1,4 +1,6 @@
-"""How the optimiser's models compute: with how many threads, without a compiler, and from which random numbers."""
+"""How the optimiser's models compute: with how many threads, without a compiler, and from which
+random numbers.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from contextlib import contextmanager, suppress
 def one_thread() -> Iterator[None]:
     """Have PyTorch compute with one thread within this, unless ``OMP_NUM_THREADS`` says otherwise.
 
-    The models of a search are small, and its trials often want the same cores: threads that wait for one another made a
-    proposal take seconds on two busy cores, where one thread took 0.2 s.
+    The models of a search are small, and its trials often want the same cores: threads that wait
+    for one another made a proposal take seconds on two busy cores, where one thread took 0.2 s.
 
-    Nor does BoTorch (0.18) compile C++ for several objectives then: that takes the trials' cores for a minute, and a
-    kill meanwhile leaves a lock that every later search waits for without end.
+    Nor does BoTorch (0.18) compile C++ for several objectives then: that takes the trials' cores
+    for a minute, and a kill meanwhile leaves a lock that every later search waits for without end.
     """
     with suppress(ImportError):
         from botorch.acquisition.multi_objective import logei
@@ -36,10 +38,11 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int | None) -> Iterator[None]:
-    """Have PyTorch draw its random numbers from a seed within this, and go on as before afterwards; None: nothing.
+    """Have PyTorch draw its random numbers from a seed within this, and go on as before afterwards;
+    None: nothing.
 
-    Models choose where to look by chance: with the seed of a strategy alone, which is that of its first trials, equal
-    searches differ.
+    Models choose where to look by chance: with the seed of a strategy alone, which is that of its
+    first trials, equal searches differ.
     """
     if seed is None:
         yield

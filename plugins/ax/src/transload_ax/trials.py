@@ -1,4 +1,6 @@
-"""What to do about a trial: run it, look at it, stop it, by its status and run metadata. Imports nothing of Ax."""
+"""What to do about a trial: run it, look at it, stop it, by its status and run metadata. Imports
+nothing of Ax.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from transload_ax.run import TrialApps, traces_of
 from transload_ax.units import HANDLE, Seen, TrialLaunch, Unit
 
 MINIMUM_PAUSE: Final = 0.1
-"""Seconds between two looks at apps of which there is no news, whatever the host's loop asks for."""
+"""Seconds between two looks at apps of which there is no news, whatever the host's loop asks
+for."""
 
 GIVEN_UP: Final = frozenset({"FAILED", "ABANDONED", "EARLY_STOPPED", "STALE"})
 ENDED: Final = GIVEN_UP | {"COMPLETED"}
@@ -46,7 +49,13 @@ class TrialView:
     def handles(self) -> list[tuple[Unit, str]]:
         """Return the apps that the run metadata names."""
         found = self.metadata.get(HANDLE)
-        by_arm = {"": found} if isinstance(found, str) and found else found if isinstance(found, Mapping) else {}
+        by_arm = (
+            {"": found}
+            if isinstance(found, str) and found
+            else found
+            if isinstance(found, Mapping)
+            else {}
+        )
         return [(self.unit(str(arm)), str(handle)) for arm, handle in by_arm.items()]
 
 
@@ -70,8 +79,11 @@ class Trials:
     stopped: set[Unit] = field(default_factory=set)
     keep: Callable[[], None] = lambda: None
 
-    def run(self, trial: TrialView, launch: Callable[[str, Mapping[str, Any]], TrialLaunch]) -> str | dict[str, str]:
-        """Submit a trial's app, or attach to it if it was submitted before; return its handle, or arm → handle.
+    def run(
+        self, trial: TrialView, launch: Callable[[str, Mapping[str, Any]], TrialLaunch]
+    ) -> str | dict[str, str]:
+        """Submit a trial's app, or attach to it if it was submitted before; return its handle, or
+        arm → handle.
 
         Args:
             trial: the trial.
@@ -82,7 +94,12 @@ class Trials:
         """
         known = {"trial_idx": trial.index, "experiment_name": trial.experiment}
         handles = {
-            arm: self.apps.start(trial.unit(arm), launch(arm, parameters), known, self._traces(trial, trial.unit(arm)))
+            arm: self.apps.start(
+                trial.unit(arm),
+                launch(arm, parameters),
+                known,
+                self._traces(trial, trial.unit(arm)),
+            )
             for arm, parameters in trial.arms.items()
         }
         return handles.get("", handles)
@@ -90,17 +107,21 @@ class Trials:
     def poll(self, trials: Iterable[TrialView], *, given_up: Iterable[int] = ()) -> dict[int, str]:
         """Look at the apps of trials once; return trial → name of its status. Never raises.
 
-        A trial whose app waits, for the first time or again (pre-emption), is RUNNING: Ax would believe that nothing
-        runs. What cannot be told leaves the status as it is, as long as patience lasts.
+        A trial whose app waits, for the first time or again (pre-emption), is RUNNING: Ax would
+        believe that nothing runs. What cannot be told leaves the status as it is, as long as
+        patience lasts.
 
         Args:
             trials: the trials; those that have ended are passed over.
-            given_up: trials of the experiment that Ax counts as ended badly; their apps are cancelled.
+            given_up: trials of the experiment that Ax counts as ended badly; their apps are
+                cancelled.
         """
         pending = [trial for trial in trials if trial.status not in ENDED]
         try:
             if self.apps.live and not self.apps.moved:
-                self.apps.wait(MINIMUM_PAUSE)  # a loop that does not pause must not become a storm of questions
+                self.apps.wait(
+                    MINIMUM_PAUSE
+                )  # a loop that does not pause must not become a storm of questions
             self._stop(given_up)
             seen = self._observe(pending)
         except Exception:
@@ -120,12 +141,14 @@ class Trials:
             return f"no reason is known: {exc}"
 
     def follow(self, trials: Iterable[TrialView], *, candidates: bool = False) -> None:
-        """Follow the apps of trials that an earlier process left running, and look at none. Never raises.
+        """Follow the apps of trials that an earlier process left running, and look at none. Never
+        raises.
 
         Args:
             trials: the trials; those that have ended are passed over.
-            candidates: also of trials that were killed between submit and store. While a search goes on these are
-                left to the submit that will adopt them, or they would count as running.
+            candidates: also of trials that were killed between submit and store. While a search
+                goes on these are left to the submit that will adopt them, or they would count as
+                running.
         """
         for trial in trials:
             if trial.status not in ENDED and (trial.status != "CANDIDATE" or candidates):
@@ -161,10 +184,14 @@ class Trials:
     def _units(self, trial: TrialView) -> list[tuple[Unit, str]]:
         """Return a trial's apps, found by their ids where the metadata was lost."""
         units = [trial.unit(arm) for arm in trial.arms]
-        return trial.handles() or [(unit, handle) for unit in units if (handle := self.apps.find(unit)) is not None]
+        return trial.handles() or [
+            (unit, handle) for unit in units if (handle := self.apps.find(unit)) is not None
+        ]
 
     def _stop(self, given_up: Iterable[int]) -> None:
-        """Cancel the apps of trials that Ax has given up: their time to live is over, or somebody marked them."""
+        """Cancel the apps of trials that Ax has given up: their time to live is over, or somebody
+        marked them.
+        """
         gone = set(given_up) - self.left
         units = [unit for unit in self.apps.live if unit.trial in gone]
         for unit in units:
@@ -190,7 +217,9 @@ class Trials:
                     self._attach(trial, unit, handle)
                     wanted.append(unit)
                 except TransloadError as exc:
-                    seen = Seen(handle, "FAILED", f"{handle!r} cannot be asked about: {exc}", left=True)
+                    seen = Seen(
+                        handle, "FAILED", f"{handle!r} cannot be asked about: {exc}", left=True
+                    )
                     found.setdefault(trial.index, []).append(seen)
         for unit, seen in self.apps.poll(wanted).items():
             found.setdefault(unit.trial, []).append(seen)
@@ -209,6 +238,8 @@ class Trials:
         if bad:
             self.reasons[trial.index] = "\n".join(bad.values())
         if len(bad) < len(seen):
-            self.lost_arms[trial.index] = {unit.arm: bad[handle] for unit, handle in trial.handles() if handle in bad}
+            self.lost_arms[trial.index] = {
+                unit.arm: bad[handle] for unit, handle in trial.handles() if handle in bad
+            }
             return "COMPLETED"
         return "FAILED" if "FAILED" in names else "ABANDONED"

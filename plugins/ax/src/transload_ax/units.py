@@ -1,4 +1,6 @@
-"""What one app of an experiment stands for, how it is launched, and what is kept of it. Imports nothing of Ax."""
+"""What one app of an experiment stands for, how it is launched, and what is kept of it. Imports
+nothing of Ax.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ HANDLE: Final = "transload_app_handle"
 BASE: Final = "transload_tracker_base"
 RECORD: Final = "transload_attach"
 LOGS: Final = "transload_logs"
-"""Keys in a trial's run metadata: handle, tracker base, what re-attaching needs, how far logs were handed on."""
+"""Keys in a trial's run metadata: handle, tracker base, what re-attaching needs, how far logs were
+handed on."""
 
 
 class Unit(NamedTuple):
@@ -66,17 +69,22 @@ def base_of(tracker_base: str | None, arm: str = "") -> str | None:
 
 
 def log_sink(unit: Unit) -> LogSink | None:
-    """Return what takes a unit's log lines: the logger ``transload_ax.<experiment>.<trial>``; None if it is off."""
+    """Return what takes a unit's log lines: the logger ``transload_ax.<experiment>.<trial>``; None
+    if it is off.
+    """
     name = re.sub(r"\.+", "_", unit.experiment) or "experiment"
     log = logging.getLogger(f"transload_ax.{name}.{unit.arm or unit.trial}")
     if not log.isEnabledFor(logging.INFO):
         return None
-    return lambda role, replica, stream, line: log.info("%s/%d %s", role, replica, line.rstrip("\n"))
+    return lambda role, replica, stream, line: log.info(
+        "%s/%d %s", role, replica, line.rstrip("\n")
+    )
 
 
 @dataclass
 class MetadataStore:
-    """A store under one key of a trial's run metadata: it survives as the experiment does, when it is saved.
+    """A store under one key of a trial's run metadata: it survives as the experiment does, when it
+    is saved.
 
     Args:
         metadata: of the trial.
@@ -101,7 +109,8 @@ class MetadataStore:
 
 @dataclass(kw_only=True)
 class TrialLaunch(Launch):
-    """A launch whose app carries a digest of its parameters, and ends with the trial's time to live.
+    """A launch whose app carries a digest of its parameters, and ends with the trial's time to
+    live.
 
     Args:
         mark: the digest.
@@ -111,7 +120,9 @@ class TrialLaunch(Launch):
     mark: str = ""
     ttl: float | None = None
 
-    def build(self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> AppDef:
+    def build(
+        self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> AppDef:
         """Return the app, validated; see `Launch.build`."""
         app = Launch.build(self, known, defaults)
         limits = [limit for limit in (app.timeout, self.ttl) if limit is not None]
@@ -122,13 +133,18 @@ class TrialLaunch(Launch):
 def execution_options(options: Mapping[str, Any]) -> ExecutionOptions:
     """Return the options of a runner as `ExecutionOptions`.
 
-    A trial has one app, ever: one that failed is a FAILED trial, which Ax answers with another trial. So whoever runs
-    a trial again, for instance because an optimiser died before it stored how the app ended, collects that end.
+    A trial has one app, ever: one that failed is a FAILED trial, which Ax answers with another
+    trial. So whoever runs a trial again, for instance because an optimiser died before it stored
+    how the app ended, collects that end.
 
     Raises:
         ConfigError: for an unknown name or a value that is not allowed.
     """
-    allowed = [name for name in ExecutionOptions.__dataclass_fields__ if name not in ("durable", "next_after")]
+    allowed = [
+        name
+        for name in ExecutionOptions.__dataclass_fields__
+        if name not in ("durable", "next_after")
+    ]
     for name in options:
         if name not in allowed:
             raise ConfigError(f"option {name!r} does not exist: {nearest(name, allowed)}")

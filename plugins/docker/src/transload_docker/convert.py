@@ -1,4 +1,6 @@
-"""From an `AppDef` to what is asked of an engine: one body of ``POST /containers/create`` for each replica. Pure."""
+"""From an `AppDef` to what is asked of an engine: one body of ``POST /containers/create`` for each
+replica. Pure.
+"""
 
 from __future__ import annotations
 
@@ -79,24 +81,67 @@ def capabilities(reach: Reach) -> Capabilities:
 def run_opts() -> runopts:
     """Return the options of this scheduler."""
     opts = runopts()
-    opts.add("image", str, "image for roles without one; a role's that is a folder is mounted into it at the same path")
-    opts.add("pull", str, "when images are pulled: never, missing (those that the engine lacks) or always", "never")
+    opts.add(
+        "image",
+        str,
+        "image for roles without one; a role's that is a folder is mounted into it at the same "
+        "path",
+    )
+    opts.add(
+        "pull",
+        str,
+        "when images are pulled: never, missing (those that the engine lacks) or always",
+        "never",
+    )
     opts.add("env", dict[str, str], "variables for every replica, below those of its role")
-    opts.add("copy_env", list[str], "patterns (FOO_*) of variables of the submitting process to pass on")
-    opts.add("grace_period", float, "seconds between asking a replica to end (SIGTERM) and killing it", 5.0)
-    opts.add("network", str, "name of an existing network to use (or host) instead of one made for the app")
-    opts.add("publish", str, "ports on this machine: auto (same number, for a single replica), random or none", "auto")
-    opts.add("publish_address", str, "address of this machine that ports are published on", "127.0.0.1")
-    opts.add("gpu_ids", list[str], "ids of the GPUs to choose from, each given to one app at a time; default: all")
-    opts.add("user", str, "user (and group) inside the containers, as UID[:GID] or NAME; default: the image's")
-    opts.add("image_entrypoint", bool, "keep the image's own ENTRYPOINT and give it the role's as arguments", False)
+    opts.add(
+        "copy_env", list[str], "patterns (FOO_*) of variables of the submitting process to pass on"
+    )
+    opts.add(
+        "grace_period",
+        float,
+        "seconds between asking a replica to end (SIGTERM) and killing it",
+        5.0,
+    )
+    opts.add(
+        "network",
+        str,
+        "name of an existing network to use (or host) instead of one made for the app",
+    )
+    opts.add(
+        "publish",
+        str,
+        "ports on this machine: auto (same number, for a single replica), random or none",
+        "auto",
+    )
+    opts.add(
+        "publish_address", str, "address of this machine that ports are published on", "127.0.0.1"
+    )
+    opts.add(
+        "gpu_ids",
+        list[str],
+        "ids of the GPUs to choose from, each given to one app at a time; default: all",
+    )
+    opts.add(
+        "user",
+        str,
+        "user (and group) inside the containers, as UID[:GID] or NAME; default: the image's",
+    )
+    opts.add(
+        "image_entrypoint",
+        bool,
+        "keep the image's own ENTRYPOINT and give it the role's as arguments",
+        False,
+    )
     opts.add("privileged", bool, "containers with all rights on the machine", False)
     return opts
 
 
 @dataclass(slots=True)
 class ContainerRequest:
-    """One container to make: name and the Engine API's body, which may change between a dry-run and the submit."""
+    """One container to make: name and the Engine API's body, which may change between a dry-run and
+    the submit.
+    """
 
     role: str
     replica: int
@@ -133,8 +178,11 @@ class DockerRequest:
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach, app_id: str) -> DockerRequest:
-    """Return the request for an app, in which ``${app_id}`` is replaced already; ``scheduler`` is for messages.
+def convert(
+    app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach, app_id: str
+) -> DockerRequest:
+    """Return the request for an app, in which ``${app_id}`` is replaced already; ``scheduler`` is
+    for messages.
 
     Raises:
         UnsupportedFeature: for a field that an engine cannot express.
@@ -148,12 +196,23 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
     own = "" if network or single else names.network_name(app_id)
     if network in BUILT_IN and not single:
         raise ConfigError(
-            f"run option network={network!r}: replicas do not find each other there: name one of your own"
+            f"run option network={network!r}: replicas do not find each other there: name one of "
+            "your own"
         )
-    hosts = names.host_names(app_id, [(role.name, role.num_replicas) for role in app.roles], shared=not own)
+    hosts = names.host_names(
+        app_id, [(role.name, role.num_replicas) for role in app.roles], shared=not own
+    )
     gpus = Gpus(cfg.get("gpu_ids"))
-    context = _Context(cfg, app_id, own or str(network or ""), "localhost" if network == "host" else hosts[0][0], gpus)
-    request = DockerRequest(app_id, own, [], [], pull=str(cfg["pull"]), grace=float(_number(cfg["grace_period"])))
+    context = _Context(
+        cfg,
+        app_id,
+        own or str(network or ""),
+        "localhost" if network == "host" else hosts[0][0],
+        gpus,
+    )
+    request = DockerRequest(
+        app_id, own, [], [], pull=str(cfg["pull"]), grace=float(_number(cfg["grace_period"]))
+    )
     request.timeout = app.timeout
     ids = cfg.get("gpu_ids")
     request.gpus = [str(each) for each in ids] if isinstance(ids, list) else []
@@ -162,7 +221,11 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
         policy = role.retry_policy.value
         request.secrets[role.name] = dict(role.secrets)
-        request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, policy, role.retry_delay))
+        request.roles.append(
+            RolePlan(
+                role.name, role.num_replicas, needed, role.max_retries, policy, role.retry_delay
+            )
+        )
         folder = results_mount(role) if reach == "host" else None
         if folder:
             _make_first(request, folder, role.env.get(TRACKER_BASE, ""))
@@ -174,8 +237,12 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
     return request
 
 
-def bind(request: DockerRequest, app_id: str, submission: Submission, reach: Reach) -> DockerRequest:
-    """Return what `convert` returned for the id that an app really gets, with the folder of its results mounted."""
+def bind(
+    request: DockerRequest, app_id: str, submission: Submission, reach: Reach
+) -> DockerRequest:
+    """Return what `convert` returned for the id that an app really gets, with the folder of its
+    results mounted.
+    """
     request = copy.deepcopy(request)
     old, request.app_id = request.network, app_id
     request.network = names.network_name(app_id) if old else ""
@@ -185,12 +252,15 @@ def bind(request: DockerRequest, app_id: str, submission: Submission, reach: Rea
         container.name = names.container_name(app_id, container.role, container.replica, 0)
         body.setdefault("Labels", {})[names.LABEL_APP] = app_id
         body["Env"] = [
-            f"TRANSLOAD_APP_ID={app_id}" if item.startswith("TRANSLOAD_APP_ID=") else item for item in body["Env"]
+            f"TRANSLOAD_APP_ID={app_id}" if item.startswith("TRANSLOAD_APP_ID=") else item
+            for item in body["Env"]
         ]
         if old:
             body["HostConfig"]["NetworkMode"] = request.network
             endpoints = body["NetworkingConfig"]["EndpointsConfig"]
-            body["NetworkingConfig"]["EndpointsConfig"] = {request.network: endpoints.get(old) or {}}
+            body["NetworkingConfig"]["EndpointsConfig"] = {
+                request.network: endpoints.get(old) or {}
+            }
         mounts = body["HostConfig"].setdefault("Mounts", [])
         if folder is not None and not covered(folder, [mount["Target"] for mount in mounts]):
             mounts.append(mount_entry("bind", folder, folder, read_only=False))
@@ -199,7 +269,9 @@ def bind(request: DockerRequest, app_id: str, submission: Submission, reach: Rea
 
 
 def _make_first(request: DockerRequest, folder: str, base: str) -> None:
-    """Note the folder that is mounted, and the app's own below it: an engine would make them as root."""
+    """Note the folder that is mounted, and the app's own below it: an engine would make them as
+    root.
+    """
     own = local_folder(base) or folder
     for each in (folder, own, output_folder(own)):
         if each not in request.folders:
@@ -212,7 +284,9 @@ def has_app_id(app: AppDef) -> bool:
 
 
 def app_id_of(app: AppDef) -> str:
-    """Return the id that the runner has put into the environment of an app; a placeholder where it has not."""
+    """Return the id that the runner has put into the environment of an app; a placeholder where it
+    has not.
+    """
     from transload.specs import parse_app_handle
 
     for role in app.roles:
@@ -225,9 +299,13 @@ def app_id_of(app: AppDef) -> str:
 def _check_options(cfg: Mapping[str, CfgVal]) -> None:
     for key, allowed in (("pull", PULL_POLICIES), ("publish", PUBLISH)):
         if cfg.get(key) not in allowed:
-            raise ConfigError(f"run option {key}={cfg.get(key)!r}: must be one of {', '.join(allowed)}")
+            raise ConfigError(
+                f"run option {key}={cfg.get(key)!r}: must be one of {', '.join(allowed)}"
+            )
     if not 0 <= _number(cfg["grace_period"]) < math.inf:
-        raise ConfigError(f"run option grace_period={cfg['grace_period']!r}: must be 0 or more seconds")
+        raise ConfigError(
+            f"run option grace_period={cfg['grace_period']!r}: must be 0 or more seconds"
+        )
 
 
 def _number(value: CfgVal) -> float:
@@ -236,7 +314,9 @@ def _number(value: CfgVal) -> float:
 
 
 def is_folder(image: str) -> bool:
-    """Tell whether the image of a role is a folder of this machine, as the local scheduler takes it."""
+    """Tell whether the image of a role is a folder of this machine, as the local scheduler takes
+    it.
+    """
     return image.startswith("/")
 
 
@@ -245,11 +325,15 @@ def _check_role(role: Role, path: str, cfg: Mapping[str, CfgVal]) -> None:
         advice = "name one, or set one for all that have none: run option image, [schedulers.docker] image = …"
         raise SpecError(f"{path}.image='': there is no image: {advice}")
     if is_folder(role.image) and not cfg.get("image"):
-        raise SpecError(f"{path}.image={role.image!r}: is a folder: name an image to mount it into (run option image)")
+        raise SpecError(
+            f"{path}.image={role.image!r}: is a folder: name an image to mount it into (run option "
+            "image)"
+        )
     if role.resource.devices:
         name = next(iter(role.resource.devices))
         raise UnsupportedFeature(
-            f"{path}.resource.devices[{name!r}]: not possible here: give the device as a DeviceMount",
+            f"{path}.resource.devices[{name!r}]: not possible here: give the device as a "
+            "DeviceMount",
             f"{path}.resource.devices[{name!r}]",
         )
     for port_name, port in role.port_map.items():
@@ -257,9 +341,13 @@ def _check_role(role: Role, path: str, cfg: Mapping[str, CfgVal]) -> None:
             raise SpecError(f"{path}.port_map[{port_name!r}]=0: must be 1 to 65535")
     for index, mount in enumerate(role.mounts):
         if not mount.dst_path.startswith("/"):
-            raise SpecError(f"{path}.mounts[{index}].dst_path={mount.dst_path!r}: must be an absolute path")
+            raise SpecError(
+                f"{path}.mounts[{index}].dst_path={mount.dst_path!r}: must be an absolute path"
+            )
         if isinstance(mount, (BindMount, DeviceMount)) and not mount.src_path.startswith("/"):
-            raise SpecError(f"{path}.mounts[{index}].src_path={mount.src_path!r}: must be an absolute path")
+            raise SpecError(
+                f"{path}.mounts[{index}].src_path={mount.src_path!r}: must be an absolute path"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,9 +361,13 @@ class _Context:
     gpus: Gpus
 
 
-def _body(role: Role, path: str, k: int, host: str, context: _Context, folder: str | None) -> dict[str, Any]:
+def _body(
+    role: Role, path: str, k: int, host: str, context: _Context, folder: str | None
+) -> dict[str, Any]:
     root = role.image if is_folder(role.image) and not role.workspace else ""
-    values = macros.Values(img_root=root, app_id=context.app_id, replica_id=str(k), rank0_env=RANK0_ENV)
+    values = macros.Values(
+        img_root=root, app_id=context.app_id, replica_id=str(k), rank0_env=RANK0_ENV
+    )
     role = values.apply(role)
     cfg = context.cfg
     image = str(cfg["image"]) if root or not role.image else role.image
@@ -312,7 +404,9 @@ def _body(role: Role, path: str, k: int, host: str, context: _Context, folder: s
     overlay = role.metadata.get("docker.container")
     if overlay is not None:
         if not isinstance(overlay, dict):
-            raise SpecError(f"{path}.metadata['docker.container']: must be a dict, as the Engine API takes it")
+            raise SpecError(
+                f"{path}.metadata['docker.container']: must be a dict, as the Engine API takes it"
+            )
         _refuse_own(overlay, f"{path}.metadata['docker.container']")
         _merge(body, overlay)
     return body
@@ -334,7 +428,13 @@ def _environment(role: Role, k: int, context: _Context) -> dict[str, str]:
     env: dict[str, str] = {}
     patterns = context.cfg.get("copy_env")
     for pattern in patterns if isinstance(patterns, list) else ():
-        env.update({name: value for name, value in os.environ.items() if fnmatch.fnmatchcase(name, pattern)})
+        env.update(
+            {
+                name: value
+                for name, value in os.environ.items()
+                if fnmatch.fnmatchcase(name, pattern)
+            }
+        )
     given = context.cfg.get("env")
     env.update(given if isinstance(given, dict) else {})
     env.update(role.env)
@@ -380,17 +480,24 @@ def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
             found.update({f"{name}.{key}": each for key, each in value.items()})
     for name in found:
         if name.startswith(f"Labels.{names.PREFIX}"):
-            raise SpecError(f"{path}: {name!r} is set by transload itself: apps are found by it; use another label")
+            raise SpecError(
+                f"{path}: {name!r} is set by transload itself: apps are found by it; use another "
+                "label"
+            )
         if name in _OWN:
             raise SpecError(f"{path}: {name!r} is set by transload itself; {_OWN[name]}")
     for item in overlay.get("Env") or ():
         if str(item).startswith("TRANSLOAD_"):
             variable = str(item).partition("=")[0]
-            raise SpecError(f"{path}: Env {variable!r} is set by transload itself; use another name")
+            raise SpecError(
+                f"{path}: Env {variable!r} is set by transload itself; use another name"
+            )
 
 
 def _merge(target: dict[str, Any], overlay: Mapping[str, Any]) -> None:
-    """Merge ``overlay`` into ``target``: dicts key by key, lists one after the other, all else replaced."""
+    """Merge ``overlay`` into ``target``: dicts key by key, lists one after the other, all else
+    replaced.
+    """
     for key, value in overlay.items():
         known = target.get(key)
         if isinstance(known, dict) and isinstance(value, dict):

@@ -13,7 +13,9 @@ Check = tuple[str, bool, str]
 
 
 def diagnose(engine: Engine, home: Home) -> list[Check]:
-    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the engine."""
+    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the
+    engine.
+    """
     checks = [_client(), _home(home)]
     if not checks[0][1]:
         return checks
@@ -23,19 +25,45 @@ def diagnose(engine: Engine, home: Home) -> list[Check]:
     except (SchedulerUnavailable, EngineError) as exc:
         return [*checks, ("engine", False, f"{exc}; {_advice(engine)}")]
     system = f"{info.get('OperatingSystem', '?')}, {info.get('NCPU', '?')} CPUs, {info.get('Architecture', '?')}"
-    limits = [name for key, name in (("MemoryLimit", "memory"), ("CpuCfsQuota", "cpu")) if not info.get(key)]
+    limits = [
+        name
+        for key, name in (("MemoryLimit", "memory"), ("CpuCfsQuota", "cpu"))
+        if not info.get(key)
+    ]
     driver = str(info.get("LoggingDriver", "?"))
     readable = driver in ("json-file", "local", "journald")
     init = str(info.get("InitBinary") or "")
     gpus = "nvidia" in (info.get("Runtimes") or {}) or bool(info.get("CDISpecDirs"))
     return [
         *checks,
-        ("engine", True, f"{engine.url}: {version.get('Version', '?')} on {info.get('Name', '?')} ({system})"),
+        (
+            "engine",
+            True,
+            f"{engine.url}: {version.get('Version', '?')} on {info.get('Name', '?')} ({system})",
+        ),
         ("user", True, f"{_user()}; whoever reaches this engine is as good as root on its machine"),
-        ("limits", not limits, f"the kernel cannot limit: {', '.join(limits)}" if limits else "memory, cpu"),
-        ("logs", readable, f"logging driver {driver}" + ("" if readable else ": its logs cannot be read back")),
-        ("init", bool(init), init or "no docker-init: containers cannot be started with an init process"),
-        ("gpus", True, "NVIDIA runtime" if gpus else "none configured; roles that ask for a GPU will not start"),
+        (
+            "limits",
+            not limits,
+            f"the kernel cannot limit: {', '.join(limits)}" if limits else "memory, cpu",
+        ),
+        (
+            "logs",
+            readable,
+            f"logging driver {driver}" + ("" if readable else ": its logs cannot be read back"),
+        ),
+        (
+            "init",
+            bool(init),
+            init or "no docker-init: containers cannot be started with an init process",
+        ),
+        (
+            "gpus",
+            True,
+            "NVIDIA runtime"
+            if gpus
+            else "none configured; roles that ask for a GPU will not start",
+        ),
     ]
 
 

@@ -1,4 +1,6 @@
-"""The one place that talks to an engine: connection, errors, and the few calls that the rest needs."""
+"""The one place that talks to an engine: connection, errors, and the few calls that the rest
+needs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ from transload.retries import LONGEST_ERROR, read_error, traceback_error
 from transload.schedulers.api import Reach, damaged_message
 from transload.specs import AppStatus
 from transload_docker import names
-from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Container, Facts, NewerPlan, Plan, Restarts
+from transload_docker.plan import (
+    DELETED,
+    ENDED,
+    RECORD,
+    STOP,
+    Container,
+    Facts,
+    NewerPlan,
+    Plan,
+    Restarts,
+)
 from transload_docker.states import seconds
 from transload_docker.usage import Meter
 
@@ -51,7 +63,8 @@ class Engine:
     """A connection to an engine, made when it is first used and made anew in a forked process.
 
     Args:
-        url: where it is (``unix://…``, ``tcp://…``, ``ssh://…``); None: from ``DOCKER_HOST``, else the usual socket.
+        url: where it is (``unix://…``, ``tcp://…``, ``ssh://…``); None: from ``DOCKER_HOST``, else
+            the usual socket.
     """
 
     def __init__(self, url: str | None = None) -> None:
@@ -78,7 +91,9 @@ class Engine:
         """
         with self._lock:
             if self._api is None or self._pid != os.getpid():
-                self.meter = self.meter if self._pid in (0, os.getpid()) else None  # its thread is the parent's
+                self.meter = (
+                    self.meter if self._pid in (0, os.getpid()) else None
+                )  # its thread is the parent's
                 self._api, self._pid = self._connect(), os.getpid()
             return self._api
 
@@ -89,12 +104,16 @@ class Engine:
         try:
             kwargs = kwargs_from_env()
             kwargs["base_url"] = self.url
-            return docker.APIClient(timeout=_TIMEOUT_S, use_ssh_client=self.url.startswith("ssh:"), **kwargs)
+            return docker.APIClient(
+                timeout=_TIMEOUT_S, use_ssh_client=self.url.startswith("ssh:"), **kwargs
+            )
         except Exception as exc:
             raise self._unavailable(exc) from exc
 
     def _knock(self) -> None:
-        """Raise OSError if nobody listens at a socket of this machine; the client itself would leave one open."""
+        """Raise OSError if nobody listens at a socket of this machine; the client itself would
+        leave one open.
+        """
         if self.reach != "host" or self.url.startswith("npipe:"):
             return
         import socket
@@ -111,7 +130,8 @@ class Engine:
 
         Args:
             function: one call.
-            again: it may be repeated: an idle connection may have been closed by an engine that was restarted.
+            again: it may be repeated: an idle connection may have been closed by an engine that was
+                restarted.
 
         Raises:
             EngineError: if the engine refused.
@@ -132,14 +152,21 @@ class Engine:
             except APIError as exc:
                 code = getattr(exc.response, "status_code", SERVER_ERROR)
                 raise EngineError(_message(exc), int(code or SERVER_ERROR)) from exc
-            except (requests.RequestException, urllib3.exceptions.HTTPError, DockerException, OSError) as exc:
+            except (
+                requests.RequestException,
+                urllib3.exceptions.HTTPError,
+                DockerException,
+                OSError,
+            ) as exc:
                 self.close()
                 if last:
                     raise self._unavailable(exc) from exc
         raise AssertionError
 
     def query(self, function: Callable[[APIClient], Any]) -> Any:
-        """Do what `call` does for a question without effects; an answer that is an error means: cannot say."""
+        """Do what `call` does for a question without effects; an answer that is an error means:
+        cannot say.
+        """
         try:
             return self.call(function, again=True)
         except EngineError as exc:
@@ -154,17 +181,21 @@ class Engine:
         if api is not None and self._pid == os.getpid():
             api.close()
 
-    # ------------------------------------------------------------------------------------------------------- facts
+    # -------------------------------------------------------------------------------------------------------
+    # facts
 
     def facts(self, app_id: str | None = None) -> dict[str, Facts]:
         """Return all that the engine knows of one app, or of all, by app id.
 
-        What is noted is read before and after the containers, so that no conclusion mixes two moments: a container
-        counts as lost only if the app was recorded both before and after it was looked for.
+        What is noted is read before and after the containers, so that no conclusion mixes two
+        moments: a container counts as lost only if the app was recorded both before and after it
+            was looked for.
         """
         before = self.notes(app_id)
         for _ in range(_LOOKS):
-            found = self._containers(app_id, {each for each, facts in before.items() if facts.ended is not None})
+            found = self._containers(
+                app_id, {each for each, facts in before.items() if facts.ended is not None}
+            )
             after = self.notes(app_id)
             for each, containers in found.items():
                 after.setdefault(each, Facts()).containers = containers
@@ -175,7 +206,9 @@ class Engine:
         return before
 
     def _add_since(self, found: list[Facts]) -> None:
-        """Add when the engine was started to what it knows of apps; it makes its default network anew each time."""
+        """Add when the engine was started to what it knows of apps; it makes its default network
+        anew each time.
+        """
         if not found:
             return
         with contextlib.suppress(EngineError):
@@ -192,7 +225,12 @@ class Engine:
             labels = volume.get("Labels") or {}
             facts = found.setdefault(labels.get(names.LABEL_APP, ""), Facts())
             volume_name = f"volume {volume['Name']}"
-            _note(facts, labels.get(names.LABEL_KIND, ""), labels.get(names.LABEL_DATA, ""), volume_name)
+            _note(
+                facts,
+                labels.get(names.LABEL_KIND, ""),
+                labels.get(names.LABEL_DATA, ""),
+                volume_name,
+            )
         return found
 
     def _containers(self, app_id: str | None, brief: set[str]) -> dict[str, list[Container]]:
@@ -215,7 +253,9 @@ class Engine:
         return found
 
     def _inspect(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the ``State`` of a container, remembered while it cannot change; None if it is gone."""
+        """Return the ``State`` of a container, remembered while it cannot change; None if it is
+        gone.
+        """
         container_id: str = row["Id"]
         known = self._ended.get(container_id)  # no container of ours is ever started twice
         if known is None and row["State"] == "running":
@@ -223,7 +263,9 @@ class Engine:
         if known is not None:
             return known
         try:
-            state: dict[str, Any] = self.query(lambda api: api.inspect_container(container_id))["State"]
+            state: dict[str, Any] = self.query(lambda api: api.inspect_container(container_id))[
+                "State"
+            ]
         except EngineError as exc:
             if exc.code == NOT_FOUND:
                 return None
@@ -235,7 +277,9 @@ class Engine:
                 self.meter.follow(container_id)
             else:
                 state["used"] = self.meter.used.pop(container_id, None)
-        remembered = {"running": self._running, "exited": self._ended, "dead": self._ended}.get(state["Status"])
+        remembered = {"running": self._running, "exited": self._ended, "dead": self._ended}.get(
+            state["Status"]
+        )
         if remembered is not None:
             if len(remembered) > _REMEMBERED:
                 remembered.clear()
@@ -243,14 +287,22 @@ class Engine:
         return state
 
     def _said(self, container_id: str, code: int) -> str:
-        """Return what a program that failed wrote to its error file, else the exception that its output ends with."""
+        """Return what a program that failed wrote to its error file, else the exception that its
+        output ends with.
+        """
         said = ""
         with contextlib.suppress(EngineError, tarfile.TarError, OSError):
-            said = read_error(_only_file(self.query(lambda api: api.get_archive(container_id, names.ERROR_FILE)[0])))
+            said = read_error(
+                _only_file(
+                    self.query(lambda api: api.get_archive(container_id, names.ERROR_FILE)[0])
+                )
+            )
         if said or code != 1:  # what an interpreter exits with
             return said
         with contextlib.suppress(EngineError):
-            return traceback_error(self.query(lambda api: api.logs(container_id, stdout=False, tail=_LAST_LINES)))
+            return traceback_error(
+                self.query(lambda api: api.logs(container_id, stdout=False, tail=_LAST_LINES))
+            )
         return ""
 
     def has_file(self, container_id: str, path: str) -> bool:
@@ -258,7 +310,11 @@ class Engine:
         route = f"/containers/{container_id}/archive"
 
         def look(api: APIClient) -> int:
-            answer = api.head(f"{api.base_url}/v{api.api_version}{route}", params={"path": path}, timeout=_TIMEOUT_S)
+            answer = api.head(
+                f"{api.base_url}/v{api.api_version}{route}",
+                params={"path": path},
+                timeout=_TIMEOUT_S,
+            )
             return int(answer.status_code)
 
         return bool(self.query(look) == 200)
@@ -273,7 +329,8 @@ class Engine:
         """Forget that a container runs: an engine tells of its end a moment before its lists do."""
         self._running.pop(container_id, None)
 
-    # ----------------------------------------------------------------------------------------------------- changes
+    # -----------------------------------------------------------------------------------------------------
+    # changes
 
     def note(self, app_id: str, kind: str, data: str, uid: str) -> bool:
         """Note a fact about an app, unless one of that kind is noted already: the first one counts.
@@ -281,7 +338,12 @@ class Engine:
         Returns:
             True if this call noted it.
         """
-        labels = {names.LABEL_APP: app_id, names.LABEL_KIND: kind, names.LABEL_DATA: data, names.LABEL_UID: uid}
+        labels = {
+            names.LABEL_APP: app_id,
+            names.LABEL_KIND: kind,
+            names.LABEL_DATA: data,
+            names.LABEL_UID: uid,
+        }
         name = names.volume_name(app_id, kind)
         made = self.call(lambda api: api.create_volume(name, labels=labels), again=True)
         return bool((made.get("Labels") or {}).get(names.LABEL_UID) == uid)
@@ -302,7 +364,9 @@ class Engine:
             self.call(lambda api: api.remove_network(name))
 
     def stop(self, container_id: str) -> None:
-        """Ask a container to end, and kill it after the time that it has for that; nothing happens if it has ended."""
+        """Ask a container to end, and kill it after the time that it has for that; nothing happens
+        if it has ended.
+        """
         with ignoring(NOT_FOUND):
             self.call(lambda api: api.stop(container_id))
 
@@ -323,7 +387,9 @@ def ignoring(*codes: int) -> Iterator[None]:
 
 
 def in_parallel(function: Callable[[Any], Any], items: Iterable[Any]) -> list[BaseException]:
-    """Call ``function`` with each item, a few at a time; return what was raised. No thread is left."""
+    """Call ``function`` with each item, a few at a time; return what was raised. No thread is
+    left.
+    """
     items = list(items)
     errors: list[BaseException] = []
     if len(items) <= 1:
@@ -372,15 +438,23 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _mixed(before: Facts | None, after: Facts) -> bool:
-    """Tell whether what was noted changed between two looks in a way that matters for what the containers say."""
+    """Tell whether what was noted changed between two looks in a way that matters for what the
+    containers say.
+    """
     if after.plan is None or after.ended is not None:
         return False
     known = before is not None and before.plan is not None and before.plan.uid == after.plan.uid
-    return not known or ((before is not None and before.stop is not None) != (after.stop is not None))
+    return not known or (
+        (before is not None and before.stop is not None) != (after.stop is not None)
+    )
 
 
 def _key(labels: dict[str, str]) -> tuple[str, str, str]:
-    return labels[names.LABEL_APP], labels.get(names.LABEL_ROLE, ""), labels.get(names.LABEL_REPLICA, "")
+    return (
+        labels[names.LABEL_APP],
+        labels.get(names.LABEL_ROLE, ""),
+        labels.get(names.LABEL_REPLICA, ""),
+    )
 
 
 def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
@@ -407,7 +481,9 @@ def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
 
 
 def _only_file(archive: Iterable[bytes]) -> bytes:
-    """Return the beginning of the one file in a tar archive, of which no more is read than that takes."""
+    """Return the beginning of the one file in a tar archive, of which no more is read than that
+    takes.
+    """
     data = b""
     for chunk in archive:
         data += chunk
@@ -415,7 +491,9 @@ def _only_file(archive: Iterable[bytes]) -> bytes:
             break
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         member = tar.next()
-        if member is None or not member.isreg():  # the program left a link, a FIFO or a folder there
+        if (
+            member is None or not member.isreg()
+        ):  # the program left a link, a FIFO or a folder there
             return b""
         file = tar.extractfile(member)
         return b"" if file is None else file.read(LONGEST_ERROR)
@@ -436,7 +514,11 @@ def _root(exc: BaseException) -> str:
 
     seen: BaseException | None = exc
     while seen is not None:
-        if isinstance(seen, OSError) and isinstance(seen.errno, int) and seen.errno in errno.errorcode:
+        if (
+            isinstance(seen, OSError)
+            and isinstance(seen.errno, int)
+            and seen.errno in errno.errorcode
+        ):
             return str(seen.strerror or seen)
         seen = seen.__cause__ or seen.__context__
     return " ".join(str(exc).split())[:300]

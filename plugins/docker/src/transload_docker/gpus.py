@@ -68,7 +68,8 @@ def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> li
     if wanted > len(free):
         home.ensure_keeper()  # it clears what a submit that was killed still holds
         raise SubmitError(
-            f"app {request.app_id} was not started: it wants {wanted} GPUs, and {len(free)} of {len(known)} are free",
+            f"app {request.app_id} was not started: it wants {wanted} GPUs, and {len(free)} of "
+            f"{len(known)} are free",
             transient=True,
         )
     return free
@@ -86,9 +87,16 @@ def _held(engine: Engine) -> set[str]:
     apps: dict[str, set[str]] = {}
     for row in rows:
         labels = row["Labels"]
-        apps.setdefault(labels.get(names.LABEL_APP, ""), set()).update(labels[names.LABEL_GPUS].split(","))
+        apps.setdefault(labels.get(names.LABEL_APP, ""), set()).update(
+            labels[names.LABEL_GPUS].split(",")
+        )
     notes = engine.notes() if apps else {}
-    return {each for app_id, ids in apps.items() if not _has_ended(engine, notes.get(app_id), app_id) for each in ids}
+    return {
+        each
+        for app_id, ids in apps.items()
+        if not _has_ended(engine, notes.get(app_id), app_id)
+        for each in ids
+    }
 
 
 def _has_ended(engine: Engine, noted: Facts | None, app_id: str) -> bool:

@@ -1,4 +1,6 @@
-"""The state folder: locks, the keeper's life sign, folders for results. Nothing about an app itself is kept here."""
+"""The state folder: locks, the keeper's life sign, folders for results. Nothing about an app itself
+is kept here.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _SLOTS: Final = 64
 _PATIENCE_S: Final = 120.0
 _SPAWN_AGAIN_S: Final = 5.0
 _STALE_WORD_S: Final = 30 * 86400.0
-_PASSED_ON: Final = frozenset({"HOME", "PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SSH_AUTH_SOCK"})
+_PASSED_ON: Final = frozenset(
+    {"HOME", "PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SSH_AUTH_SOCK"}
+)
 _PASSED_ON_PREFIXES: Final = ("DOCKER_", "PYTHON", "COVERAGE_", "XDG_", "TRANSLOAD_DOCKER_")
 
 _children: set[int] = set()  # keepers that this process started, until they are reaped
@@ -47,37 +51,47 @@ class Home:
 
     @property
     def owner(self) -> str:
-        """Whose keeper looks after the apps that are submitted from here: this machine and state folder."""
+        """Whose keeper looks after the apps that are submitted from here: this machine and state
+        folder.
+        """
         return f"{socket.gethostname()}:{names.short_hash(os.path.realpath(self.root), 12)}"
 
     def ensure(self) -> None:
         """Make the folders, for this user alone.
 
         Raises:
-            ConfigError: if they cannot be made, or the state folder is somebody else's or open to others.
+            ConfigError: if they cannot be made, or the state folder is somebody else's or open to
+                others.
         """
         home = os.path.dirname(self.root)
         try:
             make_private(home)
             found = os.stat(home)
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
-                raise ConfigError(f"state folder {home}: must belong to you and be writable by nobody else")
+                raise ConfigError(
+                    f"state folder {home}: must belong to you and be writable by nobody else"
+                )
             make_private(self.folder)
         except OSError as exc:
-            raise ConfigError(f"state folder {exc.filename or home}: {exc.strerror} (set TRANSLOAD_HOME)") from exc
+            raise ConfigError(
+                f"state folder {exc.filename or home}: {exc.strerror} (set TRANSLOAD_HOME)"
+            ) from exc
 
     def results_folder(self, app_id: str) -> str:
         """Return the folder of the host for the results of an app, whether it exists or not."""
         return os.path.join(self.root, "results", names.base_name(app_id))
 
     def make_folder(self, path: str) -> None:
-        """Make a folder to be mounted; one of our own is open to any user of a container, but not its parents."""
+        """Make a folder to be mounted; one of our own is open to any user of a container, but not
+        its parents.
+        """
         own = path.startswith(self.root + os.sep)
         make_private(path)
         if own:
             os.chmod(path, 0o777)  # noqa: S103 - below folders that only the owner can enter
 
-    # -------------------------------------------------------------------------------------------------- withdrawals
+    # --------------------------------------------------------------------------------------------------
+    # withdrawals
 
     def _withdrawal(self, uid: str) -> str:
         return os.path.join(self.root, "withdrawn", names.short_hash(uid, 32))
@@ -109,11 +123,13 @@ class Home:
         if path.startswith(os.path.join(self.root, "results") + os.sep):
             shutil.rmtree(path, ignore_errors=True)
 
-    # -------------------------------------------------------------------------------------------------------- locks
+    # --------------------------------------------------------------------------------------------------------
+    # locks
 
     @contextlib.contextmanager
     def lock(self, app_id: str, patience: float = _PATIENCE_S, name: str = "") -> Iterator[bool]:
-        """Hold the lock of an app, by whatever URL its engine goes. It is free again when its holder dies.
+        """Hold the lock of an app, by whatever URL its engine goes. It is free again when its
+        holder dies.
 
         Args:
             app_id: the app; whoever makes or starts its containers holds its lock.
@@ -125,19 +141,27 @@ class Home:
         """
         self.ensure()
         name = name or f"lock-{int(names.short_hash(app_id), 16) % _SLOTS:02d}"
-        descriptor = os.open(os.path.join(self.root, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            os.path.join(self.root, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
         try:
             got = _take(descriptor, patience)
             if not got and patience:
-                raise SchedulerUnavailable(f"app {app_id}: another process has been submitting it for {patience:g} s")
+                raise SchedulerUnavailable(
+                    f"app {app_id}: another process has been submitting it for {patience:g} s"
+                )
             yield got
         finally:
             os.close(descriptor)
 
     def keeper_lock(self) -> int | None:
-        """Take the lock that only the living keeper holds; return its descriptor, or None if there is a keeper."""
+        """Take the lock that only the living keeper holds; return its descriptor, or None if there
+        is a keeper.
+        """
         self.ensure()
-        descriptor = os.open(os.path.join(self.folder, "keeper.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            os.path.join(self.folder, "keeper.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
         if _take(descriptor, 0.0):
             return descriptor
         os.close(descriptor)
@@ -179,12 +203,16 @@ class Home:
             raise SchedulerUnavailable(f"cannot start the keeper of apps: {exc}") from exc
         finally:
             os.close(descriptor)
-        child.returncode = 0  # it outlives this process: no complaint about that; `_reap` waits for it
+        child.returncode = (
+            0  # it outlives this process: no complaint about that; `_reap` waits for it
+        )
         _children.add(child.pid)
 
 
 def _reap() -> None:
-    """Wait for keepers of this process that have ended, so that no zombie is left in a long-lived one."""
+    """Wait for keepers of this process that have ended, so that no zombie is left in a long-lived
+    one.
+    """
     for pid in list(_children):
         try:
             ended = os.waitpid(pid, os.WNOHANG)[0] == pid

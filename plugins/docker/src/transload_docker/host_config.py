@@ -31,13 +31,21 @@ class Gpus:
         if self._ids is None:
             return [str(number) for number in range(first, self._next)]
         if self._next > len(self._ids):
-            raise SpecError(f"{path}.resource.gpu={count}: the app needs more GPUs than gpu_ids={self._ids} names")
+            raise SpecError(
+                f"{path}.resource.gpu={count}: the app needs more GPUs than gpu_ids={self._ids} "
+                "names"
+            )
         return self._ids[first : self._next]
 
 
-def host_config(role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: Gpus, folder: str | None) -> dict[str, Any]:
-    """Return the ``HostConfig`` of a replica; ``folder``, for results, is mounted at its own path."""
-    # Init: without it a program is process 1, which ignores SIGTERM unless it asks for it and reaps nobody
+def host_config(
+    role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: Gpus, folder: str | None
+) -> dict[str, Any]:
+    """Return the ``HostConfig`` of a replica; ``folder``, for results, is mounted at its own
+    path.
+    """
+    # Init: without it a program is process 1, which ignores SIGTERM unless it asks for it and reaps
+    # nobody
     config: dict[str, Any] = {"Init": True}
     resource = role.resource
     if resource.cpu > 0:
@@ -54,7 +62,9 @@ def host_config(role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: Gpus, fo
     for mount in role.mounts:
         if isinstance(mount, DeviceMount):
             device = {"PathOnHost": mount.src_path, "PathInContainer": mount.dst_path}
-            config.setdefault("Devices", []).append(device | {"CgroupPermissions": mount.permissions})
+            config.setdefault("Devices", []).append(
+                device | {"CgroupPermissions": mount.permissions}
+            )
         elif isinstance(mount, VolumeMount):
             mounts.append(mount_entry("volume", mount.src, mount.dst_path, mount.read_only))
         elif isinstance(mount, BindMount):
@@ -72,7 +82,9 @@ def mount_entry(kind: str, source: str, target: str, read_only: bool) -> dict[st
 
 
 def results_mount(role: Role) -> str | None:
-    """Return the folder of results that is to be mounted at its own path; None if there is none to mount."""
+    """Return the folder of results that is to be mounted at its own path; None if there is none to
+    mount.
+    """
     base = to_mount(role.env.get(TRACKER_BASE, ""))
     if base is None or covered(base, [mount.dst_path for mount in role.mounts]):
         return None
@@ -80,7 +92,9 @@ def results_mount(role: Role) -> str | None:
 
 
 def to_mount(folder: str) -> str | None:
-    """Return what is mounted so that an app sees its folder of results: the base that was given for it, if any."""
+    """Return what is mounted so that an app sees its folder of results: the base that was given for
+    it, if any.
+    """
     return local_folder(given_base(folder) or folder)
 
 

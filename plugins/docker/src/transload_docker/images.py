@@ -1,4 +1,6 @@
-"""Images: there or not, pulled only as the policy says; and the patched image that carries a workspace."""
+"""Images: there or not, pulled only as the policy says; and the patched image that carries a
+workspace.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def _pull(engine: Engine, image: str) -> dict[str, Any]:
     try:
         problem = engine.call(pull)
     except EngineError as exc:
-        raise SubmitError(f"image {image!r} cannot be pulled: {exc}", transient=exc.code >= 500) from exc
+        raise SubmitError(
+            f"image {image!r} cannot be pulled: {exc}", transient=exc.code >= 500
+        ) from exc
     if problem is not None:
         raise SubmitError(f"image {image!r} cannot be pulled: {problem}")
     found = inspect(engine, image)
@@ -79,7 +83,8 @@ def _pull(engine: Engine, image: str) -> dict[str, Any]:
 
 
 def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, default: str) -> AppDef:
-    """Return the app with an image that carries the workspace for each role that has one; ``app`` itself if none has.
+    """Return the app with an image that carries the workspace for each role that has one; ``app``
+    itself if none has.
 
     ``default`` is the image for roles that have none, or a folder of this machine.
 
@@ -92,7 +97,9 @@ def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, defaul
     app = copy.deepcopy(app)
     for index, role in enumerate(app.roles):
         if role.workspace:
-            base = ensure(engine, role.image if role.image and not is_folder(role.image) else default, policy)
+            base = ensure(
+                engine, role.image if role.image and not is_folder(role.image) else default, policy
+            )
             try:
                 role.image = _patched(engine, home, base, role.workspace)
             except OSError as exc:
@@ -102,7 +109,9 @@ def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, defaul
 
 
 def _patched(engine: Engine, home: Home, base: dict[str, Any], workspace: Workspace) -> str:
-    """Return the name of an image made of a base and a workspace, built unless it is there already."""
+    """Return the name of an image made of a base and a workspace, built unless it is there
+    already.
+    """
     config = base.get("Config") or {}
     folder = config.get("WorkingDir") or ""
     folder = DEFAULT_FOLDER if folder in ("", "/") else folder
@@ -114,11 +123,15 @@ def _patched(engine: Engine, home: Home, base: dict[str, Any], workspace: Worksp
             try:
                 _build(engine, base["Id"], config, workspace, folder, tag)
             except EngineError as exc:
-                raise SubmitError(f"workspace {workspace}: its image cannot be built: {exc}") from exc
+                raise SubmitError(
+                    f"workspace {workspace}: its image cannot be built: {exc}"
+                ) from exc
     return name
 
 
-def _build(engine: Engine, base: str, config: dict[str, Any], workspace: Workspace, folder: str, tag: str) -> None:
+def _build(
+    engine: Engine, base: str, config: dict[str, Any], workspace: Workspace, folder: str, tag: str
+) -> None:
     # create, copy in, commit: works on every engine, needs no builder and never runs anything
     body: dict[str, Any] = {"Image": base, "Labels": {names.LABEL_WORKSPACE: tag}}
     if not config.get("Entrypoint") and not config.get("Cmd"):
@@ -130,7 +143,9 @@ def _build(engine: Engine, base: str, config: dict[str, Any], workspace: Workspa
             sent = pieces(archive, "sending the workspace")
             engine.call(lambda api: api.put_archive(made, "/", sent))
         changes = [f"WORKDIR {folder}"]  # entrypoint and command stay those of the base
-        engine.call(lambda api: api.commit(made, repository=WORKSPACE_REPOSITORY, tag=tag, changes=changes))
+        engine.call(
+            lambda api: api.commit(made, repository=WORKSPACE_REPOSITORY, tag=tag, changes=changes)
+        )
     finally:
         engine.remove_container(made)
 

@@ -1,6 +1,7 @@
 """What an app is doing, and what is to be done about it, told from facts alone. No I/O here.
 
-What follows from what is `transload.retries`'; here the facts of an engine become its events. Every step is safe to
+What follows from what is `transload.retries`'; here the facts of an engine become its events. Every
+step is safe to
 repeat: whoever keeps the app may die at any point, and the next keeper comes to the same steps.
 """
 
@@ -27,7 +28,9 @@ _HINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """A replica that is to be started again: the container of its last attempt, and what the new one gets."""
+    """A replica that is to be started again: the container of its last attempt, and what the new
+    one gets.
+    """
 
     last: Container
     attempt: int
@@ -58,7 +61,9 @@ class Verdict:
 
 
 def judge(facts: Facts, now: float) -> Verdict:
-    """Return what an app does and what comes next, at ``now`` (epoch, this machine); ``facts.plan`` must be there."""
+    """Return what an app does and what comes next, at ``now`` (epoch, this machine); ``facts.plan``
+    must be there.
+    """
     assert facts.plan is not None
     if facts.ended is not None:
         return Verdict(AppStatus.from_json(facts.ended))
@@ -67,11 +72,15 @@ def judge(facts: Facts, now: float) -> Verdict:
 
 def is_alive(container: Container | None) -> bool:
     """Tell whether a container has processes, or may have."""
-    return container is not None and (container.status in states.ALIVE or container.status not in states.STATES)
+    return container is not None and (
+        container.status in states.ALIVE or container.status not in states.STATES
+    )
 
 
 def may_run_again(plan: Plan, facts: Facts, role: str, replica: int) -> bool:
-    """Tell whether a replica that is not alive now may still be started (again), so that its log may grow."""
+    """Tell whether a replica that is not alive now may still be started (again), so that its log
+    may grow.
+    """
     verdict = judge(facts, plan.created)
     if verdict.status.is_terminal() or facts.stop is not None:
         return False
@@ -80,13 +89,17 @@ def may_run_again(plan: Plan, facts: Facts, role: str, replica: int) -> bool:
         return False
     if states.replica_state(own.status, own.exit_code, own.error) is not AppState.SUCCEEDED:
         return True
-    wide = {item.retry_policy for item in plan.roles if item.max_retries} - {RetryPolicy.REPLICA.value}
+    wide = {item.retry_policy for item in plan.roles if item.max_retries} - {
+        RetryPolicy.REPLICA.value
+    }
     return RetryPolicy.APPLICATION.value in wide or plan.role(role).retry_policy in wide
 
 
 def _current(plan: Plan, facts: Facts) -> dict[Key, Container | None]:
     """Return the latest container of each replica; None where there is none (any more)."""
-    found: dict[Key, Container | None] = {(role.name, k): None for role in plan.roles for k in range(role.num_replicas)}
+    found: dict[Key, Container | None] = {
+        (role.name, k): None for role in plan.roles for k in range(role.num_replicas)
+    }
     for container in facts.containers:
         key = (container.role, container.replica)
         before = found.get(key)
@@ -106,12 +119,19 @@ class _Look:
         self.app = App([asdict(role) for role in plan.roles], plan.timeout)
         self.app.begin(plan.created)
         current = _current(plan, facts)
-        self.of = {replica: current[plan.roles[replica.role].name, replica.k] for replica in self.app.replicas}
-        self.present = [(replica, container) for replica, container in self.of.items() if container is not None]
+        self.of = {
+            replica: current[plan.roles[replica.role].name, replica.k]
+            for replica in self.app.replicas
+        }
+        self.present = [
+            (replica, container) for replica, container in self.of.items() if container is not None
+        ]
         self.begun = any(container.attempt or container.started for _, container in self.present)
         for replica in self.app.replicas:
             self._show(replica)
-        behind = [replica for replica, container in self.present if self._is_behind(replica, container)]
+        behind = [
+            replica for replica, container in self.present if self._is_behind(replica, container)
+        ]
         self.halfway = bool(behind) and self.stop is None
         if self.halfway:  # a wider restart that was begun and not finished
             for replica in behind:
@@ -143,7 +163,8 @@ class _Look:
         level = (container.restarts.app, container.restarts.role)
         return level < (self.app.app_restarts, self.app.role_restarts[replica.role])
 
-    # ------------------------------------------------------------------------------------------------- what happened
+    # -------------------------------------------------------------------------------------------------
+    # what happened
 
     def _tell_all(self) -> None:
         """Tell of all ends, in the order in which they happened."""
@@ -159,7 +180,11 @@ class _Look:
         """Tell what had ended when somebody asked for the app's end, then that, then the rest."""
         moment = float(stop.get("time", 0.0))  # type: ignore[arg-type]
         ended = self._ended()
-        before = [r for r in ended if (c := self.of[r]) is None or (c.finished is not None and c.finished <= moment)]
+        before = [
+            r
+            for r in ended
+            if (c := self.of[r]) is None or (c.finished is not None and c.finished <= moment)
+        ]
         for replica in before:
             self._tell(replica)
         if not (self.app.is_idle and self.app.succeeded()):
@@ -169,27 +194,46 @@ class _Look:
             self._tell(replica)
 
     def _ended(self) -> list[Replica]:
-        """Return the replicas that do not run and will not by themselves, in the order of their ends."""
-        found = [replica for replica, container in self.of.items() if container is None or _has_ended(container)]
-        return sorted(found, key=lambda replica: ((c := self.of[replica]) is not None and c.finished) or 0.0)
+        """Return the replicas that do not run and will not by themselves, in the order of their
+        ends.
+        """
+        found = [
+            replica
+            for replica, container in self.of.items()
+            if container is None or _has_ended(container)
+        ]
+        return sorted(
+            found, key=lambda replica: ((c := self.of[replica]) is not None and c.finished) or 0.0
+        )
 
     def _tell(self, replica: Replica) -> None:
         """Tell the rules of a replica's end, unless they know of it."""
         container = self.of[replica]
         if container is None:
-            self.app.ended(replica, None, self.now, why="lost: its container was removed", retry=False)
+            self.app.ended(
+                replica, None, self.now, why="lost: its container was removed", retry=False
+            )
             replica.end = None
             return
-        good = states.replica_state(container.status, container.exit_code, container.error) is AppState.SUCCEEDED
+        good = (
+            states.replica_state(container.status, container.exit_code, container.error)
+            is AppState.SUCCEEDED
+        )
         why = "" if good else _why(container, self.facts.engine_since)
         at = container.finished or 0.0
         replica.usage = container.used
         self.app.ended(
-            replica, states.exit_code(container.exit_code), at, min(at, self.now), why=why, error=container.said
+            replica,
+            states.exit_code(container.exit_code),
+            at,
+            min(at, self.now),
+            why=why,
+            error=container.said,
         )
         replica.end = container.finished
 
-    # --------------------------------------------------------------------------------------------------- the verdict
+    # ---------------------------------------------------------------------------------------------------
+    # the verdict
 
     def verdict(self) -> Verdict:
         """Return the status, and what comes next."""
@@ -200,26 +244,46 @@ class _Look:
         if self.stop is not None:
             return Verdict(self._status(self.app.msg), end=alive)
         if self.app.final is not None:
-            return Verdict(self._status(f"{self.app.msg}; what runs is being ended"), stop=(FAILURE, self.app.msg))
+            return Verdict(
+                self._status(f"{self.app.msg}; what runs is being ended"),
+                stop=(FAILURE, self.app.msg),
+            )
         restarts = self.app.restarts
-        verdict = Verdict(self._status(self.app.msg or ("being started again" if restarts else "")), due=self.app.due())
-        verdict.end = [c for each in restarts for r in each.replicas if (c := self.of[r]) is not None and is_alive(c)]
+        verdict = Verdict(
+            self._status(self.app.msg or ("being started again" if restarts else "")),
+            due=self.app.due(),
+        )
+        verdict.end = [
+            c
+            for each in restarts
+            for r in each.replicas
+            if (c := self.of[r]) is not None and is_alive(c)
+        ]
         for restart in restarts:
             if restart.is_ready(self.now):
-                verdict.renew += [self._renewal(r, c) for r in restart.replicas if (c := self.of[r]) is not None]
+                verdict.renew += [
+                    self._renewal(r, c) for r in restart.replicas if (c := self.of[r]) is not None
+                ]
         if not self.halfway:
             verdict.start = [c for replica, c in self.present if _is_new(c) and not replica.waiting]
         return verdict
 
     def _last_moment(self) -> float:
         """Return when the last thing happened that ended the app, as far as the engine tells."""
-        times = [container.finished for _, container in self.present if container.finished is not None]
+        times = [
+            container.finished for _, container in self.present if container.finished is not None
+        ]
         if self.stop is not None:
             times.append(float(self.stop.get("time") or 0.0))
         return max(times, default=self.now)
 
     def _renewal(self, replica: Replica, container: Container) -> Renewal:
-        counts = self.app.app_restarts, self.app.role_restarts[replica.role], replica.spent, replica.row
+        counts = (
+            self.app.app_restarts,
+            self.app.role_restarts[replica.role],
+            replica.spent,
+            replica.row,
+        )
         used = total_usage((replica.used, replica.usage))
         more = used.get("peak_memory", 0), round(1000 * used.get("cpu_seconds", 0.0))
         return Renewal(container, container.attempt + 1, Restarts(*counts, *more))
@@ -228,7 +292,9 @@ class _Look:
         seen = {replica.state for replica in self.app.replicas}
         if self.app.final is None or not self.app.is_idle:
             waits = "PENDING" if self.begun or self.app.restarts else "SUBMITTED"
-            self.app.state = next((state for state in ("RUNNING", "UNKNOWN") if state in seen), waits)
+            self.app.state = next(
+                (state for state in ("RUNNING", "UNKNOWN") if state in seen), waits
+            )
         status = AppStatus.from_dict({**self.app.as_json(), "msg": msg})
         status.cancel_requested = self.stop is not None and self.stop.get("reason") == CANCEL
         return status
@@ -254,6 +320,8 @@ def _why(container: Container, engine_since: float | None) -> str:
     hint = _HINTS.get(container.exit_code or 0)
     if engine_since is not None and (container.exit_code or 0) > 128:
         # what an engine finds running when it is started it ends within a moment
-        before = (container.started or engine_since) < engine_since > (container.finished or 0.0) - 1.0
+        before = (
+            (container.started or engine_since) < engine_since > (container.finished or 0.0) - 1.0
+        )
         hint = "the engine went away, and was started again since" if before else None
     return f"{text}: {hint}" if hint else text

@@ -1,8 +1,9 @@
 """The keeper: a process of the submitting user that looks after all of their apps on one engine.
 
-It restarts, ends what belongs together, sees to time limits and cancels, and notes final states. It holds nothing that
-the engine does not: killed at any moment, it is replaced by whichever client looks next. It ends when there is nothing
-to keep.
+It restarts, ends what belongs together, sees to time limits and cancels, and notes final states. It
+holds nothing that
+the engine does not: killed at any moment, it is replaced by whichever client looks next. It ends
+when there is nothing to keep.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _STARTS: Final = 3
 
 
 class Keeper:
-    """Keeps the apps of one owner on one engine; stays for ``linger`` seconds when there is nothing to keep."""
+    """Keeps the apps of one owner on one engine; stays for ``linger`` seconds when there is nothing
+    to keep.
+    """
 
     def __init__(self, engine: Engine, home: Home, linger: float = _LINGER_S) -> None:
         self.engine = engine
@@ -61,7 +64,9 @@ class Keeper:
         return any(self._is_ours(facts) for facts in self.engine.notes().values())
 
     def run(self) -> None:
-        """Keep apps until there has been nothing to keep for a while, or the engine was away for too long."""
+        """Keep apps until there has been nothing to keep for a while, or the engine was away for
+        too long.
+        """
         self.home.sweep_withdrawals()
         watch = self._watch = EngineWatch(self.engine, everything=True)
         try:
@@ -94,7 +99,11 @@ class Keeper:
                 quiet_since = now
             elif now - quiet_since >= self.linger:
                 return
-            ends = [*(self._due.values() or [quiet_since + self.linger]), resync] if resync else [now + 1.0]
+            ends = (
+                [*(self._due.values() or [quiet_since + self.linger]), resync]
+                if resync
+                else [now + 1.0]
+            )
             changed = {change.app_id for change in watch.wait(max(0.0, min(ends) - now))}
 
     def _all(self) -> set[str]:
@@ -102,7 +111,9 @@ class Keeper:
         notes = self.engine.notes()
         found = {app_id for app_id, facts in notes.items() if self._is_ours(facts)}
         for app_id in self._unclaimed(notes):
-            with contextlib.suppress(EngineError):  # what cannot be cleared now is no reason not to keep the others
+            with contextlib.suppress(
+                EngineError
+            ):  # what cannot be cleared now is no reason not to keep the others
                 self._clear(app_id)
         for app_id in set(self._due) - found:
             del self._due[app_id]
@@ -111,12 +122,17 @@ class Keeper:
     def _is_ours(self, facts: Facts) -> bool:
         if facts.plan is None or facts.ended is not None:
             return False
-        return facts.plan.owner == self.home.owner or (facts.stop or {}).get("owner") == self.home.owner
+        return (
+            facts.plan.owner == self.home.owner
+            or (facts.stop or {}).get("owner") == self.home.owner
+        )
 
     def _unclaimed(self, notes: dict[str, Facts]) -> set[str]:
         """Return apps of which there are containers or a network of this owner, but no record."""
         ours = {"label": [f"{names.LABEL_OWNER}={self.home.owner}"]}
-        rows = self.engine.query(lambda api: api.containers(all=True, filters=ours) + api.networks(filters=ours))
+        rows = self.engine.query(
+            lambda api: api.containers(all=True, filters=ours) + api.networks(filters=ours)
+        )
         ids = {row["Labels"][names.LABEL_APP] for row in rows}
         return {app_id for app_id in ids if _has_no_record(notes.get(app_id, Facts()))}
 
@@ -130,7 +146,8 @@ class Keeper:
                 for kind in (STOP, ENDED):
                     self.engine.forget(app_id, kind)
 
-    # ------------------------------------------------------------------------------------------------------ one app
+    # ------------------------------------------------------------------------------------------------------
+    # one app
 
     def _look_safely(self, app_id: str) -> None:
         """Do `_look`; trouble with one app is not the others'."""
@@ -175,7 +192,9 @@ class Keeper:
 
     def _next(self, verdict: Verdict) -> float:
         now = time.monotonic()
-        dues = [self._ending[container.id] for container in verdict.end if container.id in self._ending]
+        dues = [
+            self._ending[container.id] for container in verdict.end if container.id in self._ending
+        ]
         if verdict.due is not None:
             dues.append(now + max(0.0, verdict.due - time.time()))
         return min(dues, default=now + _RESYNC_S)
@@ -209,7 +228,9 @@ class Keeper:
         for renewal in renewals:
             level = renewal.restarts.to_text()
             try:
-                renewed(self.engine, plan.app_id, renewal.last, renewal.attempt, level, plan.network)
+                renewed(
+                    self.engine, plan.app_id, renewal.last, renewal.attempt, level, plan.network
+                )
             except EngineError as exc:
                 self._give_up(plan, renewal.last, exc)
                 return
@@ -223,7 +244,8 @@ class Keeper:
         try:
             self.engine.call(lambda api: api.start(container.id))
         except EngineError as exc:
-            # usually the engine notes the reason with the container, and the next look finds a failed replica
+            # usually the engine notes the reason with the container, and the next look finds a
+            # failed replica
             self._refused[container.id] = self._refused.get(container.id, 0) + 1
             if self._refused[container.id] >= _STARTS:
                 self._give_up(plan, container, exc)
@@ -267,7 +289,8 @@ def main(argv: Sequence[str]) -> int:
             return 1
         finally:
             os.close(lock)
-        # an app that came while this keeper made up its mind saw the lock held: look once more without it
+        # an app that came while this keeper made up its mind saw the lock held: look once more
+        # without it
         try:
             if keeper.stopped or not keeper.has_work():
                 return 0

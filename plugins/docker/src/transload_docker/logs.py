@@ -1,7 +1,8 @@
 """Reading the logs of a replica from an engine: whole lines, each once, from any point on.
 
-An engine gives a log as messages: a line, or a piece of a long one, with the time at which it was taken. Within one
-stream times never run backwards, so "the time of the last message read, and how many of that time" is a place in it.
+An engine gives a log as messages: a line, or a piece of a long one, with the time at which it was
+taken. Within one stream times never run backwards, so "the time of the last message read, and how
+many of that time" is a place in it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from transload_docker.engine import Engine, EngineError
 
 STDOUT: Final = 1
 STDERR: Final = 2
-NUMBERS: Final = {Stream.STDOUT: (STDOUT,), Stream.STDERR: (STDERR,), Stream.COMBINED: (STDOUT, STDERR)}
+NUMBERS: Final = {
+    Stream.STDOUT: (STDOUT,),
+    Stream.STDERR: (STDERR,),
+    Stream.COMBINED: (STDOUT, STDERR),
+}
 NS: Final = 1_000_000_000
-# The two streams of a container are timed by two threads of the engine: on a busy machine one may lag behind the other.
+# The two streams of a container are timed by two threads of the engine: on a busy machine one may
+# lag behind the other.
 _DISORDER_NS: Final = 10 * NS
 _BLOCK: Final = 1 << 16
 _HEADER: Final = 8
@@ -89,10 +95,11 @@ class Cursor:
         self.places[line.stream] = line.place
 
     def since(self, streams: tuple[int, ...]) -> int:
-        """Return a time before which there is nothing to read, nanoseconds since the epoch; 0: from the beginning.
+        """Return a time before which there is nothing to read, nanoseconds since the epoch; 0: from
+        the beginning.
 
-        It is exact for one stream. Of two, the one of which nothing was read for long may hold something older, were
-        it to lag behind by more than ten seconds.
+        It is exact for one stream. Of two, the one of which nothing was read for long may hold
+        something older, were it to lag behind by more than ten seconds.
         """
         latest = max(self.places[stream].time for stream in streams)
         return min(max(self.places[stream].time, latest - _DISORDER_NS, 0) for stream in streams)
@@ -102,7 +109,8 @@ class Cursor:
 class Line:
     """One line of stdout or stderr, newline included unless it is the unfinished last one.
 
-    ``time`` is when its beginning was written, in nanoseconds since the epoch; ``place`` is the place behind it.
+    ``time`` is when its beginning was written, in nanoseconds since the epoch; ``place`` is the
+    place behind it.
     """
 
     text: str
@@ -124,7 +132,8 @@ def nanoseconds(text: str) -> int:
 
 
 class Reader:
-    """Reads lines of one container from a cursor on; whoever takes a line moves the cursor behind it.
+    """Reads lines of one container from a cursor on; whoever takes a line moves the cursor behind
+    it.
 
     Args:
         streams: which of stdout and stderr.
@@ -153,7 +162,9 @@ class Reader:
         self.at_end = False
         self.messages = self.first = 0
 
-    def _open(self, container_id: str, streams: tuple[int, ...], since: int, tail: int | None) -> Any:
+    def _open(
+        self, container_id: str, streams: tuple[int, ...], since: int, tail: int | None
+    ) -> Any:
         params: dict[str, Any] = {
             "stdout": int(STDOUT in streams),
             "stderr": int(STDERR in streams),
@@ -166,7 +177,10 @@ class Reader:
 
         def ask(api: Any) -> Any:
             response = api._get(
-                api._url("/containers/{0}/logs", container_id), params=params, stream=True, timeout=None
+                api._url("/containers/{0}/logs", container_id),
+                params=params,
+                stream=True,
+                timeout=None,
             )
             api._raise_for_status(response)
             return response
@@ -215,7 +229,9 @@ class Reader:
         return Line(text, self._began[stream], len(data), stream, copy.copy(self._seen[stream]))
 
     def rest(self) -> Iterator[Line]:
-        """Yield the unfinished last line of each stream; only sensible once the container has ended."""
+        """Yield the unfinished last line of each stream; only sensible once the container has
+        ended.
+        """
         for stream, parts in self._parts.items():
             if parts:
                 yield self._line(stream)

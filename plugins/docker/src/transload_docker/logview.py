@@ -50,7 +50,8 @@ class Piece:
 
 @dataclass(slots=True)
 class Reading:
-    """Requests for the streams of one container's log, and the lines that they bring, in order of time.
+    """Requests for the streams of one container's log, and the lines that they bring, in order of
+    time.
 
     Args:
         readers: one for each stream.
@@ -72,7 +73,9 @@ class Reading:
         return all(reader.at_end for reader in self.readers)
 
     def fill(self, cursor: Cursor, lines: list[Line], budget: int) -> bool:
-        """Add lines until there are about so many bytes, moving the cursor; True if there may be more."""
+        """Add lines until there are about so many bytes, moving the cursor; True if there may be
+        more.
+        """
         used = sum(line.size for line in lines)
         for line in self.lines:
             cursor.take(line)
@@ -91,8 +94,8 @@ class Reading:
 class OpenReadings:
     """Readings of which a page was taken, and that go on there.
 
-    An engine looks for a place from the beginning of a log on, so that asking anew for each page would take a time that
-    grows with the square of the log.
+    An engine looks for a place from the beginning of a log on, so that asking anew for each page
+    would take a time that grows with the square of the log.
     """
 
     def __init__(self) -> None:
@@ -100,12 +103,16 @@ class OpenReadings:
         self._lock = threading.Lock()
 
     def take(self, key: Key) -> Reading | None:
-        """Return the reading that goes on at a place, if there is one; it is the caller's from then on."""
+        """Return the reading that goes on at a place, if there is one; it is the caller's from then
+        on.
+        """
         with self._lock:
             return self._open.pop(key, None)
 
     def keep(self, key: Key, reading: Reading) -> None:
-        """Keep a reading for who goes on there; the oldest of many, and what nobody goes on with, is closed."""
+        """Keep a reading for who goes on there; the oldest of many, and what nobody goes on with,
+        is closed.
+        """
         reading.used = now = time.monotonic()
         with self._lock:
             self._open[key] = reading
@@ -164,7 +171,9 @@ class LogView:
     def _attempts(self, facts: Facts) -> list[Container]:
         mine = [c for c in facts.containers if (c.role, c.replica) == (self._role, self._k)]
         mine.sort(key=lambda c: c.attempt)
-        return [c for c in mine if c.status != "created" or c is mine[-1]]  # one that could not be started has no log
+        return [
+            c for c in mine if c.status != "created" or c is mine[-1]
+        ]  # one that could not be started has no log
 
     def page(self, cursor: Cursor, max_bytes: int, start: int = 0) -> Piece:
         """Return about ``max_bytes`` of lines from ``cursor`` on, which is moved.
@@ -195,10 +204,21 @@ class LogView:
         return Piece(lines, complete=not again)
 
     def _read(
-        self, container: Container, cursor: Cursor, lines: list[Line], budget: int, ended: bool, final: bool, start: int
+        self,
+        container: Container,
+        cursor: Cursor,
+        lines: list[Line],
+        budget: int,
+        ended: bool,
+        final: bool,
+        start: int,
     ) -> Reached:
         """Read one attempt."""
-        resumed = self._kept.take((container.id, self._streams, cursor.text())) if self._kept is not None else None
+        resumed = (
+            self._kept.take((container.id, self._streams, cursor.text()))
+            if self._kept is not None
+            else None
+        )
         reading = resumed if resumed is not None else self._ask(container, cursor, start, ended)
         before = len(lines)
         is_full = False
@@ -214,12 +234,15 @@ class LogView:
                 reading.newest = self._newest(container)
             return Reached.ASKED if 0 < reading.newest < lines[-1].time else Reached.FULL
         if resumed is not None and not (reading.ended and reading.is_whole):
-            # asked for while the container ran, or broken off: what comes after it is asked for anew
+            # asked for while the container ran, or broken off: what comes after it is asked for
+            # anew
             if len(lines) == before:
                 return self._read(container, cursor, lines, budget, ended, final, start)
             return Reached.ASKED if reading.is_whole else Reached.FULL
         if not reading.is_whole:
-            raise SchedulerUnavailable(f"docker engine {self._engine.url}: the connection broke while reading a log")
+            raise SchedulerUnavailable(
+                f"docker engine {self._engine.url}: the connection broke while reading a log"
+            )
         if ended:
             for line in (line for reader in reading.readers for line in reader.rest()):
                 cursor.take(line)
@@ -249,11 +272,15 @@ class LogView:
         return Reading(readers, ended)
 
     def log_page(self) -> LogPage:
-        """Return the next page; never blocks. The engine passes over what lies before ``since`` or the last lines."""
+        """Return the next page; never blocks. The engine passes over what lies before ``since`` or
+        the last lines.
+        """
         query = self._query
         place = Cursor.of(query.cursor)
         if query.last is not None and query.cursor is None:
-            piece = Piece(self._last(place, query.last), left=None)  # an unfinished last line may come behind them
+            piece = Piece(
+                self._last(place, query.last), left=None
+            )  # an unfinished last line may come behind them
         else:
             piece = self.page(place, max(1, query.max_bytes), int((query.since or 0) * NS))
         stamps = [(index, line.time / NS) for index, line in enumerate(piece.lines)]
@@ -266,13 +293,17 @@ class LogView:
         attempts = self._attempts(self._facts())
         for container in reversed(attempts):
             newest = container is attempts[-1]
-            lines[:0] = self._tail(container, count - len(lines), place if newest else Cursor(), ended=not newest)
+            lines[:0] = self._tail(
+                container, count - len(lines), place if newest else Cursor(), ended=not newest
+            )
             if len(lines) >= count:
                 break
         return lines
 
     def _tail(self, container: Container, count: int, place: Cursor, *, ended: bool) -> list[Line]:
-        """Return at least the last whole lines of one attempt: few messages are asked for, then twice as many."""
+        """Return at least the last whole lines of one attempt: few messages are asked for, then
+        twice as many.
+        """
         place.next_attempt(container.attempt)
         wanted = count + 2
         while container.status != "created":
@@ -285,16 +316,25 @@ class LogView:
                     if reader.messages >= wanted:  # what comes now was written meanwhile
                         break
                 if not reader.at_end and reader.messages < wanted:
-                    raise SchedulerUnavailable(f"docker engine {self._engine.url}: the connection broke")
+                    raise SchedulerUnavailable(
+                        f"docker engine {self._engine.url}: the connection broke"
+                    )
                 if ended:
                     lines += [replace(line, text=f"{line.text}\n") for line in reader.rest()]
             is_cut = reader.messages >= wanted
             mine = [line for line in lines if line.stream in self._streams]
             if is_cut:  # the first line of each stream may lack its beginning
-                mine = [line for line in mine if line is not next(each for each in mine if each.stream == line.stream)]
+                mine = [
+                    line
+                    for line in mine
+                    if line is not next(each for each in mine if each.stream == line.stream)
+                ]
             latest = {line.stream: line for line in mine}.values()
-            # how many messages of one time came before the last line can be told if its time began within the window
-            if not is_cut or (len(mine) >= count and all(line.place.time > reader.first for line in latest)):
+            # how many messages of one time came before the last line can be told if its time began
+            # within the window
+            if not is_cut or (
+                len(mine) >= count and all(line.place.time > reader.first for line in latest)
+            ):
                 for line in mine:
                     place.take(line)
                 return sorted(mine, key=lambda line: line.time)

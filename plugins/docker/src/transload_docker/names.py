@@ -1,4 +1,6 @@
-"""Names and labels of what an app has on an engine: containers, a network, volumes that serve as records."""
+"""Names and labels of what an app has on an engine: containers, a network, volumes that serve as
+records.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def short_hash(text: str, length: int = 8) -> str:
 
 
 def base_name(app_id: str) -> str:
-    """Return the part of names that stands for an app: the id itself where an engine takes it, no dot inside."""
+    """Return the part of names that stands for an app: the id itself where an engine takes it, no
+    dot inside.
+    """
     if _SAFE.match(app_id):
         return app_id
     readable = _NOT_SAFE.sub("-", app_id).strip("-_")[:48] or "app"
@@ -81,4 +85,7 @@ def host_names(app_id: str, roles: Sequence[tuple[str, int]], shared: bool) -> l
             label = f"{label[:40]}-{short_hash(name, 4)}"
         labels.append(label)
     start = f"{short_hash(app_id, 10)}-" if shared else ""
-    return [[f"{start}{label}-{k}" for k in range(count)] for label, (_, count) in zip(labels, roles, strict=True)]
+    return [
+        [f"{start}{label}-{k}" for k in range(count)]
+        for label, (_, count) in zip(labels, roles, strict=True)
+    ]

@@ -46,13 +46,19 @@ def create(engine: Engine, home: Home, name: str, labels: Mapping[str, str], rep
 
 def _create_in(engine: Engine, name: str, labels: Mapping[str, str], ipam: dict[str, Any]) -> None:
     """Make a network with these addresses."""
-    engine.call(lambda api: api.create_network(name, check_duplicate=True, labels=labels, ipam=ipam))
+    engine.call(
+        lambda api: api.create_network(name, check_duplicate=True, labels=labels, ipam=ipam)
+    )
 
 
-def _pool(engine: Engine, home: Home, name: str, labels: Mapping[str, str], *, fresh: bool) -> _Network | None:
-    """Return the pool that networks are made in: what the engine gives to a network when it is asked for nothing.
+def _pool(
+    engine: Engine, home: Home, name: str, labels: Mapping[str, str], *, fresh: bool
+) -> _Network | None:
+    """Return the pool that networks are made in: what the engine gives to a network when it is
+    asked for nothing.
 
-    It is remembered for a day: the engine has looked which addresses its machine uses otherwise, and they may change.
+    It is remembered for a day: the engine has looked which addresses its machine uses otherwise,
+    and they may change.
     """
     path = os.path.join(home.folder, "pool")
     with contextlib.suppress(OSError, ValueError):

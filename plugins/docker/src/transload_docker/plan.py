@@ -1,4 +1,6 @@
-"""What is kept of an app on the engine: the plan made at submit, and the facts noted later. Data only."""
+"""What is kept of an app on the engine: the plan made at submit, and the facts noted later. Data
+only.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class RolePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is needed to keep an app, whoever does it; written once, when the app is complete on the engine.
+    """All that is needed to keep an app, whoever does it; written once, when the app is complete on
+    the engine.
 
     Besides what `transload.schedulers.Submission` has:
 
@@ -87,7 +90,8 @@ class Plan:
             schema = data.get("schema", 0)
             if isinstance(schema, int) and schema > SCHEMA:
                 raise NewerPlan(
-                    f"was written by a newer version of transload (schema {schema}; this one reads {SCHEMA})"
+                    f"was written by a newer version of transload (schema {schema}; this one reads "
+                    f"{SCHEMA})"
                 )
             data["roles"] = tuple(RolePlan(**role) for role in data["roles"])
             plan = Plan(**{key: data[key] for key in Plan.__slots__ if key in data})
@@ -98,12 +102,26 @@ class Plan:
 
     def _check(self) -> None:
         """Refuse what is of the wrong type, with ValueError."""
-        texts = (self.app_id, self.uid, self.owner, self.network, self.digest, self.session, self.name, self.app)
+        texts = (
+            self.app_id,
+            self.uid,
+            self.owner,
+            self.network,
+            self.digest,
+            self.session,
+            self.name,
+            self.app,
+        )
         numbers = (self.created, self.grace, self.timeout or 0.0)
-        roles = [(role.name, role.retry_policy, role.num_replicas, role.min_replicas) for role in self.roles]
+        roles = [
+            (role.name, role.retry_policy, role.num_replicas, role.min_replicas)
+            for role in self.roles
+        ]
         if not all(isinstance(text, str) for text in (*texts, self.results)):
             raise ValueError("not a plan: a text is none")
-        if not all(isinstance(number, int | float) for number in numbers) or not isinstance(self.cfg, Mapping):
+        if not all(isinstance(number, int | float) for number in numbers) or not isinstance(
+            self.cfg, Mapping
+        ):
             raise ValueError("not a plan: a number is none")
         for name, policy, count, least in roles:
             if not (isinstance(name, str) and isinstance(policy, str) and isinstance(count, int)):
@@ -125,7 +143,8 @@ class Restarts:
         role: how often its role had been.
         replica: how often its replica had been, for failures of its own.
         row: how many failures in a row came before.
-        peak, cpu: bytes of memory and milliseconds of processor time that the attempts before used; 0: not known.
+        peak, cpu: bytes of memory and milliseconds of processor time that the attempts before used;
+            0: not known.
     """
 
     app: int = 0
@@ -160,7 +179,8 @@ class Container:
         error: why the engine could not start it.
         oom: the kernel killed it for its memory limit.
         started, finished: seconds since the epoch, or None.
-        said: what the program wrote to its error file, as `transload.retries.read_error` returns it.
+        said: what the program wrote to its error file, as `transload.retries.read_error` returns
+            it.
         used: what it used, in JSON form; None: not known.
     """
 
@@ -188,10 +208,12 @@ class Facts:
     Args:
         plan: its plan; None if there is no record, or it cannot be read.
         containers: all its containers, old attempts included.
-        stop: why it is being ended: ``{"reason": …, "msg": …, "time": …, "owner": …}``; None: it is not.
+        stop: why it is being ended: ``{"reason": …, "msg": …, "time": …, "owner": …}``; None: it is
+            not.
         ended: its final status as `AppStatus` JSON text, once it was noted.
         deleted: the record that outlived it: ``{"digest": …}``.
-        engine_since: when the engine was started last, seconds since the epoch; None: not looked up, or it cannot say.
+        engine_since: when the engine was started last, seconds since the epoch; None: not looked
+            up, or it cannot say.
         unread: what is said of a record that is there and cannot be read; "": there is none.
         newer: it cannot be read since a newer version wrote it.
     """
@@ -206,5 +228,9 @@ class Facts:
     newer: bool = False
 
     def killed(self) -> bool:
-        """Tell whether the app has not been noted as ended, and a container of it ended by a signal."""
-        return self.ended is None and any((each.exit_code or 0) >= _FIRST_SIGNAL for each in self.containers)
+        """Tell whether the app has not been noted as ended, and a container of it ended by a
+        signal.
+        """
+        return self.ended is None and any(
+            (each.exit_code or 0) >= _FIRST_SIGNAL for each in self.containers
+        )

@@ -21,7 +21,16 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, make_app_handle, masked_url, runopts
+from transload.specs import (
+    AppDef,
+    AppState,
+    AppStatus,
+    CfgVal,
+    Role,
+    make_app_handle,
+    masked_url,
+    runopts,
+)
 from transload_docker import convert as _convert
 from transload_docker import images, names
 from transload_docker.diagnose import diagnose
@@ -56,7 +65,11 @@ class DockerScheduler(SchedulerBase):
     def connection_opts(self) -> runopts:
         """Return the settings that say which engine this is."""
         opts = runopts()
-        opts.add("docker_host", str, "where the engine is (unix://, tcp://, ssh://); default: DOCKER_HOST")
+        opts.add(
+            "docker_host",
+            str,
+            "where the engine is (unix://, tcp://, ssh://); default: DOCKER_HOST",
+        )
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:
@@ -78,11 +91,13 @@ class DockerScheduler(SchedulerBase):
     # -- submitting
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.DockerRequest:
-        """Return what is asked of the engine: one request body for each container. Nothing is touched.
+        """Return what is asked of the engine: one request body for each container. Nothing is
+        touched.
 
         Raises:
             UnsupportedFeature: for a field that an engine cannot express, by its path.
-            SpecError: for an argument that names a file of another app, which no container has by itself.
+            SpecError: for an argument that names a file of another app, which no container has by
+                itself.
         """
         self._refuse_unseen(app)
         return _convert.convert(app, cfg, self.name, self._engine.reach, _convert.app_id_of(app))
@@ -106,7 +121,8 @@ class DockerScheduler(SchedulerBase):
                     continue
                 handle = make_app_handle(self.name, self.session, others[0])
                 raise SpecError(
-                    f"roles[{index}].args[{number}]={arg!r}: is a file of another job, which the container does not "
+                    f"roles[{index}].args[{number}]={arg!r}: is a file of another job, which the "
+                    "container does not "
                     f"have: run --mount job={handle}:outputs,dst=/in mounts its outputs at /in"
                 )
 
@@ -185,28 +201,40 @@ class DockerScheduler(SchedulerBase):
         assert facts.plan is not None
         try:
             status = judge(facts, time.time()).status
-        except (KeyError, ValueError) as exc:  # written by a version that this one does not understand
-            return AppStatus(AppState.UNKNOWN, msg=f"its record on the engine cannot be read: {exc}")
+        except (
+            KeyError,
+            ValueError,
+        ) as exc:  # written by a version that this one does not understand
+            return AppStatus(
+                AppState.UNKNOWN, msg=f"its record on the engine cannot be read: {exc}"
+            )
         if facts.ended is None and facts.plan.owner == self._home.owner:
-            # its keeper may have been killed; what cannot be started now is for the next one who looks
+            # its keeper may have been killed; what cannot be started now is for the next one who
+            # looks
             with contextlib.suppress(SchedulerUnavailable):
                 self._home.ensure_keeper()
         return status
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
+        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
+        only).
+        """
         facts = self._engine.notes(app_id).get(app_id, Facts())
         return facts.plan is not None or bool(facts.unread) or facts.deleted is not None
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch on the engine's events: one thread for any number of apps. They do not tell of logs."""
+        """Return a new watch on the engine's events: one thread for any number of apps. They do not
+        tell of logs.
+        """
         return None if logs else EngineWatch(self._engine)
 
     def list(self) -> list[ListAppResponse]:
         """Return the apps on the engine, newest first, whoever submitted them."""
         found = self._engine.facts()
         rows = [
-            ListAppResponse(app_id, self._status(facts).state, name=facts.plan.name, created=facts.plan.created)
+            ListAppResponse(
+                app_id, self._status(facts).state, name=facts.plan.name, created=facts.plan.created
+            )
             for app_id, facts in found.items()
             if facts.plan is not None
         ]
@@ -218,7 +246,9 @@ class DockerScheduler(SchedulerBase):
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none."""
+        """Ask for the end of an app; return at once. One that has ended stays as it is. False:
+        there is none.
+        """
         # under the lock: no container is being started while this is noted
         with self._home.lock(app_id):
             facts = self._facts(app_id)
@@ -243,7 +273,8 @@ class DockerScheduler(SchedulerBase):
         in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+        False: there is none.
 
         Raises:
             SchedulerUnavailable: if the app does not end.
@@ -264,7 +295,8 @@ class DockerScheduler(SchedulerBase):
         return True
 
     def _delete_damaged(self, app_id: str) -> bool:
-        """Remove an app whose record is damaged; its containers are given the time to end that each of them has.
+        """Remove an app whose record is damaged; its containers are given the time to end that each
+        of them has.
 
         Raises:
             SchedulerUnavailable: if a newer version wrote the record, or the engine refuses.
@@ -293,7 +325,9 @@ class DockerScheduler(SchedulerBase):
             watch.update([app_id])
             deadline = time.monotonic() + grace + _DELETE_S
             if not wait_until_ended(watch, lambda: self._is_over(app_id), deadline):
-                raise SchedulerUnavailable(f"app {app_id} does not end: a container of it cannot be killed")
+                raise SchedulerUnavailable(
+                    f"app {app_id} does not end: a container of it cannot be killed"
+                )
         finally:
             watch.close()
 
@@ -316,9 +350,12 @@ class DockerScheduler(SchedulerBase):
 
     def _forget_all(self, app_id: str, facts: Facts) -> None:
         """Remove what is noted of an app, and its containers."""
-        # the record first: from now on there is no such app, and what is left is rubbish that a keeper clears
+        # the record first: from now on there is no such app, and what is left is rubbish that a
+        # keeper clears
         self._engine.forget(app_id, RECORD)
-        for error in in_parallel(lambda container: self._engine.remove_container(container.id), facts.containers):
+        for error in in_parallel(
+            lambda container: self._engine.remove_container(container.id), facts.containers
+        ):
             raise error
         for kind in (STOP, ENDED):
             self._engine.forget(app_id, kind)
@@ -331,11 +368,12 @@ class DockerScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that were submitted from here and have ended, and workspace images that no container uses.
+        """Delete apps that were submitted from here and have ended, and workspace images that no
+        container uses.
 
-        With neither limit all that have ended go. Of the size is counted what this user can see: what containers wrote
-        into their own layer, folders of results, and, where this user may read the engine's files, logs. All else is
-        as in `SchedulerBase.prune`.
+        With neither limit all that have ended go. Of the size is counted what this user can see:
+        what containers wrote into their own layer, folders of results, and, where this user may
+        read the engine's files, logs. All else is as in `SchedulerBase.prune`.
         """
         moment = time.time() if now is None else now
         ended = self._ended()
@@ -350,14 +388,21 @@ class DockerScheduler(SchedulerBase):
         return chosen
 
     def _ended(self) -> Sequence[tuple[float, str]]:
-        """Return the apps that were submitted from here and have ended, with the time of their end, oldest first."""
+        """Return the apps that were submitted from here and have ended, with the time of their end,
+        oldest first.
+        """
         found = []
         for app_id, facts in self._engine.facts().items():
             if facts.plan is None or facts.plan.owner != self._home.owner:
                 continue
             status = self._status(facts)
             if status.is_terminal():
-                ends = [replica.end_time for role in status.roles for replica in role.replicas if replica.end_time]
+                ends = [
+                    replica.end_time
+                    for role in status.roles
+                    for replica in role.replicas
+                    if replica.end_time
+                ]
                 found.append((max(ends, default=facts.plan.created), app_id))
         return sorted(found)
 
@@ -387,7 +432,9 @@ class DockerScheduler(SchedulerBase):
     # -- rest
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return a folder of this machine that every container gets at the same path; None for a remote engine."""
+        """Return a folder of this machine that every container gets at the same path; None for a
+        remote engine.
+        """
         return self._home.results_folder(app_id) if self._engine.reach == "host" else None
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
@@ -395,7 +442,9 @@ class DockerScheduler(SchedulerBase):
         return "mounted" if self._engine.reach == "host" else "out of reach"
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return checks for ``transload doctor``: what was looked at, whether it is well, details."""
+        """Return checks for ``transload doctor``: what was looked at, whether it is well,
+        details.
+        """
         return diagnose(self._engine, self._home)
 
     def close(self) -> None:
@@ -406,7 +455,9 @@ class DockerScheduler(SchedulerBase):
 
 def _unread_status(facts: Facts) -> AppStatus:
     """Return the status of an app whose record cannot be read: its end, if that was noted."""
-    status = AppStatus(AppState.UNKNOWN) if facts.ended is None else AppStatus.from_json(facts.ended)
+    status = (
+        AppStatus(AppState.UNKNOWN) if facts.ended is None else AppStatus.from_json(facts.ended)
+    )
     status.msg = "; ".join(filter(None, (status.msg, facts.unread)))
     return status
 

@@ -14,9 +14,13 @@ from transload_docker.home import Home
 
 
 def sizes_of_apps(engine: Engine, home: Home, app_ids: Collection[str]) -> dict[str, int]:
-    """Return the bytes that each app takes: layers of its containers, its results, and logs that may be looked at."""
+    """Return the bytes that each app takes: layers of its containers, its results, and logs that
+    may be looked at.
+    """
     sizes = {app_id: _folder_size(home.results_folder(app_id)) for app_id in app_ids}
-    rows = engine.query(lambda api: api.containers(all=True, size=True, filters={"label": [names.LABEL_APP]}))
+    rows = engine.query(
+        lambda api: api.containers(all=True, size=True, filters={"label": [names.LABEL_APP]})
+    )
     for row in rows:
         app_id = row["Labels"][names.LABEL_APP]
         if app_id in sizes:
@@ -25,7 +29,9 @@ def sizes_of_apps(engine: Engine, home: Home, app_ids: Collection[str]) -> dict[
 
 
 def _log_size(engine: Engine, container_id: str) -> int:
-    """Return the size of a container's log; 0 where its file is on another machine, or only root may see it."""
+    """Return the size of a container's log; 0 where its file is on another machine, or only root
+    may see it.
+    """
     if engine.reach != "host":
         return 0
     try:

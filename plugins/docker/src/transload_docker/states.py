@@ -42,8 +42,8 @@ def replica_state(status: str, exit_code: int | None, error: str = "") -> AppSta
 def exit_code(code: int | None) -> int | None:
     """Return an exit status in the form of `ReplicaStatus`.
 
-    An engine reports a death by signal N as 128 + N, as shells do; a program that itself exits with such a number
-    cannot be told apart and is read as killed.
+    An engine reports a death by signal N as 128 + N, as shells do; a program that itself exits with
+    such a number cannot be told apart and is read as killed.
     """
     if code is not None and 128 < code <= 128 + _MAX_SIGNAL:
         return 128 - code
@@ -51,7 +51,9 @@ def exit_code(code: int | None) -> int | None:
 
 
 def seconds(text: str | None) -> float | None:
-    """Return an engine's time (RFC 3339, nanoseconds) as seconds since the epoch; None for its zero time."""
+    """Return an engine's time (RFC 3339, nanoseconds) as seconds since the epoch; None for its zero
+    time.
+    """
     if not text or text.startswith("0001-"):
         return None
     whole, dot, rest = text.partition(".")

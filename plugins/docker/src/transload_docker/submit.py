@@ -1,7 +1,7 @@
 """Submitting: all containers made, then the record, then all started; or nothing at all.
 
-The record is what makes the app exist. Before it nothing has run and what is there is rubbish; after it the keeper
-will start what its submitter did not come to start.
+The record is what makes the app exist. Before it nothing has run and what is there is rubbish;
+after it the keeper will start what its submitter did not come to start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from transload.schedulers.api import Submission
 from transload.specs import MASK, looks_secret, masked_env
 from transload_docker import images, names, networks
 from transload_docker.convert import ContainerRequest, DockerRequest, bind
-from transload_docker.engine import CONFLICT, NOT_FOUND, SERVER_ERROR, Engine, EngineError, in_parallel
+from transload_docker.engine import (
+    CONFLICT,
+    NOT_FOUND,
+    SERVER_ERROR,
+    Engine,
+    EngineError,
+    in_parallel,
+)
 from transload_docker.gpus import assigned
 from transload_docker.home import Home
 from transload_docker.plan import RECORD, Container, Facts, Plan
@@ -37,7 +44,9 @@ _PERMANENT: Final = (
 """What an engine says with the code of a fault of its own, though trying again would not help."""
 
 
-def submit(engine: Engine, home: Home, request: DockerRequest, app_id: str, submission: Submission) -> bool:
+def submit(
+    engine: Engine, home: Home, request: DockerRequest, app_id: str, submission: Submission
+) -> bool:
     """Start an app, or adopt it.
 
     Returns:
@@ -59,13 +68,19 @@ def submit(engine: Engine, home: Home, request: DockerRequest, app_id: str, subm
         if facts.unread:
             raise AppExists(app_id, f"app {app_id!r} is there: {facts.unread}")
         if facts.deleted is not None:
-            raise AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
+            raise AppExists(
+                app_id, f"app id {app_id!r} was an app that has been deleted; choose another id"
+            )
         _clear_rubbish(engine, home, app_id, facts)
-        return _Submit(engine, home, bind(request, app_id, submission, engine.reach), app_id, submission).run()
+        return _Submit(
+            engine, home, bind(request, app_id, submission, engine.reach), app_id, submission
+        ).run()
 
 
 def take_back(engine: Engine, app_id: str, facts: Facts) -> None:
-    """Remove an app whose submitter gave up while the engine hung, which made its record later all the same."""
+    """Remove an app whose submitter gave up while the engine hung, which made its record later all
+    the same.
+    """
     engine.forget(app_id, RECORD)
     in_parallel(lambda container: engine.remove_container(container.id), facts.containers)
     engine.remove_network(names.network_name(app_id))
@@ -82,7 +97,10 @@ def _clear_rubbish(engine: Engine, home: Home, app_id: str, facts: Facts) -> Non
         row = _row(engine, container)
         labels = row["Config"]["Labels"]
         if labels.get(names.LABEL_OWNER) != home.owner and _age(row["Created"]) < _STALE_S:
-            raise SubmitError(f"app {app_id} is being submitted from another place ({container.name})", transient=True)
+            raise SubmitError(
+                f"app {app_id} is being submitted from another place ({container.name})",
+                transient=True,
+            )
     for error in in_parallel(lambda c: engine.remove_container(c.id), facts.containers):
         raise error
 
@@ -110,7 +128,14 @@ _NO_POOL: Final = "non-overlapping"
 class _Submit:
     """One submit."""
 
-    def __init__(self, engine: Engine, home: Home, request: DockerRequest, app_id: str, submission: Submission) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        home: Home,
+        request: DockerRequest,
+        app_id: str,
+        submission: Submission,
+    ) -> None:
         self.engine = engine
         self.home = home
         self.request = request
@@ -155,7 +180,11 @@ class _Submit:
             self.home.make_folder(folder)
         name = self.request.network
         if name:
-            labels = {names.LABEL_APP: self.app_id, names.LABEL_UID: self.uid, names.LABEL_OWNER: self.home.owner}
+            labels = {
+                names.LABEL_APP: self.app_id,
+                names.LABEL_UID: self.uid,
+                names.LABEL_OWNER: self.home.owner,
+            }
             # ours by its name, so what is there is what an earlier, dead submit has left
             self.engine.remove_network(name)
             self.network = True  # may be there from now on, whatever interrupts this
@@ -170,24 +199,36 @@ class _Submit:
     def _make_one(self, container: ContainerRequest) -> None:
         body = copy.deepcopy(container.body)
         secrets = self.submission.secrets.get(container.role, {})
-        body["Env"] = [*body.get("Env", []), *(f"{name}={value}" for name, value in secrets.items())]
+        body["Env"] = [
+            *body.get("Env", []),
+            *(f"{name}={value}" for name, value in secrets.items()),
+        ]
         body["Labels"] = {
             **body.get("Labels", {}),
             names.LABEL_UID: self.uid,
             names.LABEL_OWNER: self.home.owner,
         }
-        made = self.engine.call(lambda api: api.create_container_from_config(body, container.name))["Id"]
+        made = self.engine.call(lambda api: api.create_container_from_config(body, container.name))[
+            "Id"
+        ]
         if body.get("Entrypoint") == ["python"] and self._has_python3_alone(made):
             self.engine.remove_container(made)
             body["Entrypoint"] = ["python3"]
-            made = self.engine.call(lambda api: api.create_container_from_config(body, container.name))["Id"]
+            made = self.engine.call(
+                lambda api: api.create_container_from_config(body, container.name)
+            )["Id"]
         self.made.append((container, made))
 
     def _has_python3_alone(self, container_id: str) -> bool:
         """Tell whether a container has no ``python``, and a ``python3`` in its place."""
-        environment = _environment(self.engine.query(lambda api: api.inspect_container(container_id)))
+        environment = _environment(
+            self.engine.query(lambda api: api.inspect_container(container_id))
+        )
         folders = environment.get("PATH", _PATH).split(":")
-        found = (any(self.engine.has_file(container_id, f"{folder}/{name}") for folder in folders) for name in _PYTHONS)
+        found = (
+            any(self.engine.has_file(container_id, f"{folder}/{name}") for folder in folders)
+            for name in _PYTHONS
+        )
         return not next(found) and next(found)
 
     def _record(self) -> bool:
@@ -219,14 +260,19 @@ class _Submit:
     def _adopt(self) -> bool:
         facts = self.engine.facts(self.app_id).get(self.app_id, Facts())
         if facts.plan is None:
-            raise SubmitError(f"app {self.app_id} was submitted from another place and removed again", transient=True)
+            raise SubmitError(
+                f"app {self.app_id} was submitted from another place and removed again",
+                transient=True,
+            )
         _check_same(self.app_id, facts.plan.digest, self.submission)
         return False
 
     def _start(self) -> bool:
         self.home.ensure_keeper()  # first: it is to see what programs use that end soon
         ordered = sorted(self.made, key=lambda each: self.request.containers.index(each[0]))
-        errors = in_parallel(lambda each: self._start_one(each[1]), ordered[:1])  # rank 0 first: the others look for it
+        errors = in_parallel(
+            lambda each: self._start_one(each[1]), ordered[:1]
+        )  # rank 0 first: the others look for it
         errors = errors or in_parallel(lambda each: self._start_one(each[1]), ordered[1:])
         refusals = [error for error in errors if isinstance(error, EngineError)]
         if refusals:
@@ -243,7 +289,9 @@ class _Submit:
         self.engine.call(lambda api: api.start(container_id))
 
     def _undo(self) -> None:
-        """Leave nothing; the record goes first, so that a death in between leaves rubbish and not an app."""
+        """Leave nothing; the record goes first, so that a death in between leaves rubbish and not
+        an app.
+        """
         try:
             self._forget_own()
             in_parallel(lambda each: self.engine.remove_container(each[1]), self.made)
@@ -276,18 +324,27 @@ class _Submit:
         return SubmitError(f"app {self.app_id} was not started: {text}", transient=transient)
 
 
-def renewed(engine: Engine, app_id: str, last: Container, attempt: int, restarts: str, network: str) -> None:
-    """Make the container of a replica's next attempt, like the last one's; nothing happens if it is there already.
+def renewed(
+    engine: Engine, app_id: str, last: Container, attempt: int, restarts: str, network: str
+) -> None:
+    """Make the container of a replica's next attempt, like the last one's; nothing happens if it is
+    there already.
 
     Raises:
         EngineError: if the engine refuses.
     """
     row = _row(engine, last)
-    body = {**row["Config"], "Image": row["Image"], "HostConfig": row["HostConfig"]}  # its id: a tag may have moved
+    body = {
+        **row["Config"],
+        "Image": row["Image"],
+        "HostConfig": row["HostConfig"],
+    }  # its id: a tag may have moved
     labels = dict(body["Labels"])
     labels[names.LABEL_ATTEMPT], labels[names.LABEL_RESTARTS] = str(attempt), restarts
     body["Labels"] = labels
-    body["Env"] = [item for item in body.get("Env") or () if not item.startswith("TRANSLOAD_RETRY=")]
+    body["Env"] = [
+        item for item in body.get("Env") or () if not item.startswith("TRANSLOAD_RETRY=")
+    ]
     body["Env"].append(f"TRANSLOAD_RETRY={attempt}")
     mode = row["HostConfig"].get("NetworkMode") or ""
     if network or mode not in ("", "default", "bridge", "host", "none"):

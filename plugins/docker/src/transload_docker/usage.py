@@ -1,7 +1,8 @@
-"""What containers used, read from their control groups between the end of their program and their removal.
+"""What containers used, read from their control groups between the end of their program and their
+removal.
 
-An engine keeps no such figures. Who comes too late by milliseconds has those of a moment before, since all are read now
-and then; who is on another machine has nothing to tell.
+An engine keeps no such figures. Who comes too late by milliseconds has those of a moment before,
+since all are read now and then; who is on another machine has nothing to tell.
 """
 
 from __future__ import annotations
@@ -14,12 +15,20 @@ from contextlib import suppress
 from typing import Any, Final
 
 SAMPLE_S: Final = 1.0
-_PLACES: Final = ("*/{}", "*/*/{}", "*/docker-{}.scope", "*/*/docker-{}.scope", "user.slice/*/*/*/docker-{}.scope")
-"""Below the root, as engines make control groups, in two ways; in version 1 a controller stands in front."""
+_PLACES: Final = (
+    "*/{}",
+    "*/*/{}",
+    "*/docker-{}.scope",
+    "*/*/docker-{}.scope",
+    "user.slice/*/*/*/docker-{}.scope",
+)
+"""Below the root, as engines make control groups, in two ways; in version 1 a controller stands in
+front."""
 
 
 class Meter:
-    """Waits for the ends of containers' first processes, in a thread of its own while there is something to wait for.
+    """Waits for the ends of containers' first processes, in a thread of its own while there is
+    something to wait for.
 
     Args:
         root: where the control groups are mounted.
@@ -28,20 +37,33 @@ class Meter:
     def __init__(self, root: str = "/sys/fs/cgroup") -> None:
         self.used: dict[str, dict[str, Any]] = {}  # container id → usage, in JSON form
         self._root = root
-        self._watched: dict[int, tuple[str, list[str]]] = {}  # of a process → container id, its control groups
+        self._watched: dict[
+            int, tuple[str, list[str]]
+        ] = {}  # of a process → container id, its control groups
         self._polling: Any = None
         self._lock = threading.Lock()
 
     def follow(self, container_id: str) -> None:
-        """Note what a container that runs uses until it ends; nothing happens where that cannot be known."""
-        places = [path for place in _PLACES for path in glob.glob(f"{self._root}/{place.format(container_id)}")]
+        """Note what a container that runs uses until it ends; nothing happens where that cannot be
+        known.
+        """
+        places = [
+            path
+            for place in _PLACES
+            for path in glob.glob(f"{self._root}/{place.format(container_id)}")
+        ]
         # ended, or a system without these calls
         with self._lock, suppress(OSError, ValueError, IndexError, AttributeError):
             if not places or container_id in [known for known, _ in self._watched.values()]:
                 return
             # the first in the container, whose number is the last of these
-            ranks = {pid: _text([f"/proc/{pid}"], "status") for pid in _text(places, "cgroup.procs").split()}
-            pid = min(ranks, key=lambda pid: ranks[pid].partition("NSpid:")[2].splitlines()[0].split()[-1])
+            ranks = {
+                pid: _text([f"/proc/{pid}"], "status")
+                for pid in _text(places, "cgroup.procs").split()
+            }
+            pid = min(
+                ranks, key=lambda pid: ranks[pid].partition("NSpid:")[2].splitlines()[0].split()[-1]
+            )
             with open(f"/proc/{pid}/cgroup", encoding="ascii") as file:
                 own = [line.rstrip("\n").split(":", 2) for line in file]
             descriptor = os.pidfd_open(int(pid))
@@ -49,14 +71,20 @@ class Meter:
             self._watched[descriptor] = container_id, places
             if self._polling is None:
                 self._polling = select.epoll()
-                threading.Thread(target=self._wait, name="transload-docker-usage", daemon=True).start()
+                threading.Thread(
+                    target=self._wait, name="transload-docker-usage", daemon=True
+                ).start()
             self._polling.register(descriptor, select.EPOLLIN)
 
     def _wait(self) -> None:
         while True:
             ended = [descriptor for descriptor, _ in self._polling.poll(SAMPLE_S)]
-            for container_id, places in [self._watched[each] for each in ended or list(self._watched)]:
-                with suppress(OSError, ValueError, LookupError):  # too late, or a system that tells other things
+            for container_id, places in [
+                self._watched[each] for each in ended or list(self._watched)
+            ]:
+                with suppress(
+                    OSError, ValueError, LookupError
+                ):  # too late, or a system that tells other things
                     self.used[container_id] = usage(places)
             with self._lock:
                 for descriptor in ended:
@@ -69,9 +97,11 @@ class Meter:
 
 
 def usage(folders: list[str]) -> dict[str, Any]:
-    """Return what a control group used, in the form of `transload.specs.Usage`; what it does not tell is left out.
+    """Return what a control group used, in the form of `transload.specs.Usage`; what it does not
+    tell is left out.
 
-    The peak is the kernel's watermark less the file cache that nobody used at the end, as ``docker stats`` counts.
+    The peak is the kernel's watermark less the file cache that nobody used at the end, as ``docker
+    stats`` counts.
 
     Raises:
         OSError: if it is gone.
@@ -80,8 +110,12 @@ def usage(folders: list[str]) -> dict[str, Any]:
     stat = dict(line.split() for line in _text(folders, "memory.stat").splitlines())
     cache = int(stat.get("total_inactive_file") or stat["inactive_file"])
     with suppress(FileNotFoundError):  # older kernels
-        found["peak_memory"] = int(_text(folders, "memory.peak", "memory.max_usage_in_bytes")) - cache
-    cpu = _text(folders, "cpuacct.usage", "cpu.stat").split()  # nanoseconds, or a table that usage_usec leads
+        found["peak_memory"] = (
+            int(_text(folders, "memory.peak", "memory.max_usage_in_bytes")) - cache
+        )
+    cpu = _text(
+        folders, "cpuacct.usage", "cpu.stat"
+    ).split()  # nanoseconds, or a table that usage_usec leads
     nanoseconds = int(cpu[0]) if len(cpu) == 1 else int(cpu[1]) * 1000
     return {**found, "cpu_seconds": round(nanoseconds / 1e9, 3)}
 

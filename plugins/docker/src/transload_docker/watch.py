@@ -1,4 +1,6 @@
-"""Which apps may have changed, from the engine's stream of events: one thread and one connection per watch."""
+"""Which apps may have changed, from the engine's stream of events: one thread and one connection
+per watch.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ _EVENTS: Final = ("create", "start", "die", "destroy", "pause", "unpause")
 class EngineWatch(FedWatch):
     """Tells which apps may have changed.
 
-    While the engine cannot be reached all watched apps count as changed once, and once more when it is back.
+    While the engine cannot be reached all watched apps count as changed once, and once more when it
+    is back.
 
     Args:
         engine: the engine.
@@ -25,11 +28,15 @@ class EngineWatch(FedWatch):
     """
 
     def __init__(self, engine: Engine, everything: bool = False) -> None:
-        super().__init__(names.base_name, everything=everything)  # volumes tell no more of an app's id
+        super().__init__(
+            names.base_name, everything=everything
+        )  # volumes tell no more of an app's id
         self._engine = engine
         engine.measure()
         self._first: Any = None
-        with contextlib.suppress(SchedulerUnavailable):  # opened before anybody looks: nothing falls in between
+        with contextlib.suppress(
+            SchedulerUnavailable
+        ):  # opened before anybody looks: nothing falls in between
             self._first = self._open()
         self._feeder = Feeder("transload-docker-watch", self._read)
 
@@ -42,7 +49,9 @@ class EngineWatch(FedWatch):
     def _open(self) -> Any:
         filters = {"type": ["container", "volume"], "event": list(_EVENTS)}
         try:
-            return self._engine.call(lambda api: api.events(filters=filters, decode=True), again=True)
+            return self._engine.call(
+                lambda api: api.events(filters=filters, decode=True), again=True
+            )
         except EngineError as exc:
             raise SchedulerUnavailable(f"docker engine {self._engine.url}: {exc}") from exc
 
@@ -75,7 +84,9 @@ class EngineWatch(FedWatch):
 
 
 def _shut(stream: Any) -> None:
-    """Close a stream of events and its response, which the client's own closing leaves to the garbage collector."""
+    """Close a stream of events and its response, which the client's own closing leaves to the
+    garbage collector.
+    """
     if stream is not None:
         with contextlib.suppress(Exception):
             stream.close()
@@ -84,7 +95,9 @@ def _shut(stream: Any) -> None:
 
 
 def wait_until_ended(watch: EngineWatch, is_over: Any, deadline: float) -> bool:
-    """Wait for changes until ``is_over()`` is true; False if that did not happen before ``deadline`` (monotonic)."""
+    """Wait for changes until ``is_over()`` is true; False if that did not happen before
+    ``deadline`` (monotonic).
+    """
     while not is_over():
         left = deadline - time.monotonic()
         if left <= 0:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __version__: Final = "0.1.0"
 
-# lazy: KFP takes seconds to import, and neither the state table nor the launcher in its pod needs it
+# lazy: KFP takes seconds to import, and neither the state table nor the launcher in its pod needs
+# it
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {

@@ -1,4 +1,6 @@
-"""What a launcher's container form runs: ``python3 -m transload_kfp SPEC EXECUTOR_INPUT FOLDER [PATH …]``."""
+"""What a launcher's container form runs: ``python3 -m transload_kfp SPEC EXECUTOR_INPUT FOLDER
+[PATH …]``.
+"""
 
 from __future__ import annotations
 

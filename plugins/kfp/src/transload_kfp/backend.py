@@ -9,7 +9,13 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, StateUnknown, TransloadTimeout
+from transload.errors import (
+    AppNotFound,
+    ConfigError,
+    SchedulerUnavailable,
+    StateUnknown,
+    TransloadTimeout,
+)
 from transload.schedulers import check_seconds, patience_left, unknown_for, unknown_since
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_kfp.states import STATES
@@ -56,7 +62,10 @@ class RunDescription:
         """The run as one app, each task a role of it."""
         roles = [role for status in self.tasks.values() for role in status.roles]
         return AppStatus(
-            self.state, msg=self.msg, roles=roles, cancel_requested=self.runtime_state in ("CANCELING", "CANCELED")
+            self.state,
+            msg=self.msg,
+            roles=roles,
+            cancel_requested=self.runtime_state in ("CANCELING", "CANCELED"),
         )
 
 
@@ -69,7 +78,8 @@ def describe_run(client: Client, run_id: str) -> RunDescription:
 
     Raises:
         AppNotFound: if there is no such run.
-        ConfigError: if the backend refuses the question, for the client's credentials are wrong for example.
+        ConfigError: if the backend refuses the question, for the client's credentials are wrong for
+            example.
         SchedulerUnavailable: if the backend cannot be asked.
     """
     return _seen(client, run_id, ANSWER)
@@ -84,12 +94,14 @@ def wait_for_run(
     patience: float = 300.0,
     on_change: Callable[[RunDescription], object] | None = None,
 ) -> RunDescription:
-    """Wait until a run has ended, in whatever state: cancelled runs end too; return it with all of its tasks.
+    """Wait until a run has ended, in whatever state: cancelled runs end too; return it with all of
+    its tasks.
 
     Args:
         client: a ``kfp.Client``.
         run_id: the run.
-        timeout: seconds; None: no limit. The run goes on when it passes. It holds for a silent backend too.
+        timeout: seconds; None: no limit. The run goes on when it passes. It holds for a silent
+            backend too.
         poll_interval: longest pause in seconds between two questions.
         patience: seconds that the backend may be out of reach, or not know, without a break.
         on_change: gets the run whenever its state, or a task's, has changed.
@@ -125,7 +137,9 @@ def wait_for_run(
         left = float("inf") if end is None else end - time.monotonic()
         if left <= 0:
             state = last.runtime_state if last is not None else "not known"
-            raise TransloadTimeout(f"run {run_id} has not ended within {timeout:g} s (state {state}); it goes on")
+            raise TransloadTimeout(
+                f"run {run_id} has not ended within {timeout:g} s (state {state}); it goes on"
+            )
         time.sleep(min(pause, left, unknown_left))
         pause = min(pause * 1.5, poll_interval)
 
@@ -148,17 +162,24 @@ def cancel_run(client: Client, run_id: str) -> None:
 
 
 def _seen(client: Client, run_id: str, seconds: float) -> RunDescription:
-    """Do what ``client.get_run`` does, for so many seconds; a client that is another than KFP's has its own way."""
+    """Do what ``client.get_run`` does, for so many seconds; a client that is another than KFP's has
+    its own way.
+    """
     import kfp
 
     if not isinstance(client, kfp.Client) or type(client).get_run is not kfp.Client.get_run:
         run = _ask(run_id, lambda: client.get_run(run_id))
     else:  # a pair, to connect and to read: of a float alone it takes no notice
         wait = (seconds, seconds)
-        run = _ask(run_id, lambda: client._run_api.run_service_get_run(run_id=run_id, _request_timeout=wait))
+        run = _ask(
+            run_id,
+            lambda: client._run_api.run_service_get_run(run_id=run_id, _request_timeout=wait),
+        )
     word = _word(run.state)
     tasks = _tasks(run.run_details.task_details or () if run.run_details is not None else ())
-    return RunDescription(run.run_id, run.display_name or "", STATES.to_app(word), word, _message(run.error), tasks)
+    return RunDescription(
+        run.run_id, run.display_name or "", STATES.to_app(word), word, _message(run.error), tasks
+    )
 
 
 def _ask(run_id: str, question: Callable[[], Any]) -> Any:
@@ -172,14 +193,18 @@ def _ask(run_id: str, question: Callable[[], Any]) -> Any:
             raise AppNotFound(f"run {run_id}") from exc
         said = f"run {run_id}: the backend answers {exc.status} {exc.reason}"
         if 400 <= (exc.status or 0) < 500 and exc.status not in _LATER:
-            raise ConfigError(f"{said}: check the client's host, namespace and credentials") from exc
+            raise ConfigError(
+                f"{said}: check the client's host, namespace and credentials"
+            ) from exc
         raise SchedulerUnavailable(said) from exc
     except (urllib3.exceptions.HTTPError, OSError) as exc:
         raise SchedulerUnavailable(f"run {run_id}: the backend cannot be reached: {exc}") from exc
 
 
 def _tasks(details: Iterable[Any]) -> dict[str, AppStatus]:
-    ordered = sorted(details, key=lambda each: (_seconds(each.create_time) or 0.0, each.task_id or ""))
+    ordered = sorted(
+        details, key=lambda each: (_seconds(each.create_time) or 0.0, each.task_id or "")
+    )
     by_id = {each.task_id: each for each in ordered}
     made: dict[str, AppStatus] = {}
     for each in ordered:

@@ -34,7 +34,9 @@ def command() -> None:
 @command.command(epilog=_EPILOG, short_help="Compile a pipeline of one app.")
 @click.argument("app")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where the pipeline goes; - for stdout.")
+@click.option(
+    "-o", "--output", required=True, metavar="FILE", help="Where the pipeline goes; - for stdout."
+)
 @click.option("--name", metavar="NAME", help="Name of the pipeline; default: the app's.")
 @click.option(
     "--result",
@@ -50,9 +52,17 @@ def command() -> None:
     metavar="NAME[=PATH]",
     help="What becomes a parameter; with --launcher and a component, default: all.",
 )
-@click.option("--launcher", is_flag=True, help="Submit the app through a scheduler, from a task of its own.")
+@click.option(
+    "--launcher", is_flag=True, help="Submit the app through a scheduler, from a task of its own."
+)
 @click.option("-s", "--scheduler", metavar="NAME", help="With --launcher: where the app runs.")
-@click.option("-c", "--cfg", multiple=True, metavar="K=V,…", help="With --launcher: run options of the scheduler.")
+@click.option(
+    "-c",
+    "--cfg",
+    multiple=True,
+    metavar="K=V,…",
+    help="With --launcher: run options of the scheduler.",
+)
 @click.option("--image", metavar="IMAGE", help="With --launcher: image of the launcher.")
 @click.option("--dry-run", is_flag=True, help="Show what would run, write nothing.")
 def compile(app: str, arguments: tuple[str, ...], output: str, **options: Any) -> int:  # noqa: A001
@@ -94,7 +104,9 @@ def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
     path = Path(app)
     if path.suffix == ".json" and path.is_file():
         if arguments:
-            raise ConfigError(f"arguments {' '.join(arguments)!r}: only a component takes arguments")
+            raise ConfigError(
+                f"arguments {' '.join(arguments)!r}: only a component takes arguments"
+            )
         return Launch.of(_read(path))
     return Launch(component=app, args=_settled(as_component(app), arguments))
 
@@ -119,7 +131,8 @@ def _settled(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
     from transload.components import ComponentHelpRequested, arguments_of
 
     left_open = [
-        item if item.kind == "varargs" else item._replace(default=_OPEN, required=False) for item in found.parameters
+        item if item.kind == "varargs" else item._replace(default=_OPEN, required=False)
+        for item in found.parameters
     ]
     try:
         typed = arguments_of(found._replace(parameters=tuple(left_open)), arguments)
@@ -136,9 +149,17 @@ def _settled(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     """Return the adapter's options."""
-    made: dict[str, Any] = {"inputs": _inputs(options["inputs"]), "results": _results(options["results"])}
+    made: dict[str, Any] = {
+        "inputs": _inputs(options["inputs"]),
+        "results": _results(options["results"]),
+    }
     if options["launcher"]:
-        made |= {"launcher": True, "scheduler": options["scheduler"], "cfg": _cfg(options), "image": options["image"]}
+        made |= {
+            "launcher": True,
+            "scheduler": options["scheduler"],
+            "cfg": _cfg(options),
+            "image": options["image"],
+        }
     return made
 
 
@@ -154,12 +175,19 @@ def _inputs(texts: tuple[str, ...]) -> Any:
 
 
 def _results(texts: tuple[str, ...]) -> dict[str, Any] | None:
-    kinds: dict[str, Any] = {"float": float, "int": int, "str": str, **{name: name for name in ARTIFACTS}}
+    kinds: dict[str, Any] = {
+        "float": float,
+        "int": int,
+        "str": str,
+        **{name: name for name in ARTIFACTS},
+    }
     found: dict[str, Any] = {}
     for text in texts:
         name, _, kind = text.partition(":")
         if (kind or "float") not in kinds or not name:
-            raise ConfigError(f"--result {text!r}: must be NAME, or NAME:TYPE with {', '.join(kinds)}")
+            raise ConfigError(
+                f"--result {text!r}: must be NAME, or NAME:TYPE with {', '.join(kinds)}"
+            )
         if name in found:
             raise ConfigError(f"--result {text!r}: {name!r} is declared twice")
         found[name] = kinds[kind or "float"]

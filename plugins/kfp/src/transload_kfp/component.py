@@ -1,4 +1,6 @@
-"""Components as objects of KFP, which give each of their tasks its settings and its identity; pipelines of one."""
+"""Components as objects of KFP, which give each of their tasks its settings and its identity;
+pipelines of one.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ PLACEHOLDERS: Final = {
 
 
 class AppComponent(BaseComponent):
-    """A component made from an app, or a search. Call it in a pipeline function, with the app's own argument names.
+    """A component made from an app, or a search. Call it in a pipeline function, with the app's own
+    argument names.
 
     Args:
         component_spec: the component as KFP has it, or as the content of component YAML.
@@ -52,7 +55,9 @@ class AppComponent(BaseComponent):
         settings: TaskSettings,
         constants: Mapping[str, Any] | None = None,
     ) -> None:
-        if isinstance(component_spec, Mapping):  # to write and read it as YAML takes four times as long as all the rest
+        if isinstance(
+            component_spec, Mapping
+        ):  # to write and read it as YAML takes four times as long as all the rest
             read: Any = SimpleNamespace(to_dict=lambda content=component_spec: content)
             component_spec = structures.ComponentSpec.from_v1_component_spec(read)
         super().__init__(component_spec=component_spec)
@@ -74,7 +79,10 @@ class AppComponent(BaseComponent):
         for name, value in arguments.items():
             found = read_as_placeholder(value)
             if found is not None:
-                raise SpecError(f"{name}={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})")
+                raise SpecError(
+                    f"{name}={value!r}: would be read as a placeholder of Kubeflow Pipelines "
+                    f"({found!r})"
+                )
         named = {self.ports.get(name, name): value for name, value in arguments.items()}
         named = {**self.constants, **named}
         if KEY in self._component_inputs:
@@ -90,7 +98,8 @@ class AppComponent(BaseComponent):
 
     @property
     def pipeline_spec(self) -> Any:
-        """The component as a pipeline of its own, as a compiler writes it: whoever loads it need not know of identity.
+        """The component as a pipeline of its own, as a compiler writes it: whoever loads it need
+        not know of identity.
 
         KFP takes a pipeline for the component in it, with all its inputs, if both have one name.
         """
@@ -133,7 +142,8 @@ def _rename_component(spec: Any, task: Any, name: str) -> None:
 
 
 def python_component(source: str, function: str, image: str, packages: Sequence[str] = ()) -> Any:
-    """Return a lightweight Python component: KFP takes a function's source, so the function is written and compiled.
+    """Return a lightweight Python component: KFP takes a function's source, so the function is
+    written and compiled.
 
     Args:
         source: the text of one function; what it needs it imports itself.
@@ -143,16 +153,31 @@ def python_component(source: str, function: str, image: str, packages: Sequence[
     """
     source = "from typing import *\n" + source
     file = f"<transload component {function} {len(source)}-{zlib.crc32(source.encode())}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # where inspect looks for it
+    linecache.cache[file] = (
+        len(source),
+        None,
+        source.splitlines(keepends=True),
+        file,
+    )  # where inspect looks for it
     scope: dict[str, Any] = {"dsl": dsl, "__name__": f"transload_kfp.generated.{function}"}
     # not inherited: annotations must be types for KFP, not texts as in this module
     exec(compile(source, file, "exec", dont_inherit=True), scope)  # noqa: S102 - our own text
     return dsl.component(
-        scope[function], base_image=image, packages_to_install=list(packages) or None, install_kfp_package=False
+        scope[function],
+        base_image=image,
+        packages_to_install=list(packages) or None,
+        install_kfp_package=False,
     )
 
 
-_PARAMETERS = {"String": str, "Integer": int, "Float": float, "Boolean": bool, "List": list, "Dict": dict}
+_PARAMETERS = {
+    "String": str,
+    "Integer": int,
+    "Float": float,
+    "Boolean": bool,
+    "List": list,
+    "Dict": dict,
+}
 _BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -173,7 +198,9 @@ def pipeline_from_component(component: AppComponent, name: str | None = None) ->
             continue
         kind = _PARAMETERS.get(spec.type)
         if kind is None:
-            raise SpecError(f"input {each!r} takes an artifact, which a pipeline of one app has none of")
+            raise SpecError(
+                f"input {each!r} takes an artifact, which a pipeline of one app has none of"
+            )
         default = inspect.Parameter.empty if not spec.optional else spec.default
         # KFP knows no other form of it
         annotation = kind if default is not None else Optional[kind]  # noqa: UP045
@@ -182,7 +209,9 @@ def pipeline_from_component(component: AppComponent, name: str | None = None) ->
     def run(*values: Any) -> None:
         component(**{each.name: value for each, value in zip(parameters, values, strict=True)})
 
-    parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)  # as a signature must have them
+    parameters.sort(
+        key=lambda each: each.default is not inspect.Parameter.empty
+    )  # as a signature must have them
     run.__name__ = "run"
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -1,4 +1,6 @@
-"""From an app to a component of Kubeflow Pipelines. Pure: nothing runs, and KFP is imported only where it is used."""
+"""From an app to a component of Kubeflow Pipelines. Pure: nothing runs, and KFP is imported only
+where it is used.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ Results = Mapping[str, Any] | Sequence[str]
 def component_spec_from_app(source: Any, *, python: str = "python3", **options: Any) -> str:
     """Return the component YAML of an app; ``kfp.components.load_component_from_text`` takes it.
 
-    The YAML holds image, command, arguments, variables, inputs and outputs. Resources, retries, mounts and labels are
-    settings of a task, for which component YAML has no place: `component_from_app` applies them.
+    The YAML holds image, command, arguments, variables, inputs and outputs. Resources, retries,
+    mounts and labels are settings of a task, for which component YAML has no place:
+    `component_from_app` applies them.
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
@@ -58,20 +61,24 @@ def component_from_app(
     python: str = "python3",
     **settings: Any,
 ) -> AppComponent:
-    """Return a component that runs an app as its container. The app is built now; inputs are texts of its command.
+    """Return a component that runs an app as its container. The app is built now; inputs are texts
+    of its command.
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
         name: name of the component; default: the app's.
         component_args: arguments of the component function.
-        inputs: input → which text of the app it replaces (``"args[2]"``, ``"args[--lr]"``, ``"env[NAME]"``), its type
-            (``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``; a class of artifacts of ``kfp.dsl``, which gives
-            the program a path; ``PipelineTaskFinalStatus``), or a pair of both. A type, or a name alone, is the
-            program's option of that name: ``{"lr": float}`` is ``args[--lr]``. What stands there is the default.
-        results: results that become output parameters: name → ``str``, ``int`` or ``float``, or names alone (float).
-            ``"final/accuracy"`` is the result ``accuracy`` of key ``final``. With a class of artifacts of ``kfp.dsl``
-            (``{"model.pt": Model}``) it is a file that the program writes below ``TRANSLOAD_OUTPUT_DIR``. With results,
-            even none (``{}``), the program is started by a few lines of Python, and there is a Metrics artifact.
+        inputs: input → which text of the app it replaces (``"args[2]"``, ``"args[--lr]"``,
+            ``"env[NAME]"``), its type (``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``; a
+            class of artifacts of ``kfp.dsl``, which gives the program a path;
+            ``PipelineTaskFinalStatus``), or a pair of both. A type, or a name alone, is the
+            program's option of that name: ``{"lr": float}`` is ``args[--lr]``. What stands there is
+            the default.
+        results: results that become output parameters: name → ``str``, ``int`` or ``float``, or
+            names alone (float). ``"final/accuracy"`` is the result ``accuracy`` of key ``final``.
+            With a class of artifacts of ``kfp.dsl`` (``{"model.pt": Model}``) it is a file that the
+            program writes below ``TRANSLOAD_OUTPUT_DIR``. With results, even none (``{}``), the
+            program is started by a few lines of Python, and there is a Metrics artifact.
         python: the interpreter in the image that runs these lines, 3.7 or later.
         settings: of each task that is made from it; see `TaskSettings`.
 
@@ -80,7 +87,9 @@ def component_from_app(
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong setting.
     """
-    plan = make_plan(source, name=name, component_args=component_args, inputs=inputs, results=results)
+    plan = make_plan(
+        source, name=name, component_args=component_args, inputs=inputs, results=results
+    )
     made = TaskSettings.of(plan.app, **settings)
     component = _component(plan, python, made)
     from transload_kfp.component import AppComponent
@@ -93,16 +102,33 @@ def _component(plan: Plan, python: str, settings: TaskSettings | None = None) ->
     made: dict[str, Any] = {"name": component_name(plan.title)}
     if plan.description:
         made["description"] = plan.description
-    identity = [InputPort(each, each, help="what Kubeflow Pipelines calls this task") for each in plan.identity]
+    identity = [
+        InputPort(each, each, help="what Kubeflow Pipelines calls this task")
+        for each in plan.identity
+    ]
     ports = [*plan.inputs, *identity]
     if ports:
         made["inputs"] = [port.to_dict() for port in ports]
     outputs: list[dict[str, str]] = [port.to_dict() for port in plan.outputs]
     if plan.has_results:
-        outputs.append({"name": "results", "type": "Artifact", "description": "the app's tracker base, a folder"})
+        outputs.append(
+            {
+                "name": "results",
+                "type": "Artifact",
+                "description": "the app's tracker base, a folder",
+            }
+        )
     if plan.wrapped:
-        outputs.append({"name": "metrics", "type": "Metrics", "description": "the numbers among the app's results"})
-        outputs.append({"name": "files", "type": "Artifact", "description": "the app's folder for files"})
+        outputs.append(
+            {
+                "name": "metrics",
+                "type": "Metrics",
+                "description": "the numbers among the app's results",
+            }
+        )
+        outputs.append(
+            {"name": "files", "type": "Artifact", "description": "the app's folder for files"}
+        )
     if outputs:
         made["outputs"] = outputs
     variables = () if settings is None else (*settings.env, *settings.secrets)
@@ -111,7 +137,9 @@ def _component(plan: Plan, python: str, settings: TaskSettings | None = None) ->
 
 
 def _container(plan: Plan, python: str, variables: Iterable[str]) -> dict[str, Any]:
-    """Return the app's own command, or the same inside a few lines of Python that collect its results."""
+    """Return the app's own command, or the same inside a few lines of Python that collect its
+    results.
+    """
     role = plan.role
     refuse_reinterpreted(role, wrapped=plan.wrapped, variables=variables)
     made: dict[str, Any] = {"image": role.image}
@@ -148,13 +176,17 @@ def _encoded(plan: Plan) -> str:
     order = [*_values(plan), TRACKER, FILES]
 
     def encode(text: str) -> list[str | int]:
-        return [piece if isinstance(piece, str) else order.index(piece[0]) for piece in pieces(text)]
+        return [
+            piece if isinstance(piece, str) else order.index(piece[0]) for piece in pieces(text)
+        ]
 
     role = plan.role
     spec = {
         "argv": [encode(text) for text in (role.entrypoint, *role.args)],
         "env": {name: encode(role.env[name]) for name in plan.late_env},
-        "outputs": [[port.source, port.key, port.type] for port in plan.outputs if not port.is_artifact],
+        "outputs": [
+            [port.source, port.key, port.type] for port in plan.outputs if not port.is_artifact
+        ],
         "files": [[port.source, port.name, port.type] for port in plan.outputs if port.is_artifact],
     }
     return base64.b64encode(json.dumps(spec, sort_keys=True).encode()).decode()
@@ -174,11 +206,15 @@ def component_yaml(component: Mapping[str, Any]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
-    return str(yaml.dump(dict(component), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
+    return str(
+        yaml.dump(dict(component), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
+    )
 
 
 def shown_component(component: Mapping[str, Any]) -> str:
-    """Return a component as YAML for a person: values of variables whose name looks secret are masked."""
+    """Return a component as YAML for a person: values of variables whose name looks secret are
+    masked.
+    """
     container = dict(component["implementation"]["container"])
     if "env" in container:
         container["env"] = masked_env(container["env"])
@@ -208,12 +244,14 @@ class KfpAdapter:
     )
 
     def convert(self, source: Any, **host_options: Any) -> Any:
-        """Return a component; a launcher if ``scheduler`` or ``launcher=True`` is given; of a search a pipeline.
+        """Return a component; a launcher if ``scheduler`` or ``launcher=True`` is given; of a
+        search a pipeline.
 
         Args:
-            source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a `transload_search.Search`.
-            host_options: arguments of `component_from_app`, `launcher_from_app` or `search_pipeline`;
-                ``launch={"args": …, "scheduler": …}`` as in every adapter.
+            source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a
+                `transload_search.Search`.
+            host_options: arguments of `component_from_app`, `launcher_from_app` or
+                `search_pipeline`; ``launch={"args": …, "scheduler": …}`` as in every adapter.
 
         Raises:
             UnsupportedFeature: for what one component cannot express, by field name.
@@ -224,7 +262,9 @@ class KfpAdapter:
             from transload_kfp.search import search_pipeline
 
             if "tracker_base" not in host_options:
-                raise ConfigError("a search needs tracker_base: where it keeps its state, and its trials report")
+                raise ConfigError(
+                    "a search needs tracker_base: where it keeps its state, and its trials report"
+                )
             return search_pipeline(source, **host_options)
         source, launches = _launched(source, host_options)
         if launches:
@@ -234,7 +274,8 @@ class KfpAdapter:
         return component_from_app(source, **host_options)
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return the component YAML; of a launcher, what it would submit; of a search, its pipeline.
+        """Return the component YAML; of a launcher, what it would submit; of a search, its
+        pipeline.
 
         Args:
             source: as in `convert`.
@@ -255,13 +296,18 @@ class KfpAdapter:
 
             return dry_run_launcher(source, **host_options)
         planned = inspect.signature(make_plan).parameters
-        plan = make_plan(source, **{name: host_options.pop(name) for name in list(host_options) if name in planned})
+        plan = make_plan(
+            source,
+            **{name: host_options.pop(name) for name in list(host_options) if name in planned},
+        )
         python = host_options.pop("python", "python3")
         return shown_component(_component(plan, python, TaskSettings.of(plan.app, **host_options)))
 
 
 def _is_search(source: object) -> TypeGuard[Search]:
-    """Tell whether a source is a Search; without transload-search, which is an extra, nothing is."""
+    """Tell whether a source is a Search; without transload-search, which is an extra, nothing
+    is.
+    """
     return type(source).__module__.startswith("transload_search.")
 
 
@@ -269,6 +315,8 @@ def _launched(source: Any, host_options: dict[str, Any]) -> tuple[Any, bool]:
     """Return the source with its ``launch``, and whether a launcher is asked for."""
     launch = host_options.pop("launch", None)
     source = source if launch is None else Launch.of(source, **launch)
-    own = isinstance(source, Launch) and any((source.scheduler, source.cfg, source.workspace, source.tracker_base))
+    own = isinstance(source, Launch) and any(
+        (source.scheduler, source.cfg, source.workspace, source.tracker_base)
+    )
     asked = host_options.pop("launcher", None)
     return source, bool(asked) or own or any(name in host_options for name in ("scheduler", "cfg"))

@@ -15,7 +15,14 @@ _PATH: Final = re.compile(
     r"|resource\.(?:cpu|gpu|memMB))|(?P<where>args|env)\[(?P<key>.+)\])\Z",
     re.DOTALL,
 )
-_TYPES: Final = {"num_replicas": int, "min_replicas": int, "max_retries": int, "cpu": float, "gpu": int, "memMB": int}
+_TYPES: Final = {
+    "num_replicas": int,
+    "min_replicas": int,
+    "max_retries": int,
+    "cpu": float,
+    "gpu": int,
+    "memMB": int,
+}
 
 
 def in_command(path: object) -> bool:
@@ -33,14 +40,16 @@ def field_type(path: str) -> type:
     match = _PATH.match(path) if isinstance(path, str) else None
     if match is None:
         raise SpecError(
-            f"{path!r}: must be [roles[NAME].] and args[2], args[--lr], env[NAME], num_replicas, min_replicas, image, "
+            f"{path!r}: must be [roles[NAME].] and args[2], args[--lr], env[NAME], num_replicas, "
+            "min_replicas, image, "
             "entrypoint, max_retries, resource.cpu, resource.gpu or resource.memMB"
         )
     return _TYPES.get((match["field"] or "").rpartition(".")[2], str)
 
 
 def option_path(app: AppDef, name: str) -> str:
-    """Return the path of the text that the program's option of a name has: ``--batch_size``, or ``--batch-size``.
+    """Return the path of the text that the program's option of a name has: ``--batch_size``, or
+    ``--batch-size``.
 
     Raises:
         SpecError: if there is no such option.
@@ -54,7 +63,8 @@ def option_path(app: AppDef, name: str) -> str:
         return path
     shown = ", ".join(repr(role.args) for role in app.roles)
     raise SpecError(
-        f"the program has no argument --{name}; say which text it is, such as ('args[0]', float), of {shown}"
+        f"the program has no argument --{name}; say which text it is, such as ('args[0]', float), "
+        f"of {shown}"
     )
 
 
@@ -79,7 +89,11 @@ def field_at(app: AppDef, path: str, *value: Any) -> Any:
             setattr(owner, name, value[0] if isinstance(value[0], kind) else kind(value[0]))
         return before
     text = [value[0] if isinstance(value[0], str) else json.dumps(value[0])] if value else []
-    return _env(role, match["key"], path, text) if match["where"] == "env" else _arg(role, match["key"], path, text)
+    return (
+        _env(role, match["key"], path, text)
+        if match["where"] == "env"
+        else _arg(role, match["key"], path, text)
+    )
 
 
 def _role(app: AppDef, name: str | None, path: str) -> Role:
@@ -88,12 +102,16 @@ def _role(app: AppDef, name: str | None, path: str) -> Role:
     for index, role in enumerate(app.roles):
         if name in (role.name, str(index)):
             return role
-    raise SpecError(f"{path!r}: say which role: roles[NAME].…, of {', '.join(role.name for role in app.roles)}")
+    raise SpecError(
+        f"{path!r}: say which role: roles[NAME].…, of {', '.join(role.name for role in app.roles)}"
+    )
 
 
 def _env(role: Role, key: str, path: str, value: list[str]) -> str:
     if key not in role.env:
-        raise SpecError(f"{path!r}: there is no such variable; env has {', '.join(role.env) or 'none'}")
+        raise SpecError(
+            f"{path!r}: there is no such variable; env has {', '.join(role.env) or 'none'}"
+        )
     before = role.env[key]
     if value:
         role.env = {**role.env, key: value[0]}
@@ -106,7 +124,9 @@ def _arg(role: Role, key: str, path: str, value: list[str]) -> str:
     if key.isdecimal():
         at = int(key)
     else:
-        at = next((k for k, arg in enumerate(args) if arg == key or arg.startswith(f"{key}=")), len(args))
+        at = next(
+            (k for k, arg in enumerate(args) if arg == key or arg.startswith(f"{key}=")), len(args)
+        )
         if at < len(args) and args[at] == key:
             at += 1
         else:

@@ -1,7 +1,7 @@
 """Runs a program inside a KFP component and hands what it reported to Kubeflow Pipelines.
 
-The text of this file goes into the component's command (``python3 -c``): it needs nothing but the standard library of
-any Python from 3.7 on, and no transload in the image.
+The text of this file goes into the component's command (``python3 -c``): it needs nothing but the
+standard library of any Python from 3.7 on, and no transload in the image.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def say(text: str) -> None:
 
 
 def last_word(text: str) -> None:
-    """Write to the task's log, and where a cluster looks for a pod's last word, which it shows as the task's error."""
+    """Write to the task's log, and where a cluster looks for a pod's last word, which it shows as
+    the task's error.
+    """
     say(text)
     try:
         if os.path.isfile(TERMINATION_LOG):
@@ -99,13 +101,17 @@ def run(argv: list[str], environment: dict[str, str]) -> int:
 
 
 def empty(folder: str) -> None:
-    """Make a folder, or remove what an earlier try has left there: a retry on one machine has the same place."""
+    """Make a folder, or remove what an earlier try has left there: a retry on one machine has the
+    same place.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder, exist_ok=True)
 
 
 def read_results(folder: str) -> dict[str, dict[str, Any]]:
-    """Return key → name → value of what was reported in the public format of results; other files are let be."""
+    """Return key → name → value of what was reported in the public format of results; other files
+    are let be.
+    """
     found = {}
     for name in sorted(os.listdir(folder)):
         if not name.endswith(".json") or name.startswith("."):
@@ -127,7 +133,9 @@ def allowed(results: dict[str, Any], file: str) -> dict[str, Any]:
     """Return the results whose names and values are not too long."""
     kept = {}
     for name, value in results.items():
-        longest = max(len(each.encode("utf-8", "replace")) for each in (name, value) if isinstance(each, str))
+        longest = max(
+            len(each.encode("utf-8", "replace")) for each in (name, value) if isinstance(each, str)
+        )
         if longest > MAX_TEXT:
             say(f"{file}: result {name[:60]!r}: {longest} bytes; at most {MAX_TEXT}")
         else:
@@ -141,7 +149,11 @@ def parse(data: bytes) -> dict[str, Any]:
         body = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
         return {}
-    ours = isinstance(body, dict) and type(body.get("schema")) is int and isinstance(body.get("results"), dict)
+    ours = (
+        isinstance(body, dict)
+        and type(body.get("schema")) is int
+        and isinstance(body.get("results"), dict)
+    )
     return body if ours else {}
 
 
@@ -155,9 +167,13 @@ def pick(found: dict[str, dict[str, Any]], name: str, key: str | None) -> Any:
     if len(keys) == 1:
         return found[keys[0]][name]
     if keys:
-        raise LookupError(f"result {name!r} was reported under keys {', '.join(keys)}: declare it as 'key/{name}'")
+        raise LookupError(
+            f"result {name!r} was reported under keys {', '.join(keys)}: declare it as 'key/{name}'"
+        )
     shown = "; ".join(f"{each}: {', '.join(found[each])}" for each in found) or "nothing"
-    raise LookupError(f"result {name!r}{f' of key {key!r}' if key else ''} was not reported; reported: {shown}")
+    raise LookupError(
+        f"result {name!r}{f' of key {key!r}' if key else ''} was not reported; reported: {shown}"
+    )
 
 
 def output_text(value: Any, kind: str, name: str) -> str:
@@ -168,7 +184,11 @@ def output_text(value: Any, kind: str, name: str) -> str:
     """
     if kind == "String":
         return value if isinstance(value, str) else json.dumps(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or (kind == "Integer" and value % 1 != 0):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or (kind == "Integer" and value % 1 != 0)
+    ):
         raise LookupError(f"result {name!r} is {value!r}, declared as {kind}")
     return json.dumps(int(value) if kind == "Integer" else value)
 
@@ -181,13 +201,16 @@ def metrics_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 continue
             alone = sum(name in other for other in found.values()) == 1
-            finite = isinstance(value, int) or math.isfinite(value)  # an int may be larger than any float
+            finite = isinstance(value, int) or math.isfinite(
+                value
+            )  # an int may be larger than any float
             metrics[name if alone else f"{key}.{name}"] = value if finite else str(value)
     return metrics
 
 
 def table_of(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata of ClassificationMetrics, of the arguments that KFP's own ``log_…`` functions take.
+    """Return the metadata of ClassificationMetrics, of the arguments that KFP's own ``log_…``
+    functions take.
 
     Raises:
         LookupError: if there are none.
@@ -218,7 +241,15 @@ def metadata_of(kind: str, path: str) -> dict[str, Any]:
     try:
         body = json.loads(content(path).decode("utf-8"))
         return metrics_of({"all": body}) if kind == "Metrics" else table_of(body)
-    except (ValueError, KeyError, TypeError, AttributeError, LookupError, OSError, RecursionError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        OSError,
+        RecursionError,
+    ) as error:
         raise LookupError(f"file {os.path.basename(path)!r} is no {kind}: {error}") from error
 
 
@@ -248,7 +279,9 @@ def write(path: str, text: str) -> None:
         file.write(text)
 
 
-def collect(spec: dict[str, Any], request: dict[str, Any], results: str, files: str, paths: list[str]) -> None:
+def collect(
+    spec: dict[str, Any], request: dict[str, Any], results: str, files: str, paths: list[str]
+) -> None:
     """Write the outputs that were declared, and tell KFP of the artifacts.
 
     Raises:
@@ -262,12 +295,16 @@ def collect(spec: dict[str, Any], request: dict[str, Any], results: str, files: 
         metadata[port] = hand_over(files, name, kind, path)
     artifacts = {}
     for name, each in request["outputs"]["artifacts"].items():
-        artifacts[name] = {"artifacts": [dict(each["artifacts"][0], metadata=metadata.get(name, {}))]}
+        artifacts[name] = {
+            "artifacts": [dict(each["artifacts"][0], metadata=metadata.get(name, {}))]
+        }
     write(request["outputs"]["outputFile"], json.dumps({"artifacts": artifacts}))
 
 
 def main(words: list[str]) -> int:
-    """Take the encoded spec, KFP's executor input, the folders of results and files, a path per output, the inputs."""
+    """Take the encoded spec, KFP's executor input, the folders of results and files, a path per
+    output, the inputs.
+    """
     spec = json.loads(base64.b64decode(words[0]).decode("utf-8"))
     request, results, files = json.loads(words[1]), words[2], words[3]
     end = 4 + len(spec["outputs"]) + len(spec["files"])
@@ -279,14 +316,19 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         broken = os.path.join(folder, "error.json")
         environment.update(TRANSLOAD_ERROR_FILE=broken, TORCHELASTIC_ERROR_FILE=broken)
-        code, why = run([text_of(pieces, values) for pieces in spec["argv"]], environment), cause(broken)
+        code, why = (
+            run([text_of(pieces, values) for pieces in spec["argv"]], environment),
+            cause(broken),
+        )
     if code:
         last_word(f"the app failed: exit code {code}{why}")
         return code
     try:
         collect(spec, request, results, files, words[4:end])
     except (LookupError, ValueError, TypeError, OSError) as error:
-        last_word(f"the app ended well, but {error.args[0] if isinstance(error, LookupError) else error}")
+        last_word(
+            f"the app ended well, but {error.args[0] if isinstance(error, LookupError) else error}"
+        )
         return EXIT_NO_RESULT
     return 0
 

@@ -1,4 +1,6 @@
-"""What a launcher component carries: the launch, its options, what its inputs set. Nothing runs here, no KFP."""
+"""What a launcher component carries: the launch, its options, what its inputs set. Nothing runs
+here, no KFP.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ if TYPE_CHECKING:
     from transload.runner import AppResults
 
 SCHEMA: Final = 1
-IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_name", "transload_path")
+IDENTITY: Final = (
+    "transload_job_id",
+    "transload_job_name",
+    "transload_task_name",
+    "transload_path",
+)
 KEY: Final = "transload_key"
 PARENT: Final = "parent_run_id"
 
@@ -37,7 +44,8 @@ class LaunchSpec:
         inputs: what goes in.
         paths: input → field of the AppDef that it sets; empty for a component function.
         outputs: declared results.
-        cluster: `Cluster.to_dict` of where the app runs, where it is defined here; None: the launcher's image knows it.
+        cluster: `Cluster.to_dict` of where the app runs, where it is defined here; None: the
+            launcher's image knows it.
         inherit_env: give the job the launcher's whole environment.
         dry_run: print what would be submitted, and end.
     """
@@ -95,7 +103,8 @@ class LaunchSpec:
             data = json.loads(base64.b64decode(text, validate=True))
             if data.pop("schema") > SCHEMA:
                 raise SpecError(
-                    f"launcher: its component was compiled by a newer transload-kfp (reads schema {SCHEMA})"
+                    "launcher: its component was compiled by a newer transload-kfp (reads schema "
+                    f"{SCHEMA})"
                 )
             data["inputs"] = [InputPort(*each) for each in data["inputs"]]
             data["outputs"] = [OutputPort(*each) for each in data["outputs"]]
@@ -106,7 +115,8 @@ class LaunchSpec:
             raise SpecError(f"launcher: not a spec that this adapter has made: {exc!r}") from exc
 
     def execution_options(self) -> ExecutionOptions:
-        """Return how the app is run: a failed one is answered by a new attempt, a cancelled one stays cancelled.
+        """Return how the app is run: a failed one is answered by a new attempt, a cancelled one
+        stays cancelled.
 
         Raises:
             ConfigError: for a wrong option.
@@ -134,7 +144,10 @@ class LaunchSpec:
         }
         if launch.component is not None:
             settled = dict(launch.args) if isinstance(launch.args, Mapping) else {}
-            return replace(launch, args={**settled, **{sources[name].source: value for name, value in given.items()}})
+            return replace(
+                launch,
+                args={**settled, **{sources[name].source: value for name, value in given.items()}},
+            )
         app = launch.build()
         for name, value in given.items():
             field_at(app, self.paths[name], value)
@@ -158,7 +171,8 @@ _OPTIONS: Final = {each.name for each in fields(ExecutionOptions)} - {"next_afte
 def how_and_where(
     given: Mapping[str, Any], cluster: Cluster | Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any] | None, TaskSettings]:
-    """Return of a user's settings how the app is run, the cluster as JSON values, and the settings of the task.
+    """Return of a user's settings how the app is run, the cluster as JSON values, and the settings
+    of the task.
 
     A cluster's ``k8s:`` secrets become variables of the task.
 
@@ -177,14 +191,19 @@ def how_and_where(
         if kind == "k8s":
             secret, slash, key = place.partition("/")
             if not slash or not key:
-                raise ConfigError(f"cluster {found.name!r}: secrets[{setting!r}]={source!r}: must be k8s:SECRET/KEY")
+                raise ConfigError(
+                    f"cluster {found.name!r}: secrets[{setting!r}]={source!r}: must be "
+                    "k8s:SECRET/KEY"
+                )
             variable = f"TRANSLOAD_CLUSTER_{setting.upper()}"
             sources[setting], variables[variable] = f"env:{variable}", (secret, key)
     return options, replace(found, secrets=sources).to_dict(), made.updated(secrets=variables)
 
 
 def _json(value: Any) -> Any:
-    """Return a value as JSON has it: choices by name, paths as text, dataclasses as mappings; others as they are."""
+    """Return a value as JSON has it: choices by name, paths as text, dataclasses as mappings;
+    others as they are.
+    """
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, PurePath):
@@ -205,7 +224,9 @@ def _typed(port: OutputPort, value: Any) -> Any:
     try:
         return int(value) if port.type == "Integer" else float(value)
     except OverflowError as exc:
-        raise SpecError(f"result {port.source!r}: a whole number that is too large for a {port.type}") from exc
+        raise SpecError(
+            f"result {port.source!r}: a whole number that is too large for a {port.type}"
+        ) from exc
 
 
 def _whole(value: Any) -> Any:

@@ -1,4 +1,6 @@
-"""The launcher as a component: an app of any size, submitted through a scheduler by a small task of its own."""
+"""The launcher as a component: an app of any size, submitted through a scheduler by a small task of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -52,31 +54,41 @@ def launcher_from_app(
     packages: Sequence[str] = (),
     **settings: Any,
 ) -> AppComponent:
-    """Return a component that submits an app through a scheduler, waits for its end and reports its results.
+    """Return a component that submits an app through a scheduler, waits for its end and reports its
+    results.
 
-    The app may have any number of roles and replicas. It is built when the pipeline runs, so an upstream's output can
-    set anything in it: replicas, image, resources. Restarted, the task finds its app again; a cancelled one stays so.
+    The app may have any number of roles and replicas. It is built when the pipeline runs, so an
+    upstream's output can
+    set anything in it: replicas, image, resources. Restarted, the task finds its app again; a
+    cancelled one stays so.
 
     Args:
-        source: an AppDef, its JSON, or a component: a name or function that the launcher's image can import.
+        source: an AppDef, its JSON, or a component: a name or function that the launcher's image
+            can import.
         command: in place of ``source``: a program and its arguments, to be run as they are.
-        scheduler: where the app runs; None: the one configured in the launcher's image, else ``local``.
-        cluster: in place of ``scheduler``: a `transload.runner.Cluster`, or its JSON form. Its secrets are Kubernetes
-            secrets of the pipeline's namespace (``{"kubeconfig": "k8s:SECRET/KEY"}``); others are the launcher's own.
+        scheduler: where the app runs; None: the one configured in the launcher's image, else
+            ``local``.
+        cluster: in place of ``scheduler``: a `transload.runner.Cluster`, or its JSON form. Its
+            secrets are Kubernetes secrets of the pipeline's namespace (``{"kubeconfig":
+            "k8s:SECRET/KEY"}``); others are the launcher's own.
         name: name of the component; default: the app's.
         component_args: arguments of the component function that are settled now.
-        inputs: of a component function: the arguments that become inputs, names alone or name → type (a class of
-            artifacts of ``kfp.dsl`` gives the function a path in the launcher); None: all. Of an AppDef or a command:
-            name → path of a field (``"roles[trainer].num_replicas"``, ``"resource.cpu"``, ``"args[--lr]"``,
-            ``"env[A]"``), a type (of the program's option of that name), or a pair of both.
+        inputs: of a component function: the arguments that become inputs, names alone or name →
+            type (a class of artifacts of ``kfp.dsl`` gives the function a path in the launcher);
+            None: all. Of an AppDef or a command: name → path of a field
+            (``"roles[trainer].num_replicas"``, ``"resource.cpu"``, ``"args[--lr]"``, ``"env[A]"``),
+            a type (of the program's option of that name), or a pair of both.
         results: results, and files, that become outputs; see `component_from_app`.
-        form: ``container`` (the image needs transload, this adapter and the scheduler's) or ``python``, a lightweight
-            Python component (the image needs KFP as well, and KFP's local subprocess runner can run it).
-        image: of the launcher. Must be given, unless ``packages`` of the Python form bring this adapter.
+        form: ``container`` (the image needs transload, this adapter and the scheduler's) or
+            ``python``, a lightweight Python component (the image needs KFP as well, and KFP's local
+            subprocess runner can run it).
+        image: of the launcher. Must be given, unless ``packages`` of the Python form bring this
+            adapter.
         packages: installed when the Python form starts.
-        settings: of the launch (``cfg``, ``tracker_base``, ``workspace``, ``pass_env`` of `transload.pipelines.Launch`;
-            ``inherit_env``; ``dry_run``: print what would be submitted), of how the app is run, see
-            `transload.pipelines.ExecutionOptions`, and of the launcher's own tasks, see `TaskSettings`.
+        settings: of the launch (``cfg``, ``tracker_base``, ``workspace``, ``pass_env`` of
+            `transload.pipelines.Launch`; ``inherit_env``; ``dry_run``: print what would be
+            submitted), of how the app is run, see `transload.pipelines.ExecutionOptions`, and of
+            the launcher's own tasks, see `TaskSettings`.
 
     Raises:
         SpecError: for a wrong source, argument or input.
@@ -85,8 +97,12 @@ def launcher_from_app(
     if form not in get_args(Form):
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
     if packages and form == "container":
-        raise ConfigError(f"packages={list(packages)!r}: the container form installs nothing: give form='python'")
-    title, spec, made = _planned(source, command, scheduler, cluster, component_args, inputs, results, **settings)
+        raise ConfigError(
+            f"packages={list(packages)!r}: the container form installs nothing: give form='python'"
+        )
+    title, spec, made = _planned(
+        source, command, scheduler, cluster, component_args, inputs, results, **settings
+    )
     title = name or title
     where = launcher_image(image, packages)
     from transload_kfp.component import AppComponent
@@ -97,8 +113,11 @@ def launcher_from_app(
     return AppComponent(_python(spec, title, where, packages).component_spec, names, IDENTITY, made)
 
 
-def launcher_image(image: str | None, packages: Sequence[str] = (), needs: Sequence[str] = ("kfp",)) -> str:
-    """Return the image for tasks that launch apps: the given one, else a public one where ``packages`` bring the rest.
+def launcher_image(
+    image: str | None, packages: Sequence[str] = (), needs: Sequence[str] = ("kfp",)
+) -> str:
+    """Return the image for tasks that launch apps: the given one, else a public one where
+    ``packages`` bring the rest.
 
     Args:
         image: what the user gave.
@@ -108,11 +127,18 @@ def launcher_image(image: str | None, packages: Sequence[str] = (), needs: Seque
     Raises:
         SpecError: if there is none: no image that everybody has holds transload.
     """
-    missing = [each for each in needs if not any(re.search(f"transload.*{each}", name, re.I) for name in packages)]
+    missing = [
+        each
+        for each in needs
+        if not any(re.search(f"transload.*{each}", name, re.I) for name in packages)
+    ]
     if missing and not image:
-        lacks = f" (transload-{missing[0]} is not in packages={list(packages)!r})" if packages else ""
+        lacks = (
+            f" (transload-{missing[0]} is not in packages={list(packages)!r})" if packages else ""
+        )
         raise SpecError(
-            f"image: must be given{lacks}: an image that holds transload, this adapter and the scheduler's plugin; "
+            f"image: must be given{lacks}: an image that holds transload, this adapter and the "
+            "scheduler's plugin; "
             "plugins/kfp/Dockerfile makes one"
         )
     return image or PUBLIC
@@ -135,28 +161,42 @@ def _planned(
     where: dict[str, Any] = {name: settings.pop(name) for name in _LAUNCH if name in settings}
     options, where_to, made = how_and_where(settings, cluster)
     if where_to is not None and scheduler not in (None, where_to["name"]):
-        raise ConfigError(f"scheduler={scheduler!r}, cluster={where_to['name']!r}: give one of them")
+        raise ConfigError(
+            f"scheduler={scheduler!r}, cluster={where_to['name']!r}: give one of them"
+        )
     where["scheduler"] = scheduler if where_to is None else where_to["name"]
     source = source if command is None else Launch(command=command, app=source)
-    launch = settled(Launch.of(source, **{key: value for key, value in where.items() if value}), component_args)
+    launch = settled(
+        Launch.of(source, **{key: value for key, value in where.items() if value}), component_args
+    )
     if launch.component is None:
-        launch = Launch.of(launch, app=launch.build(), command=None)  # its JSON does not tell its name
+        launch = Launch.of(
+            launch, app=launch.build(), command=None
+        )  # its JSON does not tell its name
         ports, paths = _field_ports(launch.build(), inputs)
     else:
-        ports, paths = _argument_ports(as_component(found_here(launch.component)), launch.args, inputs), {}
+        ports, paths = (
+            _argument_ports(as_component(found_here(launch.component)), launch.args, inputs),
+            {},
+        )
     outputs = [] if dry_run else output_ports(results, [HANDLE])
-    spec = LaunchSpec(launch.to_dict(), options, ports, paths, outputs, where_to, inherit_env, dry_run)
+    spec = LaunchSpec(
+        launch.to_dict(), options, ports, paths, outputs, where_to, inherit_env, dry_run
+    )
     return launch.name, spec, made
 
 
 _LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env")
 
 
-def dry_run_launcher(source: Any = None, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> str:
-    """Return what a launcher would submit, as text for a person; nothing outside of this process is touched.
+def dry_run_launcher(
+    source: Any = None, *, arguments: Mapping[str, Any] | None = None, **options: Any
+) -> str:
+    """Return what a launcher would submit, as text for a person; nothing outside of this process is
+    touched.
 
-    Below it are the component's inputs and outputs. While an input without a default is open, the app cannot be built:
-    then these are all there is.
+    Below it are the component's inputs and outputs. While an input without a default is open, the
+    app cannot be built: then these are all there is.
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
@@ -180,7 +220,10 @@ def dry_run_launcher(source: Any = None, *, arguments: Mapping[str, Any] | None 
     else:
         shown = execution_of({}, spec, values).dry_run()
     # without values, which may be secret
-    lines = [f"input {port.name}: {port.type}{' (required)' * (port.name in missing)}" for port in spec.inputs]
+    lines = [
+        f"input {port.name}: {port.type}{' (required)' * (port.name in missing)}"
+        for port in spec.inputs
+    ]
     lines += [f"output {port.name}: {port.type}" for port in spec.outputs]
     return "\n".join([shown, *lines, f"output {HANDLE}: String"])
 
@@ -192,18 +235,25 @@ _RESERVED: Final = (*IDENTITY, KEY, PARENT, *OUTPUTS, HANDLE)
 
 def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], dict[str, str]]:
     if inputs is not None and not isinstance(inputs, Mapping):
-        raise SpecError("inputs: of an AppDef they are a mapping: name → path of a field, such as 'num_replicas'")
+        raise SpecError(
+            "inputs: of an AppDef they are a mapping: name → path of a field, such as "
+            "'num_replicas'"
+        )
     names = port_names([*_RESERVED, *(inputs or {})])
     paths: dict[str, str] = {}
     ports = []
     for each, given in (inputs or {}).items():
         is_path = isinstance(given, str) and input_type(given) is None
-        path, kind = given if isinstance(given, tuple) else (given, None) if is_path else (None, given)
+        path, kind = (
+            given if isinstance(given, tuple) else (given, None) if is_path else (None, given)
+        )
         try:
             path = path or option_path(app, each)
             kind, before = kind or field_type(path), field_at(app, path)
             called, plain = _type(kind), kind in KFP_TYPES
-            default = default_text(kind(before), "default") if plain and before is not None else None
+            default = (
+                default_text(kind(before), "default") if plain and before is not None else None
+            )
             ports.append(InputPort(each, names[each], called, default, plain))
         except (SpecError, ValueError) as exc:
             raise SpecError(f"inputs[{each!r}]: {exc}") from exc
@@ -217,7 +267,8 @@ def _type(kind: Any, where: str = "") -> str:
     found = input_type(kind)
     if found is None:
         raise SpecError(
-            f"{where}{kind!r}: must be str, int, float, bool, list, dict, or a class of artifacts of kfp.dsl"
+            f"{where}{kind!r}: must be str, int, float, bool, list, dict, or a class of artifacts "
+            "of kfp.dsl"
         )
     return found
 
@@ -228,25 +279,38 @@ def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list
     known = {item.name: item for item in found.parameters}
     # tracker_base and the parent are the launch's own business
     wanted = (
-        [each for each in known if each not in (*given, PARENT, "tracker_base")] if inputs is None else list(inputs)
+        [each for each in known if each not in (*given, PARENT, "tracker_base")]
+        if inputs is None
+        else list(inputs)
     )
     for what, names in (("component_args", given), ("inputs", wanted)):
         for each in names:
             if each not in known:
-                raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
+                raise SpecError(
+                    f"{what}: {found.name} has no argument {each!r}; it has "
+                    f"{', '.join(known) or 'none'}"
+                )
     both = [each for each in wanted if each in given]
     if both:
         raise SpecError(
-            f"inputs: {', '.join(map(repr, both))}: settled with component_args, so that nothing is left to give"
+            f"inputs: {', '.join(map(repr, both))}: settled with component_args, so that nothing "
+            "is left to give"
         )
-    missing = [name for name, item in known.items() if item.required and name not in (*given, *wanted)]
+    missing = [
+        name for name, item in known.items() if item.required and name not in (*given, *wanted)
+    ]
     if missing:
         raise SpecError(
-            f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with component_args"
+            f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with "
+            "component_args"
         )
     types = inputs if isinstance(inputs, Mapping) else {}
     names = port_names([*_RESERVED, *wanted])
-    return [_argument_port(known[each], types.get(each), names[each]) for each in wanted if each != PARENT]
+    return [
+        _argument_port(known[each], types.get(each), names[each])
+        for each in wanted
+        if each != PARENT
+    ]
 
 
 def _argument_port(item: Parameter, asked: Any, port: str) -> InputPort:
@@ -254,16 +318,24 @@ def _argument_port(item: Parameter, asked: Any, port: str) -> InputPort:
     called = _type(kind, f"inputs[{item.name!r}]=")
     if kind not in KFP_TYPES:
         if _kind(item.annotation) is not str:
-            raise SpecError(f"inputs: argument {item.name!r} is {item.type_name}: must be a str, for a path")
+            raise SpecError(
+                f"inputs: argument {item.name!r} is {item.type_name}: must be a str, for a path"
+            )
         return InputPort(item.name, port, called, help=item.help)
-    plain = kind in (str, int, float, bool) and type(item.default) is kind and can_be_default(item.default)
+    plain = (
+        kind in (str, int, float, bool)
+        and type(item.default) is kind
+        and can_be_default(item.default)
+    )
     plain = plain and not item.required
     default = default_text(item.default, f"default of {item.name}") if plain else None
     return InputPort(item.name, port, called, default, not item.required, item.help)
 
 
 def _kind(annotation: Any) -> type:
-    """Return what an argument of that annotation travels as; whatever has no type in KFP travels as text."""
+    """Return what an argument of that annotation travels as; whatever has no type in KFP travels as
+    text.
+    """
     if annotation in KFP_TYPES:
         return annotation  # type: ignore[no-any-return]
     origin = get_origin(annotation)
@@ -285,7 +357,11 @@ def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
     own += [InputPort(each, each, default="", optional=True) for each in (KEY, PARENT)]
     given = [port.placeholder for port in spec.inputs if port.is_artifact]
     made = [f"{{{{$.outputs.artifacts['{name}'].path}}}}" for name in spec.made_artifacts]
-    outputs = [] if spec.dry_run else [{"name": HANDLE, "type": "String", "description": "the app's handle"}]
+    outputs = (
+        []
+        if spec.dry_run
+        else [{"name": HANDLE, "type": "String", "description": "the app's handle"}]
+    )
     outputs += [port.to_dict() for port in spec.outputs if not port.is_artifact]
     outputs += [{"name": name, "type": kind} for name, kind in spec.made_artifacts.items()]
     return {
@@ -318,12 +394,22 @@ def _source(spec: LaunchSpec, function: str) -> str:
     lines = [f"    {name}: str," for name in IDENTITY]
     lines += [f"    {port.name}: {_annotation(port)}," for port in spec.inputs if not port.optional]
     lines += [f"    {name}: dsl.Output[dsl.{kind}]," for name, kind in spec.made_artifacts.items()]
-    lines += [f"    {port.name}: {_annotation(port)} = {_default(port)}," for port in spec.inputs if port.optional]
+    lines += [
+        f"    {port.name}: {_annotation(port)} = {_default(port)},"
+        for port in spec.inputs
+        if port.optional
+    ]
     lines += [f'    {name}: str = "",' for name in (KEY, PARENT)]
     values = [port for port in spec.outputs if not port.is_artifact]
-    outputs = [] if spec.dry_run else [(HANDLE, "str"), *((port.name, _PYTHON[port.type]) for port in values)]
+    outputs = (
+        []
+        if spec.dry_run
+        else [(HANDLE, "str"), *((port.name, _PYTHON[port.type]) for port in values)]
+    )
     fields = ", ".join(f'("{name}", {kind})' for name, kind in outputs)
-    given = ", ".join(f'"{port.name}": {port.name}{".path" * port.is_artifact}' for port in spec.inputs)
+    given = ", ".join(
+        f'"{port.name}": {port.name}{".path" * port.is_artifact}' for port in spec.inputs
+    )
     context = ", ".join(f'"{name.removeprefix("transload_")}": {name}' for name in (*IDENTITY, KEY))
     made = ", ".join(f'"{name}": {name}' for name in spec.made_artifacts)
     body = [
@@ -346,7 +432,11 @@ _PYTHON: Final = {called: kind.__name__ for kind, called in KFP_TYPES.items()}
 def _annotation(port: InputPort) -> str:
     if port.is_artifact:
         return f"dsl.Input[dsl.{port.type}]"
-    return f"Optional[{_PYTHON[port.type]}]" if port.optional and port.default is None else _PYTHON[port.type]
+    return (
+        f"Optional[{_PYTHON[port.type]}]"
+        if port.optional and port.default is None
+        else _PYTHON[port.type]
+    )
 
 
 def _default(port: InputPort) -> str:

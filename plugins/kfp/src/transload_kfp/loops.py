@@ -13,7 +13,8 @@ from transload.errors import SpecError
 
 
 def refuse_equal_jobs(name: str, inputs: Mapping[str, Any]) -> None:
-    """Refuse a task of a loop whose inputs are equal for all items: a backend shows nothing that tells these apart.
+    """Refuse a task of a loop whose inputs are equal for all items: a backend shows nothing that
+    tells these apart.
 
     Args:
         name: of the component.
@@ -30,13 +31,16 @@ def refuse_equal_jobs(name: str, inputs: Mapping[str, Any]) -> None:
     for loop in around:
         if id(loop) not in used:
             raise SpecError(
-                f"{name}: runs once for each item of a ParallelFor, and no input depends on the item: "
+                f"{name}: runs once for each item of a ParallelFor, and no input depends on the "
+                "item: "
                 "all of these tasks would share one job. Give each a key: key=item"
             )
 
 
 def _loops_of(value: Any, pipeline: Any, around: list[Any]) -> Iterator[Any]:
-    """Yield the loops that a value depends on: on their item, or on what a task inside of them returned."""
+    """Yield the loops that a value depends on: on their item, or on what a task inside of them
+    returned.
+    """
     for channel in extract_pipeline_channels_from_any(value):
         for loop in around:
             item = loop.loop_argument
@@ -48,4 +52,6 @@ def _loops_of(value: Any, pipeline: Any, around: list[Any]) -> Iterator[Any]:
 
 
 def _has_task(group: Any, name: str) -> bool:
-    return any(task.name == name for task in group.tasks) or any(_has_task(each, name) for each in group.groups)
+    return any(task.name == name for task in group.tasks) or any(
+        _has_task(each, name) for each in group.groups
+    )

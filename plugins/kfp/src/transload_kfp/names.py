@@ -14,7 +14,8 @@ MAX_NAME: Final = 60
 
 
 def component_name(name: str) -> str:
-    """Return a name of lower-case letters, digits and ``-``; one that had to lose characters ends in a digest.
+    """Return a name of lower-case letters, digits and ``-``; one that had to lose characters ends
+    in a digest.
 
     KFP drops what it does not know, so that ``größe`` and ``grüße`` would be the same component.
     """
@@ -27,18 +28,27 @@ def component_name(name: str) -> str:
 
 
 def port_names(names: Iterable[str]) -> dict[str, str]:
-    """Return name → name of an input or output: lower-case letters, digits, ``_``; different names stay different.
+    """Return name → name of an input or output: lower-case letters, digits, ``_``; different names
+    stay different.
 
     A name that is valid already stays as it is; others give way to it.
     """
     given = list(dict.fromkeys(names))
-    made = {name: name for name in given if re.fullmatch("[a-z][0-9a-z_]*(?<!_)", name) and not iskeyword(name)}
+    made = {
+        name: name
+        for name in given
+        if re.fullmatch("[a-z][0-9a-z_]*(?<!_)", name) and not iskeyword(name)
+    }
     taken = set(made)
     for name in given:
         if name in made:
             continue
         slug = re.sub("_+", "_", re.sub("[^0-9a-z]", "_", name.lower())).strip("_")
-        candidate = slug if slug and slug[0].isalpha() and name.isascii() else f"{slug or 'x'}_{_digest(name)}"
+        candidate = (
+            slug
+            if slug and slug[0].isalpha() and name.isascii()
+            else f"{slug or 'x'}_{_digest(name)}"
+        )
         if not candidate[0].isalpha():
             candidate = f"x_{candidate}"
         if candidate in taken or iskeyword(candidate):

@@ -1,4 +1,6 @@
-"""An app as one component: which of its texts wait for run time, what goes in, what comes out. Pure."""
+"""An app as one component: which of its texts wait for run time, what goes in, what comes out.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ TRACKER: Final = "tracker_base"
 FILES: Final = "transload_output_dir"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_name")
-"""Inputs that take what Kubeflow Pipelines knows of the task; a backend resolves it only as a whole input."""
+"""Inputs that take what Kubeflow Pipelines knows of the task; a backend resolves it only as a whole
+input."""
 
 Inputs = Mapping[str, Any] | Sequence[str]
 """Input → path of a text of the app, type, or both."""
@@ -70,7 +73,9 @@ class Plan:
 
     @property
     def wrapped(self) -> bool:
-        """Whether ``python3`` in the image starts the program: for results, files, or variables of run time."""
+        """Whether ``python3`` in the image starts the program: for results, files, or variables of
+        run time.
+        """
         return self.declared or bool(self.late_env) or FILES in self.marks
 
     @property
@@ -98,7 +103,8 @@ def make_plan(
     inputs: Inputs | None = None,
     results: Mapping[str, Any] | Sequence[str] | None = None,
 ) -> Plan:
-    """Return the plan of a component. The arguments are those of `transload_kfp.component_from_app`.
+    """Return the plan of a component. The arguments are those of
+    `transload_kfp.component_from_app`.
 
     Raises:
         UnsupportedFeature: for what one component cannot express, by field name.
@@ -114,13 +120,18 @@ def make_plan(
     chosen = {each: _wanted(each, given, known.get(each)) for each, given in asked.items()}
     ports = port_names(chosen)
     made = [_input(app, each, ports[each], path, kind) for each, (path, kind) in chosen.items()]
-    made = [replace(port, help=known[port.source].help) if port.source in known else port for port in made]
+    made = [
+        replace(port, help=known[port.source].help) if port.source in known else port
+        for port in made
+    ]
     description = "" if found is None else found.description.strip()
     return Plan(name or app.name, app, made, outputs, results is not None, description)
 
 
 def found_here(source: Any) -> Any:
-    """Return a component's name with its file's path, where it is relative to the file that defines the pipeline."""
+    """Return a component's name with its file's path, where it is relative to the file that defines
+    the pipeline.
+    """
     if not isinstance(source, str) or not source.partition(":")[0].endswith(".py"):
         return source
     path = os.path.join(caller_folder("transload_kfp") or "", source)
@@ -141,14 +152,24 @@ def settled(launch: Launch, args: Mapping[str, Any] | None) -> Launch:
 
 
 def _wanted(name: str, given: Any, item: Parameter | None) -> tuple[str | None, Any]:
-    """Return where an input's text stands (None: in the program's option of that name), and its type."""
-    path, kind = given if isinstance(given, tuple) else (given, None) if in_command(given) else (None, given)
+    """Return where an input's text stands (None: in the program's option of that name), and its
+    type.
+    """
+    path, kind = (
+        given if isinstance(given, tuple) else (given, None) if in_command(given) else (None, given)
+    )
     if kind is None:
-        kind = item.annotation if item is not None and path is None and item.annotation in KFP_TYPES else str
+        kind = (
+            item.annotation
+            if item is not None and path is None and item.annotation in KFP_TYPES
+            else str
+        )
     if input_type(kind) is None:
         raise SpecError(
-            f"inputs[{name!r}]={given!r}: must be 'args[2]', 'args[--lr]' or 'env[NAME]', a type (str, int, float, "
-            "bool, list, dict, an artifact of kfp.dsl), or a pair of both; launcher_from_app takes more"
+            f"inputs[{name!r}]={given!r}: must be 'args[2]', 'args[--lr]' or 'env[NAME]', a type "
+            "(str, int, float, "
+            "bool, list, dict, an artifact of kfp.dsl), or a pair of both; launcher_from_app takes "
+            "more"
         )
     return path, kind
 
@@ -168,7 +189,9 @@ def _input(app: AppDef, name: str, port: str, path: str | None, kind: Any) -> In
     try:
         value: Any = before if kind is str else _read(before, kind)
     except ValueError as exc:
-        raise SpecError(f"inputs[{name!r}]: {before!r} stands there, which is no {kind.__name__}") from exc
+        raise SpecError(
+            f"inputs[{name!r}]: {before!r} stands there, which is no {kind.__name__}"
+        ) from exc
     return InputPort(name, port, called, default_text(value, f"inputs[{name!r}]"), True)
 
 
@@ -187,10 +210,15 @@ def _read(text: str, kind: type) -> Any:
 
 
 def with_macros(app: AppDef) -> AppDef:
-    """Return a copy of the app with its macros replaced: the app's id by marks, for only the run knows it."""
+    """Return a copy of the app with its macros replaced: the app's id by marks, for only the run
+    knows it.
+    """
     values = macros.Values("", "-".join(map(mark, IDENTITY)), "0", RANK0_ENV, mark(FILES))
     app = copy.copy(app)
-    uses_rank0 = [any(macros.rank0_env in text for text in (*role.args, *role.env.values())) for role in app.roles]
+    uses_rank0 = [
+        any(macros.rank0_env in text for text in (*role.args, *role.env.values()))
+        for role in app.roles
+    ]
     app.roles = [values.apply(role) for role in app.roles]
     for role, uses in zip(app.roles, uses_rank0, strict=True):
         if uses:

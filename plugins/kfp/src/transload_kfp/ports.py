@@ -1,4 +1,6 @@
-"""What goes into a component and what comes out of it, as KFP types it; marks for what only the run of it knows."""
+"""What goes into a component and what comes out of it, as KFP types it; marks for what only the run
+of it knows.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ class _Port:
 
     @property
     def placeholder(self) -> str:
-        """What stands in a command for its value, or for the file that takes it; of an artifact, for its path."""
+        """What stands in a command for its value, or for the file that takes it; of an artifact,
+        for its path.
+        """
         if self.is_artifact:
             return f"{{{{$.{self.side}.artifacts['{self.name}'].path}}}}"
         return f"{{{{$.{self.side}.parameters['{self.name}']{self.ending}}}}}"
@@ -96,7 +100,8 @@ class InputPort(_Port):
     Args:
         source: name of the component's argument, or the name that was asked for.
         name: its name in KFP.
-        type: ``PipelineTaskFinalStatus`` is filled in by the system, for the task of an exit handler.
+        type: ``PipelineTaskFinalStatus`` is filled in by the system, for the task of an exit
+            handler.
         default: default as text; None: none.
         optional: may be left out.
         help: what it is.
@@ -108,17 +113,23 @@ class InputPort(_Port):
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as component YAML has it."""
-        made: dict[str, Any] = {"name": self.name, "type": self.type, "description": self.help or None}
+        made: dict[str, Any] = {
+            "name": self.name,
+            "type": self.type,
+            "description": self.help or None,
+        }
         made |= {"default": self.default, "optional": self.optional or None}
         return {key: value for key, value in made.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class OutputPort(_Port):
-    """An output: a parameter for a result that the app reports, or an artifact for a file that it writes.
+    """An output: a parameter for a result that the app reports, or an artifact for a file that it
+    writes.
 
     Args:
-        source: name of the result; of an artifact, the file's path below the app's folder for files.
+        source: name of the result; of an artifact, the file's path below the app's folder for
+            files.
         name: its name in KFP.
         type: ``String``, ``Integer``, ``Float``, or one of `ARTIFACTS`.
         key: key that the result is reported under; None: the only one that has it.
@@ -131,20 +142,28 @@ class OutputPort(_Port):
     def to_dict(self) -> dict[str, str]:
         """Return it as component YAML has it."""
         what = "file" if self.is_artifact else "result"
-        return {"name": self.name, "type": self.type, "description": f"{what} {self.source!r} of the app"}
+        return {
+            "name": self.name,
+            "type": self.type,
+            "description": f"{what} {self.source!r} of the app",
+        }
 
 
 OUTPUTS: Final = ("results", "metrics", "files")
-"""Outputs of every component that collects results: its tracker base, its numbers, its folder for files."""
+"""Outputs of every component that collects results: its tracker base, its numbers, its folder for
+files."""
 
 
-def output_ports(results: Mapping[str, Any] | Iterable[str] | None, taken: Iterable[str] = ()) -> list[OutputPort]:
+def output_ports(
+    results: Mapping[str, Any] | Iterable[str] | None, taken: Iterable[str] = ()
+) -> list[OutputPort]:
     """Return an output for each declared result, parameters first.
 
     Args:
-        results: name → ``str``, ``int`` or ``float``, or names alone (float). ``"final/accuracy"`` is the result
-            ``accuracy`` of the key ``final``. With a class of ``kfp.dsl`` (``Model``), or its name, it is the file of
-            that path below ``TRANSLOAD_OUTPUT_DIR``; the output is called as the file is without its ending.
+        results: name → ``str``, ``int`` or ``float``, or names alone (float). ``"final/accuracy"``
+            is the result ``accuracy`` of the key ``final``. With a class of ``kfp.dsl``
+            (``Model``), or its name, it is the file of that path below ``TRANSLOAD_OUTPUT_DIR``;
+            the output is called as the file is without its ending.
         taken: names of other outputs.
 
     Raises:
@@ -161,7 +180,11 @@ def output_ports(results: Mapping[str, Any] | Iterable[str] | None, taken: Itera
     called: dict[str, str] = {}
     for name, kind in typed.items():
         if not isinstance(name, str) or not name or name in reserved:
-            why = f"taken by an output of every component ({', '.join(reserved)})" if name in reserved else "no name"
+            why = (
+                f"taken by an output of every component ({', '.join(reserved)})"
+                if name in reserved
+                else "no name"
+            )
             raise SpecError(f"results[{name!r}]: {why}; as 'key/{name}' it is another name")
         stem = str(PurePosixPath(name).with_suffix("")) if artifact_type(kind) else name
         called[name] = name if stem in (*reserved, *typed, *called.values()) else stem
@@ -178,19 +201,30 @@ def _output(name: str, kind: Any, port: str) -> OutputPort:
             raise SpecError(f"results[{name!r}]: must be a path below the app's folder for files")
         return OutputPort(name, port, artifact)
     if not isinstance(kind, type) or kind not in RESULT_TYPES:
-        raise SpecError(f"results[{name!r}]={kind!r}: must be str, int, float, or a class of artifacts of kfp.dsl")
+        raise SpecError(
+            f"results[{name!r}]={kind!r}: must be str, int, float, or a class of artifacts of "
+            "kfp.dsl"
+        )
     key, slash, result = name.rpartition("/")
     return OutputPort(result if slash and result else name, port, RESULT_TYPES[kind], key or None)
 
 
 def artifact_type(kind: object) -> str | None:
-    """Return the name of a class of artifacts of ``kfp.dsl``, given the class or that name; None if it is none."""
-    name = kind if isinstance(kind, str) else str(getattr(kind, "schema_title", "")).removeprefix("system.")
+    """Return the name of a class of artifacts of ``kfp.dsl``, given the class or that name; None if
+    it is none.
+    """
+    name = (
+        kind
+        if isinstance(kind, str)
+        else str(getattr(kind, "schema_title", "")).removeprefix("system.")
+    )
     return name if name in ARTIFACTS else None
 
 
 def input_type(kind: object) -> str | None:
-    """Return what KFP calls an input of a type: of a value, an artifact, or the final status; None: it has no such."""
+    """Return what KFP calls an input of a type: of a value, an artifact, or the final status; None:
+    it has no such.
+    """
     if isinstance(kind, type) and kind in KFP_TYPES:
         return KFP_TYPES[kind]
     if FINAL_STATUS in (kind, getattr(kind, "__name__", "")):
@@ -202,7 +236,8 @@ def read_as_placeholder(value: object) -> str | None:
     """Return the part of a constant that KFP would read as a placeholder; None: there is none.
 
     Args:
-        value: a constant; outputs and parameters that were formatted into its texts are none, KFP finds them again.
+        value: a constant; outputs and parameters that were formatted into its texts are none, KFP
+            finds them again.
     """
     if isinstance(value, Mapping):
         first = next(iter(value), None)
@@ -228,10 +263,13 @@ def default_text(value: object, path: str) -> str:
     """Return a default as the text that component YAML has.
 
     Raises:
-        SpecError: for a text that KFP would read as a placeholder, or a number that it has no way to write.
+        SpecError: for a text that KFP would read as a placeholder, or a number that it has no way
+            to write.
     """
     if not can_be_default(value):
-        raise SpecError(f"{path}={value!r}: Kubeflow Pipelines has no default that is no finite number")
+        raise SpecError(
+            f"{path}={value!r}: Kubeflow Pipelines has no default that is no finite number"
+        )
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, dict)):
@@ -239,6 +277,7 @@ def default_text(value: object, path: str) -> str:
     text = repr(value) if isinstance(value, float) else str(value)
     if TEMPLATE.search(text) or STRUCT.match(text):
         raise SpecError(
-            f"{path}={text!r}: a default must not look like a placeholder of Kubeflow Pipelines ({{{{$…}}}})"
+            f"{path}={text!r}: a default must not look like a placeholder of Kubeflow Pipelines "
+            f"({{{{$…}}}})"
         )
     return text

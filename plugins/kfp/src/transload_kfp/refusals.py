@@ -14,7 +14,8 @@ LAUNCHER: Final = "launcher_from_app runs it through a scheduler"
 _WORKSPACE: Final = "/kfp-workspace"
 _K8S_VARIABLE: Final = re.compile(r"\$\(([^()\s]+)\)")
 _KFP_VARIABLE: Final = "KFP_"
-"""How variables begin that a backend gives to every container: the pod's name, the number of the try."""
+"""How variables begin that a backend gives to every container: the pod's name, the number of the
+try."""
 
 
 def refuse_inexpressible(app: AppDef) -> None:
@@ -31,39 +32,64 @@ def refuse_inexpressible(app: AppDef) -> None:
     role, path = app.roles[0], "roles[0]"
     devices = sum(map(bool, role.resource.devices.values()))
     for name, asked, why in (
-        ("num_replicas", role.num_replicas != 1, f"there is no gang of containers ({role.num_replicas} wanted)"),
+        (
+            "num_replicas",
+            role.num_replicas != 1,
+            f"there is no gang of containers ({role.num_replicas} wanted)",
+        ),
         ("min_replicas", role.min_replicas not in (None, 1), "a component ends well or fails"),
         ("port_map", role.port_map, "ports cannot be mapped"),
-        ("workspace", role.workspace is not None, "local code needs an image that is built with it"),
-        ("retry_policy", role.retry_policy is RetryPolicy.HOT_SPARE, "there are no spare containers (HOT_SPARE)"),
-        ("resource.devices", devices + (role.resource.gpu > 0) > 1, "only one kind of accelerator can be asked for"),
+        (
+            "workspace",
+            role.workspace is not None,
+            "local code needs an image that is built with it",
+        ),
+        (
+            "retry_policy",
+            role.retry_policy is RetryPolicy.HOT_SPARE,
+            "there are no spare containers (HOT_SPARE)",
+        ),
+        (
+            "resource.devices",
+            devices + (role.resource.gpu > 0) > 1,
+            "only one kind of accelerator can be asked for",
+        ),
     ):
         if asked:
             _refuse(f"{path}.{name}", f"{why}; {LAUNCHER}")
     for index, mount in enumerate(role.mounts):
         if isinstance(mount, JobMount):
-            _refuse(f"{path}.mounts[{index}]", f"files of a job are mounted where it ran; {LAUNCHER}")
+            _refuse(
+                f"{path}.mounts[{index}]", f"files of a job are mounted where it ran; {LAUNCHER}"
+            )
         if isinstance(mount, (BindMount, DeviceMount)):
             kind = "bind" if isinstance(mount, BindMount) else "device"
-            _refuse(f"{path}.mounts[{index}]", f"{kind} mounts of the host are not possible; {LAUNCHER}")
+            _refuse(
+                f"{path}.mounts[{index}]", f"{kind} mounts of the host are not possible; {LAUNCHER}"
+            )
         if mount.read_only:
-            _refuse(f"{path}.mounts[{index}].read_only", f"a claim is mounted for writing; {LAUNCHER}")
+            _refuse(
+                f"{path}.mounts[{index}].read_only", f"a claim is mounted for writing; {LAUNCHER}"
+            )
     if not role.image or role.image.startswith(("/", ".", "<")):
         raise SpecError(
-            f"{path}.image={role.image!r}: must be the name of a container image; {LAUNCHER} that takes folders"
+            f"{path}.image={role.image!r}: must be the name of a container image; {LAUNCHER} that "
+            "takes folders"
         )
     for name, source in role.secrets.items():
         kind, _, rest = source.partition(":")
         if kind != "k8s" or not all(rest.partition("/")):
             _refuse(
                 f"{path}.secrets[{name!r}]",
-                f"{source!r} would have to be resolved when compiling; use k8s:SECRET/KEY, or {LAUNCHER}",
+                f"{source!r} would have to be resolved when compiling; use k8s:SECRET/KEY, or "
+                f"{LAUNCHER}",
             )
     for name in role.resource.capabilities:
         if "/" not in name:
             _refuse(
                 f"{path}.resource.capabilities[{name!r}]",
-                f"only labels of nodes, whose name has a '/', can be demanded; set node_selector, or {LAUNCHER}",
+                "only labels of nodes, whose name has a '/', can be demanded; set node_selector, "
+                f"or {LAUNCHER}",
             )
 
 
@@ -80,7 +106,8 @@ def refuse_timed_retries(app: AppDef, retries: int) -> None:
     if app.timeout is not None and retries:
         _refuse(
             "timeout",
-            f"a time limit holds for each try, not for all of them; set max_retries and retries to 0, or {LAUNCHER}",
+            "a time limit holds for each try, not for all of them; set max_retries and retries to "
+            f"0, or {LAUNCHER}",
         )
 
 
@@ -89,13 +116,21 @@ def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] 
 
     Args:
         role: the role; marks stand for inputs.
-        wrapped: whether the command travels encoded, so that nobody reads it; plain variables never do.
+        wrapped: whether the command travels encoded, so that nobody reads it; plain variables never
+            do.
         variables: names of variables that the container has besides the role's.
 
     Raises:
         UnsupportedFeature: by field name.
     """
-    texts = {} if wrapped else {"entrypoint": role.entrypoint, **{f"args[{k}]": arg for k, arg in enumerate(role.args)}}
+    texts = (
+        {}
+        if wrapped
+        else {
+            "entrypoint": role.entrypoint,
+            **{f"args[{k}]": arg for k, arg in enumerate(role.args)},
+        }
+    )
     known = {*role.env, *role.secrets, *variables}
     for where, text in texts.items():
         _check_text(f"roles[0].{where}", text, known)
@@ -107,18 +142,29 @@ def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] 
 def _check_text(path: str, text: str, variables: set[str]) -> None:
     literal = "\0".join(piece for piece in pieces(text) if isinstance(piece, str))
     encoded = ".env" not in path and ".image" not in path
-    cure = "declare results (results={} is enough), which passes it encoded" if encoded else LAUNCHER
+    cure = (
+        "declare results (results={} is enough), which passes it encoded" if encoded else LAUNCHER
+    )
     found = TEMPLATE.search(literal) or STRUCT.match(text)
     if found:
-        _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines ({found.group()!r}); {cure}")
+        _refuse(
+            path,
+            f"{text!r} would be read as a placeholder of Kubeflow Pipelines ({found.group()!r}); "
+            f"{cure}",
+        )
     if _WORKSPACE in literal:
         _refuse(path, f"{text!r} would be read as the workspace of Kubeflow Pipelines; {cure}")
     if "$$" in literal:
         _refuse(path, f"{text!r}: a cluster would read '$$' as '$'; {cure}")
     for name in _K8S_VARIABLE.findall(literal):
         if name in variables or name.startswith(_KFP_VARIABLE):
-            _refuse(path, f"{text!r}: a cluster would put the value of the variable {name} there; {cure}")
+            _refuse(
+                path,
+                f"{text!r}: a cluster would put the value of the variable {name} there; {cure}",
+            )
 
 
 def _refuse(path: str, why: str) -> NoReturn:
-    raise UnsupportedFeature(f"{path}: not possible as a component of Kubeflow Pipelines: {why}", path)
+    raise UnsupportedFeature(
+        f"{path}: not possible as a component of Kubeflow Pipelines: {why}", path
+    )

@@ -1,4 +1,5 @@
-"""Running an app inside a task of Kubeflow Pipelines: the policy is core's, here it only meets the host.
+"""Running an app inside a task of Kubeflow Pipelines: the policy is core's, here it only meets the
+host.
 
 Imports no KFP: the image of a launcher need not have it.
 """
@@ -40,14 +41,20 @@ def identity_of(context: Mapping[str, str], title: str, arguments: Mapping[str, 
     """Return whose app it is: equal for every try of a task, another one in another run.
 
     Args:
-        context: what Kubeflow Pipelines says of the task: ``job_id``, ``job_name``, ``task_name``; ``path``, which
-            tells it from others of its pipeline; ``key``, the user's, which tells it from others of its loop.
+        context: what Kubeflow Pipelines says of the task: ``job_id``, ``job_name``, ``task_name``;
+            ``path``, which tells it from others of its pipeline; ``key``, the user's, which tells
+            it from others of its loop.
         title: the app's name, where the task has none.
         arguments: input → value.
     """
     canonical = json.dumps(dict(arguments), sort_keys=True, default=str)
     digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
-    key = (context.get("path", ""), context.get("key", ""), digest, context.get("task_name") or title)
+    key = (
+        context.get("path", ""),
+        context.get("key", ""),
+        digest,
+        context.get("task_name") or title,
+    )
     return Identity(HOST, f"{context.get('job_id', '')}/{context.get('job_name', '')}", key)
 
 
@@ -55,7 +62,10 @@ def identity_of(context: Mapping[str, str], title: str, arguments: Mapping[str, 
 
 
 def execution_of(
-    context: Mapping[str, str], spec: LaunchSpec, arguments: Mapping[str, Any], sink: LogSink | None = None
+    context: Mapping[str, str],
+    spec: LaunchSpec,
+    arguments: Mapping[str, Any],
+    sink: LogSink | None = None,
 ) -> Execution:
     """Return the execution of a task's app.
 
@@ -72,20 +82,31 @@ def execution_of(
     if context.get("parent"):
         launch = replace(launch, parent_run_id=context["parent"])
     # a try after the first: KFP has seen the failure of the one before
-    options = replace(spec.execution_options(), answer_lost=os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0"))
+    options = replace(
+        spec.execution_options(),
+        answer_lost=os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0"),
+    )
     runner = runner_of(spec.cluster, inherit_env=spec.inherit_env)
     identity = identity_of(context, launch.name, arguments)
-    return Execution(runner, launch, identity, options, sink=sink or log_line, log=say, asked=taken_for_a_request)
+    return Execution(
+        runner, launch, identity, options, sink=sink or log_line, log=say, asked=taken_for_a_request
+    )
 
 
 def taken_for_a_request() -> bool:
-    """Tell whether SIGTERM is taken for somebody's wish: KFP cannot say who sent it, but a job around the task can."""
+    """Tell whether SIGTERM is taken for somebody's wish: KFP cannot say who sent it, but a job
+    around the task can.
+    """
     return not inside_job()
 
 
 def runner_of(cluster: Mapping[str, Any] | None, *, inherit_env: bool) -> Runner:
-    """Return the runner of this process; it knows the cluster that a component carries, if it does."""
-    return host_runner(HOST, inherit_env=inherit_env, clusters=[Cluster.from_dict(cluster)] if cluster else [])
+    """Return the runner of this process; it knows the cluster that a component carries, if it
+    does.
+    """
+    return host_runner(
+        HOST, inherit_env=inherit_env, clusters=[Cluster.from_dict(cluster)] if cluster else []
+    )
 
 
 def log_line(role: str, replica: int, stream: Stream, line: str) -> None:
@@ -108,7 +129,9 @@ def run_app(execution: Execution) -> AppResults:
 
 @contextmanager
 def ended_with_host(execution: Execution) -> Iterator[Callable[[], bool]]:
-    """End the app, or leave it, as ``on_kill`` says, when SIGTERM ends the task; gives what tells whether it has."""
+    """End the app, or leave it, as ``on_kill`` says, when SIGTERM ends the task; gives what tells
+    whether it has.
+    """
     seen: list[int] = []
 
     def kill(number: int, frame: FrameType | None) -> None:
@@ -135,7 +158,8 @@ class TaskFailed(SystemExit):
 
 @contextmanager
 def told_to_host(ended_well: bool = False) -> Iterator[None]:
-    """Turn errors into the end of the task's process; ``ended_well``: of the app, so that its results are to blame.
+    """Turn errors into the end of the task's process; ``ended_well``: of the app, so that its
+    results are to blame.
 
     Raises:
         TaskFailed: with the exit code.
@@ -147,7 +171,9 @@ def told_to_host(ended_well: bool = False) -> Iterator[None]:
 
 
 def ending_of(error: TransloadError, ended_well: bool = False) -> TaskFailed:
-    """Return how a task ends for an error, and say why: in its log, and as the last word of its pod."""
+    """Return how a task ends for an error, and say why: in its log, and as the last word of its
+    pod.
+    """
     code, text = ENDINGS[Ending.of(error)], str(error)
     if ended_well or isinstance(error, TrackingError):
         code, text = EXIT_NO_RESULT, f"the app ended well, but {error}"

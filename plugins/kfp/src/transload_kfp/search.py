@@ -1,4 +1,6 @@
-"""A search as a pipeline of its own: each round a suggestion, a loop over its trials, a sum; or all in one task."""
+"""A search as a pipeline of its own: each round a suggestion, a loop over its trials, a sum; or all
+in one task.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from transload.runner import Cluster
     from transload_kfp.component import AppComponent
 
-# A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every upstream output there,
+# A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every
+# upstream output there,
 # and loops only over an output called Output. So an item says which trial it is and where.
 _SUGGEST: Final = """
 def suggest_trials(
@@ -81,27 +84,31 @@ def search_pipeline(
     inherit_env: bool = False,
     **settings: Any,
 ) -> Any:
-    """Return a pipeline that runs a search: its rounds are laid out when compiling, each trial is a task of its own.
+    """Return a pipeline that runs a search: its rounds are laid out when compiling, each trial is a
+    task of its own.
 
-    A round is a task that suggests trials, a loop with one task for each of them, and a task that sums up; the next
-    round begins after it. A trial's task ends well when its app has failed: the search goes on without its objective.
-    The pipeline is a component too; its output ``best`` is JSON with ``index``, ``parameters``, ``value``.
+    A round is a task that suggests trials, a loop with one task for each of them, and a task that
+    sums up; the next round begins after it. A trial's task ends well when its app has failed: the
+    search goes on without its objective. The pipeline is a component too; its output ``best`` is
+    JSON with ``index``, ``parameters``, ``value``.
 
     Args:
         search: what to search; ``search.scheduler`` runs the trials' apps.
-        tracker_base: where the search keeps its state and the trials report; every task and job must see it. Also a
-            parameter of the pipeline.
+        tracker_base: where the search keeps its state and the trials report; every task and job
+            must see it. Also a parameter of the pipeline.
         name: name of the pipeline; default: the component's.
-        own: each run searches anew, in a folder of its own below the base; False: runs go on with one search.
-        image: of the tasks; it needs KFP, this adapter and the scheduler's. Must be given, unless ``packages`` bring
-            this adapter and transload-search.
+        own: each run searches anew, in a folder of its own below the base; False: runs go on with
+            one search.
+        image: of the tasks; it needs KFP, this adapter and the scheduler's. Must be given, unless
+            ``packages`` bring this adapter and transload-search.
         packages: installed when a task starts.
-        cluster: where the trials' apps run, in place of ``search.scheduler``; see `launcher_from_app`.
+        cluster: where the trials' apps run, in place of ``search.scheduler``; see
+            `launcher_from_app`.
         pass_env: variables of the tasks that the jobs get, by patterns: ``["HF_*"]``.
         inherit_env: give the jobs the tasks' whole environment.
-        settings: of how each trial's app is run, see `transload.pipelines.ExecutionOptions`, and of every task, see
-            `TaskSettings`: ``secrets`` for the tracker base, for example. A trial's app is found again by ``retries``,
-            not run twice.
+        settings: of how each trial's app is run, see `transload.pipelines.ExecutionOptions`, and of
+            every task, see `TaskSettings`: ``secrets`` for the tracker base, for example. A trial's
+            app is found again by ``retries``, not run twice.
 
     Raises:
         SpecError: if the search's component cannot be found again elsewhere, or there is no image.
@@ -115,7 +122,11 @@ def search_pipeline(
     where = launcher_image(image, packages, _NEEDS)
     steps = [
         _step(python_component(source, function, where, packages), made, {"search": text})
-        for source, function in ((_SUGGEST, "suggest_trials"), (_TRIAL, "run_trial"), (_OBSERVE, "observe_trials"))
+        for source, function in (
+            (_SUGGEST, "suggest_trials"),
+            (_TRIAL, "run_trial"),
+            (_OBSERVE, "observe_trials"),
+        )
     ]
 
     def run(tracker_base: str = tracker_base) -> str:
@@ -126,7 +137,12 @@ def search_pipeline(
 
 
 def _carried(
-    search: Search, cluster: Any, settings: dict[str, Any], pass_env: Sequence[str], *, inherit_env: bool
+    search: Search,
+    cluster: Any,
+    settings: dict[str, Any],
+    pass_env: Sequence[str],
+    *,
+    inherit_env: bool,
 ) -> tuple[str, TaskSettings]:
     """Return what the tasks of a search carry, and their settings."""
     options, where, made = how_and_where(settings, cluster)
@@ -141,23 +157,32 @@ def _step(loaded: Any, settings: TaskSettings, constants: Mapping[str, Any]) -> 
     from transload_kfp.component import AppComponent
 
     spec = loaded.component_spec
-    return AppComponent(spec, {}, [each for each in _IDENTITY if each in spec.inputs], settings, constants)
+    return AppComponent(
+        spec, {}, [each for each in _IDENTITY if each in spec.inputs], settings, constants
+    )
 
 
 def _rounds(search: Search, steps: Sequence[Any], tracker_base: Any, *, own: bool) -> Any:
-    """Make the tasks of every round, in a pipeline function; return the last one's output ``best``."""
+    """Make the tasks of every round, in a pipeline function; return the last one's output
+    ``best``.
+    """
     from kfp import dsl
 
     suggest, trial, observe = steps
     rounds = -(-search.trials // search.parallelism)
     base = last = None
     for number in range(rounds):
-        where = {"tracker_base": tracker_base if base is None else base, "own": own and base is None}
+        where = {
+            "tracker_base": tracker_base if base is None else base,
+            "own": own and base is None,
+        }
         first = _called(suggest, f"round {number}: suggest", round=number, **where)
         with dsl.ParallelFor(first.output, parallelism=search.parallelism) as item:
             each = _called(trial, f"round {number}: trial", round=number, trial=item)
         outcomes = dsl.Collected(each.outputs["Output"])
-        last = _called(observe, f"round {number}: observe", outcomes=outcomes, last=number == rounds - 1)
+        last = _called(
+            observe, f"round {number}: observe", outcomes=outcomes, last=number == rounds - 1
+        )
         base = last.outputs["base"]
     assert last is not None
     return last.outputs["best"]
@@ -183,7 +208,8 @@ def search_component(
     inherit_env: bool = False,
     **settings: Any,
 ) -> AppComponent:
-    """Return a component that runs a whole search in one task: the number of rounds may be known only at run time.
+    """Return a component that runs a whole search in one task: the number of rounds may be known
+    only at run time.
 
     Killed and started again, it goes on where it was. Its outputs are those of `search_pipeline`.
 

@@ -1,4 +1,6 @@
-"""The steps of a search at run time: suggest a round, run a trial, sum up, or all of it in one task. Imports no KFP."""
+"""The steps of a search at run time: suggest a round, run a trial, sum up, or all of it in one
+task. Imports no KFP.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 from transload.errors import SpecError, TransloadError
 from transload.pipelines import Ending, Execution, ExecutionOptions
 from transload_kfp.inline import say
-from transload_kfp.run import TaskFailed, ended_with_host, log_line, runner_of, taken_for_a_request, told_to_host
+from transload_kfp.run import (
+    TaskFailed,
+    ended_with_host,
+    log_line,
+    runner_of,
+    taken_for_a_request,
+    told_to_host,
+)
 from transload_kfp.states import ENDINGS
 from transload_search import Search, SearchLedger, run_search_async, stopped_early
 from transload_search.check import check_early
@@ -72,17 +81,24 @@ class Steps:
         return [f"{each}@{self.ledger.tracker_base}" for each in numbers]
 
     def run_trial(self, number: int, item: str) -> dict[str, Any]:
-        """Run a trial's app to its end, or attach to it, and write its objective down; a failed one is no error."""
+        """Run a trial's app to its end, or attach to it, and write its objective down; a failed one
+        is no error.
+        """
         index, _, base = item.partition("@")
         if index == NOTHING:
             return {"base": base}
-        trial = next((each for each in self.ledger.suggest(number) if str(each.index) == index), None)
+        trial = next(
+            (each for each in self.ledger.suggest(number) if str(each.index) == index), None
+        )
         if trial is None:
             raise SpecError(f"search: trial {index} is not of round {number}")
         self._run(trial)
         ended = self.ledger.ended(trial.index)
         assert ended is not None
-        say(f"trial {trial.index} {ended['state']}: {ended['value'] if not ended['reason'] else ended['reason']}")
+        say(
+            f"trial {trial.index} {ended['state']}: "
+            f"{ended['value'] if not ended['reason'] else ended['reason']}"
+        )
         return {**ended, "parameters": trial.parameters, "base": base}
 
     def _run(self, trial: SearchTrial) -> None:
@@ -102,13 +118,16 @@ class Steps:
                     results = execution.run()
             except TransloadError as exc:
                 # a kill is the task's end, not the trial's
-                if killed() or not self.ledger.observe_error(trial.index, exc, execution.handle or ""):
+                if killed() or not self.ledger.observe_error(
+                    trial.index, exc, execution.handle or ""
+                ):
                     raise
             else:
                 self.ledger.observe(trial.index, results)
 
     def run_all(self) -> dict[str, Any]:
-        """Run the search to its end, round after round; return its summary. SIGTERM does what ``on_kill`` says.
+        """Run the search to its end, round after round; return its summary. SIGTERM does what
+        ``on_kill`` says.
 
         Raises:
             TaskFailed: after SIGTERM.
@@ -120,13 +139,20 @@ class Steps:
             assert task is not None
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
             return await run_search_async(
-                self.ledger, self._runner, self._options, sink_of=_sink_of, asked=taken_for_a_request
+                self.ledger,
+                self._runner,
+                self._options,
+                sink_of=_sink_of,
+                asked=taken_for_a_request,
             )
 
         try:
             return asyncio.run(until_killed())
         except asyncio.CancelledError:
-            say(f"SIGTERM: on_kill={self._options.on_kill} for the running trials; the search goes on when run again")
+            say(
+                f"SIGTERM: on_kill={self._options.on_kill} for the running trials; the search goes "
+                "on when run again"
+            )
             ending = Ending.CANCELLED if self._options.on_kill == "cancel" else Ending.DETACHED
             raise TaskFailed(ENDINGS[ending]) from None
 
@@ -137,7 +163,9 @@ def base_of(item: str) -> str:
 
 
 def run_base(base: str, job_id: str, job_name: str, *, own: bool) -> str:
-    """Return the tracker base of a search in one run: a folder of the run's own, or the base itself."""
+    """Return the tracker base of a search in one run: a folder of the run's own, or the base
+    itself.
+    """
     if not own:
         return base
     digest = hashlib.sha256(f"{job_id}/{job_name}".encode()).hexdigest()[:16]
@@ -145,7 +173,9 @@ def run_base(base: str, job_id: str, job_name: str, *, own: bool) -> str:
 
 
 def best_text(summary: Mapping[str, Any]) -> str:
-    """Return the best trial as JSON: ``index``, ``parameters``, ``value``; ``{}`` if no trial has an objective."""
+    """Return the best trial as JSON: ``index``, ``parameters``, ``value``; ``{}`` if no trial has
+    an objective.
+    """
     return json.dumps(summary["best"] or {})
 
 
@@ -167,4 +197,6 @@ def ending(step: Callable[[], Any]) -> Any:
 
 
 def _sink_of(trial: SearchTrial) -> LogSink:
-    return lambda role, replica, stream, line: log_line(f"trial {trial.index} {role}", replica, stream, line)
+    return lambda role, replica, stream, line: log_line(
+        f"trial {trial.index} {role}", replica, stream, line
+    )

@@ -1,4 +1,6 @@
-"""What a task gets besides its component: resources, retries, mounts, labels, nodes; what no pod can have."""
+"""What a task gets besides its component: resources, retries, mounts, labels, nodes; what no pod
+can have.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ _TOLERATION: Final = ("key", "operator", "value", "effect", "toleration_seconds"
 
 
 def _number(value: Any, least: float = -math.inf) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= least
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value >= least
+    )
 
 
 def _count(value: Any) -> bool:
@@ -47,8 +54,14 @@ _RULES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "mem_mb": (lambda value: _number(value) and not value % 1, "a whole number of MB"),
     "backoff": (lambda value: value is None or _number(value, 0), "a number of seconds, 0 or more"),
     "backoff_factor": (lambda value: value is None or _number(value, 1), "a number, 1 or more"),
-    "backoff_max": (lambda value: value is None or _number(value, 0), "a number of seconds, 0 or more"),
-    "timeout": (lambda value: value is None or _number(value, math.ulp(0.0)), "a number of seconds above 0"),
+    "backoff_max": (
+        lambda value: value is None or _number(value, 0),
+        "a number of seconds, 0 or more",
+    ),
+    "timeout": (
+        lambda value: value is None or _number(value, math.ulp(0.0)),
+        "a number of seconds above 0",
+    ),
     "tolerations": (lambda value: isinstance(value, list | tuple), "a list of mappings"),
     "caching": (lambda value: value in (None, True, False), "True, False or None"),
     "display_name": (lambda value: value is None or _text(value), "a str"),
@@ -67,7 +80,9 @@ _ENTRIES: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
     "env": (_text, "a str"),
     "accelerators": (lambda name, count: _text(name) and _count(count), "an int, 0 or more"),
     "secrets": (
-        lambda _, pair: isinstance(pair, list | tuple) and len(pair) == 2 and _text(*pair) and all(pair),
+        lambda _, pair: (
+            isinstance(pair, list | tuple) and len(pair) == 2 and _text(*pair) and all(pair)
+        ),
         "a pair, (name of a secret, key in it)",
     ),
 }
@@ -92,9 +107,11 @@ class TaskSettings:
         labels: labels of the pod.
         annotations: annotations of the pod.
         node_selector: labels that the node must have.
-        tolerations: ``{"key": …, "operator": …, "value": …, "effect": …, "toleration_seconds": …}``.
+        tolerations: ``{"key": …, "operator": …, "value": …, "effect": …, "toleration_seconds":
+            …}``.
         timeout: seconds for a try; None: no limit.
-        caching: False: never taken from the cache; None: as KFP is set up, of a launcher or a search: False.
+        caching: False: never taken from the cache; None: as KFP is set up, of a launcher or a
+            search: False.
         display_name: shown instead of the task's name.
     """
 
@@ -132,7 +149,9 @@ class TaskSettings:
             mem_mb=role.resource.memMB,
             accelerators={name: count for name, count in role.resource.devices.items() if count}
             or ({GPU: role.resource.gpu} if role.resource.gpu > 0 else {}),
-            claims={mount.dst_path: mount.src for mount in role.mounts if isinstance(mount, VolumeMount)},
+            claims={
+                mount.dst_path: mount.src for mount in role.mounts if isinstance(mount, VolumeMount)
+            },
             secrets={name: _secret(source) for name, source in role.secrets.items()},
             node_selector={name: str(value) for name, value in role.resource.capabilities.items()},
             timeout=app.timeout,
@@ -149,7 +168,8 @@ class TaskSettings:
         for key, value in app.metadata.items():
             if not LABEL.match(key):
                 raise SpecError(
-                    f"metadata[{key!r}]: must be letters, digits, '-', '_', '.': it becomes a label of the pod"
+                    f"metadata[{key!r}]: must be letters, digits, '-', '_', '.': it becomes a "
+                    "label of the pod"
                 )
             (labels if LABEL_VALUE.match(str(value)) else annotations)[key] = str(value)
         made = replace(self, labels=labels, annotations=annotations)
@@ -158,14 +178,19 @@ class TaskSettings:
                 continue
             name, path = key.removeprefix(METADATA), f"roles[0].metadata[{key!r}]"
             if name not in _METADATA:
-                raise SpecError(f"{path}: must be {', '.join(METADATA + each for each in _METADATA)}")
+                raise SpecError(
+                    f"{path}: must be {', '.join(METADATA + each for each in _METADATA)}"
+                )
             if has_mark(json.dumps(value, ensure_ascii=False, default=str)):
                 why = "the app's id is known only when the pipeline runs, and what a pod is called before"
                 raise UnsupportedFeature(f"{path}: {why}; it can be in args and env", path)
             if not isinstance(value, _METADATA[name]):
                 raise SpecError(f"{path}={value!r}: must be a {_METADATA[name].__name__}")
             if isinstance(value, dict):
-                value = {**getattr(made, name), **{str(label): str(text) for label, text in value.items()}}
+                value = {
+                    **getattr(made, name),
+                    **{str(label): str(text) for label, text in value.items()},
+                }
             changes: dict[str, Any] = {name: value}
             made = replace(made, **changes)
         return made
@@ -184,13 +209,20 @@ class TaskSettings:
         for name, value in given.items():
             if name not in known:
                 hint = nearest(
-                    "component_args" if name == "args" else name, ["component_args", *sorted(others), *known]
+                    "component_args" if name == "args" else name,
+                    ["component_args", *sorted(others), *known],
                 )
                 raise ConfigError(f"unknown setting {name!r}: {hint}")
-            if value is not None and isinstance(getattr(self, name), Mapping) and not isinstance(value, Mapping):
+            if (
+                value is not None
+                and isinstance(getattr(self, name), Mapping)
+                and not isinstance(value, Mapping)
+            ):
                 raise ConfigError(f"{name}={value!r}: must be a mapping")
         merged: dict[str, Any] = {
-            name: {**getattr(self, name), **value} if isinstance(getattr(self, name), Mapping) else value
+            name: {**getattr(self, name), **value}
+            if isinstance(getattr(self, name), Mapping)
+            else value
             for name, value in given.items()
             if value is not None
         }
@@ -201,9 +233,16 @@ class TaskSettings:
     def apply(self, task: PipelineTask) -> PipelineTask:
         """Give a task these settings; return it."""
         self._apply_own(task)
-        if any((self.claims, self.secrets, self.labels, self.annotations, self.node_selector, self.tolerations)) or (
-            self.timeout is not None
-        ):
+        if any(
+            (
+                self.claims,
+                self.secrets,
+                self.labels,
+                self.annotations,
+                self.node_selector,
+                self.tolerations,
+            )
+        ) or (self.timeout is not None):
             self._apply_kubernetes(task)
         return task
 
@@ -269,14 +308,23 @@ def _check(settings: TaskSettings) -> None:
                 raise ConfigError(f"{name}[{key!r}]={value!r}: must be {what}")
     kinds = [kind for kind, count in settings.accelerators.items() if count]
     if len(kinds) > 1:
-        raise ConfigError(f"accelerators: only one kind can be asked for, not {', '.join(kinds)}; 0 takes one away")
+        raise ConfigError(
+            f"accelerators: only one kind can be asked for, not {', '.join(kinds)}; 0 takes one "
+            "away"
+        )
     for index, each in enumerate(settings.tolerations):
-        unknown = [key for key in each if key not in _TOLERATION] if isinstance(each, Mapping) else [each]
+        unknown = (
+            [key for key in each if key not in _TOLERATION] if isinstance(each, Mapping) else [each]
+        )
         if unknown:
-            raise ConfigError(f"tolerations[{index}]: {unknown[0]!r}: must be a mapping of {', '.join(_TOLERATION)}")
+            raise ConfigError(
+                f"tolerations[{index}]: {unknown[0]!r}: must be a mapping of "
+                f"{', '.join(_TOLERATION)}"
+            )
     for name, value in settings.env.items():
         found = read_as_placeholder(value)
         if found is not None:
             raise ConfigError(
-                f"env[{name!r}]={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})"
+                f"env[{name!r}]={value!r}: would be read as a placeholder of Kubeflow Pipelines "
+                f"({found!r})"
             )

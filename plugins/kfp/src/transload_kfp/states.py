@@ -1,4 +1,6 @@
-"""The state tables: total over AppState and over the host's states, by name, without importing KFP."""
+"""The state tables: total over AppState and over the host's states, by name, without importing
+KFP.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ STATES: Final = StateMap(
 FINAL_STATES: Final = StateMap(
     "PipelineTaskFinalStatus",
     {
-        # a final status speaks of a task that has ended: with an app that has not, it did not end well
+        # a final status speaks of a task that has ended: with an app that has not, it did not end
+        # well
         AppState.UNSUBMITTED: "FAILED",
         AppState.SUBMITTED: "FAILED",
         AppState.PENDING: "FAILED",

@@ -1,7 +1,7 @@
 """A launcher's task: what Kubeflow Pipelines hands in, what it gets back. Imports no KFP.
 
-The container form runs ``python3 -m transload_kfp SPEC EXECUTOR_INPUT PATH …``, which calls `main`; the Python form
-calls `launch_in_component` from a few generated lines.
+The container form runs ``python3 -m transload_kfp SPEC EXECUTOR_INPUT PATH …``, which calls `main`;
+the Python form calls `launch_in_component` from a few generated lines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def run_task(
-    spec: LaunchSpec, arguments: Mapping[str, Any], context: Mapping[str, str], made: Mapping[str, Any]
+    spec: LaunchSpec,
+    arguments: Mapping[str, Any],
+    context: Mapping[str, str],
+    made: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Run the launcher; return output → value.
 
@@ -56,7 +59,9 @@ def run_task(
 
 
 def _write_artifacts(execution: Execution, results: AppResults, made: Mapping[str, Any]) -> None:
-    """Make the results artifact a tracker base with what the app reported, so that a downstream app reads it by key."""
+    """Make the results artifact a tracker base with what the app reported, so that a downstream app
+    reads it by key.
+    """
     folder = made["results"].path
     empty(folder)
     link = execution.link()
@@ -72,14 +77,18 @@ def _write_artifacts(execution: Execution, results: AppResults, made: Mapping[st
 def _fetch_files(
     execution: Execution, results: AppResults, ports: Sequence[OutputPort], made: Mapping[str, Any]
 ) -> None:
-    """Copy the files that were declared into their artifacts; where all files are is noted at the results artifact."""
+    """Copy the files that were declared into their artifacts; where all files are is noted at the
+    results artifact.
+    """
     places = {name: str(each["path"]) for name, each in results.artifacts.items()}
     if places:
         made["results"].metadata["transload_files"] = places
     handle = execution.handle or ""
     for port in ports:
         path = made[port.name].path
-        with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:  # moved from there, not copied again
+        with tempfile.TemporaryDirectory(
+            dir=os.path.dirname(path)
+        ) as folder:  # moved from there, not copied again
             for pattern in (escape(port.source), f"{escape(port.source)}/*"):
                 execution.runner.fetch(handle, pattern, folder)
             try:
@@ -99,20 +108,32 @@ def launch_in_component(
 
 
 def main(words: list[str]) -> int:
-    """Run the container form: the encoded spec, KFP's executor input as JSON, paths of artifacts, made ones first."""
+    """Run the container form: the encoded spec, KFP's executor input as JSON, paths of artifacts,
+    made ones first.
+    """
     try:
         with told_to_host():
             spec = LaunchSpec.decode(words[0])
         request, paths = json.loads(words[1]), iter(words[2:])
         inputs = request.get("inputs", {}).get("parameterValues", {})
-        made = {name: SimpleNamespace(path=next(paths), metadata={}) for name in spec.made_artifacts}
-        given = {port.name: next(paths) if port.is_artifact else inputs.get(port.name) for port in spec.inputs}
-        context = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*IDENTITY, KEY)}
+        made = {
+            name: SimpleNamespace(path=next(paths), metadata={}) for name in spec.made_artifacts
+        }
+        given = {
+            port.name: next(paths) if port.is_artifact else inputs.get(port.name)
+            for port in spec.inputs
+        }
+        context = {
+            each.removeprefix("transload_"): inputs.get(each) or "" for each in (*IDENTITY, KEY)
+        }
         values = run_task(spec, given, {**context, "parent": inputs.get(PARENT) or ""}, made)
     except TaskFailed as exc:
         return int(exc.code or 0)
     artifacts = {}
     for name, each in request["outputs"]["artifacts"].items():
         artifacts[name] = {"artifacts": [{**each["artifacts"][0], "metadata": made[name].metadata}]}
-    write(request["outputs"]["outputFile"], json.dumps({"parameterValues": values, "artifacts": artifacts}))
+    write(
+        request["outputs"]["outputFile"],
+        json.dumps({"parameterValues": values, "artifacts": artifacts}),
+    )
     return 0

@@ -1,4 +1,6 @@
-"""Apps on a cluster: looking at them, which changes nothing, and doing what is left to do, which is safe to repeat."""
+"""Apps on a cluster: looking at them, which changes nothing, and doing what is left to do, which is
+safe to repeat.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,18 @@ _ROUNDS: Final = 4
 _FEW: Final = 40
 _TRIAL_S: Final = 120.0  # for the trial of a helper's image, once for each namespace
 _END_S: Final = 20.0
-_CANCEL_S: Final = 8.0  # a program gets its SIGTERM after two seconds, and its helper stays two more
+_CANCEL_S: Final = (
+    8.0  # a program gets its SIGTERM after two seconds, and its helper stays two more
+)
 _APART_S: Final = 60.0
 _WITHDRAW_S: Final = 30.0
 _START_S: Final = 30.0
-_NOT_WITHDRAWN: Final = "; what was made could not be removed either: it starts only if this is submitted again"
-_MAY_BE_ADMITTED: Final = "; what was made could not be removed either: until it is cancelled, its queue may start it"
+_NOT_WITHDRAWN: Final = (
+    "; what was made could not be removed either: it starts only if this is submitted again"
+)
+_MAY_BE_ADMITTED: Final = (
+    "; what was made could not be removed either: until it is cancelled, its queue may start it"
+)
 _AGAIN_S: Final = 0.5
 _LOOK_S: Final = 0.1
 _TAIL: Final = 200
@@ -47,12 +55,18 @@ class Apps:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._helped: set[tuple[str, str]] = set()  # namespaces and trials of helpers that went well
-        self._taken: dict[str, threading.Thread] = {}  # pods whose helper is read while they end: uid → who does
+        self._helped: set[tuple[str, str]] = (
+            set()
+        )  # namespaces and trials of helpers that went well
+        self._taken: dict[
+            str, threading.Thread
+        ] = {}  # pods whose helper is read while they end: uid → who does
         self._closing = threading.Event()
         self._warned: set[str] = set()  # what was warned of
         self._cancelled = -math.inf  # when the first was that was cancelled lately
-        self.tell: Callable[[str, str], None] = lambda namespace, base: None  # that the record of an app changed
+        self.tell: Callable[[str, str], None] = lambda namespace, base: (
+            None
+        )  # that the record of an app changed
 
     # -- looking
 
@@ -61,8 +75,12 @@ class Apps:
         namespace, base = names.place(app_id)
         return self.many(namespace, {base}).get((namespace, base), Facts())
 
-    def many(self, namespace: str | None, bases: Collection[str] | None = None) -> dict[tuple[str, str], Facts]:
-        """Return what the cluster tells of many apps, by (namespace, base): three queries, four with JobSets."""
+    def many(
+        self, namespace: str | None, bases: Collection[str] | None = None
+    ) -> dict[tuple[str, str], Facts]:
+        """Return what the cluster tells of many apps, by (namespace, base): three queries, four
+        with JobSets.
+        """
         selector = MANAGED
         if bases is not None and len(bases) <= _FEW:
             selector = f"{names.LABEL_APP} in ({','.join(sorted(bases))})"
@@ -71,9 +89,19 @@ class Apps:
             for item in self._items("ConfigMap", namespace, f"{selector},{names.LABEL_RECORD}")
         }
         # from the outside in: of a JobSet that has ended all Jobs are final, of a Job all pods
-        kinds = ["JobSet"] if any(facts.plan and facts.plan.jobset for facts in found.values()) else []
-        for kind in [*kinds, "Job", "Pod"] if any(facts.kind == plan.APP for facts in found.values()) else ():
-            items = self._items(kind, namespace, selector) if kind != "JobSet" else self._sets(namespace, selector)
+        kinds = (
+            ["JobSet"] if any(facts.plan and facts.plan.jobset for facts in found.values()) else []
+        )
+        for kind in (
+            [*kinds, "Job", "Pod"]
+            if any(facts.kind == plan.APP for facts in found.values())
+            else ()
+        ):
+            items = (
+                self._items(kind, namespace, selector)
+                if kind != "JobSet"
+                else self._sets(namespace, selector)
+            )
             if items is None:
                 for facts in found.values():
                     facts.set_hidden = facts.plan is not None and facts.plan.jobset
@@ -95,11 +123,16 @@ class Apps:
         place = f"namespace {namespace}" if namespace else "all namespaces"
         if place not in self._warned:
             self._warned.add(place)
-            _log.warning("this user may not list the JobSets of %s: of these apps only the Jobs are seen", place)
+            _log.warning(
+                "this user may not list the JobSets of %s: of these apps only the Jobs are seen",
+                place,
+            )
         return None
 
     def all(self, named: Collection[str]) -> dict[tuple[str, str], Facts]:
-        """Return what the cluster tells of the apps of all namespaces; of those named, if only they may be listed."""
+        """Return what the cluster tells of the apps of all namespaces; of those named, if only they
+        may be listed.
+        """
         try:
             return self.many(None)
         except SchedulerUnavailable as refused:
@@ -115,7 +148,9 @@ class Apps:
                 raise
             more = f", nor {', '.join(missed)}" if missed else ""
             seen = ", ".join({*named} - missed)
-            _log.warning("this user may not list the apps of all namespaces%s: only those of %s", more, seen)
+            _log.warning(
+                "this user may not list the apps of all namespaces%s: only those of %s", more, seen
+            )
             return found
 
     def _items(self, kind: str, namespace: str | None, selector: str) -> list[dict[str, Any]]:
@@ -125,7 +160,8 @@ class Apps:
             raise SchedulerUnavailable(f"kubernetes at {self._cluster.url}: {exc}") from exc
 
     def handed_over(self, app_id: str) -> results.PodStore | None:
-        """Return the files that pods handed over, those of later attempts last; None if a place was named for them.
+        """Return the files that pods handed over, those of later attempts last; None if a place was
+        named for them.
 
         Raises:
             TrackingError: if a replica had more than can be handed over.
@@ -142,7 +178,9 @@ class Apps:
         for role, k in [(each.name, k) for each in made.roles for k in range(each.replicas)]:
             who, key = f"{role}/{k}", str(k) if len(made.roles) == 1 else f"{role}/{k}"
             pods = replica_pods(facts, role, k)
-            noted = dict(facts.files(role, k))  # the log of one that is still there may go in this moment
+            noted = dict(
+                facts.files(role, k)
+            )  # the log of one that is still there may go in this moment
             there = {pod["metadata"]["name"] for pod in pods}
             for said in (text for name, text in noted.items() if name not in there):
                 store.take_log(said.encode(), who)
@@ -156,7 +194,8 @@ class Apps:
         return store
 
     def _said(self, namespace: str, pod: dict[str, Any]) -> bytes:
-        """Return the log of a pod's helper; of one that came to its end all of it, which is waited for.
+        """Return the log of a pod's helper; of one that came to its end all of it, which is waited
+        for.
 
         A kubelet that is killed, and begins again, shows nothing of a log for a while, or a part.
         """
@@ -165,7 +204,9 @@ class Apps:
         name = pod["metadata"]["name"]
         ended = states.program(pod, "terminated", names.HELPER).get("exitCode") == 0
         limit = _END_S
-        if states.is_released(pod):  # what runs beside the program is being ended, then the helper is
+        if states.is_released(
+            pod
+        ):  # what runs beside the program is being ended, then the helper is
             ended, limit = True, _END_S + pod["spec"].get("terminationGracePeriodSeconds", 0)
         ended = ended and not pod["metadata"].get("deletionTimestamp")  # with which its log goes
         deadline = time.monotonic() + limit
@@ -179,13 +220,17 @@ class Apps:
             except (SchedulerUnavailable, HTTPError, OSError) as exc:
                 trouble = str(exc)
             if not ended or time.monotonic() >= deadline:
-                raise SchedulerUnavailable(f"what the helper of pod {name} said cannot be read: {trouble}")
+                raise SchedulerUnavailable(
+                    f"what the helper of pod {name} said cannot be read: {trouble}"
+                )
             time.sleep(_AGAIN_S)
 
     # -- judging, and doing what a verdict asks for
 
     def verdict(self, app_id: str, facts: Facts, *, explain: bool = False) -> Verdict:
-        """Return the verdict on an app that has a record; ``explain``: ask for the events of what is stuck."""
+        """Return the verdict on an app that has a record; ``explain``: ask for the events of what
+        is stuck.
+        """
         found = judge(facts, time.time())
         if explain and not facts.notes and not facts.causes:
             namespace, _ = names.parse_app_id(app_id)
@@ -197,7 +242,9 @@ class Apps:
         return found
 
     def _causes(self, namespace: str, facts: Facts, bad: ReplicaStatus) -> dict[str, str]:
-        """Return the error of the replica that failed first by its pod, where a log tells more than the pod."""
+        """Return the error of the replica that failed first by its pod, where a log tells more than
+        the pod.
+        """
         with contextlib.suppress(SchedulerUnavailable, TrackingError, IndexError):
             pod, store = replica_pods(facts, bad.role, bad.id)[-1], results.PodStore("")
             other, _ = states.other_failure(pod)
@@ -219,10 +266,14 @@ class Apps:
         lines = answer.data.decode("utf-8", "replace").strip().splitlines() if answer else []
         if not lines:
             return ""
-        return read_error("\n".join([lines[-1], "", f"last lines of container {container}:", *lines]).encode())
+        return read_error(
+            "\n".join([lines[-1], "", f"last lines of container {container}:", *lines]).encode()
+        )
 
     def tend(self, app_id: str) -> None:
-        """Do what is left to do for an app: called by who waits for it as its owner, or has just cancelled it."""
+        """Do what is left to do for an app: called by who waits for it as its owner, or has just
+        cancelled it.
+        """
         namespace, _ = names.parse_app_id(app_id)
         for _ in range(_ROUNDS):
             facts = self.facts(app_id)
@@ -241,21 +292,31 @@ class Apps:
                 return
 
     def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
-        """Return the pods that are ended from outside (``every``: or run), and whose helper nobody here reads now."""
-        helped = [pod for pod in facts.pods if facts.is_active(pod) and states.has_begun(pod, names.HELPER)]
+        """Return the pods that are ended from outside (``every``: or run), and whose helper nobody
+        here reads now.
+        """
+        helped = [
+            pod
+            for pod in facts.pods
+            if facts.is_active(pod) and states.has_begun(pod, names.HELPER)
+        ]
         left = [pod for pod in helped if every or pod["metadata"].get("deletionTimestamp")]
         read = {uid for uid, thread in list(self._taken.items()) if thread.is_alive()}
         return [pod for pod in left if pod["metadata"]["uid"] not in read]
 
     def _take(self, namespace: str, pod: dict[str, Any]) -> None:
-        """Begin to read what the helper of a pod hands over that is about to be gone; it is noted in the record."""
+        """Begin to read what the helper of a pod hands over that is about to be gone; it is noted
+        in the record.
+        """
         name, base = pod["metadata"]["name"], _label(pod)
         limit = pod["spec"].get("terminationGracePeriodSeconds", 0) + _END_S
 
         def read() -> None:
             said: list[bytes] = []
             try:
-                answer = self._cluster.log(namespace, name, names.HELPER, follow="true", seconds=limit)
+                answer = self._cluster.log(
+                    namespace, name, names.HELPER, follow="true", seconds=limit
+                )
                 for line in answer or ():
                     said.append(line)
                     if results.IS_END.match(line):
@@ -273,7 +334,9 @@ class Apps:
         self._taken[pod["metadata"]["uid"]] = thread
 
     def _exit_of(self, namespace: str, base: str, name: str) -> list[bytes]:
-        """Return the line that tells how the program of a pod has ended, which is about to go; none if it is gone."""
+        """Return the line that tells how the program of a pod has ended, which is about to go; none
+        if it is gone.
+        """
         deadline = time.monotonic() + _END_S
         while time.monotonic() < deadline:
             with contextlib.suppress(SchedulerUnavailable):
@@ -287,7 +350,9 @@ class Apps:
         return []
 
     def settle(self, seconds: float = _END_S) -> None:
-        """Wait a little for what is being handed over: it comes up to a second later than the end."""
+        """Wait a little for what is being handed over: it comes up to a second later than the
+        end.
+        """
         deadline = time.monotonic() + seconds
         for thread in list(self._taken.values()):
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -308,28 +373,49 @@ class Apps:
             try:
                 self._make_job(namespace, facts, role, attempt)
             except SubmitError as exc:  # its name is taken by somebody's: it will never be there
-                self.note_stop(namespace, facts, Stop("failed", f"role {role} could not be started again: {exc}"))
+                self.note_stop(
+                    namespace,
+                    facts,
+                    Stop("failed", f"role {role} could not be started again: {exc}"),
+                )
                 return
-            self._note(namespace, facts, f"{plan.MADE}{names.role_label(role)}.{names.attempt_text(attempt)}", "yes")
+            self._note(
+                namespace,
+                facts,
+                f"{plan.MADE}{names.role_label(role)}.{names.attempt_text(attempt)}",
+                "yes",
+            )
         if verdict.note:
             self._note(namespace, facts, "ended", (verdict.final or verdict.status).to_json())
             if verdict.final is not None and facts.record is not None:
-                self.tell(namespace, facts.record["metadata"]["name"])  # nothing else may change that is watched
+                self.tell(
+                    namespace, facts.record["metadata"]["name"]
+                )  # nothing else may change that is watched
 
     def _release(self, namespace: str, name: str) -> None:
-        """End what still runs in a pod whose program has ended; the pod stays, with its log and how all of it ended."""
+        """End what still runs in a pod whose program has ended; the pod stays, with its log and how
+        all of it ended.
+        """
         marked = {"annotations": {names.ANNOTATION_RELEASED: "yes"}}
         try:
-            self._cluster.patch("Pod", namespace, name, {"metadata": marked, "spec": {"activeDeadlineSeconds": 1}})
+            self._cluster.patch(
+                "Pod", namespace, name, {"metadata": marked, "spec": {"activeDeadlineSeconds": 1}}
+            )
         except ClusterError as exc:
             if exc.status not in (403, 404, 422):
                 raise
             if name not in self._warned:
                 self._warned.add(name)
-                _log.warning("pod %s: its program has ended, and what else runs in it cannot be ended: %s", name, exc)
+                _log.warning(
+                    "pod %s: its program has ended, and what else runs in it cannot be ended: %s",
+                    name,
+                    exc,
+                )
 
     def _finish_release(self, app_id: str, facts: Facts) -> None:
-        """Have the Jobs of an app that has ended suspended when its pods have ended, which they would replace."""
+        """Have the Jobs of an app that has ended suspended when its pods have ended, which they
+        would replace.
+        """
         namespace, base = names.place(app_id)
         if facts.plan is None or not any(role.retries for role in facts.plan.roles):
             return
@@ -344,19 +430,25 @@ class Apps:
                     now = self.facts(app_id)
                 for job in now.jobs:
                     if not states.is_finished(job):
-                        self._cluster.patch("Job", namespace, job["metadata"]["name"], {"spec": {"suspend": True}})
+                        self._cluster.patch(
+                            "Job", namespace, job["metadata"]["name"], {"spec": {"suspend": True}}
+                        )
 
         self._taken[base] = threading.Thread(target=finish, daemon=True)
         self._taken[base].start()
 
     def close(self) -> None:
-        """Wait a little for what is being handed over, or ended; what is left then is ended with its log."""
+        """Wait a little for what is being handed over, or ended; what is left then is ended with
+        its log.
+        """
         self.settle()
         self._closing.set()
         self.settle(_AGAIN_S)
 
     def note_stop(self, namespace: str, facts: Facts, stop: Stop) -> None:
-        """Note why an app is ended; the first reason stays. What is about to be deleted is noted too."""
+        """Note why an app is ended; the first reason stays. What is about to be deleted is noted
+        too.
+        """
         if facts.plan and facts.plan.queued:
             stop = replace(stop, seen=judge(facts, time.time()).status.to_json())
         self._note(namespace, facts, "stop", json.dumps(asdict(stop)))
@@ -370,7 +462,9 @@ class Apps:
                 self._cluster.patch("ConfigMap", namespace, record["metadata"]["name"], change)
                 return
             except ClusterError as exc:
-                own = exc.status == 409 and self._cluster.get("ConfigMap", namespace, record["metadata"]["name"])
+                own = exc.status == 409 and self._cluster.get(
+                    "ConfigMap", namespace, record["metadata"]["name"]
+                )
                 if not own:
                     raise
                 record = own
@@ -378,16 +472,22 @@ class Apps:
     def _make_job(self, namespace: str, facts: Facts, role: str, attempt: names.Attempt) -> None:
         made = facts.plan
         assert made is not None and facts.record is not None
-        first = next(job for job, each in zip(made.jobs, made.roles, strict=True) if each.name == role)
+        first = next(
+            job for job, each in zip(made.jobs, made.roles, strict=True) if each.name == role
+        )
         base = facts.record["metadata"]["name"]
         left = None
         if made.timeout is not None:
-            starts = [states.seconds((job.get("status") or {}).get("startTime")) for job in facts.jobs]
+            starts = [
+                states.seconds((job.get("status") or {}).get("startTime")) for job in facts.jobs
+            ]
             left = made.timeout - (time.time() - min(filter(None, starts), default=time.time()))
         job = convert.later_attempt(first, base, role, attempt, left)
         self._create(owned(job, facts.record), namespace)
 
-    def _create(self, item: dict[str, Any], namespace: str, *, only_try: bool = False) -> dict[str, Any]:
+    def _create(
+        self, item: dict[str, Any], namespace: str, *, only_try: bool = False
+    ) -> dict[str, Any]:
         """Make an object, or return the one that another owner of this app has made.
 
         With ``only_try`` raise what that would raise, as far as the cluster says so beforehand.
@@ -395,16 +495,27 @@ class Apps:
         try:
             return self._cluster.create(item, namespace, only_try=only_try)
         except ClusterError as exc:
-            if only_try and exc.status == 400 and "support dry run" in str(exc):  # some webhook of it cannot say
+            if (
+                only_try and exc.status == 400 and "support dry run" in str(exc)
+            ):  # some webhook of it cannot say
                 return item
-            found = self._cluster.get(item["kind"], namespace, item["metadata"]["name"]) if exc.status == 409 else None
+            found = (
+                self._cluster.get(item["kind"], namespace, item["metadata"]["name"])
+                if exc.status == 409
+                else None
+            )
             if found is None:
                 raise
             # one of the same record was made by another owner of the same app: names follow from it
-            record, owners = item["metadata"]["ownerReferences"], found["metadata"].get("ownerReferences") or ()
+            record, owners = (
+                item["metadata"]["ownerReferences"],
+                found["metadata"].get("ownerReferences") or (),
+            )
             if record[0]["uid"] not in [owner.get("uid") for owner in owners]:
                 what = f"{item['kind']} {item['metadata']['name']} of namespace {namespace} is"
-                left = record[0]["name"] in [owner.get("name") for owner in owners if owner.get("kind") == "ConfigMap"]
+                left = record[0]["name"] in [
+                    owner.get("name") for owner in owners if owner.get("kind") == "ConfigMap"
+                ]
                 taken = "somebody else's, and this app needs that name: choose another app id or role name"
                 passing = "left of an earlier submit of this id, and is about to be removed"
                 raise SubmitError(f"{what} {passing if left else taken}", transient=left) from exc
@@ -412,20 +523,30 @@ class Apps:
 
     def _events(self, namespace: str, facts: Facts) -> list[str]:
         """Return the last warning about what an app waits for, if there is one."""
-        things = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING] or _current(facts)
+        things = [
+            pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING
+        ] or _current(facts)
         for item in (things or list(filter(None, [facts.jobset])))[:1]:
             name = item["metadata"]["name"]
             uids = {None, item["metadata"]["uid"]}
             field, about = f"involvedObject.name={name}", name
             if facts.plan and facts.plan.queued and states.condition(item, "Suspended"):
-                # the queue's word on a Job or JobSet stands with an object of its own, named after it
-                field, about = "involvedObject.kind=Workload", f"{'jobset' if item is facts.jobset else 'job'}-{name}-"
+                # the queue's word on a Job or JobSet stands with an object of its own, named after
+                # it
+                field, about = (
+                    "involvedObject.kind=Workload",
+                    f"{'jobset' if item is facts.jobset else 'job'}-{name}-",
+                )
                 uids = set()
             with contextlib.suppress(ClusterError):
-                events = self._cluster.list("Event", namespace, fieldSelector=field).get("items") or ()
+                events = (
+                    self._cluster.list("Event", namespace, fieldSelector=field).get("items") or ()
+                )
                 warnings = [event for event in events if event.get("type") == "Warning"]
                 mine = [each for each in warnings if _is_about(each, about, uids)]
-                for event in sorted(mine, key=states.event_time)[-1:]:  # the cluster lists them by name
+                for event in sorted(mine, key=states.event_time)[
+                    -1:
+                ]:  # the cluster lists them by name
                     text = f"{event.get('reason', '')}: {event.get('message', '')}"
                     return [f"{text}{_STRICT}" if "PodSecurity" in text else text]
         return []
@@ -433,10 +554,20 @@ class Apps:
     # -- submitting
 
     def helper_fails(self, request: KubernetesRequest) -> str:
-        """Return why the helper of an app cannot be started, `""` if it can: a Job of its own has tried the image."""
-        jobs = request.jobs or [each["template"] for each in (request.jobset or {})["spec"]["replicatedJobs"]]
-        job = next(filter(None, (results.trial(each["spec"]["template"]["spec"]) for each in jobs)), None)
-        name, why, deadline = job["metadata"]["name"] if job else "", "", time.monotonic() + _TRIAL_S
+        """Return why the helper of an app cannot be started, `""` if it can: a Job of its own has
+        tried the image.
+        """
+        jobs = request.jobs or [
+            each["template"] for each in (request.jobset or {})["spec"]["replicatedJobs"]
+        ]
+        job = next(
+            filter(None, (results.trial(each["spec"]["template"]["spec"]) for each in jobs)), None
+        )
+        name, why, deadline = (
+            job["metadata"]["name"] if job else "",
+            "",
+            time.monotonic() + _TRIAL_S,
+        )
         place = request.namespace, name
         while job and place not in self._helped and not why:
             try:
@@ -450,9 +581,13 @@ class Apps:
                     why = f"{states.FROM_HELPER}it ended with an error"
                 else:
                     pods = self._items("Pod", request.namespace, f"{names.JOB}={name}")
-                    why = next((text for text in map(states.stuck, pods) if states.FROM_HELPER in text), "")
+                    why = next(
+                        (text for text in map(states.stuck, pods) if states.FROM_HELPER in text), ""
+                    )
             except ClusterError as exc:
-                why = f"{states.FROM_HELPER}{exc}" if exc.status != 409 else ""  # then another submit makes it
+                why = (
+                    f"{states.FROM_HELPER}{exc}" if exc.status != 409 else ""
+                )  # then another submit makes it
             if not why and time.monotonic() > deadline:
                 why = f"{states.FROM_HELPER}it was not tried within {_TRIAL_S:g} s"
             elif place not in self._helped:
@@ -460,7 +595,9 @@ class Apps:
         return why
 
     def submit(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
-        """Start an app, or adopt it. The record is made first, which only one can; the rest belongs to it."""
+        """Start an app, or adopt it. The record is made first, which only one can; the rest belongs
+        to it.
+        """
         namespace, base = request.namespace, request.base
         made = Plan(
             app_id, submission.app.name, submission.digest, submission.session, time.time(), request.roles,
@@ -483,7 +620,9 @@ class Apps:
                 raise
             if left is None or not left.is_complete:
                 raise _refused(app_id, exc, not_withdrawn if left is None else "") from exc
-            facts = self.facts(app_id)  # the answer alone was lost, or another process has completed it
+            facts = self.facts(
+                app_id
+            )  # the answer alone was lost, or another process has completed it
         try:
             self._start(app_id, facts)
         except BaseException as exc:
@@ -496,7 +635,8 @@ class Apps:
     def _start(self, app_id: str, facts: Facts) -> None:
         """Let an app run that is wholly on its cluster, unless its end was asked for meanwhile.
 
-        It is submitted by now: where the cluster goes away, whoever waits for it as its owner starts it.
+        It is submitted by now: where the cluster goes away, whoever waits for it as its owner
+            starts it.
 
         Raises:
             ClusterError: if the cluster refuses to start it.
@@ -508,9 +648,13 @@ class Apps:
             for kind, name in hold.held(facts):
                 self._let_run(namespace, kind, name, facts, patience=_START_S)
         except SchedulerUnavailable as exc:
-            _log.warning("app %s is submitted; it may start only when somebody waits for it: %s", app_id, exc)
+            _log.warning(
+                "app %s is submitted; it may start only when somebody waits for it: %s", app_id, exc
+            )
 
-    def _let_run(self, namespace: str, kind: str, name: str, facts: Facts, patience: float = 0.0) -> None:
+    def _let_run(
+        self, namespace: str, kind: str, name: str, facts: Facts, patience: float = 0.0
+    ) -> None:
         """Let a Job or JobSet run that is held for its submit.
 
         Args:
@@ -537,8 +681,11 @@ class Apps:
                     raise
             time.sleep(_AGAIN_S)
 
-    def _withdraw(self, namespace: str, base: str, *, insist: bool, complete: bool = False) -> Facts | None:
-        """Remove the record of a submit that failed, and with it all that was made, also what is made late.
+    def _withdraw(
+        self, namespace: str, base: str, *, insist: bool, complete: bool = False
+    ) -> Facts | None:
+        """Remove the record of a submit that failed, and with it all that was made, also what is
+        made late.
 
         Args:
             namespace: the app's.
@@ -566,13 +713,19 @@ class Apps:
     def _adopt(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
         facts = self.facts(app_id)
         if facts.record is None:
-            what = f"namespace {request.namespace} has a ConfigMap {request.base} of somebody else's"
+            what = (
+                f"namespace {request.namespace} has a ConfigMap {request.base} of somebody else's"
+            )
             raise SubmitError(f"app {app_id}: {what}")
         if facts.unreadable:
             raise AppExists(app_id, f"app {app_id} is there: {facts.unreadable}")
         digest = (facts.record["metadata"].get("annotations") or {}).get(names.ANNOTATION_DIGEST)
         if facts.kind == plan.DELETED or digest != submission.digest:
-            why = "was used by an app that has been deleted" if facts.kind == plan.DELETED else "is another app"
+            why = (
+                "was used by an app that has been deleted"
+                if facts.kind == plan.DELETED
+                else "is another app"
+            )
             raise AppExists(app_id, f"app {app_id}: this id {why}; choose another")
         if facts.stop is not None or facts.ended is not None:
             return False
@@ -584,10 +737,16 @@ class Apps:
             raise _refused(app_id, exc) from exc
         return False
 
-    def _make_all(self, request: KubernetesRequest, record: dict[str, Any], submission: Submission) -> Facts:
-        """Make all of an app, Jobs and JobSet on hold, and note that it is complete; return what was made."""
+    def _make_all(
+        self, request: KubernetesRequest, record: dict[str, Any], submission: Submission
+    ) -> Facts:
+        """Make all of an app, Jobs and JobSet on hold, and note that it is complete; return what
+        was made.
+        """
         namespace = request.namespace
-        for job in request.jobs[1:]:  # the first is not made for a submit that another Job would end
+        for job in request.jobs[
+            1:
+        ]:  # the first is not made for a submit that another Job would end
             self._create(owned(job, record), namespace, only_try=True)
         values = dict(request.hidden)
         for (role, variable), key in request.references.items():
@@ -596,9 +755,19 @@ class Apps:
             self._create(owned(convert.secret(request, values), record), namespace)
         made: list[dict[str, Any]] = []
         for item in request.objects():
-            made.append(self._create(hold.on_hold(owned(item, record), record["metadata"]["uid"]), namespace))
-        facts = Facts(self._cluster.patch("ConfigMap", namespace, request.base, {"data": {"submitted": "yes"}}))
-        if facts.kind != plan.APP:  # its record stays, and so would what was made: nothing of it runs
+            made.append(
+                self._create(
+                    hold.on_hold(owned(item, record), record["metadata"]["uid"]), namespace
+                )
+            )
+        facts = Facts(
+            self._cluster.patch(
+                "ConfigMap", namespace, request.base, {"data": {"submitted": "yes"}}
+            )
+        )
+        if (
+            facts.kind != plan.APP
+        ):  # its record stays, and so would what was made: nothing of it runs
             self._cluster.patch("ConfigMap", namespace, request.base, plan.GRAVESTONE)
             for item in made:
                 self._cluster.delete(item["kind"], namespace, item["metadata"]["name"])
@@ -610,10 +779,12 @@ class Apps:
     # -- ending
 
     def cancel(self, app_id: str) -> bool:
-        """Note that an app is to end, and suspend its Jobs, which ends their pods; False if there is none.
+        """Note that an app is to end, and suspend its Jobs, which ends their pods; False if there
+        is none.
 
-        Who asks for it may be about to end itself, and nobody else sees how a program ends that ends in this moment: so
-        it is waited for, once for all that are asked to end one after the other.
+        Who asks for it may be about to end itself, and nobody else sees how a program ends that
+        ends in this moment: so it is waited for, once for all that are asked to end one after the
+            other.
         """
         facts = self.facts(app_id)
         if facts.kind != plan.APP or self.verdict(app_id, facts).status.is_terminal():
@@ -634,7 +805,8 @@ class Apps:
         return True
 
     def end_damaged(self, app_id: str, facts: Facts, *, stay: bool = False) -> None:
-        """End what runs of an app whose record is damaged; ``stay``: Jobs stay, suspended, else they are deleted.
+        """End what runs of an app whose record is damaged; ``stay``: Jobs stay, suspended, else
+        they are deleted.
 
         Raises:
             SchedulerUnavailable: if a newer version wrote the record, or the cluster refuses.
@@ -654,9 +826,15 @@ class Apps:
             raise SchedulerUnavailable(f"app {app_id} could not be ended: {exc}") from exc
 
     def forget_damaged(self, app_id: str) -> None:
-        """Remove what is left of an app whose record was damaged; whose id it was is not known: it stays taken."""
+        """Remove what is left of an app whose record was damaged; whose id it was is not known: it
+        stays taken.
+        """
         namespace, base = names.place(app_id)
-        rest = [("Service", base), ("Service", names.rank0_name(base)), ("Secret", names.secret_name(base))]
+        rest = [
+            ("Service", base),
+            ("Service", names.rank0_name(base)),
+            ("Secret", names.secret_name(base)),
+        ]
         try:
             self._cluster.patch("ConfigMap", namespace, base, plan.GRAVESTONE)
             for kind, name in rest:
@@ -665,7 +843,9 @@ class Apps:
             raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
 
     def forget(self, app_id: str, facts: Facts) -> None:
-        """Remove all that an app has on the cluster; the record of a caller-given id stays, without its contents."""
+        """Remove all that an app has on the cluster; the record of a caller-given id stays, without
+        its contents.
+        """
         namespace, base = names.place(app_id)
         assert facts.plan is not None and facts.record is not None
         # first the set, which would make its Jobs again; the rest is the record's, and goes with it
@@ -673,8 +853,14 @@ class Apps:
         try:
             if facts.plan.id_given:
                 self._cluster.patch("ConfigMap", namespace, base, plan.GRAVESTONE)
-                gone += [("Job", job["metadata"]["name"]) for job in facts.jobs if not facts.plan.jobset]
-                gone += [("Service", base), ("Service", names.rank0_name(base)), ("Secret", names.secret_name(base))]
+                gone += [
+                    ("Job", job["metadata"]["name"]) for job in facts.jobs if not facts.plan.jobset
+                ]
+                gone += [
+                    ("Service", base),
+                    ("Service", names.rank0_name(base)),
+                    ("Secret", names.secret_name(base)),
+                ]
             else:
                 gone.append(("ConfigMap", base))
             for kind, name in gone:
@@ -687,7 +873,10 @@ def owned(item: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
     """Return an object that goes when the record of its app goes."""
     own = record["metadata"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": own["name"], "uid": own["uid"]}
-    return {**item, "metadata": {**item["metadata"], "ownerReferences": [owner], "namespace": own["namespace"]}}
+    return {
+        **item,
+        "metadata": {**item["metadata"], "ownerReferences": [owner], "namespace": own["namespace"]},
+    }
 
 
 def _label(item: dict[str, Any]) -> str:
@@ -696,7 +885,9 @@ def _label(item: dict[str, Any]) -> str:
 
 
 def _current(facts: Facts) -> list[dict[str, Any]]:
-    """Return the Jobs of an app; of a JobSet, those of its present attempt: earlier ones are being removed."""
+    """Return the Jobs of an app; of a JobSet, those of its present attempt: earlier ones are being
+    removed.
+    """
     if facts.jobset is None:
         return facts.jobs
     attempt = (int((facts.jobset.get("status") or {}).get("restarts") or 0), 0)
@@ -704,7 +895,8 @@ def _current(facts: Facts) -> list[dict[str, Any]]:
 
 
 def _is_about(event: dict[str, Any], start: str, uids: Collection[str | None]) -> bool:
-    """Tell whether an event is about an object whose name begins so, and that has one of these uids, if any are given.
+    """Tell whether an event is about an object whose name begins so, and that has one of these
+    uids, if any are given.
 
     The Job of a later attempt of a JobSet has the name of the one before.
     """
@@ -717,7 +909,9 @@ def _unexplained(status: AppStatus) -> bool:
     if status.state is AppState.FAILED:
         replicas = [replica for role in status.roles for replica in role.replicas]
         return all(each.start_time is None and each.exit_code is None for each in replicas)
-    return status.state in (AppState.PENDING, AppState.SUBMITTED) and (not status.msg or "suspended" in status.msg)
+    return status.state in (AppState.PENDING, AppState.SUBMITTED) and (
+        not status.msg or "suspended" in status.msg
+    )
 
 
 def _may_pass(exc: ClusterError | SchedulerUnavailable) -> bool:
@@ -732,10 +926,16 @@ def _refused(app_id: str, exc: Exception, more: str = "") -> SubmitError | Sched
     text = str(exc)
     hint = "; ask for the rights that the docs list" if status == 403 and " cannot " in text else ""
     if status == 404 and "requested resource" in text:
-        hint = "; run option jobset needs JobSet installed on the cluster (jobset.x-k8s.io/v1alpha2)"
+        hint = (
+            "; run option jobset needs JobSet installed on the cluster (jobset.x-k8s.io/v1alpha2)"
+        )
     if "PodSecurity" in text:
         hint = _STRICT
     # a conflict that is not about the name, such as that of a quota's count, passes
-    transient = status == 429 or status >= 500 or (isinstance(exc, ClusterError) and exc.reason == "Conflict")
+    transient = (
+        status == 429
+        or status >= 500
+        or (isinstance(exc, ClusterError) and exc.reason == "Conflict")
+    )
     transient = transient or (isinstance(exc, SubmitError) and exc.transient)
     return SubmitError(f"app {app_id} was not started: {text}{hint}{more}", transient=transient)

@@ -1,4 +1,6 @@
-"""Talking to a cluster, through the official client; objects are plain mappings, as the API gives them."""
+"""Talking to a cluster, through the official client; objects are plain mappings, as the API gives
+them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ _KUBELETS: Final = "could not find the requested resource"
 
 
 class ClusterError(Exception):
-    """A cluster's answer that is not a success: status of HTTP, and a word of the API such as ``AlreadyExists``."""
+    """A cluster's answer that is not a success: status of HTTP, and a word of the API such as
+    ``AlreadyExists``.
+    """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{message or reason} ({status})")
@@ -45,7 +49,9 @@ class ClusterError(Exception):
 
 
 class Cluster:
-    """One cluster: that of a context of a configuration (``KUBECONFIG``), or the one that this process runs in."""
+    """One cluster: that of a context of a configuration (``KUBECONFIG``), or the one that this
+    process runs in.
+    """
 
     def __init__(self, context: str | None = None, kubeconfig: str | None = None) -> None:
         self._context, self._kubeconfig = context, kubeconfig
@@ -55,12 +61,15 @@ class Cluster:
         self._jobsets: dict[str, bool] = {}
 
     def client(self) -> Any:
-        """Return the official client; connects nowhere yet. Its errors: no configuration, or not installed."""
+        """Return the official client; connects nowhere yet. Its errors: no configuration, or not
+        installed.
+        """
         try:
             from kubernetes import client
         except ImportError as exc:
             raise SchedulerUnavailable(
-                f"the Python client of kubernetes cannot be imported: {exc} (pip install kubernetes)"
+                f"the Python client of kubernetes cannot be imported: {exc} (pip install "
+                "kubernetes)"
             ) from exc
         with self._lock:
             if self._client is None:
@@ -77,11 +86,17 @@ class Cluster:
         from urllib3.util.retry import Retry
 
         made = client.Configuration()
-        made.retries = Retry(total=1, connect=0)  # a kept connection may be stale; patience is the caller's
+        made.retries = Retry(
+            total=1, connect=0
+        )  # a kept connection may be stale; patience is the caller's
         # the client reads the variable only once, when it is imported
-        path = self._kubeconfig or os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
+        path = (
+            self._kubeconfig or os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
+        )
         try:
-            found: Any = kube_config.KubeConfigMerger(io.StringIO(path) if self._is_text else path).config  # type: ignore[no-untyped-call,unused-ignore]
+            found: Any = kube_config.KubeConfigMerger(
+                io.StringIO(path) if self._is_text else path
+            ).config  # type: ignore[no-untyped-call,unused-ignore]
             if found is None:
                 raise config.ConfigException(f"there is no file {path}")
             loader: Any = kube_config.KubeConfigLoader(found, self._context, config_base_path=None)  # type: ignore[no-untyped-call,unused-ignore]
@@ -93,22 +108,32 @@ class Cluster:
             except config.ConfigException:
                 raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
             return made, {}
-        except Exception as exc:  # what the client makes of a file that is no configuration: errors of any kind
-            text = type(exc).__name__ if self._is_text else " ".join(str(exc).split())  # a text may hold secrets
+        except (
+            Exception
+        ) as exc:  # what the client makes of a file that is no configuration: errors of any kind
+            text = (
+                type(exc).__name__ if self._is_text else " ".join(str(exc).split())
+            )  # a text may hold secrets
             raise ConfigError(f"{self.location}: cannot be read: {text}") from exc
 
     def _impersonation(self, user: Mapping[str, Any]) -> dict[str, str]:
         """Return the headers for ``as`` of a user, which the official client passes over."""
         groups = user.get("as-groups") or []
         if len(groups) > 1 or user.get("as-user-extra"):
-            raise ConfigError(f"{self.location}: several as-groups, and as-user-extra, cannot be sent from here")
+            raise ConfigError(
+                f"{self.location}: several as-groups, and as-user-extra, cannot be sent from here"
+            )
         values = {"User": user.get("as"), "Uid": user.get("as-uid"), "Group": "".join(groups)}
         return {f"Impersonate-{word}": str(value) for word, value in values.items() if value}
 
     @property
     def location(self) -> str:
         """The context and the file that say which cluster this is; nothing is reached."""
-        path = self._kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config, or inside of a cluster"
+        path = (
+            self._kubeconfig
+            or os.environ.get("KUBECONFIG")
+            or "~/.kube/config, or inside of a cluster"
+        )
         path = "a configuration that was given as text" if self._is_text else path
         return f"{f'context {self._context}' if self._context else 'the current context'} of {path}"
 
@@ -118,9 +143,18 @@ class Cluster:
         return str(self.client().configuration.host)
 
     def _call(
-        self, verb: str, path: str, body: Any = None, *, seconds: float = _READ_S, content: str = "json", **query: Any
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        *,
+        seconds: float = _READ_S,
+        content: str = "json",
+        **query: Any,
     ) -> Any:
-        """Send a request by the client's own connections and credentials; return the open response."""
+        """Send a request by the client's own connections and credentials; return the open
+        response.
+        """
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
@@ -128,8 +162,11 @@ class Cluster:
         asked = urlencode([(name, value) for name, value in query.items() if value is not None])
         kinds = {"Accept": "application/json", "Content-Type": f"application/{content}"}
         try:
-            keys = {each["key"]: each["value"] for each in api.configuration.auth_settings().values()}
-            # how the client's methods are called changed with its release 37; its pool of connections did not
+            keys = {
+                each["key"]: each["value"] for each in api.configuration.auth_settings().values()
+            }
+            # how the client's methods are called changed with its release 37; its pool of
+            # connections did not
             response = api.rest_client.pool_manager.request(
                 verb,
                 f"{self.url}{path}" + (f"?{asked}" if asked else ""),
@@ -143,13 +180,23 @@ class Cluster:
             error = _error(response.status, response.reason, response.data)
             response.release_conn()
         except (HTTPError, OSError) as exc:
-            raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {_root(exc)}") from exc
+            raise SchedulerUnavailable(
+                f"kubernetes at {self.url} cannot be reached: {_root(exc)}"
+            ) from exc
         raise error
 
     def _json(
-        self, verb: str, path: str, body: Any = None, *, without: Collection[int] = (), **options: Any
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        *,
+        without: Collection[int] = (),
+        **options: Any,
     ) -> dict[str, Any]:
-        """Return the answer to a request, empty where that is an error of one of the statuses ``without`` any."""
+        """Return the answer to a request, empty where that is an error of one of the statuses
+        ``without`` any.
+        """
         from urllib3.exceptions import HTTPError
 
         try:
@@ -161,7 +208,9 @@ class Cluster:
         try:
             found: dict[str, Any] = json.loads(response.data)
         except (HTTPError, OSError, ValueError) as exc:
-            raise SchedulerUnavailable(f"kubernetes at {self.url} broke off its answer: {exc}") from exc
+            raise SchedulerUnavailable(
+                f"kubernetes at {self.url} broke off its answer: {exc}"
+            ) from exc
         finally:
             response.release_conn()
         return found
@@ -170,31 +219,49 @@ class Cluster:
         """Return an object, or None if there is none of that name."""
         return self._json("GET", _path(kind, namespace, name), without={404}) or None
 
-    def list(self, kind: str, namespace: str | None, labels: str | None = None, **more: Any) -> dict[str, Any]:
+    def list(
+        self, kind: str, namespace: str | None, labels: str | None = None, **more: Any
+    ) -> dict[str, Any]:
         """Return the list of a kind as the API gives it; of all namespaces if that is None."""
         query = {**more, **({} if labels is None else {"labelSelector": labels})}
         return self._json("GET", _path(kind, namespace), **query)
 
-    def create(self, item: Mapping[str, Any], namespace: str, *, only_try: bool = False) -> dict[str, Any]:
+    def create(
+        self, item: Mapping[str, Any], namespace: str, *, only_try: bool = False
+    ) -> dict[str, Any]:
         """Make an object; with ``only_try`` the cluster only says whether it would take it."""
-        return self._json("POST", _path(item["kind"], namespace), item, dryRun="All" if only_try else None)
+        return self._json(
+            "POST", _path(item["kind"], namespace), item, dryRun="All" if only_try else None
+        )
 
-    def patch(self, kind: str, namespace: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
+    def patch(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Merge a change into an object (RFC 7386)."""
         return self._json("PATCH", _path(kind, namespace, name), change, content="merge-patch+json")
 
-    def change_if(self, kind: str, namespace: str, name: str, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Change an object step by step (RFC 6902): in all steps, or, where a test among them fails (422), in none."""
+    def change_if(
+        self, kind: str, namespace: str, name: str, steps: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Change an object step by step (RFC 6902): in all steps, or, where a test among them fails
+        (422), in none.
+        """
         return self._json("PATCH", _path(kind, namespace, name), steps, content="json-patch+json")
 
     def delete(self, kind: str, namespace: str, name: str, policy: str = "Background") -> None:
-        """Delete an object and what it owns, if it is there; ``Foreground``: it stays until all that is gone."""
+        """Delete an object and what it owns, if it is there; ``Foreground``: it stays until all
+        that is gone.
+        """
         self._json("DELETE", _path(kind, namespace, name), without={404}, propagationPolicy=policy)
 
     def has_jobsets(self, namespace: str) -> bool:
-        """Tell whether JobSets are installed and this user may see those of a namespace; asked once."""
+        """Tell whether JobSets are installed and this user may see those of a namespace; asked
+        once.
+        """
         if namespace not in self._jobsets:
-            self._jobsets[namespace] = bool(self._json("GET", _path("JobSet", namespace), without={403, 404}, limit=1))
+            self._jobsets[namespace] = bool(
+                self._json("GET", _path("JobSet", namespace), without={403, 404}, limit=1)
+            )
         return self._jobsets[namespace]
 
     def watch(self, kind: str, namespace: str, version: str, seconds: int, **chosen: str) -> Any:
@@ -204,12 +271,15 @@ class Cluster:
         return self._call("GET", _path(kind, namespace), seconds=seconds + _READ_S, **query)
 
     def log(self, namespace: str, pod: str, container: str, **query: Any) -> Any:
-        """Open the log of a pod; return the response, or None if there is no log (yet, or any more)."""
+        """Open the log of a pod; return the response, or None if there is no log (yet, or any
+        more).
+        """
         try:
             path = f"{_path('Pod', namespace, pod)}/log"
             return self._call("GET", path, container=container, **query)
         except ClusterError as exc:
-            # 400: its container has not started. A kubelet that begins again does not know its pods yet
+            # 400: its container has not started. A kubelet that begins again does not know its pods
+            # yet
             if exc.status == 400 or (exc.status == 404 and _KUBELETS not in str(exc)):
                 return None
             raise SchedulerUnavailable(f"kubernetes at {self.url}: no log of {pod}: {exc}") from exc
@@ -226,7 +296,9 @@ class Cluster:
     def may(self, namespace: str, verb: str, group: str, resource: str) -> bool:
         """Ask whether the user may do something."""
         asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
-        found = self._review("authorization.k8s.io", "SelfSubjectAccessReview", {"resourceAttributes": asked})
+        found = self._review(
+            "authorization.k8s.io", "SelfSubjectAccessReview", {"resourceAttributes": asked}
+        )
         return bool(found.get("allowed"))
 
     def _review(self, group: str, kind: str, spec: Any = None) -> dict[str, Any]:
@@ -244,9 +316,13 @@ class Cluster:
 
 
 def _path(kind: str, namespace: str | None, name: str = "") -> str:
-    """Return the path of an object, or of all of a kind in a namespace, or (None) in all namespaces."""
+    """Return the path of an object, or of all of a kind in a namespace, or (None) in all
+    namespaces.
+    """
     group, word = KINDS[kind]
-    return "/".join([group, *(["namespaces", namespace] if namespace else []), word, *([name] if name else [])])
+    return "/".join(
+        [group, *(["namespaces", namespace] if namespace else []), word, *([name] if name else [])]
+    )
 
 
 def _error(status: int, reason: str | None, body: bytes) -> ClusterError:
@@ -258,7 +334,9 @@ def _error(status: int, reason: str | None, body: bytes) -> ClusterError:
 
 
 def _root(exc: BaseException) -> str:
-    """Return the innermost reason of a failed connection, as one line; the client wraps it in several others."""
+    """Return the innermost reason of a failed connection, as one line; the client wraps it in
+    several others.
+    """
     seen: BaseException | None = exc
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:
@@ -271,7 +349,9 @@ def _root(exc: BaseException) -> str:
 def cut(response: Any) -> None:
     """Close a response that another thread may be reading: its read ends at once."""
     with contextlib.suppress(Exception):
-        connection: Any = getattr(response, "connection", None) or getattr(response, "_connection", None)
+        connection: Any = getattr(response, "connection", None) or getattr(
+            response, "_connection", None
+        )
         connection.sock.shutdown(socket.SHUT_RDWR)
     with contextlib.suppress(Exception):
         response.close()

@@ -1,4 +1,6 @@
-"""From an `AppDef` to Kubernetes objects: an Indexed Job for each role and a headless Service. Pure."""
+"""From an `AppDef` to Kubernetes objects: an Indexed Job for each role and a headless Service.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from typing import Any, Final
 
 from transload.errors import SpecError, UnsupportedFeature
 from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
-from transload.specs import AppDef, BindMount, CfgVal, MountType, RetryPolicy, Role, parse_app_handle
+from transload.specs import (
+    AppDef,
+    BindMount,
+    CfgVal,
+    MountType,
+    RetryPolicy,
+    Role,
+    parse_app_handle,
+)
 from transload_kubernetes import jobset as _jobset
 from transload_kubernetes import names
 from transload_kubernetes.names import Attempt
@@ -39,7 +49,8 @@ CAPABILITIES: Final = Capabilities(
     mounts=frozenset(MountType),
     ports=True,
     retry_delay=False,  # the cluster's own: 10 s, doubled up to 6 minutes
-    gangs=False,  # a cluster starts each pod when it has room for it; Kueue admits a Job, or a JobSet, as a whole
+    # a cluster starts each pod when it has room for it; Kueue admits a Job, or a JobSet, as a whole
+    gangs=False,
     since_until=True,
     streams=frozenset({Stream.COMBINED}),  # a cluster merges both
     shares_disk=False,
@@ -56,14 +67,19 @@ class KubernetesRequest:
     namespace: str
     base: str  # what the names start with
     services: list[dict[str, Any]]
-    jobs: list[dict[str, Any]]  # in the first attempt; may be changed between a dry-run and the submit
+    jobs: list[
+        dict[str, Any]
+    ]  # in the first attempt; may be changed between a dry-run and the submit
     roles: list[RolePlan]  # how the app is kept
-    # for the app's Secret: key → value of what looks secret; role and variable → key of what is resolved at submit
+    # for the app's Secret: key → value of what looks secret; role and variable → key of what is
+    # resolved at submit
     hidden: dict[str, str] = field(default_factory=dict, repr=False)
     references: dict[tuple[str, str], str] = field(default_factory=dict)
     timeout: float | None = None  # seconds for the whole app, or None
     jobset: dict[str, Any] | None = None  # instead of Services and Jobs
-    source: AppDef | None = field(default=None, repr=False, compare=False)  # the app that it was made of
+    source: AppDef | None = field(
+        default=None, repr=False, compare=False
+    )  # the app that it was made of
 
     def objects(self) -> list[dict[str, Any]]:
         """Return what is to be made, beside the app's record and Secret."""
@@ -71,43 +87,70 @@ class KubernetesRequest:
 
 
 def app_id_of(app: AppDef) -> str:
-    """Return the id that the runner has put into the environment of an app; a placeholder where it has not."""
+    """Return the id that the runner has put into the environment of an app; a placeholder where it
+    has not.
+    """
     handle = next(filter(None, (role.env.get("TRANSLOAD_JOB_ID") for role in app.roles)), None)
     return parse_app_handle(handle).app_id if handle else app.name
 
 
-def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str) -> KubernetesRequest:
-    """Return the request for an app whose ``${app_id}`` is replaced already, or refuse what cannot be, by its path."""
+def convert(
+    app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str
+) -> KubernetesRequest:
+    """Return the request for an app whose ``${app_id}`` is replaced already, or refuse what cannot
+    be, by its path.
+    """
     refuse_unsupported(app, CAPABILITIES, scheduler)
     options = Options.of(cfg)
     base = names.base_name(app_id)
     single = sum(role.num_replicas for role in app.roles) == 1
     if options.jobset:
         _jobset.refuse(app)
-    elif options.text("queue") and len(app.roles) > 1 and not (cfg.get("jobset") == "auto" and _jobset.is_wanted(app)):
+    elif (
+        options.text("queue")
+        and len(app.roles) > 1
+        and not (cfg.get("jobset") == "auto" and _jobset.is_wanted(app))
+    ):
         raise queue_of_roles(app)
     least = options.cfg.get("queue_min_parallelism")
     if least is not None and (options.jobset or least > app.roles[0].num_replicas):
         what, field = f"run option queue_min_parallelism={least!r}", "queue_min_parallelism"
         if options.jobset:
-            raise UnsupportedFeature(f"{what}: not possible with a JobSet: a queue admits it as a whole", field)
+            raise UnsupportedFeature(
+                f"{what}: not possible with a JobSet: a queue admits it as a whole", field
+            )
         role = app.roles[0]
-        raise SpecError(f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}")
-    # the first replica's own name in a JobSet, which stays when that is started again; else its Service
-    rank0 = f"{base}-{names.role_label(app.roles[0].name)}-0-0.{base}" if options.jobset else names.rank0_name(base)
+        raise SpecError(
+            f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}"
+        )
+    # the first replica's own name in a JobSet, which stays when that is started again; else its
+    # Service
+    rank0 = (
+        f"{base}-{names.role_label(app.roles[0].name)}-0-0.{base}"
+        if options.jobset
+        else names.rank0_name(base)
+    )
     context = Context(app_id, base, options, "localhost" if single else rank0)
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
-    request = KubernetesRequest(app_id, options.text("namespace"), base, [], [], [], timeout=app.timeout, source=app)
+    request = KubernetesRequest(
+        app_id, options.text("namespace"), base, [], [], [], timeout=app.timeout, source=app
+    )
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
         image = named_image(role, options.text("image"), f"roles[{index}]")
-        if role.image.startswith("/") and not role.workspace:  # it is mounted from the node, at the same path
+        if (
+            role.image.startswith("/") and not role.workspace
+        ):  # it is mounted from the node, at the same path
             role.mounts = [*role.mounts, BindMount(role.image, role.image, read_only=True)]
             role.metadata = {**role.metadata, ROOT_KEY: role.image}
         role.image = image
         request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
-        request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, role.retry_policy.value))
+        request.roles.append(
+            RolePlan(
+                role.name, role.num_replicas, needed, role.max_retries, role.retry_policy.value
+            )
+        )
         stored = [part for parts in hidden(role, context).values() for part in parts.items()]
         request.hidden.update({names.secret_key(role.name, name): value for name, value in stored})
         for name, source in role.secrets.items():
@@ -122,13 +165,19 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
 
 
 def queue_of_roles(app: AppDef) -> UnsupportedFeature:
-    """Return the refusal of several Jobs in a queue: one may hold its GPUs while the other waits for its own."""
+    """Return the refusal of several Jobs in a queue: one may hold its GPUs while the other waits
+    for its own.
+    """
     reason = "several roles wait in a queue as one only as a JobSet, which the cluster must have installed"
-    return UnsupportedFeature(f"roles: not possible with run option queue: {len(app.roles)} roles: {reason}", "roles")
+    return UnsupportedFeature(
+        f"roles: not possible with run option queue: {len(app.roles)} roles: {reason}", "roles"
+    )
 
 
 def _with_native_policy(role: Role, app: AppDef) -> Role:
-    """Return the role with a policy that means the same here, and that the cluster follows by itself."""
+    """Return the role with a policy that means the same here, and that the cluster follows by
+    itself.
+    """
     role, single = copy.copy(role), len(app.roles) == 1
     if role.num_replicas == 1 and (single or role.retry_policy is RetryPolicy.ROLE):
         role.retry_policy = RetryPolicy.REPLICA
@@ -152,13 +201,22 @@ def _services(app: AppDef, base: str, labels: dict[str, str]) -> list[dict[str, 
     ]
 
 
-def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeout: float | None) -> dict[str, Any]:
+def _job(
+    role: Role, path: str, context: Context, labels: dict[str, str], timeout: float | None
+) -> dict[str, Any]:
     options = context.options
     needed = role.num_replicas if role.min_replicas is None else role.min_replicas
-    own = {**labels, names.LABEL_ROLE: names.role_label(role.name), names.LABEL_ATTEMPT: names.attempt_text((0, 0))}
+    own = {
+        **labels,
+        names.LABEL_ROLE: names.role_label(role.name),
+        names.LABEL_ATTEMPT: names.attempt_text((0, 0)),
+    }
     pods = template(role, path, context)
     pods["metadata"]["labels"] = dict(own)
-    ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    ignored = {
+        "action": "Ignore",
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+    }
     spec = {
         "completionMode": "Indexed",
         "completions": role.num_replicas,
@@ -177,13 +235,24 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
         spec.update(options.of_the_whole())
         if least := options.text("queue_min_parallelism"):
             annotations[names.QUEUE_MIN] = least
-    metadata = {"name": names.job_name(context.base, role.name), "labels": own, "annotations": annotations}
-    job: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    metadata = {
+        "name": names.job_name(context.base, role.name),
+        "labels": own,
+        "annotations": annotations,
+    }
+    job: dict[str, Any] = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": spec,
+    }
     _refuse_own(options.overlay, "run option overlay")
     job = merge(job, options.overlay, "run option overlay")
     overlay = role.metadata.get(OVERLAY, {})
     if not isinstance(overlay, dict):
-        raise SpecError(f"{path}.metadata[{OVERLAY!r}]: must be a mapping, a strategic-merge overlay of the Job")
+        raise SpecError(
+            f"{path}.metadata[{OVERLAY!r}]: must be a mapping, a strategic-merge overlay of the Job"
+        )
     _refuse_own(overlay, f"{path}.metadata[{OVERLAY!r}]")
     merged: dict[str, Any] = merge(job, overlay, f"{path}.metadata[{OVERLAY!r}]")
     return merged
@@ -203,8 +272,13 @@ def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
             for name in _mapping(metadata, kind):
                 if str(name).startswith(names.OWN):
                     what = f"{place}.{kind}[{name!r}]"
-                    raise SpecError(f"{path}: {what} is set by transload itself: apps are found by it")
-    given = {**{f"metadata.{name}": 0 for name in places["metadata"]}, **{f"spec.{name}": 0 for name in spec}}
+                    raise SpecError(
+                        f"{path}: {what} is set by transload itself: apps are found by it"
+                    )
+    given = {
+        **{f"metadata.{name}": 0 for name in places["metadata"]},
+        **{f"spec.{name}": 0 for name in spec},
+    }
     for name in given:
         if name in _OWN:
             raise SpecError(f"{path}: {name} is set by transload itself; {_OWN[name]}")
@@ -215,8 +289,12 @@ def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def later_attempt(job: dict[str, Any], base: str, role: str, attempt: Attempt, left: float | None) -> dict[str, Any]:
-    """Return the Job of a role for another attempt, from that of the first; ``left``: seconds of the timeout."""
+def later_attempt(
+    job: dict[str, Any], base: str, role: str, attempt: Attempt, left: float | None
+) -> dict[str, Any]:
+    """Return the Job of a role for another attempt, from that of the first; ``left``: seconds of
+    the timeout.
+    """
     job = copy.deepcopy(job)
     text = names.attempt_text(attempt)
     job["metadata"]["name"] = names.job_name(base, role, attempt)
@@ -271,5 +349,15 @@ def _masked(value: Any) -> Any:
 def secret(request: KubernetesRequest, values: Mapping[str, str]) -> dict[str, Any]:
     """Return the app's Secret."""
     labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: request.base}
-    metadata = {"name": names.secret_name(request.base), "namespace": request.namespace, "labels": labels}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": dict(values)}
+    metadata = {
+        "name": names.secret_name(request.base),
+        "namespace": request.namespace,
+        "labels": labels,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "type": "Opaque",
+        "stringData": dict(values),
+    }

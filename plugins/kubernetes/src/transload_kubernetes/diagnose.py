@@ -32,7 +32,9 @@ SUBMIT: Final[Rights] = {
 
 
 def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
-    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the cluster."""
+    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the
+    cluster.
+    """
     try:
         import kubernetes
     except ImportError as exc:
@@ -44,8 +46,14 @@ def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
         return [*checks, ("cluster", False, f"{exc}; set KUBECONFIG, or run inside of a cluster")]
     except (SchedulerUnavailable, ClusterError) as exc:
         return [*checks, ("cluster", False, f"{exc}; check KUBECONFIG and the current context")]
-    digits = [int("".join(filter(str.isdigit, version.get(key, ""))) or 0) for key in ("major", "minor")]
-    old = ": Jobs with a limit of failures for each index need 1.29 or newer" if tuple(digits) < (1, 29) else ""
+    digits = [
+        int("".join(filter(str.isdigit, version.get(key, ""))) or 0) for key in ("major", "minor")
+    ]
+    old = (
+        ": Jobs with a limit of failures for each index need 1.29 or newer"
+        if tuple(digits) < (1, 29)
+        else ""
+    )
     checks.append(("cluster", not old, f"{cluster.url}: {version.get('gitVersion', '?')}{old}"))
     try:
         checks.append(("user", True, f"as {cluster.user() or 'nobody in particular'}"))
@@ -55,14 +63,28 @@ def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
             details = f"in namespace {namespace} this user may {f'not: {missing}' if missing else 'do what that needs'}"
             checks.append((what, not missing, details))
     except (SchedulerUnavailable, ClusterError) as exc:
-        return [*checks, ("rights", False, f"the cluster does not tell what this user may do: {exc}")]
-    return [*checks, ("jobset", True, "installed" if installed else "not installed, or not to be seen by this user")]
+        return [
+            *checks,
+            ("rights", False, f"the cluster does not tell what this user may do: {exc}"),
+        ]
+    return [
+        *checks,
+        (
+            "jobset",
+            True,
+            "installed" if installed else "not installed, or not to be seen by this user",
+        ),
+    ]
 
 
 def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) -> str:
-    """Return what of these rights the user has not, as text; those on JobSets only count where there are some."""
+    """Return what of these rights the user has not, as text; those on JobSets only count where
+    there are some.
+    """
     found: dict[str, list[str]] = {}
     for (group, resource), verbs in rights.items():
         if jobsets or group != JOBSET_API[0]:
-            found[resource] = [verb for verb in verbs if not cluster.may(namespace, verb, group, resource)]
+            found[resource] = [
+                verb for verb in verbs if not cluster.may(namespace, verb, group, resource)
+            ]
     return "; ".join(f"{', '.join(verbs)} {resource}" for resource, verbs in found.items() if verbs)

@@ -1,4 +1,6 @@
-"""Jobs and JobSets are made suspended, and run once their submit is complete: one that gave up starts nothing. Pure."""
+"""Jobs and JobSets are made suspended, and run once their submit is complete: one that gave up
+starts nothing. Pure.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,15 @@ def on_hold(item: dict[str, Any], uid: str) -> dict[str, Any]:
 
 
 def is_held(thing: Mapping[str, Any]) -> bool:
-    """Tell whether a Job or JobSet waits for its submit; one that a queue has taken up waits for that."""
+    """Tell whether a Job or JobSet waits for its submit; one that a queue has taken up waits for
+    that.
+    """
     metadata = thing.get("metadata") or {}
     if names.QUEUE in (metadata.get("labels") or {}):
         return False
-    return names.ANNOTATION_HELD in (metadata.get("annotations") or {}) and bool(thing["spec"].get("suspend"))
+    return names.ANNOTATION_HELD in (metadata.get("annotations") or {}) and bool(
+        thing["spec"].get("suspend")
+    )
 
 
 def held(facts: Facts) -> list[tuple[str, str]]:
@@ -52,7 +58,8 @@ def held(facts: Facts) -> list[tuple[str, str]]:
 
 
 def off(uid: str) -> list[dict[str, Any]]:
-    """Return the JSON patch (RFC 6902) that lets something run; it fails where that is not held for this record.
+    """Return the JSON patch (RFC 6902) that lets something run; it fails where that is not held for
+    this record.
 
     So what was cancelled, or suspended by somebody, in the meantime never runs by it.
     """

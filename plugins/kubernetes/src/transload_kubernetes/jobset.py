@@ -1,4 +1,6 @@
-"""A JobSet instead of one Job for each role: its controller ends and restarts what belongs together. Pure."""
+"""A JobSet instead of one Job for each role: its controller ends and restarts what belongs
+together. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from transload_kubernetes.options import Options
 
 
 def is_wanted(app: AppDef) -> bool:
-    """Tell whether things of an app belong together that a Job for each role leaves alone, and a JobSet can say so."""
+    """Tell whether things of an app belong together that a Job for each role leaves alone, and a
+    JobSet can say so.
+    """
     together = len(app.roles) > 1 or any(
         role.max_retries and role.num_replicas > 1 and role.retry_policy is not RetryPolicy.REPLICA
         for role in app.roles
@@ -36,7 +40,11 @@ def refuse(app: AppDef) -> None:
             reason = "a JobSet ends, or starts again, with the first replica that fails for good"
             _refuse(f"{path}.min_replicas", f"={role.min_replicas}", reason)
         if again and policy is RetryPolicy.ROLE and several and not alone:
-            _refuse(f"{path}.retry_policy", "=ROLE", "a JobSet starts all roles again, or single replicas")
+            _refuse(
+                f"{path}.retry_policy",
+                "=ROLE",
+                "a JobSet starts all roles again, or single replicas",
+            )
         limits |= {role.max_retries} if again and policy is RetryPolicy.APPLICATION else set()
         if len(limits) > 1:
             reason = "a JobSet has one limit for all roles that retry the application"
@@ -48,14 +56,25 @@ def _refuse(path: str, value: str, reason: str) -> None:
 
 
 def jobset(
-    app_id: str, base: str, roles: list[Role], jobs: list[dict[str, Any]], labels: Mapping[str, str], options: Options
+    app_id: str,
+    base: str,
+    roles: list[Role],
+    jobs: list[dict[str, Any]],
+    labels: Mapping[str, str],
+    options: Options,
 ) -> dict[str, Any]:
-    """Return the JobSet of an app, of its roles (with the policies that their Jobs really follow) and Jobs."""
+    """Return the JobSet of an app, of its roles (with the policies that their Jobs really follow)
+    and Jobs.
+    """
     several = sum(role.num_replicas for role in roles) > 1
     for job in jobs:  # the JobSet names them
         del job["apiVersion"], job["kind"], job["metadata"]["name"]
     spec: dict[str, Any] = {
-        "network": {"enableDNSHostnames": several, "subdomain": base, "publishNotReadyAddresses": True},
+        "network": {
+            "enableDNSHostnames": several,
+            "subdomain": base,
+            "publishNotReadyAddresses": True,
+        },
         "successPolicy": {"operator": "All"},
         "failurePolicy": _failure_policy(roles),
         "replicatedJobs": [
@@ -66,16 +85,31 @@ def jobset(
     spec.update(options.of_the_whole())
     labels = {**labels, **options.queue_labels()}
     metadata = {"name": base, "labels": labels, "annotations": {names.ANNOTATION_APP_ID: app_id}}
-    return {"apiVersion": "/".join(names.JOBSET_API), "kind": "JobSet", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "/".join(names.JOBSET_API),
+        "kind": "JobSet",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def _failure_policy(roles: list[Role]) -> dict[str, Any]:
-    """Return what happens when a Job has failed: all is started again if its role wants that, else all has failed."""
-    again = [role for role in roles if role.max_retries and role.retry_policy is RetryPolicy.APPLICATION]
+    """Return what happens when a Job has failed: all is started again if its role wants that, else
+    all has failed.
+    """
+    again = [
+        role for role in roles if role.max_retries and role.retry_policy is RetryPolicy.APPLICATION
+    ]
     if not again:
         return {"maxRestarts": 0}
-    rules = [{"name": "tookTooLong", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}]
+    rules = [
+        {"name": "tookTooLong", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
+    ]
     if others := [names.role_label(role.name) for role in roles if role not in again]:
         rules.append({"name": "notRetried", "action": "FailJobSet", "targetReplicatedJobs": others})
     # nothing of an attempt begins before all of the one before is gone
-    return {"maxRestarts": again[0].max_retries, "restartStrategy": "BlockingRecreate", "rules": rules}
+    return {
+        "maxRestarts": again[0].max_retries,
+        "restartStrategy": "BlockingRecreate",
+        "rules": rules,
+    }

@@ -1,6 +1,8 @@
-"""What the facts of a cluster mean for an app, and what is to be done about it. Pure: same facts, same verdict.
+"""What the facts of a cluster mean for an app, and what is to be done about it. Pure: same facts,
+same verdict.
 
-First role by role: which Jobs and pods count now, and what they say of each replica. Then all of it.
+First role by role: which Jobs and pods count now, and what they say of each replica. Then all of
+it.
 """
 
 from __future__ import annotations
@@ -10,14 +12,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from transload.retries import error_line, total_usage
-from transload.specs import NONE, AppState, AppStatus, ReplicaStatus, RoleStatus, Usage, exit_text, is_terminal
+from transload.specs import (
+    NONE,
+    AppState,
+    AppStatus,
+    ReplicaStatus,
+    RoleStatus,
+    Usage,
+    exit_text,
+    is_terminal,
+)
 from transload_kubernetes import hold, names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop
 from transload_kubernetes.results import said_of
 
 HALF_SUBMITTED_S: Final = 120.0
-"""Seconds after which an app whose submitter never finished counts as failed; before, a submit of its id goes on."""
+"""Seconds after which an app whose submitter never finished counts as failed; before, a submit of
+its id goes on."""
 _MADE_AGAIN_S: Final = 30.0  # after its JobSet a first Job is made; what is made later replaces one
 
 
@@ -27,11 +39,17 @@ class RoleView:
 
     plan: RolePlan  # how it is run
     attempt: Attempt = (0, 0)  # the attempt that counts
-    job: dict[str, Any] = field(default_factory=dict)  # its Job of that attempt; empty: there is none
+    job: dict[str, Any] = field(
+        default_factory=dict
+    )  # its Job of that attempt; empty: there is none
     replicas: list[ReplicaStatus] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)  # why it waits or has failed
-    causes: dict[int, str] = field(default_factory=dict)  # replica → why, where that is not its program's exit code
-    left: dict[int, dict[str, Any]] = field(default_factory=dict)  # replica → its pod whose program alone has ended
+    causes: dict[int, str] = field(
+        default_factory=dict
+    )  # replica → why, where that is not its program's exit code
+    left: dict[int, dict[str, Any]] = field(
+        default_factory=dict
+    )  # replica → its pod whose program alone has ended
     earlier: int = 0  # how often it was started again by itself
     finished: bool = False  # its Job has ended
     good: bool = False  # and enough of its replicas ended well
@@ -41,7 +59,11 @@ class RoleView:
 
 def _of_role(things: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
     wanted = names.role_label(role)
-    return [each for each in things if (each["metadata"].get("labels") or {}).get(names.LABEL_ROLE) == wanted]
+    return [
+        each
+        for each in things
+        if (each["metadata"].get("labels") or {}).get(names.LABEL_ROLE) == wanted
+    ]
 
 
 def replica_pods(facts: Facts, role: str, k: int) -> list[dict[str, Any]]:
@@ -50,7 +72,12 @@ def replica_pods(facts: Facts, role: str, k: int) -> list[dict[str, Any]]:
     def age(pod: dict[str, Any]) -> tuple[Attempt, str, int, str]:
         metadata = pod["metadata"]
         # times are whole seconds: of two pods made within one, the count of failures tells
-        return names.attempt_of(pod), metadata.get("creationTimestamp") or "", _counts(pod)[0], metadata["name"]
+        return (
+            names.attempt_of(pod),
+            metadata.get("creationTimestamp") or "",
+            _counts(pod)[0],
+            metadata["name"],
+        )
 
     return sorted((pod for pod in _of_role(facts.pods, role) if states.index_of(pod) == k), key=age)
 
@@ -59,18 +86,28 @@ def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
     """Return a role as it stands, in an app that may be on its way to the end."""
     jobs = {names.attempt_of(job): job for job in _of_role(facts.jobs, role.name)}
     attempts = {*jobs, *facts.made(role.name)}
-    view = RoleView(role, max(attempts, default=(0, 0)), earlier=sum(attempt[1] > 0 for attempt in attempts))
+    view = RoleView(
+        role, max(attempts, default=(0, 0)), earlier=sum(attempt[1] > 0 for attempt in attempts)
+    )
     made_again = 0
-    if facts.jobset is not None:  # it tells what counts; Jobs of an earlier attempt are being removed
+    if (
+        facts.jobset is not None
+    ):  # it tells what counts; Jobs of an earlier attempt are being removed
         view.attempt = (int((facts.jobset.get("status") or {}).get("restarts") or 0), 0)
     view.job = jobs.get(view.attempt, {})
     view.finished, status = states.is_finished(view.job), view.job.get("status") or {}
     view.late = (states.condition(view.job, "Failed") or {}).get("reason") == "DeadlineExceeded"
     if facts.jobset is not None and view.job and view.attempt == (0, 0):
         # a Job that somebody deletes is made again by the controller, silently
-        made, set_made = (states.seconds(it["metadata"].get("creationTimestamp")) for it in (view.job, facts.jobset))
+        made, set_made = (
+            states.seconds(it["metadata"].get("creationTimestamp"))
+            for it in (view.job, facts.jobset)
+        )
         made_again = int(bool(made and set_made and made - set_made > _MADE_AGAIN_S))
-    done, failed = states.indexes(status.get("completedIndexes")), states.indexes(status.get("failedIndexes"))
+    done, failed = (
+        states.indexes(status.get("completedIndexes")),
+        states.indexes(status.get("failedIndexes")),
+    )
     for k in range(role.replicas):
         every = replica_pods(facts, role.name, k)
         pods = [pod for pod in every if names.attempt_of(pod) == view.attempt]
@@ -89,7 +126,13 @@ def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
 
 
 def _replica(
-    view: RoleView, facts: Facts, k: int, pods: list[dict[str, Any]], done: bool, failed: bool, stopping: bool
+    view: RoleView,
+    facts: Facts,
+    k: int,
+    pods: list[dict[str, Any]],
+    done: bool,
+    failed: bool,
+    stopping: bool,
 ) -> ReplicaStatus:
     pod = pods[-1] if pods else None
     state = states.pod_state(pod) if pod is not None else AppState.SUBMITTED
@@ -123,14 +166,20 @@ def _replica(
 
 
 def _is_suspended(view: RoleView, facts: Facts) -> bool:
-    """Tell whether somebody has suspended the Job of a role; before its submit is complete it is submitted only."""
+    """Tell whether somebody has suspended the Job of a role; before its submit is complete it is
+    submitted only.
+    """
     return states.is_suspended(view.job) and not hold.is_held(facts.jobset or view.job)
 
 
 def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
-    """Tell whether the Job will give up a replica for this failure of it, which it counts a second later."""
+    """Tell whether the Job will give up a replica for this failure of it, which it counts a second
+    later.
+    """
     limit = view.job.get("spec", {}).get("backoffLimitPerIndex")
-    disrupted = states.condition(pod or {}, "DisruptionTarget")  # by the cluster: that is no failure
+    disrupted = states.condition(
+        pod or {}, "DisruptionTarget"
+    )  # by the cluster: that is no failure
     return limit is not None and disrupted is None and bool(_counts(pod or {})[0] >= limit)
 
 
@@ -152,7 +201,9 @@ def _tell(replica: ReplicaStatus, view: RoleView, facts: Facts, pod: dict[str, A
         replica.end_time = states.seconds(end.get("finishedAt"))
     error = said_of(pod)[0]
     left = states.still_running(pod)
-    failure = f"container {other} {exit_text(states.exit_code(end.get('exitCode')))}" if other else ""
+    failure = (
+        f"container {other} {exit_text(states.exit_code(end.get('exitCode')))}" if other else ""
+    )
     if failure and replica.state is AppState.FAILED:
         view.causes[replica.id] = failure
     if left and not is_terminal(replica.state):
@@ -181,21 +232,33 @@ def running_state(views: list[RoleView]) -> AppState:
     started = seen & {AppState.SUCCEEDED, AppState.FAILED}
     jobs = [(view.job.get("spec") or {}, view.plan.replicas) for view in views]
     # one that was admitted in part runs them in turns
-    in_turns = any(not job.get("suspend") and job.get("parallelism", count) < count for job, count in jobs)
+    in_turns = any(
+        not job.get("suspend") and job.get("parallelism", count) < count for job, count in jobs
+    )
     if started and (in_turns or not seen & {AppState.PENDING, AppState.SUBMITTED}):
-        return AppState.RUNNING  # all have ended, and the Job has yet to say so, or to start the next ones
+        return (
+            AppState.RUNNING
+        )  # all have ended, and the Job has yet to say so, or to start the next ones
     return AppState.PENDING if seen - {AppState.SUBMITTED} else AppState.SUBMITTED
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What an app is doing, and what is left to do for the process that waits for it as its owner."""
+    """What an app is doing, and what is left to do for the process that waits for it as its
+    owner.
+    """
 
     status: AppStatus
     stop: Stop | None = None  # note this in its record
-    restart: list[tuple[str, Attempt]] = field(default_factory=list)  # Jobs to make: name of the role and attempt
-    start: list[tuple[str, str]] = field(default_factory=list)  # let these run, which are held: kind and name
-    release: list[str] = field(default_factory=list)  # pods whose program has ended: end what else runs in them
+    restart: list[tuple[str, Attempt]] = field(
+        default_factory=list
+    )  # Jobs to make: name of the role and attempt
+    start: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # let these run, which are held: kind and name
+    release: list[str] = field(
+        default_factory=list
+    )  # pods whose program has ended: end what else runs in them
     end: list[tuple[str, str]] = field(default_factory=list)  # end the pods of these: kind and name
     note: bool = False  # note the status as final
     final: AppStatus | None = None  # which is this one, if it is not that of the verdict
@@ -203,11 +266,15 @@ class Verdict:
     @property
     def due(self) -> bool:
         """Whether anything is to be done."""
-        return bool(self.stop or self.restart or self.start or self.release or self.end or self.note)
+        return bool(
+            self.stop or self.restart or self.start or self.release or self.end or self.note
+        )
 
 
 def is_half_submitted(facts: Facts, now: float) -> bool:
-    """Tell whether the submit of an app is under way, or its submitter died: there is no such app yet."""
+    """Tell whether the submit of an app is under way, or its submitter died: there is no such app
+    yet.
+    """
     if facts.plan is None or facts.stop is not None or facts.ended is not None or facts.is_complete:
         return False
     return now - facts.plan.created <= HALF_SUBMITTED_S
@@ -227,14 +294,18 @@ def judge(facts: Facts, now: float) -> Verdict:
     if facts.stop is None and not verdict.status.is_terminal():
         # of what failed the cluster answers the end as it would have without the rest of its pod
         left = [pod for view in views for pod in view.left.values()]
-        verdict.release = _names([pod for pod in left if states.program(pod, "terminated").get("exitCode")])
+        verdict.release = _names(
+            [pod for pod in left if states.program(pod, "terminated").get("exitCode")]
+        )
         if facts.is_complete and verdict.stop is None:
             verdict.start = hold.held(facts)
     return verdict
 
 
 def _last_moment(facts: Facts, now: float) -> float:
-    """Return when the cluster says that the app's Jobs ended; now, if none is left that could tell."""
+    """Return when the cluster says that the app's Jobs ended; now, if none is left that could
+    tell.
+    """
     found = []
     for thing in (*facts.jobs, facts.jobset or {}):
         ended = states.condition(thing, "Complete", "Completed", "Failed")
@@ -243,11 +314,14 @@ def _last_moment(facts: Facts, now: float) -> float:
 
 
 def _after_end(facts: Facts, plan: Plan, ended: AppStatus) -> Verdict:
-    """Return the verdict on an app whose end was noted: what runs beside its programs is ended, then its Jobs are."""
+    """Return the verdict on an app whose end was noted: what runs beside its programs is ended,
+    then its Jobs are.
+    """
     left = [pod for pod in facts.pods if states.still_running(pod)]
     if not plan.jobset:
         return Verdict(ended, release=_names(left), end=[] if left else _open(facts))
-    # its controller would start all of it again if a pod failed; one that has yet to say that it ended is left alone
+    # its controller would start all of it again if a pod failed; one that has yet to say that it
+    # ended is left alone
     return Verdict(ended, end=_open(facts) if left else [])
 
 
@@ -256,11 +330,17 @@ def _names(pods: list[dict[str, Any]]) -> list[str]:
 
 
 def _has_ended_well(view: RoleView) -> bool:
-    """Tell whether nothing of a role runs but containers beside its programs, enough of which ended well."""
+    """Tell whether nothing of a role runs but containers beside its programs, enough of which ended
+    well.
+    """
     if view.good:
         return True
     codes = {k: states.program(pod, "terminated").get("exitCode") for k, pod in view.left.items()}
-    good = [each for each in view.replicas if each.state is AppState.SUCCEEDED or codes.get(each.id) == 0]
+    good = [
+        each
+        for each in view.replicas
+        if each.state is AppState.SUCCEEDED or codes.get(each.id) == 0
+    ]
     over = all(is_terminal(each.state) or each.id in codes for each in view.replicas)
     return over and len(good) >= view.plan.needed
 
@@ -277,7 +357,10 @@ def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdi
         verdict = _stopped(status, stop, facts)
         ends = {replica.state for role in status.roles for replica in role.replicas}
         if verdict.note and stop.kind == "cancel" and ends == {AppState.SUCCEEDED}:
-            status.state, status.msg = AppState.SUCCEEDED, ""  # it had ended, which nobody had seen yet
+            status.state, status.msg = (
+                AppState.SUCCEEDED,
+                "",
+            )  # it had ended, which nobody had seen yet
         return verdict
     # somebody began to start the app again, and made some of the Jobs
     missing = [(v.plan.name, (whole, 0)) for v in views if not plan.jobset and v.attempt[0] < whole]
@@ -290,7 +373,9 @@ def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdi
         final = _ended_well(copy.deepcopy(status))
         status.msg = "; ".join(dict.fromkeys(why for view in views for why in view.reasons))
         return Verdict(status, note=True, final=final)
-    status.msg = "; ".join(dict.fromkeys([*(why for view in views for why in view.reasons), *facts.notes]))
+    status.msg = "; ".join(
+        dict.fromkeys([*(why for view in views for why in view.reasons), *facts.notes])
+    )
     if missing:
         status.state = AppState.PENDING
         return Verdict(status, restart=missing)
@@ -315,9 +400,15 @@ def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdi
     if restart := _restart(plan, views) if again else []:
         status.state = AppState.PENDING
         wanted = dict(restart)  # of these nothing may run any more
-        left = [view.job for view in views if view.plan.name in wanted and view.job and not _is_over(view.job, facts)]
+        left = [
+            view.job
+            for view in views
+            if view.plan.name in wanted and view.job and not _is_over(view.job, facts)
+        ]
         return Verdict(status, end=_open(facts, left)) if left else Verdict(status, restart=restart)
-    if facts.notes and not any(replica.start_time for role in status.roles for replica in role.replicas):
+    if facts.notes and not any(
+        replica.start_time for role in status.roles for replica in role.replicas
+    ):
         why = "; ".join([why, *facts.notes])  # why it never ran
     verdict = _stopped(status, Stop("failed", why), facts)
     verdict.stop = Stop("failed", why)
@@ -325,7 +416,9 @@ def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdi
 
 
 def _status_of(views: list[RoleView]) -> AppStatus:
-    return AppStatus(running_state(views), roles=[RoleStatus(view.plan.name, view.replicas) for view in views])
+    return AppStatus(
+        running_state(views), roles=[RoleStatus(view.plan.name, view.replicas) for view in views]
+    )
 
 
 def _by_jobs(status: AppStatus, plan: Plan, views: list[RoleView]) -> AppStatus:
@@ -344,7 +437,9 @@ def _by_jobs(status: AppStatus, plan: Plan, views: list[RoleView]) -> AppStatus:
 def _ended_well(status: AppStatus) -> AppStatus:
     """Return the status of an app of which only containers beside its programs run."""
     status.state, status.msg = AppState.SUCCEEDED, ""
-    for replica in (each for role in status.roles for each in role.replicas if not is_terminal(each.state)):
+    for replica in (
+        each for role in status.roles for each in role.replicas if not is_terminal(each.state)
+    ):
         replica.state, replica.exit_code = AppState.SUCCEEDED, 0
     return status
 
@@ -353,13 +448,17 @@ _Failure = tuple[str, bool]  # why an app cannot go on as it is, and whether a r
 
 
 def _failure(plan: Plan, views: list[RoleView]) -> _Failure | None:
-    """Return why an app that is Jobs cannot go on as it is, or None; time limits are the Jobs' own."""
+    """Return why an app that is Jobs cannot go on as it is, or None; time limits are the Jobs'
+    own.
+    """
     failed = [view for view in views if view.failed]
     if failed:
         first = _status_of(failed).first_failure()
         view = next((each for each in failed if first in each.replicas), failed[0])
         return _failure_text(view), not view.late
-    lost = [view.plan.name for view in views if not view.job]  # not made again: nobody knows why it was taken away
+    lost = [
+        view.plan.name for view in views if not view.job
+    ]  # not made again: nobody knows why it was taken away
     return (_lost(f"the Job of role {lost[0]}", plan), False) if lost else None
 
 
@@ -373,16 +472,25 @@ def _lost(what: str, plan: Plan) -> str:
 
 
 def _set_failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
-    """Return why an app that is a JobSet cannot go on; starting Jobs again is its controller's matter."""
+    """Return why an app that is a JobSet cannot go on; starting Jobs again is its controller's
+    matter.
+    """
     if facts.jobset is None:
         return _lost("its JobSet", plan), False
     failed = states.condition(facts.jobset, "Failed")
     if failed is not None:
         texts = [_failure_text(view) for view in views if view.failed]
-        return "; ".join(texts) or f"{failed.get('reason', 'failed')}: {failed.get('message', '')}", False
+        return "; ".join(
+            texts
+        ) or f"{failed.get('reason', 'failed')}: {failed.get('message', '')}", False
     began = states.resumed(facts.jobset)
     # the limit of each attempt is its Jobs' own, that of all of them nobody's on the cluster
-    if plan.timeout is None or began is None or not views[0].attempt[0] or now - began <= plan.timeout + 1:
+    if (
+        plan.timeout is None
+        or began is None
+        or not views[0].attempt[0]
+        or now - began <= plan.timeout + 1
+    ):
         return None
     return f"timeout: all attempts together took longer than {plan.timeout:g} seconds", False
 
@@ -393,13 +501,17 @@ def _failure_text(view: RoleView) -> str:
         return f"timeout: role {view.plan.name}: {found.get('message') or 'took too long'}"
     bad = _status_of([view]).first_failure()
     if bad is None:
-        return f"role {view.plan.name}: {found.get('reason', 'failed')}: {found.get('message', '')}".rstrip(": ")
+        return f"role {view.plan.name}: {found.get('reason', 'failed')}: {found.get('message', '')}".rstrip(
+            ": "
+        )
     text = f"{view.plan.name}/{bad.id} {view.causes.get(bad.id) or exit_text(bad.exit_code)}"
     return "; ".join([text, *view.reasons])
 
 
 def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
-    """Return the Jobs that answer the failures; none if a role has used up its retries, or a JobSet has."""
+    """Return the Jobs that answer the failures; none if a role has used up its retries, or a JobSet
+    has.
+    """
     wanted: dict[str, Attempt] = {}
     whole = max(view.attempt[0] for view in views)
     for view in (view for view in views if view.failed):
@@ -413,7 +525,9 @@ def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
 
 
 def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
-    """Return the verdict on an app that is being ended: final once nothing is left that may run something."""
+    """Return the verdict on an app that is being ended: final once nothing is left that may run
+    something.
+    """
     status.msg, status.cancel_requested = stop.msg, stop.kind == "cancel"
     things = [facts.jobset] if facts.jobset is not None else facts.jobs
     if not all(_is_over(thing, facts) for thing in things):
@@ -421,14 +535,20 @@ def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
             status.state = AppState.PENDING
         return Verdict(status, end=_open(facts))
     status.state = AppState.CANCELLED if stop.kind == "cancel" else AppState.FAILED
-    before = AppStatus.from_json(stop.seen).roles if stop.seen else status.roles  # all that told of it may be gone
+    before = (
+        AppStatus.from_json(stop.seen).roles if stop.seen else status.roles
+    )  # all that told of it may be gone
     for role, seen in zip(status.roles, before, strict=True):
         pairs = zip(role.replicas, seen.replicas, strict=True)
-        role.replicas = [old if is_terminal(old.state) and new.exit_code is None else new for new, old in pairs]
+        role.replicas = [
+            old if is_terminal(old.state) and new.exit_code is None else new for new, old in pairs
+        ]
         for replica in role.replicas:
             if not is_terminal(replica.state):
                 replica.state = AppState.CANCELLED
-    return Verdict(status, note=True, end=_open(facts))  # what only waits for its submit, or for its queue
+    return Verdict(
+        status, note=True, end=_open(facts)
+    )  # what only waits for its submit, or for its queue
 
 
 def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
@@ -436,14 +556,20 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
     if states.is_finished(thing):
         return True
     name = thing["metadata"]["name"]
-    mine = [pod for pod in facts.pods if thing is facts.jobset or pod["metadata"]["labels"].get(names.JOB) == name]
+    mine = [
+        pod
+        for pod in facts.pods
+        if thing is facts.jobset or pod["metadata"]["labels"].get(names.JOB) == name
+    ]
     if hold.is_held(thing) and facts.is_complete:
         return False  # a request that is under way may let it run
     return states.is_suspended(thing) and not any(map(facts.is_active, mine))
 
 
 def _open(facts: Facts, jobs: list[dict[str, Any]] | None = None) -> list[tuple[str, str]]:
-    """Return kind and name of what is to be ended: all of an app, or of some Jobs, that has not and might run again."""
+    """Return kind and name of what is to be ended: all of an app, or of some Jobs, that has not and
+    might run again.
+    """
     as_set = jobs is None and facts.jobset is not None
     return [
         ("JobSet" if as_set else "Job", thing["metadata"]["name"])

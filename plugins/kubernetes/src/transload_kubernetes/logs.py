@@ -1,7 +1,8 @@
 """Reading the logs of a replica: whole lines, each once, from any point on.
 
-A cluster gives the log of a pod as lines with the time at which each was taken, stdout and stderr merged. Times never
-run backwards, so "the pod, the time of the last line read, and how many of that time" is a place in the log.
+A cluster gives the log of a pod as lines with the time at which each was taken, stdout and stderr
+merged. Times never run backwards, so "the pod, the time of the last line read, and how many of that
+time" is a place in the log.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from transload_kubernetes.plan import Facts
 _NS: Final = 1_000_000_000
 MAX_STREAMS: Final = 64
 """How many pods' logs are followed at once."""
-_TURN_S: Final = 0.125  # between two requests for the logs of those that are not followed: these take turns
+_TURN_S: Final = (
+    0.125  # between two requests for the logs of those that are not followed: these take turns
+)
 _BUFFER: Final = 1 << 20
 _PIECE: Final = 1 << 16
 _IDLE_S: Final = 30.0
@@ -79,7 +82,9 @@ class Cursor:
 
 
 def last_moment(log: bytes) -> bytes:
-    """Return the lines of a log with stamps that were written in its last second, without the stamps."""
+    """Return the lines of a log with stamps that were written in its last second, without the
+    stamps.
+    """
     lines = [line.partition(b" ") for line in log.splitlines(keepends=True)]
     found: list[bytes] = []
     end = None
@@ -97,7 +102,9 @@ def last_moment(log: bytes) -> bytes:
 
 def nanoseconds(text: str) -> int:
     """Return a time of the API as nanoseconds since the epoch; ValueError if it is not one."""
-    match = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)", text)
+    match = re.fullmatch(
+        r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)", text
+    )
     if match is None:
         raise ValueError(f"{text!r} is not a time")
     whole = datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00"))
@@ -107,15 +114,20 @@ def nanoseconds(text: str) -> int:
 class Logs:
     """The logs on a cluster.
 
-    A page is a piece of what one request brings: as long as somebody reads on, the request stays open, so that a log is
-    sent once, however long it is. Of running pods that somebody follows each has an open request and a thread.
+    A page is a piece of what one request brings: as long as somebody reads on, the request stays
+    open, so that a log is sent once, however long it is. Of running pods that somebody follows each
+    has an open request and a thread.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._tails: dict[tuple[str, str], _Tail] = {}
-        self._rest: dict[tuple[str, str], tuple[float, str]] = {}  # what has no stream → when it was read, up to where
-        self._open: dict[tuple[str, str], Reading] = {}  # namespace and place → the request that goes on there
+        self._rest: dict[
+            tuple[str, str], tuple[float, str]
+        ] = {}  # what has no stream → when it was read, up to where
+        self._open: dict[
+            tuple[str, str], Reading
+        ] = {}  # namespace and place → the request that goes on there
         self._lock = threading.Lock()
 
     def page(self, look: Callable[[], Facts], app_id: str, query: LogQuery) -> LogPage:
@@ -148,7 +160,9 @@ class Logs:
             place.enter(pod)
             over = _over(pod)
             if states.has_begun(pod) and not (over and self._is_end(namespace, place)):
-                reading = Reading(self._cluster, namespace, place, over=over, since=int((query.since or 0) * _NS))
+                reading = Reading(
+                    self._cluster, namespace, place, over=over, since=int((query.since or 0) * _NS)
+                )
                 taken += self._read(reading, namespace, place, max_bytes - _size(taken))
                 if reading.broken or not reading.is_over:  # the next page goes on there
                     return _page(taken, place, left=None)
@@ -159,7 +173,9 @@ class Logs:
         return _page(taken, place, left=0, complete=final)
 
     def _read(self, reading: Reading, namespace: str, place: Cursor, max_bytes: int) -> list[Line]:
-        """Return what a request brings next, moving the place; it is kept open if that was not all of it."""
+        """Return what a request brings next, moving the place; it is kept open if that was not all
+        of it.
+        """
         taken = reading.read(max_bytes)
         place.pass_over(taken)
         if not reading.is_over:
@@ -171,7 +187,9 @@ class Logs:
         return taken
 
     def _resume(self, namespace: str, place: Cursor, max_bytes: int) -> LogPage | None:
-        """Return what an open request brings behind a place, moving it; None if there is none, or nothing more."""
+        """Return what an open request brings behind a place, moving it; None if there is none, or
+        nothing more.
+        """
         now = time.monotonic()
         with self._lock:
             reading = self._open.pop((namespace, place.text()), None)
@@ -187,14 +205,24 @@ class Logs:
         return _page(taken, place, left=0 if reading.is_all else None)
 
     def _is_end(self, namespace: str, place: Cursor) -> bool:
-        """Tell whether nothing comes behind a place in the log of a pod that has ended; asks for a few lines."""
+        """Tell whether nothing comes behind a place in the log of a pod that has ended; asks for a
+        few lines.
+        """
         if not place.count:
             return False
-        reading = Reading(self._cluster, namespace, Cursor(place.pod), over=True, tailLines=place.count + 1)
+        reading = Reading(
+            self._cluster, namespace, Cursor(place.pod), over=True, tailLines=place.count + 1
+        )
         tail = [moment for _, moment in reading.read()]
-        return not reading.broken and tail[-1:] == [place.time] and tail.count(place.time) == place.count
+        return (
+            not reading.broken
+            and tail[-1:] == [place.time]
+            and tail.count(place.time) == place.count
+        )
 
-    def _last(self, namespace: str, pods: list[dict[str, Any]], place: Cursor, count: int) -> list[Line]:
+    def _last(
+        self, namespace: str, pods: list[dict[str, Any]], place: Cursor, count: int
+    ) -> list[Line]:
         """Return at least the last whole lines; the cursor is moved behind them."""
         taken: list[Line] = []
         for pod in reversed(pods):
@@ -202,10 +230,13 @@ class Logs:
             at.enter(pod)
             wanted = count - len(taken) + 1
             while True:
-                reading = Reading(self._cluster, namespace, Cursor(at.pod), over=_over(pod), tailLines=wanted)
+                reading = Reading(
+                    self._cluster, namespace, Cursor(at.pod), over=_over(pod), tailLines=wanted
+                )
                 found, tail = reading.read(), Cursor(at.pod)
                 tail.pass_over(found)
-                # how many lines of one time came before the last can be told if its time began within the window
+                # how many lines of one time came before the last can be told if its time began
+                # within the window
                 if len(found) < wanted - 1 or found[0][1] < tail.time:
                     break
                 wanted *= 2
@@ -222,7 +253,11 @@ class Logs:
             tail = self._tails.get(key)
             moment, known = self._rest.get(key, (0.0, ""))
             full = len(self._tails) >= MAX_STREAMS
-            if full and known == place.text() and time.monotonic() - moment < len(self._rest) * _TURN_S:
+            if (
+                full
+                and known == place.text()
+                and time.monotonic() - moment < len(self._rest) * _TURN_S
+            ):
                 return []  # it has no stream, and not its turn yet
         found = tail.take(place, max_bytes) if tail is not None else None
         if tail is not None and found is None:
@@ -230,7 +265,9 @@ class Logs:
         return found
 
     def _follow(self, namespace: str, place: Cursor) -> None:
-        """Follow a pod from a place on. Beyond so many pods it is only noted: the rest is read in turns."""
+        """Follow a pod from a place on. Beyond so many pods it is only noted: the rest is read in
+        turns.
+        """
         now = time.monotonic()
         key = namespace, place.pod
         with self._lock:
@@ -243,7 +280,9 @@ class Logs:
                 self._rest.pop(key, None)
                 self._tails[key] = _Tail(self._cluster, namespace, place)
                 return
-            left = now - _IDLE_S - 2 * _TURN_S * len(self._rest)  # whom nobody reads any more takes no turns
+            left = (
+                now - _IDLE_S - 2 * _TURN_S * len(self._rest)
+            )  # whom nobody reads any more takes no turns
             self._rest = {each: seen for each, seen in self._rest.items() if seen[0] > left}
             self._rest[key] = (now, place.text())
 
@@ -273,7 +312,9 @@ class _Tail:
         self._size = 0
         self._ended = self._stopped = False
         self._condition = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name=f"transload-kubernetes-log-{place.pod}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"transload-kubernetes-log-{place.pod}", daemon=True
+        )
         self._thread.start()
 
     def _run(self) -> None:
@@ -289,7 +330,9 @@ class _Tail:
             self._ended = True
 
     def take(self, place: Cursor, max_bytes: int) -> list[Line] | None:
-        """Return what has come behind a place, moving it; None if there is no more, or it is another place."""
+        """Return what has come behind a place, moving it; None if there is no more, or it is
+        another place.
+        """
         with self._condition:
             if place != self._place or (self._ended and not self._pieces):
                 return None
@@ -320,8 +363,9 @@ class _Tail:
 class Reading:
     """A request for the log of a pod, from a place on.
 
-    ``over``: its program has ended, so that a last line without a newline is whole; ``since``: nothing before is
-    wanted (nanoseconds since the epoch); ``query``: more of the API's own parameters.
+    ``over``: its program has ended, so that a last line without a newline is whole; ``since``:
+    nothing before is wanted (nanoseconds since the epoch); ``query``: more of the API's own
+    parameters.
 
     Attributes:
         pieces: whole lines as they come; what breaks the connection ends them (``broken``).
@@ -329,19 +373,32 @@ class Reading:
     """
 
     def __init__(
-        self, cluster: Cluster, namespace: str, place: Cursor, over: bool = False, since: int = 0, **query: Any
+        self,
+        cluster: Cluster,
+        namespace: str,
+        place: Cursor,
+        over: bool = False,
+        since: int = 0,
+        **query: Any,
     ) -> None:
         self._cluster, self._namespace, self._over = cluster, namespace, over
         self._pod, self._time = place.pod, place.time
         self._skip = place.count  # lines of that time that were read before
         self._options: dict[str, Any] = {"timestamps": "true", **query}
         start = max(place.time, since) // _NS
-        if start:  # by the clock that stamps the lines; what comes of that second too early is left out below
-            self._options["sinceTime"] = datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        # by the clock that stamps the lines; what comes of that second too early is left out below
+        if start:
+            self._options["sinceTime"] = datetime.fromtimestamp(start, UTC).strftime(
+                "%Y-%m-%dT%H:%M:%SZ"
+            )
         self._response: Any = None
         self.pieces = self._come()
         self._cut = False
-        self._second: tuple[str, str, int] = ("", "", 0)  # date and time, zone, and the nanoseconds that they are
+        self._second: tuple[str, str, int] = (
+            "",
+            "",
+            0,
+        )  # date and time, zone, and the nanoseconds that they are
         self._left: list[Line] = []  # came, and was not read yet
         self._ended = self.broken = False
         self.used = 0.0
@@ -353,7 +410,9 @@ class Reading:
 
     @property
     def is_all(self) -> bool:
-        """Whether it brought all that was there when it was asked for; behind a pod that had ended another may be."""
+        """Whether it brought all that was there when it was asked for; behind a pod that had ended
+        another may be.
+        """
         return self.is_over and not self.broken and not self._over
 
     def read(self, max_bytes: int | None = None) -> list[Line]:
@@ -364,7 +423,9 @@ class Reading:
             lines = self._left or next(self.pieces, [])
             if not lines:
                 break
-            lines, self._left = (lines, []) if max_bytes is None else _split(lines, max_bytes - size)
+            lines, self._left = (
+                (lines, []) if max_bytes is None else _split(lines, max_bytes - size)
+            )
             taken += lines
             size += _size(lines)
         self.used = time.monotonic()
@@ -376,7 +437,9 @@ class Reading:
 
         begun: list[bytes] = []  # of a line whose end has not come yet
         try:
-            self._response = self._cluster.log(self._namespace, self._pod, names.MAIN, **self._options)
+            self._response = self._cluster.log(
+                self._namespace, self._pod, names.MAIN, **self._options
+            )
             if self._response is None or self._cut:
                 return
             for data in self._response.stream(_PIECE):
@@ -403,7 +466,8 @@ class Reading:
             stamp, _, text = line.partition(" ")
             moment = self._moment(stamp)
             if moment < self._time:
-                continue  # read before, or no line of the log: the server's own word on why there is none
+                # read before, or no line of the log: the server's own word on why there is none
+                continue
             if self._skip and moment == self._time:
                 self._skip -= 1
                 continue
@@ -412,11 +476,18 @@ class Reading:
         return taken
 
     def _moment(self, stamp: str) -> int:
-        """Return `nanoseconds` of a stamp, -1 if it is none; most are of the same second as the one before."""
+        """Return `nanoseconds` of a stamp, -1 if it is none; most are of the same second as the one
+        before.
+        """
         zone = "Z" if stamp.endswith("Z") else stamp[-6:]
         fraction = stamp[19 : -len(zone)]
         second, same, start = self._second
-        if stamp[:19] == second and zone == same and fraction[:1] == "." and fraction[1:].isdecimal():
+        if (
+            stamp[:19] == second
+            and zone == same
+            and fraction[:1] == "."
+            and fraction[1:].isdecimal()
+        ):
             return start + int(fraction[1:10].ljust(9, "0"))
         try:
             moment = nanoseconds(stamp)
@@ -454,7 +525,11 @@ def _pods(facts: Facts, app_id: str, name: str, k: int) -> tuple[list[dict[str, 
     check_replica(app_id, {each.name: each.replicas for each in facts.plan.roles}, name, k)
     role = next(each for each in facts.plan.roles if each.name == name)
     status = judge(facts, time.time()).status
-    own = [each.replicas[k].state for each in status.roles if each.role == name and role.policy == "REPLICA"]
+    own = [
+        each.replicas[k].state
+        for each in status.roles
+        if each.role == name and role.policy == "REPLICA"
+    ]
     return replica_pods(facts, name, k), status.is_terminal() or any(map(is_terminal, own))
 
 
@@ -474,7 +549,9 @@ def _from_start(pods: list[dict[str, Any]], since: float | None) -> list[dict[st
     """
     ends = pods[-1:]
     starts = [states.program(pod, "terminated") or states.program(pod, "running") for pod in ends]
-    is_start = since is not None and since in [states.seconds(each.get("startedAt")) for each in starts]
+    is_start = since is not None and since in [
+        states.seconds(each.get("startedAt")) for each in starts
+    ]
     return ends if is_start else pods
 
 
@@ -485,4 +562,8 @@ def _from(pods: list[dict[str, Any]], place: Cursor) -> list[dict[str, Any]]:
         return pods[named.index(place.pod) :]
     if not place.pod:
         return pods
-    return [pod for pod in pods if (states.seconds(pod["metadata"].get("creationTimestamp")) or 0) * _NS >= place.time]
+    return [
+        pod
+        for pod in pods
+        if (states.seconds(pod["metadata"].get("creationTimestamp")) or 0) * _NS >= place.time
+    ]

@@ -1,4 +1,6 @@
-"""Names and labels of what is made on a cluster. All of them follow from the app id: nothing is drawn by chance."""
+"""Names and labels of what is made on a cluster. All of them follow from the app id: nothing is
+drawn by chance.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ ANNOTATION_DIGEST: Final = "transload.io/digest"
 ANNOTATION_RELEASED: Final = "transload.io/main-has-ended"
 """Annotation of a pod whose program has ended and whose other containers were ended for that."""
 ANNOTATION_HELD: Final = "transload.io/held"
-"""Annotation of a Job or JobSet that is suspended until its submit is complete: uid of the app's record."""
+"""Annotation of a Job or JobSet that is suspended until its submit is complete: uid of the app's
+record."""
 JOBSET_API: Final = ("jobset.x-k8s.io", "v1alpha2")
 """API group and version of JobSets, which a cluster has only where somebody has installed them."""
 JOBSET_RESTARTS: Final = "jobset.sigs.k8s.io/restart-attempt"
@@ -51,19 +54,25 @@ NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 def parse_app_id(app_id: str) -> tuple[str, str]:
-    """Split ``namespace:name``; without a namespace it is ``default``; SpecError for one that cannot be."""
+    """Split ``namespace:name``; without a namespace it is ``default``; SpecError for one that
+    cannot be.
+    """
     namespace, colon, name = app_id.partition(":")
     if not colon:
         return DEFAULT_NAMESPACE, app_id
     if not name:
         raise SpecError(f"app_id={app_id!r}: must be NAMESPACE:NAME")
     if not NAMESPACE.match(namespace):
-        raise SpecError(f"app_id={app_id!r}: namespace must be 1 to 63 lower-case letters, digits and '-'")
+        raise SpecError(
+            f"app_id={app_id!r}: namespace must be 1 to 63 lower-case letters, digits and '-'"
+        )
     return namespace, name
 
 
 def label(text: str, limit: int) -> str:
-    """Return ``text`` if it is a DNS label of at most ``limit`` characters, else one that ends in a digest."""
+    """Return ``text`` if it is a DNS label of at most ``limit`` characters, else one that ends in a
+    digest.
+    """
     if len(text) <= limit and _PLAIN.match(text):
         return text
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: limit - 8].strip("-")
@@ -72,7 +81,9 @@ def label(text: str, limit: int) -> str:
 
 
 def base_name(app_id: str) -> str:
-    """Return the name that all objects of an app start with; it is that of its record and its Service."""
+    """Return the name that all objects of an app start with; it is that of its record and its
+    Service.
+    """
     name = parse_app_id(app_id)[1]
     return label(name, _BASE) if not name.endswith(_RANK0) else label(f"{name}.", _BASE)
 
@@ -85,8 +96,8 @@ def place(app_id: str) -> tuple[str, str]:
 def role_label(role: str) -> str:
     """Return the name of a role within names and labels.
 
-    It has no dash and is no attempt: what stands behind the last dash of a Job's name says what it is, and no two
-    apps need the same name.
+    It has no dash and is no attempt: what stands behind the last dash of a Job's name says what it
+    is, and no two apps need the same name.
     """
     if _DASHLESS.match(role) and not _ATTEMPT.match(role):
         return role
@@ -95,7 +106,9 @@ def role_label(role: str) -> str:
 
 
 def job_name(base: str, role: str, attempt: Attempt = (0, 0)) -> str:
-    """Return the name of the Job of a role; short enough for host names of any replica (63 characters)."""
+    """Return the name of the Job of a role; short enough for host names of any replica (63
+    characters).
+    """
     first = f"{base}-{role_label(role)}"
     return first if attempt == (0, 0) else f"{first}-{attempt_text(attempt)}"
 
@@ -123,7 +136,9 @@ def attempt_of(item: Mapping[str, Any]) -> Attempt:
 
 
 def rank0_name(base: str) -> str:
-    """Return the name of the Service that leads to replica 0 of the first role, in whatever attempt."""
+    """Return the name of the Service that leads to replica 0 of the first role, in whatever
+    attempt.
+    """
     return f"{base}{_RANK0}"
 
 

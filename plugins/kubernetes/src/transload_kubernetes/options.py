@@ -34,29 +34,73 @@ def run_opts() -> runopts:
     opts.add("namespace", str, "namespace of the app", names.DEFAULT_NAMESPACE)
     opts.add("service_account", str, "service account of the pods; default: the namespace's")
     opts.add("priority_class", str, "priority class of the pods")
-    opts.add("queue", str, "name of a Kueue local queue: the Jobs are suspended until it admits them")
+    opts.add(
+        "queue", str, "name of a Kueue local queue: the Jobs are suspended until it admits them"
+    )
     opts.add("queue_priority", str, "name of a Kueue workload priority class")
-    opts.add("queue_topology", str, "required:LABEL or preferred:LABEL: a role's pods go to nodes of one such label")
-    opts.add("queue_min_parallelism", int, "the queue may start a Job with so many replicas at once; default: with all")
+    opts.add(
+        "queue_topology",
+        str,
+        "required:LABEL or preferred:LABEL: a role's pods go to nodes of one such label",
+    )
+    opts.add(
+        "queue_min_parallelism",
+        int,
+        "the queue may start a Job with so many replicas at once; default: with all",
+    )
     jobset = "one JobSet instead of Jobs: always, never, or auto: where installed, and several things belong together"
     opts.add("jobset", str, jobset, "auto")
     opts.add("node_selector", dict[str, str], "labels that a node must have")
     opts.add("tolerations", list[str], "taints that are tolerated: KEY[=VALUE][:EFFECT]")
     opts.add("labels", dict[str, str], "more labels for every object of the app")
     opts.add("annotations", dict[str, str], "more annotations for the pods")
-    opts.add("image", str, "image for roles without one; a role's that is a folder is mounted from the node into it")
+    opts.add(
+        "image",
+        str,
+        "image for roles without one; a role's that is a folder is mounted from the node into it",
+    )
     opts.add("image_pull_policy", str, "Always, IfNotPresent or Never; default: the cluster's")
     opts.add("image_pull_secrets", list[str], "names of Secrets with the registry's credentials")
     opts.add("gpu_resource", str, "resource that a role's gpu asks for", "nvidia.com/gpu")
     opts.add("grace_period", int, "seconds between SIGTERM and SIGKILL when a pod is ended", 30)
-    opts.add("ttl", int, "seconds after its end when the cluster deletes an app's Jobs and logs; default: never")
-    opts.add("share_process_namespace", bool, "the program is not process 1, so that signals end it as elsewhere", True)
-    opts.add("pod_security", str, "restricted: set what namespaces of that Pod Security level ask for")
-    opts.add("privileged", bool, "containers may do what root of the node may; device mounts need it", False)
-    opts.add("helper_image", str, "image with a shell (busybox) that hands over results of 256 KiB; without it: 4 KiB")
-    opts.add("overlay", str, "YAML or JSON that is merged into every Job, before a role's own overlay")
-    opts.add("workspace_url", str, "fsspec URL of a folder that workspaces are uploaded to and fetched from")
-    opts.add("workspace_image", str, "image with Python (and fsspec) that fetches workspaces; default: the role's own")
+    opts.add(
+        "ttl",
+        int,
+        "seconds after its end when the cluster deletes an app's Jobs and logs; default: never",
+    )
+    opts.add(
+        "share_process_namespace",
+        bool,
+        "the program is not process 1, so that signals end it as elsewhere",
+        True,
+    )
+    opts.add(
+        "pod_security", str, "restricted: set what namespaces of that Pod Security level ask for"
+    )
+    opts.add(
+        "privileged",
+        bool,
+        "containers may do what root of the node may; device mounts need it",
+        False,
+    )
+    opts.add(
+        "helper_image",
+        str,
+        "image with a shell (busybox) that hands over results of 256 KiB; without it: 4 KiB",
+    )
+    opts.add(
+        "overlay", str, "YAML or JSON that is merged into every Job, before a role's own overlay"
+    )
+    opts.add(
+        "workspace_url",
+        str,
+        "fsspec URL of a folder that workspaces are uploaded to and fetched from",
+    )
+    opts.add(
+        "workspace_image",
+        str,
+        "image with Python (and fsspec) that fetches workspaces; default: the role's own",
+    )
     opts.add("image_repo", str, "repository that images with workspaces are pushed to, instead")
     return opts
 
@@ -84,28 +128,45 @@ class Options:
         return {name: value for name, value in found.items() if value}
 
     def of_the_whole(self) -> dict[str, Any]:
-        """Return what the specification of the Job, or of the JobSet, has: is it deleted some time, does it wait."""
-        found = {"ttlSecondsAfterFinished": self.cfg.get("ttl"), "suspend": True if self.text("queue") else None}
+        """Return what the specification of the Job, or of the JobSet, has: is it deleted some time,
+        does it wait.
+        """
+        found = {
+            "ttlSecondsAfterFinished": self.cfg.get("ttl"),
+            "suspend": True if self.text("queue") else None,
+        }
         return {name: value for name, value in found.items() if value is not None}
 
     def pod_annotations(self) -> dict[str, str]:
         """Return the annotations of the pods."""
         match = _TOPOLOGY.match(self.text("queue_topology"))
-        return {**self.map("annotations"), **({names.QUEUE_TOPOLOGY.format(match[1]): match[2]} if match else {})}
+        return {
+            **self.map("annotations"),
+            **({names.QUEUE_TOPOLOGY.format(match[1]): match[2]} if match else {}),
+        }
 
     @staticmethod
     def of(cfg: Mapping[str, CfgVal]) -> Options:
         """Read resolved run options; ConfigError for a value that is not allowed."""
         for name, allowed in CHOICES.items():
             if cfg.get(name) and cfg[name] not in allowed:
-                raise ConfigError(f"run option {name}={cfg[name]!r}: must be one of {', '.join(allowed)}")
-        for name, least, unit in (("grace_period", 0, "seconds"), ("ttl", 0, "seconds"), (QUEUED[2], 1, "replicas")):
+                raise ConfigError(
+                    f"run option {name}={cfg[name]!r}: must be one of {', '.join(allowed)}"
+                )
+        for name, least, unit in (
+            ("grace_period", 0, "seconds"),
+            ("ttl", 0, "seconds"),
+            (QUEUED[2], 1, "replicas"),
+        ):
             value = cfg.get(name)
             if value is not None and (not isinstance(value, int) or value < least):
                 raise ConfigError(f"run option {name}={value!r}: must be {least} or more {unit}")
         for name in QUEUED:
             if cfg.get(name) and not cfg.get("queue"):
-                raise ConfigError(f"run option {name}={cfg[name]!r}: only a Kueue queue reads it: set run option queue")
+                raise ConfigError(
+                    f"run option {name}={cfg[name]!r}: only a Kueue queue reads it: set run option "
+                    "queue"
+                )
         own: dict[str, Any] = {**cfg, "namespace": cfg.get("namespace") or names.DEFAULT_NAMESPACE}
         own["gpu_resource"] = cfg.get("gpu_resource") or "nvidia.com/gpu"
         for name, (pattern, wanted) in FORMS.items():
@@ -115,7 +176,9 @@ class Options:
             what = f"run options image_repo={cfg['image_repo']!r} and workspace_url"
             raise ConfigError(f"{what}: only one of them can be used")
         tolerations = [toleration(text) for text in own.get("tolerations") or ()]
-        return Options(own, tolerations, _overlay(own.get("overlay")), own.get("jobset") == "always")
+        return Options(
+            own, tolerations, _overlay(own.get("overlay")), own.get("jobset") == "always"
+        )
 
 
 def _overlay(text: Any) -> dict[str, Any]:
@@ -128,7 +191,9 @@ def _overlay(text: Any) -> dict[str, Any]:
     except yaml.YAMLError as exc:
         raise ConfigError(f"run option overlay: is no YAML: {' '.join(str(exc).split())}") from exc
     if not isinstance(found, dict):
-        raise ConfigError(f"run option overlay={text!r}: must be a mapping, a strategic-merge overlay of a Job")
+        raise ConfigError(
+            f"run option overlay={text!r}: must be a mapping, a strategic-merge overlay of a Job"
+        )
     return found
 
 
@@ -136,7 +201,9 @@ def toleration(text: str) -> dict[str, Any]:
     """Read ``KEY[=VALUE][:EFFECT]``; an empty key tolerates every taint."""
     match = _TOLERATION.match(text)
     if match is None or (match["effect"] and match["effect"] not in EFFECTS):
-        raise ConfigError(f"run option tolerations={text!r}: must be KEY[=VALUE][:{'|'.join(EFFECTS)}]")
+        raise ConfigError(
+            f"run option tolerations={text!r}: must be KEY[=VALUE][:{'|'.join(EFFECTS)}]"
+        )
     made: dict[str, Any] = {"operator": "Exists" if match["value"] is None else "Equal"}
     made.update({name: match[name] for name in ("key", "value", "effect") if match[name]})
     return made

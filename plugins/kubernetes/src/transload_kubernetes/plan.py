@@ -1,4 +1,6 @@
-"""What is kept of an app on its cluster: one ConfigMap, the record. It is also the lock: who makes it, submits."""
+"""What is kept of an app on its cluster: one ConfigMap, the record. It is also the lock: who makes
+it, submits.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ GRAVESTONE: Final = {"metadata": {"labels": {names.LABEL_RECORD: DELETED}}, "dat
 MADE: Final = "made."
 """How keys of the record begin that tell of Jobs of later attempts."""
 FILES: Final = "files."
-"""How keys of the record begin that hold what the helpers of pods handed over that were ended from outside."""
+"""How keys of the record begin that hold what the helpers of pods handed over that were ended from
+outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,9 @@ class Plan:
     session: str  # who submitted it
     created: float  # when, seconds since the epoch
     roles: list[RolePlan]
-    jobs: list[dict[str, Any]] = field(default_factory=list)  # first attempt, without secrets; none for a JobSet
+    jobs: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # first attempt, without secrets; none for a JobSet
     id_given: bool = False  # the id is the caller's
     cfg: dict[str, CfgVal] = field(default_factory=dict)
     tracker_base: str | None = None
@@ -75,14 +80,24 @@ class Facts:
     jobs: list[dict[str, Any]] = field(default_factory=list)
     pods: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # why things are stuck, from events
-    causes: dict[str, str] = field(default_factory=dict)  # pod → its program's error, where its log tells more
+    causes: dict[str, str] = field(
+        default_factory=dict
+    )  # pod → its program's error, where its log tells more
     jobset: dict[str, Any] | None = None
     set_hidden: bool = False  # it has a JobSet that this user may not see
-    plan: Plan | None = field(init=False, default=None)  # None: there is no such app, or its record is not understood
+    plan: Plan | None = field(
+        init=False, default=None
+    )  # None: there is no such app, or its record is not understood
     stop: Stop | None = field(init=False, default=None)  # why it is being ended
-    ended: AppStatus | None = field(init=False, default=None)  # its final status, once somebody has seen it
-    unreadable: str = field(init=False, default="")  # what is said of a record that is not understood
-    newer: bool = field(init=False, default=False)  # it is not understood since a newer version wrote it
+    ended: AppStatus | None = field(
+        init=False, default=None
+    )  # its final status, once somebody has seen it
+    unreadable: str = field(
+        init=False, default=""
+    )  # what is said of a record that is not understood
+    newer: bool = field(
+        init=False, default=False
+    )  # it is not understood since a newer version wrote it
 
     def __post_init__(self) -> None:
         """Read the record."""
@@ -100,7 +115,9 @@ class Facts:
             self.stop = Stop(**json.loads(self.data["stop"])) if "stop" in self.data else None
             self.ended = AppStatus.from_json(self.data["ended"]) if "ended" in self.data else None
             known = {each.name for each in fields(Plan)}  # others are passed over
-            plan = Plan(roles=roles, **{name: value for name, value in values.items() if name in known})
+            plan = Plan(
+                roles=roles, **{name: value for name, value in values.items() if name in known}
+            )
             _check(plan)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             self.unreadable = damaged_message(f"its record, {self._where},")
@@ -144,7 +161,9 @@ class Facts:
         return self.kind == APP and bool(self.data.get("submitted"))
 
     def is_active(self, pod: dict[str, Any]) -> bool:
-        """Tell whether the program of a pod may still run, or its helper has yet to hand over what is about to go."""
+        """Tell whether the program of a pod may still run, or its helper has yet to hand over what
+        is about to go.
+        """
         if pod["metadata"].get("deletionTimestamp"):
             if files_key(pod) in self.data:
                 return False
@@ -153,10 +172,11 @@ class Facts:
         return states.is_active(pod)
 
     def own_end(self, role: str, k: int, job: str, pod: dict[str, Any] | None) -> AppState | None:
-        """Return how the program of a replica's last pod (None: it is gone) ended by itself; None: it did not.
+        """Return how the program of a replica's last pod (None: it is gone) ended by itself; None:
+        it did not.
 
-        What is ended from outside is deleted. What had ended may be deleted all the same, as long as no kubelet has
-        told that; its helper knows.
+        What is ended from outside is deleted. What had ended may be deleted all the same, as long
+        as no kubelet has told that; its helper knows.
         """
         if pod is not None and not pod["metadata"].get("deletionTimestamp"):
             return None if states.is_active(pod) else states.pod_state(pod)
@@ -168,19 +188,31 @@ class Facts:
     def made(self, role: str) -> set[names.Attempt]:
         """Return the later attempts of a role whose Job was made, as far as that was noted."""
         start = f"{MADE}{names.role_label(role)}."
-        return {names.read_attempt(key.removeprefix(start)) for key in self.data if key.startswith(start)}
+        return {
+            names.read_attempt(key.removeprefix(start))
+            for key in self.data
+            if key.startswith(start)
+        }
 
     def files(self, role: str, k: int) -> list[tuple[str, str]]:
-        """Return pods of a replica that were ended from outside, oldest first, with what their helpers handed over."""
+        """Return pods of a replica that were ended from outside, oldest first, with what their
+        helpers handed over.
+        """
         start = f"{FILES}{names.role_label(role)}.{k}."
-        found = {key.removeprefix(start): text for key, text in self.data.items() if key.startswith(start)}
+        found = {
+            key.removeprefix(start): text
+            for key, text in self.data.items()
+            if key.startswith(start)
+        }
         return [(key.partition(".")[2], found[key]) for key in sorted(found)]
 
 
 def _check(plan: Plan) -> None:
     """Refuse what is of the wrong type, with ValueError."""
     texts = [plan.app_id, plan.name, plan.digest, plan.session, *(role.name for role in plan.roles)]
-    counts = [number for role in plan.roles for number in (role.replicas, role.needed, role.retries)]
+    counts = [
+        number for role in plan.roles for number in (role.replicas, role.needed, role.retries)
+    ]
     numbers = [plan.created, plan.timeout or 0.0, *counts]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a text is none")
@@ -191,7 +223,9 @@ def _check(plan: Plan) -> None:
 
 
 def files_key(pod: Mapping[str, Any]) -> str:
-    """Return the key of the record for what the helper of a pod hands over; keys of a replica's pods sort by age."""
+    """Return the key of the record for what the helper of a pod hands over; keys of a replica's
+    pods sort by age.
+    """
     metadata = pod["metadata"]
     made = "".join(filter(str.isdigit, metadata["creationTimestamp"]))
     return f"{FILES}{metadata['labels'][names.LABEL_ROLE]}.{metadata['labels'][names.INDEX]}.{made}.{metadata['name']}"

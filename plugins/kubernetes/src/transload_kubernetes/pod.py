@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.specs import BindMount, DeviceMount, JobMount, RetryPolicy, Role, VolumeMount, looks_secret
+from transload.specs import (
+    BindMount,
+    DeviceMount,
+    JobMount,
+    RetryPolicy,
+    Role,
+    VolumeMount,
+    looks_secret,
+)
 from transload_kubernetes import names, results
 from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
@@ -28,7 +36,12 @@ _SOURCES: Final = {
     "secret": ("secret", "secretName"),
     "configmap": ("configMap", "name"),
 }
-_PYTHON: Final = ["sh", "-c", 'command -v python >/dev/null && exec python "$@"; exec python3 "$@"', "python"]
+_PYTHON: Final = [
+    "sh",
+    "-c",
+    'command -v python >/dev/null && exec python "$@"; exec python3 "$@"',
+    "python",
+]
 _FETCH: Final = """
 import hashlib, io, sys, tarfile
 url, target = sys.argv[1:]
@@ -65,7 +78,9 @@ class Context:
 
 
 def named_image(role: Role, default: str, path: str = "role") -> str:
-    """Return the image that a role names, or the default one where that is empty or a path; SpecError without any."""
+    """Return the image that a role names, or the default one where that is empty or a path;
+    SpecError without any.
+    """
     if role.image and not role.image.startswith(("/", ".")):
         return role.image
     if not default:
@@ -75,16 +90,20 @@ def named_image(role: Role, default: str, path: str = "role") -> str:
 
 
 def escaped(text: str, values: Mapping[str, str]) -> str:
-    """Return a text of a role as a container's field: macros replaced, every other ``$`` as the user wrote it.
+    """Return a text of a role as a container's field: macros replaced, every other ``$`` as the
+    user wrote it.
 
-    Kubernetes itself replaces ``$(NAME)`` and reads ``$$`` as ``$``; the replica's number, which differs within a
-    Job, is left to it.
+    Kubernetes itself replaces ``$(NAME)`` and reads ``$$`` as ``$``; the replica's number, which
+    differs within a Job, is left to it.
     """
     pieces = _TOKEN.split(text)
     literal = "".join(pieces[0::2])
     if len(pieces) == 1 and "$(" not in literal and "$$" not in literal:
         return text
-    return "".join(values[piece] if number % 2 else piece.replace("$", "$$") for number, piece in enumerate(pieces))
+    return "".join(
+        values[piece] if number % 2 else piece.replace("$", "$$")
+        for number, piece in enumerate(pieces)
+    )
 
 
 def _root(role: Role) -> str:
@@ -104,15 +123,18 @@ def macro_values(role: Role, context: Context) -> dict[str, str]:
 
 
 def hidden(role: Role, context: Context) -> dict[str, dict[str, str]]:
-    """Return the variables of a role's env whose name looks secret → what the app's Secret holds of each.
+    """Return the variables of a role's env whose name looks secret → what the app's Secret holds of
+    each.
 
-    What differs between the replicas of a Job no Secret can hold: a value with the replica's number is stored as the
-    parts around it, each a variable of its own, and put together by the kubelet.
+    What differs between the replicas of a Job no Secret can hold: a value with the replica's number
+    is stored as the parts around it, each a variable of its own, and put together by the kubelet.
     """
     known, found = _known(role, context), {}
     for name, value in role.env.items():
         if looks_secret(name):
-            pieces = [_TOKEN.sub(lambda match: known[match[1]], piece) for piece in value.split(_REPLICA)]
+            pieces = [
+                _TOKEN.sub(lambda match: known[match[1]], piece) for piece in value.split(_REPLICA)
+            ]
             parts = {f"TRANSLOAD_PART{number}_{name}": piece for number, piece in enumerate(pieces)}
             found[name] = parts if len(pieces) > 1 else {name: pieces[0]}
     return found
@@ -125,7 +147,9 @@ def _has_helper(role: Role, options: Options) -> bool:
 
 
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
-    """Return the variables of a container; the replica's number first, since others may refer to it."""
+    """Return the variables of a container; the replica's number first, since others may refer to
+    it.
+    """
     values = macro_values(role, context)
     retry: dict[str, Any] = {"value": "0"}
     # the Job itself starts single replicas again (the policy was made REPLICA by the conversion)
@@ -143,7 +167,9 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
     taken = {each["name"] for each in made}
     helped = _has_helper(role, context.options)
     reports = results.variables(helped)
-    made += [{"name": name, "value": value} for name, value in reports.items() if name not in role.env]
+    made += [
+        {"name": name, "value": value} for name, value in reports.items() if name not in role.env
+    ]
     for name, value in role.env.items():
         if name not in taken and not looks_secret(name) and (helped or value != results.FOLDER):
             made.append({"name": name, "value": escaped(value, values)})
@@ -151,7 +177,12 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
     for name, parts in hidden(role, context).items():
         made += [_reference(part, own, names.secret_key(role.name, part)) for part in parts]
         if name not in parts:
-            made.append({"name": name, "value": "$(TRANSLOAD_REPLICA_ID)".join(f"$({part})" for part in parts)})
+            made.append(
+                {
+                    "name": name,
+                    "value": "$(TRANSLOAD_REPLICA_ID)".join(f"$({part})" for part in parts),
+                }
+            )
     for name, source in role.secrets.items():
         match = _SECRET_SOURCE.match(source)
         if source.startswith("k8s:") and match is None:
@@ -172,13 +203,20 @@ def _reference(name: str, secret: str, key: str) -> dict[str, Any]:
 def resources(role: Role, gpu: str) -> dict[str, Any]:
     """Return requests and limits, which are equal: what is asked for is what one gets."""
     wanted = role.resource
-    sizes = {"cpu": (wanted.cpu, f"{round(wanted.cpu * 1000)}m"), "memory": (wanted.memMB, f"{wanted.memMB}Mi")}
-    counts = {name: (count, str(count)) for name, count in {gpu: wanted.gpu, **wanted.devices}.items()}
+    sizes = {
+        "cpu": (wanted.cpu, f"{round(wanted.cpu * 1000)}m"),
+        "memory": (wanted.memMB, f"{wanted.memMB}Mi"),
+    }
+    counts = {
+        name: (count, str(count)) for name, count in {gpu: wanted.gpu, **wanted.devices}.items()
+    }
     asked = {name: text for name, (amount, text) in {**sizes, **counts}.items() if amount > 0}
     return {"requests": dict(asked), "limits": dict(asked)} if asked else {}
 
 
-def mounts(role: Role, path: str, privileged: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def mounts(
+    role: Role, path: str, privileged: bool
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return ``(volumes, volume mounts)`` of a role.
 
     A `VolumeMount` names a claim (``NAME`` or ``pvc:NAME``), ``secret:NAME``, ``configmap:NAME`` or
@@ -198,7 +236,9 @@ def mounts(role: Role, path: str, privileged: bool) -> tuple[list[dict[str, Any]
         name, source = _volume(mount, where)
         volumes[name] = {"name": name, **source}
         fixed = "w" not in mount.permissions if isinstance(mount, DeviceMount) else mount.read_only
-        used.append({"name": name, "mountPath": mount.dst_path, **({"readOnly": True} if fixed else {})})
+        used.append(
+            {"name": name, "mountPath": mount.dst_path, **({"readOnly": True} if fixed else {})}
+        )
     if all(entry["mountPath"] != "/dev/shm" for entry in used):  # noqa: S108 - the pod's own
         # a container's own is 64 MB: too little for data loaders
         volumes["dshm"] = {"name": "dshm", "emptyDir": {"medium": "Memory"}}
@@ -209,7 +249,9 @@ def mounts(role: Role, path: str, privileged: bool) -> tuple[list[dict[str, Any]
 def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(mount, VolumeMount):
         if not mount.src_path.startswith("/"):
-            raise SpecError(f"{where}.src_path={mount.src_path!r}: must be an absolute path of the node")
+            raise SpecError(
+                f"{where}.src_path={mount.src_path!r}: must be an absolute path of the node"
+            )
         return label(f"host-{mount.src_path}", 40), {"hostPath": {"path": mount.src_path}}
     kind, colon, name = mount.src.partition(":")
     if not colon:
@@ -232,8 +274,13 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     privileged, strict = options.cfg.get("privileged") is True, bool(options.text("pod_security"))
     if zero := [name for name, port in role.port_map.items() if port == 0]:
         raise SpecError(f"{path}.port_map[{zero[0]!r}]=0: must be 1 to 65535")
-    ports = [{"name": label(name.lower(), 15), "containerPort": port} for name, port in role.port_map.items()]
-    secured = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}} if strict else {}
+    ports = [
+        {"name": label(name.lower(), 15), "containerPort": port}
+        for name, port in role.port_map.items()
+    ]
+    secured = (
+        {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}} if strict else {}
+    )
     volumes, used = mounts(role, path, privileged)
     container = {
         "name": names.MAIN,
@@ -258,16 +305,22 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         "shareProcessNamespace": options.cfg.get("share_process_namespace") is not False,
         "containers": [container],
         "volumes": volumes,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}} if strict else {},
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        if strict
+        else {},
         "serviceAccountName": options.text("service_account"),
         "priorityClassName": options.text("priority_class"),
         "nodeSelector": {**wanted, **options.map("node_selector")},
         "tolerations": options.tolerations,
-        "imagePullSecrets": [{"name": name} for name in options.cfg.get("image_pull_secrets") or ()],
+        "imagePullSecrets": [
+            {"name": name} for name in options.cfg.get("image_pull_secrets") or ()
+        ],
     }
     spec = {name: value for name, value in spec.items() if value not in ("", {}, [])}
     if role.workspace and options.text("image_repo"):
-        container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"  # a dry-run; a submit has built it by now
+        container["image"] = (
+            f"{options.text('image_repo')}:{PLACEHOLDER}"  # a dry-run; a submit has built it by now
+        )
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
     if _has_helper(role, options):
@@ -283,7 +336,10 @@ def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Optio
             "set the run option workspace_url or image_repo, or put the code into the image",
             f"{path}.workspace",
         )
-    url = str(role.metadata.get(WORKSPACE_KEY) or f"{options.text('workspace_url').rstrip('/')}/{PLACEHOLDER}.tar.gz")
+    url = str(
+        role.metadata.get(WORKSPACE_KEY)
+        or f"{options.text('workspace_url').rstrip('/')}/{PLACEHOLDER}.tar.gz"
+    )
     main = spec["containers"][0]
     fetch = {
         "name": "workspace",

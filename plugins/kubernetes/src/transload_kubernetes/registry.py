@@ -1,4 +1,6 @@
-"""An image with one more layer, made in a registry by plain requests to it: no engine is needed, nothing is run."""
+"""An image with one more layer, made in a registry by plain requests to it: no engine is needed,
+nothing is run.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,16 @@ from typing import Any, Final
 from transload.cli.progress import progress
 from transload.errors import SubmitError
 
-# the registry of names without one: as it is written, where it listens, and what it is called in Docker's settings
+# the registry of names without one: as it is written, where it listens, and what it is called in
+# Docker's settings
 _HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
 _TIMEOUT_S: Final = 600
 
 
 class Image:
-    """An image in a registry, or a place for one; without a registry its name is Docker's, without a tag ``latest``."""
+    """An image in a registry, or a place for one; without a registry its name is Docker's, without
+    a tag ``latest``.
+    """
 
     def __init__(self, name: str) -> None:
         from dxf import DXF
@@ -32,29 +37,46 @@ class Image:
         if not slash or not ("." in host or ":" in host or host == "localhost"):
             host, repository = _HUB[0], plain
         path, colon, tag = repository.rpartition(":")
-        self.repository, self.tag = (path, tag) if colon and "/" not in tag else (repository, "latest")
+        self.repository, self.tag = (
+            (path, tag) if colon and "/" not in tag else (repository, "latest")
+        )
         self.tag, self.name, self.host = digest or self.tag, name, host
         local = host.partition(":")[0] in ("localhost", "127.0.0.1")
         address = _HUB[1] if host == _HUB[0] else host
-        self._api: Any = DXF(address, self.repository, _authenticate, insecure=local, timeout=_TIMEOUT_S)
+        self._api: Any = DXF(
+            address, self.repository, _authenticate, insecure=local, timeout=_TIMEOUT_S
+        )
 
     def manifest(self, architecture: str) -> tuple[str, dict[str, Any]]:
-        """Return digest and manifest; of an image for several machines that for ``architecture``."""
+        """Return digest and manifest; of an image for several machines that for
+        ``architecture``.
+        """
         tag = self.tag
         while True:
             text, answer = self._api.get_manifest_and_response(tag)
-            found: dict[str, Any] = {"mediaType": answer.headers["Content-Type"], **json.loads(text)}
+            found: dict[str, Any] = {
+                "mediaType": answer.headers["Content-Type"],
+                **json.loads(text),
+            }
             if "manifests" not in found:
                 return f"sha256:{hashlib.sha256(answer.content).hexdigest()}", found
-            linux = [each for each in found["manifests"] if (each.get("platform") or {}).get("os") == "linux"]
+            linux = [
+                each
+                for each in found["manifests"]
+                if (each.get("platform") or {}).get("os") == "linux"
+            ]
             offered = {each["platform"]["architecture"]: each["digest"] for each in reversed(linux)}
             if architecture not in offered:
-                raise SubmitError(f"image {self.name}: is for {', '.join(offered)}, not for {architecture}")
+                raise SubmitError(
+                    f"image {self.name}: is for {', '.join(offered)}, not for {architecture}"
+                )
             tag = offered[architecture]
 
     def config(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Return what a manifest's image says of itself."""
-        found: dict[str, Any] = json.loads(b"".join(self._api.pull_blob(manifest["config"]["digest"])))
+        found: dict[str, Any] = json.loads(
+            b"".join(self._api.pull_blob(manifest["config"]["digest"]))
+        )
         return found
 
     def exists(self) -> bool:
@@ -68,8 +90,17 @@ class Image:
                 return False
             raise
 
-    def push(self, base: Image, manifest: dict[str, Any], config: dict[str, Any], layer: str, diff_id: str) -> None:
-        """Push it: all of a base, and one layer more, a file (gzip) and the digest of the archive in it."""
+    def push(
+        self,
+        base: Image,
+        manifest: dict[str, Any],
+        config: dict[str, Any],
+        layer: str,
+        diff_id: str,
+    ) -> None:
+        """Push it: all of a base, and one layer more, a file (gzip) and the digest of the archive
+        in it.
+        """
         missing = [each for each in manifest["layers"] if not self._has(base, each["digest"])]
         total = sum(each["size"] for each in missing) + os.path.getsize(layer)
         what = f"pushing {self.host}/{self.repository}"
@@ -78,20 +109,35 @@ class Image:
             for each in missing:
                 with place.open("wb") as file:
                     file.writelines(base._api.pull_blob(each["digest"], chunk_size=1 << 20))
-                self._api.push_blob(str(place), progress=lambda _digest, piece, _size: step(len(piece)))
-            digest = self._api.push_blob(layer, progress=lambda _digest, piece, _size: step(len(piece)))
-            config = {**config, "history": [*config.get("history", ()), {"created_by": "transload: workspace"}]}
-            config["rootfs"] = {**config["rootfs"], "diff_ids": [*config["rootfs"]["diff_ids"], diff_id]}
+                self._api.push_blob(
+                    str(place), progress=lambda _digest, piece, _size: step(len(piece))
+                )
+            digest = self._api.push_blob(
+                layer, progress=lambda _digest, piece, _size: step(len(piece))
+            )
+            config = {
+                **config,
+                "history": [*config.get("history", ()), {"created_by": "transload: workspace"}],
+            }
+            config["rootfs"] = {
+                **config["rootfs"],
+                "diff_ids": [*config["rootfs"]["diff_ids"], diff_id],
+            }
             place.write_text(json.dumps(config))
             own = {"digest": self._api.push_blob(str(place)), "size": place.stat().st_size}
         docker = "docker" in manifest["mediaType"]
         kind = f"application/vnd.{'docker.image.rootfs.diff.tar.gzip' if docker else 'oci.image.layer.v1.tar+gzip'}"
-        layers = [*manifest["layers"], {"mediaType": kind, "digest": digest, "size": os.path.getsize(layer)}]
+        layers = [
+            *manifest["layers"],
+            {"mediaType": kind, "digest": digest, "size": os.path.getsize(layer)},
+        ]
         made = {**manifest, "config": {**manifest["config"], **own}, "layers": layers}
         self._api.set_manifest(self.tag, json.dumps(made))
 
     def _has(self, base: Image, digest: str) -> bool:
-        """Tell whether a layer is there, or could be taken over from another repository of the same registry."""
+        """Tell whether a layer is there, or could be taken over from another repository of the same
+        registry.
+        """
         from dxf.exceptions import DXFError
         from requests import HTTPError
 
@@ -114,7 +160,9 @@ def told_as_submit_error(what: str) -> Iterator[None]:
     try:
         yield
     except DXFError as exc:
-        raise SubmitError(f"{what}: {type(exc).__name__} {exc}: docker login notes who may") from exc
+        raise SubmitError(
+            f"{what}: {type(exc).__name__} {exc}: docker login notes who may"
+        ) from exc
     except RequestException as exc:
         code = getattr(exc.response, "status_code", 503)
         text = " ".join(f"{exc} {getattr(exc.response, 'text', '')[:300]}".split())
@@ -122,7 +170,9 @@ def told_as_submit_error(what: str) -> Iterator[None]:
 
 
 def _authenticate(api: Any, response: Any) -> None:
-    """Say who asks: as whom Docker's settings note that ``docker login`` was done, or a helper of theirs; or nobody."""
+    """Say who asks: as whom Docker's settings note that ``docker login`` was done, or a helper of
+    theirs; or nobody.
+    """
     host = _HUB[2] if api._host == _HUB[1] else api._host
     user = secret = None
     folder = os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker"
@@ -130,7 +180,9 @@ def _authenticate(api: Any, response: Any) -> None:
         noted = json.loads((Path(folder) / "config.json").read_text())
         if helper := (noted.get("credHelpers") or {}).get(host) or noted.get("credsStore"):
             command = [f"docker-credential-{helper}", "get"]
-            done = subprocess.run(command, input=host, capture_output=True, text=True, timeout=60, check=True)
+            done = subprocess.run(
+                command, input=host, capture_output=True, text=True, timeout=60, check=True
+            )
             found = json.loads(done.stdout)
             user, secret = found["Username"], found["Secret"]
         else:

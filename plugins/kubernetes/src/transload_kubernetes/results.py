@@ -1,4 +1,6 @@
-"""What comes back from pods without storage: results, files and errors, by their status or by a helper's log. Pure."""
+"""What comes back from pods without storage: results, files and errors, by their status or by a
+helper's log. Pure.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ ERROR: Final = ".error"  # the file for errors in that folder
 _TORCH_ERROR: Final = "/dev/shm/transload-error"  # noqa: S108 - torchrun removes it first; the message's is a mount
 _LOOK_S: Final = 2
 _STAY_S: Final = 15
-_FEW_S: Final = 2  # where how the program has ended is asked for, which a kubelet tells after its helper's end
+_FEW_S: Final = (
+    2  # where how the program has ended is asked for, which a kubelet tells after its helper's end
+)
 _SPARE_S: Final = 30
 _HEAD: Final = 3000
 _TICKS: Final = 100
@@ -42,10 +46,16 @@ _BEGIN: Final = _HELPER.partition("size()")[0]
 
 
 def variables(folder: bool) -> dict[str, str]:
-    """Return the variables that tell a program where to report, unless it was told another place."""
+    """Return the variables that tell a program where to report, unless it was told another
+    place.
+    """
     error = f"{FOLDER}/{ERROR}" if folder else MESSAGE_FILE
     torch = error if folder else _TORCH_ERROR
-    found = {"TRANSLOAD_RESULT_FILE": MESSAGE_FILE, "TRANSLOAD_ERROR_FILE": error, "TORCHELASTIC_ERROR_FILE": torch}
+    found = {
+        "TRANSLOAD_RESULT_FILE": MESSAGE_FILE,
+        "TRANSLOAD_ERROR_FILE": error,
+        "TORCHELASTIC_ERROR_FILE": torch,
+    }
     return {**found, **({"TRANSLOAD_TRACKER_BASE": FOLDER} if folder else {})}
 
 
@@ -53,7 +63,10 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
     """Add a sidecar to a pod that hands over the folder for results when the program has ended."""
     main = spec["containers"][0]
     mount = {"name": names.HELPER, "mountPath": FOLDER}
-    limits = {"cpu": "0", "memory": "16Mi"}  # a quota may ask for them; programs that take whole nodes still fit
+    limits = {
+        "cpu": "0",
+        "memory": "16Mi",
+    }  # a quota may ask for them; programs that take whole nodes still fit
     helper = {
         "name": names.HELPER,
         "image": image,
@@ -76,33 +89,66 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
 
 def helper_of(spec: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the helper of a pod, if it has one."""
-    return next((each for each in spec.get("initContainers") or () if each["name"] == names.HELPER), None)
+    return next(
+        (each for each in spec.get("initContainers") or () if each["name"] == names.HELPER), None
+    )
 
 
 def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a Job that starts the helper's image as a pod would, and nothing else; None for a pod without a helper."""
+    """Return a Job that starts the helper's image as a pod would, and nothing else; None for a pod
+    without a helper.
+    """
     helper = helper_of(spec)
     if helper is None:
         return None
-    alike = ("securityContext", "serviceAccountName", "priorityClassName", "tolerations", "imagePullSecrets")
-    container = {name: helper[name] for name in helper.keys() - {"restartPolicy", "volumeMounts", "lifecycle"}}
-    container["command"] = ["sh", "-c", "base64 </dev/null && grep -q . /proc/mounts && find / -maxdepth 0"]
-    pod = {name: spec[name] for name in alike if name in spec} | {"restartPolicy": "Never", "containers": [container]}
+    alike = (
+        "securityContext",
+        "serviceAccountName",
+        "priorityClassName",
+        "tolerations",
+        "imagePullSecrets",
+    )
+    container = {
+        name: helper[name]
+        for name in helper.keys() - {"restartPolicy", "volumeMounts", "lifecycle"}
+    }
+    container["command"] = [
+        "sh",
+        "-c",
+        "base64 </dev/null && grep -q . /proc/mounts && find / -maxdepth 0",
+    ]
+    pod = {name: spec[name] for name in alike if name in spec} | {
+        "restartPolicy": "Never",
+        "containers": [container],
+    }
     name = f"{names.HELPER}-{hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]}"
-    job = {"completionMode": "Indexed", "completions": 1, "parallelism": 1, "template": {"spec": pod}}
-    job |= {"backoffLimitPerIndex": 0, "activeDeadlineSeconds": 300, "ttlSecondsAfterFinished": 86_400}
+    job = {
+        "completionMode": "Indexed",
+        "completions": 1,
+        "parallelism": 1,
+        "template": {"spec": pod},
+    }
+    job |= {
+        "backoffLimitPerIndex": 0,
+        "activeDeadlineSeconds": 300,
+        "ttlSecondsAfterFinished": 86_400,
+    }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": job}
 
 
 def own_exit(log: str) -> int | None:
-    """Return the exit code of a program that had ended by itself, from what was noted of its helper; else None."""
+    """Return the exit code of a program that had ended by itself, from what was noted of its
+    helper; else None.
+    """
     lines = log.splitlines()
     codes = [int(line.removeprefix(_EXIT)) for line in lines if line.startswith(_EXIT)]
     return codes[0] if codes and codes[0] <= _LAST_OWN and BY_ITSELF in lines else None
 
 
 def exit_line(code: int) -> str:
-    """Return the line of a note on what a helper handed over that tells the exit code of its program."""
+    """Return the line of a note on what a helper handed over that tells the exit code of its
+    program.
+    """
     return f"{_EXIT}{code}\n"
 
 
@@ -126,7 +172,11 @@ class PodStore(Store):
         if self.refused is not None and folder.strip("/").partition("/")[0] == OUTPUTS:
             raise self.refused
         start = f"{folder.strip('/')}/" if folder.strip("/") else ""
-        found = {path.removeprefix(start).partition("/")[:2] for path in self.files if path.startswith(start)}
+        found = {
+            path.removeprefix(start).partition("/")[:2]
+            for path in self.files
+            if path.startswith(start)
+        }
         return [(name, bool(slash), None) for name, slash in found]
 
     def take_log(self, log: bytes, who: str) -> None:
@@ -137,15 +187,20 @@ class PodStore(Store):
         """
         for words in (line.split(b" ") for line in log.splitlines()):
             if words[0] == b"!" and int(words[1]):
-                self.refused = _too_much(f"{words[2].decode()} of {who}", f"{int(words[1]):,} bytes", FILES_LIMIT)
+                self.refused = _too_much(
+                    f"{words[2].decode()} of {who}", f"{int(words[1]):,} bytes", FILES_LIMIT
+                )
                 if words[2] == b"results":
                     raise self.refused
             elif len(words) == 2 and b"." in log.splitlines():
-                self.files[base64.b64decode(words[0]).decode("utf-8", "replace")] = base64.b64decode(words[1])
+                self.files[base64.b64decode(words[0]).decode("utf-8", "replace")] = (
+                    base64.b64decode(words[1])
+                )
         self.error = self.files.pop(ERROR, b"")
 
     def take_end(self, end: dict[str, Any], key: str, who: str) -> None:
-        """Take in what a program left in its message file: JSON lines, each a result file's body, or plain results.
+        """Take in what a program left in its message file: JSON lines, each a result file's body,
+        or plain results.
 
         Raises:
             TrackingError: if that was too much.
@@ -153,18 +208,27 @@ class PodStore(Store):
         message = states.said(end)
         if end.get("exitCode") == 0 and len(message.encode()) >= MESSAGE_LIMIT:
             more = ", or the cluster a helper_image"
-            raise _too_much(f"results of {who}", f"{MESSAGE_LIMIT:,} bytes or more", MESSAGE_LIMIT - 1, more)
+            raise _too_much(
+                f"results of {who}", f"{MESSAGE_LIMIT:,} bytes or more", MESSAGE_LIMIT - 1, more
+            )
         for found in _read_lines(message)[0]:  # escapes may hold what no text can: lone surrogates
             if "base64" in found:
                 self.files[str(found.get("file"))] = base64.b64decode(str(found["base64"]) + "==")
             else:
-                body = found if isinstance(found.get("results"), dict) else {"schema": 1, "key": key, "results": found}
-                name = encode_name(str(body.get("key", key)).encode("utf-8", "replace").decode(), ".json")
+                body = (
+                    found
+                    if isinstance(found.get("results"), dict)
+                    else {"schema": 1, "key": key, "results": found}
+                )
+                name = encode_name(
+                    str(body.get("key", key)).encode("utf-8", "replace").decode(), ".json"
+                )
                 self.files[name] = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def said_of(pod: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
-    """Return what a program that has ended left as its error, what it used, and whether only a helper's log has all.
+    """Return what a program that has ended left as its error, what it used, and whether only a
+    helper's log has all.
 
     The error is any text, as JSON text; ``""`` for nothing.
     """
@@ -187,7 +251,9 @@ def _read_lines(text: str) -> tuple[list[dict[str, Any]], str]:
     """Return the lines that are results or files, and the rest, which is an error."""
     lines = [(line, _read_object(line)) for line in text.splitlines()]
     rest = [line for line, found in lines if found is None or "message" in found]
-    return [found for _, found in lines if found is not None and "message" not in found], "\n".join(rest).strip()
+    return [found for _, found in lines if found is not None and "message" not in found], "\n".join(
+        rest
+    ).strip()
 
 
 def _read_object(text: str) -> dict[str, Any] | None:

@@ -104,14 +104,18 @@ class KubernetesScheduler(SchedulerBase):
         return bool(cfg.get("image_repo") or cfg.get("workspace_url"))
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Upload the workspaces of roles, or push images with them, unless they are there already."""
+        """Upload the workspaces of roles, or push images with them, unless they are there
+        already.
+        """
         options = Options.of(cfg)
         if repository := options.text("image_repo"):
             architecture = options.map("node_selector").get("kubernetes.io/arch", "amd64")
             return with_images(app, repository, options.text("image"), architecture)
         return with_uploads(app, options.text("workspace_url"))
 
-    def submit(self, request: _convert.KubernetesRequest, app_id: str, submission: Submission) -> bool:
+    def submit(
+        self, request: _convert.KubernetesRequest, app_id: str, submission: Submission
+    ) -> bool:
         """Start the app under ``app_id``, or adopt it: all or nothing."""
         return self._apps.submit(self._bound(request, app_id, submission), app_id, submission)
 
@@ -131,14 +135,20 @@ class KubernetesScheduler(SchedulerBase):
                 raise _convert.queue_of_roles(app)
         changes: dict[str, CfgVal] = {"jobset": "always"} if as_set else {}
         if cfg.get("helper_image") and (why := self._apps.helper_fails(request)):
-            _log.warning("app %s runs without its helper, so that 4 KiB of results come back: %s", app_id, why)
+            _log.warning(
+                "app %s runs without its helper, so that 4 KiB of results come back: %s",
+                app_id,
+                why,
+            )
             changes["helper_image"] = None
         if request.app_id == app_id and not changes:
             return request
         if request != _convert.convert(app, cfg, self.name, request.app_id):
             if request.app_id == app_id:
                 return request  # it was changed: it is submitted as it is
-            raise ConfigError(f"the request was made for {request.app_id!r} and changed: submit it under that id")
+            raise ConfigError(
+                f"the request was made for {request.app_id!r} and changed: submit it under that id"
+            )
         return _convert.convert(app, {**cfg, **changes}, self.name, app_id)
 
     # -- afterwards
@@ -154,10 +164,17 @@ class KubernetesScheduler(SchedulerBase):
         places = {app_id: names.place(app_id) for app_id in app_ids}
         facts: dict[tuple[str, str], Facts] = {}
         for namespace in {namespace for namespace, _ in places.values()}:
-            facts |= self._apps.many(namespace, {base for space, base in places.values() if space == namespace})
-        return {app_id: self._description(app_id, facts.get(place, Facts())) for app_id, place in places.items()}
+            facts |= self._apps.many(
+                namespace, {base for space, base in places.values() if space == namespace}
+            )
+        return {
+            app_id: self._description(app_id, facts.get(place, Facts()))
+            for app_id, place in places.items()
+        }
 
-    def _description(self, app_id: str, facts: Facts, *, explain: bool = False) -> AppDescription | None:
+    def _description(
+        self, app_id: str, facts: Facts, *, explain: bool = False
+    ) -> AppDescription | None:
         if facts.kind != plan.APP or is_half_submitted(facts, time.time()):
             return None
         verdict, made = self._apps.verdict(app_id, facts, explain=explain), facts.plan
@@ -187,37 +204,53 @@ class KubernetesScheduler(SchedulerBase):
             status.msg += f"; it waits until that is mended: `transload cancel {handle}` ends it"
         if status.msg == hold.LEFT:
             handle = make_app_handle(self.name, made.session, app_id)
-            status.msg += f": `transload wait {handle}` starts it, `transload cancel {handle}` ends it"
+            status.msg += (
+                f": `transload wait {handle}` starts it, `transload cancel {handle}` ends it"
+            )
 
     def tend(self, app_id: str) -> None:
-        """Do what the cluster's controllers cannot: note the end, end other roles, start again, all safe to repeat."""
+        """Do what the cluster's controllers cannot: note the end, end other roles, start again, all
+        safe to repeat.
+        """
         with contextlib.suppress(ClusterError):  # may only look; another owner will act
             self._apps.tend(app_id)
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
+        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
+        only).
+        """
         facts = self._apps.facts(app_id)
         return facts.kind is not None and not is_half_submitted(facts, time.time())
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch: one connection for each namespace, for any number of apps. None tells of logs."""
+        """Return a new watch: one connection for each namespace, for any number of apps. None tells
+        of logs.
+        """
         made = None if logs else ClusterWatch(self._cluster)
         self._apps.tell = made.seen if made is not None else self._apps.tell
         return made
 
     def list(self) -> list[ListAppResponse]:
-        """Return the apps of all namespaces, newest first; else of those that settings name, which may be listed."""
+        """Return the apps of all namespaces, newest first; else of those that settings name, which
+        may be listed.
+        """
         seen = self._seen()
         rows = [
             ListAppResponse(made.app_id, verdict.status.state, name=made.name, created=made.created)
-            for made, verdict in sorted(self._known(seen), key=lambda each: each[0].created, reverse=True)
+            for made, verdict in sorted(
+                self._known(seen), key=lambda each: each[0].created, reverse=True
+            )
         ]
-        unread = [ListAppResponse(facts.app_id, AppState.UNKNOWN) for facts in seen if facts.unreadable]
+        unread = [
+            ListAppResponse(facts.app_id, AppState.UNKNOWN) for facts in seen if facts.unreadable
+        ]
         return rows + unread
 
     def _seen(self) -> Sequence[Facts]:
         """Return what can be listed."""
-        return [*self._apps.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values()]
+        return [
+            *self._apps.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values()
+        ]
 
     def _known(self, seen: Sequence[Facts]) -> Iterator[tuple[Plan, Verdict]]:
         """Yield what can be listed and read."""
@@ -241,26 +274,38 @@ class KubernetesScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that ended so many seconds ago; what they take of the cluster's disks is not known."""
+        """Delete apps that ended so many seconds ago; what they take of the cluster's disks is not
+        known.
+        """
         if max_size is not None:
-            raise UnsupportedFeature("max_size: a cluster does not tell how much an app takes", "max_size")
+            raise UnsupportedFeature(
+                "max_size: a cluster does not tell how much an app takes", "max_size"
+            )
         moment = time.time() if now is None else now
         ended: list[tuple[float, str]] = []
         for made, verdict in self._known(self._seen()):
             ends = [each.end_time or 0.0 for role in verdict.status.roles for each in role.replicas]
             if verdict.status.is_terminal():
                 ended.append((max(ends, default=0.0) or made.created, made.app_id))
-        old = [app_id for end, app_id in sorted(ended) if older_than is not None and moment - end >= older_than]
+        old = [
+            app_id
+            for end, app_id in sorted(ended)
+            if older_than is not None and moment - end >= older_than
+        ]
         for app_id in old if not dry_run else ():
             self.delete(app_id)
         return old
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return within seconds. One that has ended stays as it is. False: there is none."""
+        """Ask for the end of an app; return within seconds. One that has ended stays as it is.
+        False: there is none.
+        """
         return self._apps.cancel(app_id)
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none."""
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+        False: there is none.
+        """
         facts = self._apps.facts(app_id)
         if facts.kind != plan.APP:
             return False
@@ -278,7 +323,8 @@ class KubernetesScheduler(SchedulerBase):
         """Remove an app whose record is damaged: its Jobs first, whose pods have their time to end.
 
         Raises:
-            SchedulerUnavailable: if a newer version wrote the record, the cluster refuses, or a pod does not end.
+            SchedulerUnavailable: if a newer version wrote the record, the cluster refuses, or a pod
+                does not end.
         """
         self._apps.end_damaged(app_id, facts)
         grace = [pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in facts.pods]
@@ -286,7 +332,9 @@ class KubernetesScheduler(SchedulerBase):
         pause = _FIRST_LOOK_S
         while facts.jobs or facts.pods:
             if time.monotonic() >= deadline:
-                raise SchedulerUnavailable(f"app {app_id} does not end: a pod of it cannot be ended")
+                raise SchedulerUnavailable(
+                    f"app {app_id} does not end: a pod of it cannot be ended"
+                )
             time.sleep(pause)
             pause = min(pause * 1.5, 1.0)
             facts = self._apps.facts(app_id)
@@ -306,23 +354,31 @@ class KubernetesScheduler(SchedulerBase):
         raise SchedulerUnavailable(f"app {app_id} does not end: a pod of it cannot be ended")
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the folder that a helper hands over; None without one: then the pods' statuses hold the results."""
+        """Return the folder that a helper hands over; None without one: then the pods' statuses
+        hold the results.
+        """
         return results.FOLDER if cfg.get("helper_image") else None
 
     def results_store(self, app_id: str) -> results.PodStore | None:
-        """Return the app's results as they came with its pods; None if another place was named for them."""
+        """Return the app's results as they came with its pods; None if another place was named for
+        them.
+        """
         return self._apps.handed_over(app_id)
 
     # -- logs
 
     def _facts(self, app_id: str, age: float = 0.0) -> Facts:
-        """Return what is known of an app, up to so many seconds old: replicas whose logs are read share it."""
+        """Return what is known of an app, up to so many seconds old: replicas whose logs are read
+        share it.
+        """
         with self._lock:
             moment, facts = self._looked.get(app_id, (0.0, None))
         if facts is None or time.monotonic() - moment > age:
             moment, facts = time.monotonic(), self._apps.facts(app_id)
             with self._lock:
-                self._looked = {key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S}
+                self._looked = {
+                    key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S
+                }
                 self._looked[app_id] = (moment, facts)
         return facts
 
@@ -352,7 +408,9 @@ class KubernetesScheduler(SchedulerBase):
     # -- rest
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return checks for ``transload doctor``: what was looked at, whether it is well, details."""
+        """Return checks for ``transload doctor``: what was looked at, whether it is well,
+        details.
+        """
         return diagnose(self._cluster, self._namespace())
 
     def close(self) -> None:

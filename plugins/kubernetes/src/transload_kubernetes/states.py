@@ -1,4 +1,6 @@
-"""From the words of a cluster to `AppState`, total over the phases of a pod; unknown words are tolerated."""
+"""From the words of a cluster to `AppState`, total over the phases of a pod; unknown words are
+tolerated.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,29 @@ PHASES: Final = {
     "Failed": AppState.FAILED,
     "Unknown": AppState.UNKNOWN,
 }
-"""Phase of a pod → state of the replica. A Failed pod that its Job will replace is shown as PENDING."""
+"""Phase of a pod → state of the replica. A Failed pod that its Job will replace is shown as
+PENDING."""
 
 _MAX_SIGNAL: Final = 64
-_ENDS: Final = ("Error", "Completed", "OOMKilled", "")  # of a program that ran; else the message is the runtime's
+_ENDS: Final = (
+    "Error",
+    "Completed",
+    "OOMKilled",
+    "",
+)  # of a program that ran; else the message is the runtime's
 FROM_HELPER: Final = "the helper of run option helper_image: "
 HOPELESS: Final = (
     *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
-    *("CreateContainerConfigError", "CreateContainerError", "FailedMount", "FailedAttachVolume", "Failed: Error"),
+    *(
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "FailedMount",
+        "FailedAttachVolume",
+        "Failed: Error",
+    ),
 )
-"""Reasons of a pod that waits which no time mends: somebody has to bring what is missing, or end it."""
+"""Reasons of a pod that waits which no time mends: somebody has to bring what is missing, or end
+it."""
 _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
 
 
@@ -44,12 +59,16 @@ def condition(thing: dict[str, Any], *kinds: str, status: str = "True") -> dict[
 
 
 def is_finished(job: dict[str, Any]) -> bool:
-    """Tell whether a Job has ended: no pod of it is left running, none will be started; or a JobSet."""
+    """Tell whether a Job has ended: no pod of it is left running, none will be started; or a
+    JobSet.
+    """
     return condition(job, "Complete", "Completed", "Failed") is not None
 
 
 def is_suspended(thing: dict[str, Any]) -> bool:
-    """Tell whether a Job or JobSet is suspended, and its controller has seen that; not one that is being resumed."""
+    """Tell whether a Job or JobSet is suspended, and its controller has seen that; not one that is
+    being resumed.
+    """
     return condition(thing, "Suspended") is not None and bool(thing["spec"].get("suspend"))
 
 
@@ -59,27 +78,42 @@ def is_active(pod: dict[str, Any]) -> bool:
 
 
 def resumed(jobset: dict[str, Any]) -> float | None:
-    """Return since when a JobSet may run: since it was let out of its queue, else since it was made."""
+    """Return since when a JobSet may run: since it was let out of its queue, else since it was
+    made.
+    """
     let_out = condition(jobset, "Suspended", status="False")
-    return seconds(let_out.get("lastTransitionTime") if let_out else jobset["metadata"].get("creationTimestamp"))
+    return seconds(
+        let_out.get("lastTransitionTime")
+        if let_out
+        else jobset["metadata"].get("creationTimestamp")
+    )
 
 
 def exit_code(code: int | None) -> int | None:
-    """Return `ReplicaStatus`'s form: runtimes report signal N as 128 + N; a program that exits so looks the same."""
+    """Return `ReplicaStatus`'s form: runtimes report signal N as 128 + N; a program that exits so
+    looks the same.
+    """
     return 128 - code if code is not None and 128 < code <= 128 + _MAX_SIGNAL else code
 
 
 def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[str, Any]:
-    """Return what a pod tells of a container in a state (``running``, ``terminated``); empty if it is in another."""
+    """Return what a pod tells of a container in a state (``running``, ``terminated``); empty if it
+    is in another.
+    """
     status = pod.get("status") or {}
-    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+    for each in (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ):
         if each.get("name") == name:
             return (each.get("state") or {}).get(state) or {}
     return {}
 
 
 def attempt_of_program(pod: Mapping[str, Any], name: str = names.MAIN) -> int | None:
-    """Return what the program of a pod finds in ``TRANSLOAD_RETRY``; None if that cannot be told."""
+    """Return what the program of a pod finds in ``TRANSLOAD_RETRY``; None if that cannot be
+    told.
+    """
     containers = (pod.get("spec") or {}).get("containers") or ()
     main: Mapping[str, Any] = next((each for each in containers if each.get("name") == name), {})
     variables = {each.get("name"): each for each in main.get("env") or ()}
@@ -103,23 +137,33 @@ def is_released(pod: Mapping[str, Any]) -> bool:
 
 
 def still_running(pod: dict[str, Any]) -> list[str]:
-    """Return the containers of a pod that run on though its program has ended; native sidecars end by themselves.
+    """Return the containers of a pod that run on though its program has ended; native sidecars end
+    by themselves.
 
     None of a pod that is being deleted: all of it ends.
     """
-    if not is_active(pod) or not program(pod, "terminated") or pod["metadata"].get("deletionTimestamp"):
+    if (
+        not is_active(pod)
+        or not program(pod, "terminated")
+        or pod["metadata"].get("deletionTimestamp")
+    ):
         return []
     reports = (pod.get("status") or {}).get("containerStatuses") or ()
     return [each["name"] for each in reports if "terminated" not in (each.get("state") or {})]
 
 
 def other_failure(pod: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the container for which a pod has failed, and how it ended, if it is not the program; else ``""``."""
+    """Return the container for which a pod has failed, and how it ended, if it is not the program;
+    else ``""``.
+    """
     status = pod.get("status") or {}
     main = program(pod, "terminated")
     if is_active(pod) or main.get("exitCode") or is_released(pod):
         return "", {}
-    reports = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    reports = [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
     ends = [(each["name"], (each.get("state") or {}).get("terminated") or {}) for each in reports]
     bad = [(name, end) for name, end in ends if end.get("exitCode") and name != names.HELPER]
     return min(bad, key=lambda each: each[1].get("finishedAt") or "", default=("", {}))
@@ -133,11 +177,15 @@ def said(end: dict[str, Any]) -> str:
 def lost_node(pod: dict[str, Any]) -> str:
     """Return why a pod that is said to run may not do so; ``""`` if nothing is wrong.
 
-    A node that does not answer leaves its pods' phases as they were: the cluster only says that they are not ready.
+    A node that does not answer leaves its pods' phases as they were: the cluster only says that
+    they are not ready.
     """
     if not program(pod, "running") or not condition(pod, "ContainersReady"):
         return ""
-    ready = next((each for each in pod["status"]["conditions"] if each["type"] == "Ready"), {"status": "True"})
+    ready = next(
+        (each for each in pod["status"]["conditions"] if each["type"] == "Ready"),
+        {"status": "True"},
+    )
     if ready["status"] == "True" or ready.get("reason"):  # a kubelet says why
         return ""
     node = (pod.get("spec") or {}).get("nodeName") or "?"
@@ -150,7 +198,9 @@ def lost_node(pod: dict[str, Any]) -> str:
 def index_of(pod: dict[str, Any]) -> int:
     """Return the number of the replica that a pod is; −1 if it does not say."""
     metadata = pod["metadata"]
-    text = (metadata.get("annotations") or {}).get(names.INDEX) or (metadata.get("labels") or {}).get(names.INDEX)
+    text = (metadata.get("annotations") or {}).get(names.INDEX) or (
+        metadata.get("labels") or {}
+    ).get(names.INDEX)
     return int(text) if text is not None and str(text).isdigit() else -1
 
 
@@ -160,12 +210,16 @@ def indexes(text: str | None) -> set[int]:
     for part in (text or "").split(","):
         first, dash, last = part.partition("-")
         if first.isdigit():
-            found.update(range(int(first), int(last) + 1) if dash and last.isdigit() else (int(first),))
+            found.update(
+                range(int(first), int(last) + 1) if dash and last.isdigit() else (int(first),)
+            )
     return found
 
 
 def seconds(text: str | None) -> float | None:
-    """Return a time of the API (RFC 3339) as seconds since the epoch; its zero (1970) is no time."""
+    """Return a time of the API (RFC 3339) as seconds since the epoch; its zero (1970) is no
+    time.
+    """
     try:
         return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp() or None
     except ValueError:
@@ -175,9 +229,14 @@ def seconds(text: str | None) -> float | None:
 def event_time(event: dict[str, Any]) -> float:
     """Return when an event was last seen, seconds since the epoch; 0 where it does not say.
 
-    Which fields it has depends on the API through which it was reported: a series of the newer one counts in its own.
+    Which fields it has depends on the API through which it was reported: a series of the newer one
+    counts in its own.
     """
-    times = ((event.get("series") or {}).get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    times = (
+        (event.get("series") or {}).get("lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+    )
     made = (event.get("metadata") or {}).get("creationTimestamp")
     return max(filter(None, map(seconds, times)), default=seconds(made) or 0.0)
 
@@ -185,7 +244,10 @@ def event_time(event: dict[str, Any]) -> float:
 def stuck(pod: dict[str, Any]) -> str:
     """Return why a pending pod does not start, as the cluster says; ``""`` if nothing is wrong."""
     status = pod.get("status") or {}
-    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+    for each in (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ):
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "") not in _USUAL:
             return f"{FROM_HELPER if each['name'] == names.HELPER else ''}{_text(waiting)}"
@@ -198,7 +260,9 @@ def _text(thing: dict[str, Any]) -> str:
 
 
 def why_failed(pod: dict[str, Any]) -> str:
-    """Return what is known of a pod's failure beyond its exit code: memory, eviction, pre-emption."""
+    """Return what is known of a pod's failure beyond its exit code: memory, eviction,
+    pre-emption.
+    """
     disrupted = condition(pod, "DisruptionTarget")
     reason = program(pod, "terminated").get("reason", "")
     if reason == "OOMKilled":

@@ -1,4 +1,6 @@
-"""Which apps may have changed: one connection for each kind of object and namespace, whatever the number of apps."""
+"""Which apps may have changed: one connection for each kind of object and namespace, whatever the
+number of apps.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ _LONGEST_PAUSE_S: Final = 10.0
 class ClusterWatch(FedWatch):
     """Tells which apps may have changed.
 
-    A watch that breaks goes on where it was; where the server has forgotten that place (410) all is listed anew and
-    every watched app of the namespace counts as changed. Pods and warnings about them say why an app waits: neither its
-    Jobs nor its JobSet change by that. Who may not watch them hears of it later.
+    A watch that breaks goes on where it was; where the server has forgotten that place (410) all is
+    listed anew and every watched app of the namespace counts as changed. Pods and warnings about
+    them say why an app waits: neither its Jobs nor its JobSet change by that. Who may not watch
+    them hears of it later.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -37,7 +40,11 @@ class ClusterWatch(FedWatch):
         with self._condition:
             if self._closed:
                 return
-            gone = [feeder for name in set(self._namespaces) - wanted for feeder in self._namespaces.pop(name)]
+            gone = [
+                feeder
+                for name in set(self._namespaces) - wanted
+                for feeder in self._namespaces.pop(name)
+            ]
             for name in wanted - set(self._namespaces):
                 self._namespaces[name] = [self._feeder(kind, name) for kind in _KINDS]
         for feeder in gone:
@@ -46,7 +53,10 @@ class ClusterWatch(FedWatch):
     def end(self) -> None:
         """End the threads and close the connections."""
         with self._condition:
-            ending, self._namespaces = [each for some in self._namespaces.values() for each in some], {}
+            ending, self._namespaces = (
+                [each for some in self._namespaces.values() for each in some],
+                {},
+            )
         for feeder in ending:
             feeder.stop()
 
@@ -61,16 +71,22 @@ class ClusterWatch(FedWatch):
                     if kind == "JobSet" and not self._cluster.has_jobsets(namespace):
                         return feeder.finish()
                     version = str(
-                        self._cluster.list(kind, namespace, **_chosen(kind), limit=1)["metadata"]["resourceVersion"]
+                        self._cluster.list(kind, namespace, **_chosen(kind), limit=1)["metadata"][
+                            "resourceVersion"
+                        ]
                     )
                     self.seen(namespace, None)
-                response = self._cluster.watch(kind, namespace, version, _SESSION_S, **_chosen(kind))
+                response = self._cluster.watch(
+                    kind, namespace, version, _SESSION_S, **_chosen(kind)
+                )
                 for line in response if feeder.opened(lambda: cut(response)) else ():
                     event = json.loads(line)
                     item = event["object"]
                     if event["type"] == "ERROR":
                         code = int(item.get("code") or 500)
-                        raise ClusterError(code, item.get("reason") or "", item.get("message") or "")
+                        raise ClusterError(
+                            code, item.get("reason") or "", item.get("message") or ""
+                        )
                     version = item["metadata"].get("resourceVersion") or version
                     if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
                         self._changed_by(kind, namespace, item)
@@ -80,13 +96,21 @@ class ClusterWatch(FedWatch):
                     return feeder.finish()
                 raise
 
-        return Feeder(f"transload-kubernetes-{kind.lower()}s", read, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        return Feeder(
+            f"transload-kubernetes-{kind.lower()}s", read, _FIRST_PAUSE_S, _LONGEST_PAUSE_S
+        )
 
     def _changed_by(self, kind: str, namespace: str, item: dict[str, Any]) -> None:
         """Take note of an object that has changed."""
         if kind == "Event":
-            pod = str((item.get("involvedObject") or {}).get("name"))  # its name begins with that of its app
-            self.feed_all(lambda key: isinstance(key, tuple) and key[0] == namespace and pod.startswith(f"{key[1]}-"))
+            pod = str(
+                (item.get("involvedObject") or {}).get("name")
+            )  # its name begins with that of its app
+            self.feed_all(
+                lambda key: (
+                    isinstance(key, tuple) and key[0] == namespace and pod.startswith(f"{key[1]}-")
+                )
+            )
         else:
             self.seen(namespace, (item["metadata"].get("labels") or {}).get(names.LABEL_APP))
 
@@ -99,7 +123,9 @@ class ClusterWatch(FedWatch):
 
 
 def _chosen(kind: str) -> dict[str, str]:
-    """Return which objects of a kind are watched: ours, and warnings about pods, which have no labels."""
+    """Return which objects of a kind are watched: ours, and warnings about pods, which have no
+    labels.
+    """
     if kind == "Event":
         return {"fieldSelector": "involvedObject.kind=Pod,type=Warning"}
     return {"labelSelector": MANAGED}

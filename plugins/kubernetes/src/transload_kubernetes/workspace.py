@@ -1,4 +1,6 @@
-"""Bringing workspaces to a cluster: uploaded and fetched by an init container, or as a layer of a pushed image."""
+"""Bringing workspaces to a cluster: uploaded and fetched by an init container, or as a layer of a
+pushed image.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from transload_kubernetes.pod import ROOT_KEY, WORKSPACE, WORKSPACE_KEY, named_i
 from transload_kubernetes.registry import Image, told_as_submit_error
 
 
-def _workspaces(app: AppDef, digest_of: Callable[[Workspace], str]) -> Iterator[tuple[Role, Workspace, str]]:
+def _workspaces(
+    app: AppDef, digest_of: Callable[[Workspace], str]
+) -> Iterator[tuple[Role, Workspace, str]]:
     """Yield each role that has a workspace, the workspace and its digest."""
     for index, role in enumerate(app.roles):
         if role.workspace:
@@ -30,7 +34,8 @@ def _workspaces(app: AppDef, digest_of: Callable[[Workspace], str]) -> Iterator[
 
 @contextlib.contextmanager
 def _packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the files of a workspace, below a folder, as an archive: its path (gzip), and the digest of what is in it.
+    """Yield the files of a workspace, below a folder, as an archive: its path (gzip), and the
+    digest of what is in it.
 
     The same content has the same bytes.
     """
@@ -45,7 +50,8 @@ def _packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def with_uploads(app: AppDef, folder: str) -> AppDef:
-    """Return an app whose roles say where their workspaces were uploaded; what is there already is not sent again.
+    """Return an app whose roles say where their workspaces were uploaded; what is there already is
+    not sent again.
 
     Pods refuse an archive that is not what its name says: others may be able to write there.
     """
@@ -56,7 +62,9 @@ def with_uploads(app: AppDef, folder: str) -> AppDef:
 
 
 def _upload(workspace: Workspace, digest: str, folder: str) -> str:
-    """Upload a workspace to a folder (fsspec URL); return its own URL, which follows from the content."""
+    """Upload a workspace to a folder (fsspec URL); return its own URL, which follows from the
+    content.
+    """
     import fsspec
 
     url = f"{folder.rstrip('/')}/{digest}.tar.gz"
@@ -70,26 +78,38 @@ def _upload(workspace: Workspace, digest: str, folder: str) -> str:
                     target.writelines(pieces(file, f"uploading to {url}"))
                 store.mv(aside, path)
     except Exception as exc:  # whatever a store raises
-        raise SubmitError(f"workspace {workspace}: cannot be uploaded to {url}: {exc}", transient=True) from exc
+        raise SubmitError(
+            f"workspace {workspace}: cannot be uploaded to {url}: {exc}", transient=True
+        ) from exc
     return url
 
 
-def with_images(app: AppDef, repository: str, default: str = "", architecture: str = "amd64") -> AppDef:
-    """Return an app whose roles have images that carry their workspaces; what was pushed already is not pushed again.
+def with_images(
+    app: AppDef, repository: str, default: str = "", architecture: str = "amd64"
+) -> AppDef:
+    """Return an app whose roles have images that carry their workspaces; what was pushed already is
+    not pushed again.
 
-    ``default`` is the image of roles that name none, ``architecture`` that of the nodes, for images of several.
+    ``default`` is the image of roles that name none, ``architecture`` that of the nodes, for images
+    of several.
     """
     app = copy.deepcopy(app)
     for role, workspace, digest in _workspaces(app, workspace_digest):
         image = named_image(role, default)
         with told_as_submit_error(f"image {image!r} with a workspace, to {repository}"):
-            role.image, role.metadata[ROOT_KEY] = _pushed(Image(image), repository, workspace, digest, architecture)
+            role.image, role.metadata[ROOT_KEY] = _pushed(
+                Image(image), repository, workspace, digest, architecture
+            )
         role.workspace = None
     return app
 
 
-def _pushed(base: Image, repository: str, workspace: Workspace, digest: str, architecture: str) -> tuple[str, str]:
-    """Return name and working directory of an image that is in its registry: a base with a workspace on top."""
+def _pushed(
+    base: Image, repository: str, workspace: Workspace, digest: str, architecture: str
+) -> tuple[str, str]:
+    """Return name and working directory of an image that is in its registry: a base with a
+    workspace on top.
+    """
     base_digest, manifest = base.manifest(architecture)
     config = base.config(manifest)
     folder = (config.get("config") or {}).get("WorkingDir") or "/"

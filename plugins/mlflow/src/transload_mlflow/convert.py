@@ -1,7 +1,8 @@
 """Records as MLflow tags and metrics, and back: pure, no MLflow.
 
-A tag holds only text, up to a length, under a name of few characters. So each record is a tag named by a digest, with
-JSON as its value; tags with readable names and metrics are written beside it for people, and never read.
+A tag holds only text, up to a length, under a name of few characters. So each record is a tag named
+by a digest, with JSON as its value; tags with readable names and metrics are written beside it for
+people, and never read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from typing import Any, Final, NamedTuple
 
 from transload.tracker import TrackingError
 
-__all__ = ["PARENT", "RUN_ID", "RUN_KEY", "digest", "read", "record_tag", "shown_metric", "shown_results", "shown_tag"]
+__all__ = [
+    "PARENT",
+    "RUN_ID",
+    "RUN_KEY",
+    "digest",
+    "read",
+    "record_tag",
+    "shown_metric",
+    "shown_results",
+    "shown_tag",
+]
 
 PREFIX: Final = "transload."
 RUN_ID: Final = "transload.run_id"
@@ -57,7 +68,9 @@ def record_tag(kind: str, name: str, record: Mapping[str, object]) -> tuple[str,
         except UnicodeEncodeError:  # lone surrogates can be kept as escapes only
             value = json.dumps(record, separators=(",", ":"))
     if len(value) > MAX_VALUE:
-        raise TrackingError(f"{kind} {name!r}: {len(value)} characters as JSON; a tag of MLflow holds {MAX_VALUE}")
+        raise TrackingError(
+            f"{kind} {name!r}: {len(value)} characters as JSON; a tag of MLflow holds {MAX_VALUE}"
+        )
     return f"{PREFIX}{kind}.{digest(name)}", value
 
 
@@ -89,7 +102,9 @@ def _text(value: object) -> str:
 
 
 class Shown(NamedTuple):
-    """What MLflow shows of results: points of metrics (name, value, step), the last one last; tags; and what not."""
+    """What MLflow shows of results: points of metrics (name, value, step), the last one last; tags;
+    and what not.
+    """
 
     points: list[tuple[str, float, int]]
     tags: dict[str, str]
@@ -101,12 +116,14 @@ def shown_results(
     steps: Mapping[str, Mapping[str, Mapping[float, float]]],
     first: str = "0",
 ) -> Shown:
-    """Return how MLflow shows what an app reported: a number as the last point of a metric, any other value as a tag.
+    """Return how MLflow shows what an app reported: a number as the last point of a metric, any
+    other value as a tag.
 
     Args:
         results: key → name → value.
         steps: key → name → step → value: the points before the last one.
-        first: what stands under this key, or under ``final``, bears its name alone; other names begin with the key.
+        first: what stands under this key, or under ``final``, bears its name alone; other names
+            begin with the key.
     """
     shown, last = Shown([], {}, []), dict[str, tuple[str, float, int]]()
 
@@ -119,7 +136,11 @@ def shown_results(
         values, curves = results.get(key, {}), steps.get(key, {})
         for name in dict.fromkeys([*curves, *values]):
             full = name if key in ("final", first) else f"{key}.{name}"
-            if not _RESULT_NAME.fullmatch(full) or full.startswith(_RESERVED) or posixpath.normpath(full) != full:
+            if (
+                not _RESULT_NAME.fullmatch(full)
+                or full.startswith(_RESERVED)
+                or posixpath.normpath(full) != full
+            ):
                 shown.refused.append(full)
                 continue
             for step, value in sorted(curves.get(name, {}).items()):
@@ -133,12 +154,18 @@ def shown_results(
 
 
 def shown_metric(name: str, value: object) -> float | None:
-    """Return the value of a metric for people, or None if it is not a number that a metric can have."""
+    """Return the value of a metric for people, or None if it is not a number that a metric can
+    have.
+    """
     return None if shown_tag(name, 0) is None else _number(value)
 
 
 def _number(value: object) -> float | None:
     """Return a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not abs(value) <= sys.float_info.max
+    ):
         return None
     return float(value)

@@ -49,7 +49,17 @@ _TAGS_A_CALL: Final = 100
 _METRICS_A_CALL: Final = 900  # with the tags a thousand
 _PARENT_TAG: Final = "mlflow.parentRunId"
 _RUNS_A_PAGE: Final = 1000
-_SCHEMES: Final = ("sqlite:", "mysql", "postgresql", "mssql", "http:", "https:", "file:", "databricks", "uc:")
+_SCHEMES: Final = (
+    "sqlite:",
+    "mysql",
+    "postgresql",
+    "mssql",
+    "http:",
+    "https:",
+    "file:",
+    "databricks",
+    "uc:",
+)
 _log = logging.getLogger("transload_mlflow")
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
@@ -60,14 +70,17 @@ class MlflowTracker(TrackerBase):
     """Keeps runs in an experiment of MLflow; making one calls no server.
 
     Args:
-        tracking_uri: a database, a server or a folder, as MLflow takes it; None: ``MLFLOW_TRACKING_URI``.
+        tracking_uri: a database, a server or a folder, as MLflow takes it; None:
+            ``MLFLOW_TRACKING_URI``.
         experiment_name: the experiment, made at the first write if it does not exist; None:
             ``MLFLOW_EXPERIMENT_NAME``, else ``transload``.
     """
 
     def __init__(self, tracking_uri: str | None = None, experiment_name: str | None = None) -> None:
         self.tracking_uri = tracking_uri
-        self.experiment_name = experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or DEFAULT_EXPERIMENT
+        self.experiment_name = (
+            experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or DEFAULT_EXPERIMENT
+        )
         self._lock = threading.RLock()
         self._experiment_id: str | None = None
         self._runs: dict[str, str] = {}
@@ -110,14 +123,18 @@ class MlflowTracker(TrackerBase):
         found: list[Run] = []
         token = None
         while True:
-            page = self.client.search_runs([experiment], condition, max_results=_RUNS_A_PAGE, page_token=token)
+            page = self.client.search_runs(
+                [experiment], condition, max_results=_RUNS_A_PAGE, page_token=token
+            )
             found.extend(page)
             token = page.token
             if not token:
                 return found
 
     def _runs_of(self, run_id: str) -> list[Run]:
-        """Return the MLflow runs of a run: one, unless two processes made it at the very same time."""
+        """Return the MLflow runs of a run: one, unless two processes made it at the very same
+        time.
+        """
         found = self._search(f"tags.`{RUN_KEY}` = '{digest(check_run_id(run_id))}'")
         return sorted(found, key=lambda run: (run.info.start_time or 0, run.info.run_id))
 
@@ -126,7 +143,9 @@ class MlflowTracker(TrackerBase):
             uuid = self._runs.get(run_id)
             if uuid is None:
                 runs = self._runs_of(run_id)
-                uuid = self._runs[run_id] = str(runs[0].info.run_id) if runs else self._made_run(run_id)
+                uuid = self._runs[run_id] = (
+                    str(runs[0].info.run_id) if runs else self._made_run(run_id)
+                )
             return uuid
 
     def _made_run(self, run_id: str) -> str:
@@ -138,16 +157,24 @@ class MlflowTracker(TrackerBase):
             self.client.delete_run(made.info.run_id)
         return str(first.info.run_id)
 
-    def _write(self, uuid: str, tags: Mapping[str, str], points: Sequence[tuple[str, float, int]] = ()) -> None:
-        """Write tags, and points of metrics (name, value, step), of which MLflow takes the last one for the latest."""
+    def _write(
+        self, uuid: str, tags: Mapping[str, str], points: Sequence[tuple[str, float, int]] = ()
+    ) -> None:
+        """Write tags, and points of metrics (name, value, step), of which MLflow takes the last one
+        for the latest.
+        """
         from mlflow.entities import Metric, RunTag
 
         began = int(time.time() * 1000) - len(points) + 1
-        metrics = [Metric(name, value, began + at, step) for at, (name, value, step) in enumerate(points)]
+        metrics = [
+            Metric(name, value, began + at, step) for at, (name, value, step) in enumerate(points)
+        ]
         items = [RunTag(name, value) for name, value in tags.items()]
         # one call is one transaction; only what is more than a call may hold takes several
         while items or metrics:
-            self.client.log_batch(uuid, metrics=metrics[:_METRICS_A_CALL], tags=items[:_TAGS_A_CALL])
+            self.client.log_batch(
+                uuid, metrics=metrics[:_METRICS_A_CALL], tags=items[:_TAGS_A_CALL]
+            )
             items, metrics = items[_TAGS_A_CALL:], metrics[_METRICS_A_CALL:]
 
     def _next_time(self) -> int:
@@ -165,24 +192,40 @@ class MlflowTracker(TrackerBase):
         check_run_id(run_id)
         values = check_values(kwargs)
         now = self._next_time()
-        tags = dict(record_tag("metadata", name, {"t": now, "name": name, "value": v}) for name, v in values.items())
-        tags.update(shown for name, value in values.items() if (shown := shown_tag(name, value)) is not None)
-        points = [(name, number, 0) for name, v in values.items() if (number := shown_metric(name, v)) is not None]
+        tags = dict(
+            record_tag("metadata", name, {"t": now, "name": name, "value": v})
+            for name, v in values.items()
+        )
+        tags.update(
+            shown for name, value in values.items() if (shown := shown_tag(name, value)) is not None
+        )
+        points = [
+            (name, number, 0)
+            for name, v in values.items()
+            if (number := shown_metric(name, v)) is not None
+        ]
         self._write(self._run_to_write(run_id), tags, points)
 
     def metadata(self, run_id: str) -> dict[str, object]:
         """Return the metadata of a run by name; empty for a run that is not known."""
         return {record["name"]: record["value"] for record in self._read(run_id, "metadata")}
 
-    def add_artifact(self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
+    def add_artifact(
+        self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
+    ) -> None:
         """Record an artifact of a run: its name and path; the file is not copied."""
         check_run_id(run_id)
         check_text(name, "name")
         path = check_text(os.fspath(path), "path")
-        values = None if metadata is None else check_values(metadata, f"metadata of artifact {name!r}")
+        values = (
+            None if metadata is None else check_values(metadata, f"metadata of artifact {name!r}")
+        )
         record = {"t": self._next_time(), "name": name, "path": path, "metadata": values}
         shown = shown_tag(f"artifact.{name}", path)
-        self._write(self._run_to_write(run_id), dict(filter(None, [record_tag("artifact", name, record), shown])))
+        self._write(
+            self._run_to_write(run_id),
+            dict(filter(None, [record_tag("artifact", name, record), shown])),
+        )
 
     def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
         """Return the artifacts of a run by name; empty for a run that is not known."""
@@ -202,23 +245,40 @@ class MlflowTracker(TrackerBase):
         name = None if not artifact_name else check_text(artifact_name, "artifact_name")
         record = {"t": self._next_time(), "run_id": source_id, "artifact_name": name}
         mark = digest(source_id, name or "")
-        shown = shown_tag(f"source.{mark[:6]}", source_id if name is None else f"{source_id} ({name})")
-        return dict(filter(None, [record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1"), shown]))
+        shown = shown_tag(
+            f"source.{mark[:6]}", source_id if name is None else f"{source_id} ({name})"
+        )
+        return dict(
+            filter(
+                None,
+                [record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1"), shown],
+            )
+        )
 
     def _parent(self, run_id: str) -> str:
-        """Return the MLflow run to nest in. That of what is no app, a search, ends with each of its trials."""
+        """Return the MLflow run to nest in. That of what is no app, a search, ends with each of its
+        trials.
+        """
         uuid = self._run_to_write(run_id)
         if "://" not in run_id and self.client.get_run(uuid).info.status in ("RUNNING", "FINISHED"):
             self.client.set_terminated(uuid, "FINISHED")
         return uuid
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
-        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name only."""
+        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name
+        only.
+        """
         found = {(r["run_id"], r["artifact_name"]): None for r in self._read(run_id, "source")}
-        return [TrackerSource(source, name) for source, name in found if not artifact_name or name == artifact_name]
+        return [
+            TrackerSource(source, name)
+            for source, name in found
+            if not artifact_name or name == artifact_name
+        ]
 
     def lineage(self, run_id: str) -> Lineage:
-        """Return everything that a run came from and that came from it, with the artifacts of all."""
+        """Return everything that a run came from and that came from it, with the artifacts of
+        all.
+        """
         return trace_lineage(self, check_run_id(run_id))
 
     def run_ids(self, parent_run_id: str | None = None, **kwargs: str) -> list[str]:
@@ -229,11 +289,21 @@ class MlflowTracker(TrackerBase):
             kwargs: no other filter is known.
         """
         if kwargs:
-            raise TrackingError(f"run_ids: unknown filter {', '.join(kwargs)}; known: parent_run_id")
+            raise TrackingError(
+                f"run_ids: unknown filter {', '.join(kwargs)}; known: parent_run_id"
+            )
         condition = f"tags.`{RUN_KEY}` != ''"
         if parent_run_id:
-            condition = f"tags.`{PARENT}{digest(check_run_id(parent_run_id, 'parent_run_id'))}` = '1'"
-        return sorted({json.loads(run.data.tags[RUN_ID]) for run in self._search(condition) if RUN_ID in run.data.tags})
+            condition = (
+                f"tags.`{PARENT}{digest(check_run_id(parent_run_id, 'parent_run_id'))}` = '1'"
+            )
+        return sorted(
+            {
+                json.loads(run.data.tags[RUN_ID])
+                for run in self._search(condition)
+                if RUN_ID in run.data.tags
+            }
+        )
 
     def finish(
         self,
@@ -251,21 +321,30 @@ class MlflowTracker(TrackerBase):
         Args:
             run_id: the run; one that is not known is made.
             status: the state.
-            results: what the app reported, key → name → value: numbers become metrics, other values tags. The names of
-                a key other than ``final`` and ``first`` begin with the key.
+            results: what the app reported, key → name → value: numbers become metrics, other values
+                tags. The names of a key other than ``final`` and ``first`` begin with the key.
             usage: what it used: each number becomes a system metric, ``system/<name>``.
-            steps: what it reported step by step, key → name → step → value: the points of a metric before the last.
+            steps: what it reported step by step, key → name → step → value: the points of a metric
+                before the last.
             first: the key of replica 0 of the first role.
             parent: the run that launched it, in which it is nested, and which is its source.
         """
         shown = shown_results(results, steps, first)
         if shown.refused:
-            _log.warning("%s: MLflow has no metrics or tags of these names: %s", run_id, ", ".join(shown.refused))
+            _log.warning(
+                "%s: MLflow has no metrics or tags of these names: %s",
+                run_id,
+                ", ".join(shown.refused),
+            )
         used = [(f"system/{name}", value, 0) for name, value in usage.items() if value is not None]
         self._run_to_write(run_id)
         for run in self._runs_of(run_id):
             if run.info.status == "RUNNING":
-                tags = {**self._source_tags(parent), _PARENT_TAG: self._parent(parent)} if parent else {}
+                tags = (
+                    {**self._source_tags(parent), _PARENT_TAG: self._parent(parent)}
+                    if parent
+                    else {}
+                )
                 self._write(run.info.run_id, {**shown.tags, **tags}, [*shown.points, *used])
                 self.client.set_terminated(run.info.run_id, status=status)
 
@@ -280,8 +359,8 @@ def create(config: str | None) -> MlflowTracker:
     """Make a tracker of its configuration text; the factory of the tracker named ``mlflow``.
 
     Args:
-        config: a tracking URI, or a JSON object with ``tracking_uri`` and ``experiment_name``, each optional; None: as
-            MLflow's own environment variables say.
+        config: a tracking URI, or a JSON object with ``tracking_uri`` and ``experiment_name``, each
+            optional; None: as MLflow's own environment variables say.
 
     Raises:
         ConfigError: it is neither, or MLflow is not installed.
@@ -298,7 +377,9 @@ def create(config: str | None) -> MlflowTracker:
         settings = {"tracking_uri": config}
     unknown = sorted(settings.keys() - {"tracking_uri", "experiment_name"})
     if unknown:
-        raise ConfigError(f"unknown setting {', '.join(unknown)}; known: tracking_uri, experiment_name")
+        raise ConfigError(
+            f"unknown setting {', '.join(unknown)}; known: tracking_uri, experiment_name"
+        )
     wrong = [name for name, value in settings.items() if not isinstance(value, str) or not value]
     if wrong:
         raise ConfigError(f"{wrong[0]}={settings[wrong[0]]!r}: must be a text")
@@ -306,18 +387,27 @@ def create(config: str | None) -> MlflowTracker:
     if not uri:
         raise ConfigError("no tracking_uri is configured, and MLFLOW_TRACKING_URI is not set")
     if not uri.startswith(("/", *_SCHEMES)):
-        raise ConfigError(f"tracking_uri={uri.partition(':')[0]}:…: not a database, a server or an absolute path")
+        raise ConfigError(
+            f"tracking_uri={uri.partition(':')[0]}:…: not a database, a server or an absolute path"
+        )
     if _is_relative(uri):
         raise ConfigError(
-            f"tracking_uri={uri!r}: relative; the job runs in another folder, so give an absolute path "
+            f"tracking_uri={uri!r}: relative; the job runs in another folder, so give an absolute "
+            "path "
             f"({uri.partition(':')[0]}:// and a path that begins with /)"
         )
     return MlflowTracker(uri, settings.get("experiment_name"))
 
 
 def _is_relative(uri: str) -> bool:
-    """Tell whether a URI names a file, but not the same one in every folder (``sqlite:///x``, ``file:x``, memory)."""
+    """Tell whether a URI names a file, but not the same one in every folder (``sqlite:///x``,
+    ``file:x``, memory).
+    """
     scheme, _, rest = uri.partition(":")
-    if scheme == "sqlite":  # a third slash ends the empty host; SQLite's own URIs come after it as well
+    if (
+        scheme == "sqlite"
+    ):  # a third slash ends the empty host; SQLite's own URIs come after it as well
         return not rest.startswith(("////", "///file:/"))
-    return scheme == "file" and not rest.removeprefix("//").removeprefix("localhost").startswith("/")
+    return scheme == "file" and not rest.removeprefix("//").removeprefix("localhost").startswith(
+        "/"
+    )

@@ -1,7 +1,8 @@
 """Flow runs of a worker that died: another worker of the pool looks after their apps.
 
-Prefect's workers keep what they wait for in memory. A flow run reports its own end, but not that its process was
-killed, that its app never started, or that it was cancelled while it waited in a queue: that is its worker's to say.
+Prefect's workers keep what they wait for in memory. A flow run reports its own end, but not that
+its process was killed, that its app never started, or that it was cancelled while it waited in a
+queue: that is its worker's to say.
 """
 
 from __future__ import annotations
@@ -33,16 +34,24 @@ _OPEN: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
 async def orphans(client: PrefectClient, pool: str, me: str) -> list[FlowRun]:
-    """Return the flow runs of a pool that have not ended and whose worker is gone, or was an earlier one of my name."""
-    chosen = filters.FlowRunFilter(state=filters.FlowRunFilterState(type=filters.FlowRunFilterStateType(any_=_OPEN)))
+    """Return the flow runs of a pool that have not ended and whose worker is gone, or was an
+    earlier one of my name.
+    """
+    chosen = filters.FlowRunFilter(
+        state=filters.FlowRunFilterState(type=filters.FlowRunFilterStateType(any_=_OPEN))
+    )
     in_pool = filters.WorkPoolFilter(name=filters.WorkPoolFilterName(any_=[pool]))
     sort = FlowRunSort.ID_DESC
-    runs = await _all(partial(client.read_flow_runs, flow_run_filter=chosen, work_pool_filter=in_pool, sort=sort))
+    runs = await _all(
+        partial(client.read_flow_runs, flow_run_filter=chosen, work_pool_filter=in_pool, sort=sort)
+    )
     marked = [(run, str(run.labels[WORKER])) for run in runs if WORKER in run.labels]
     if not any(name != me for _, name in marked):
         return [run for run, _ in marked]
     workers = await _all(partial(client.read_workers_for_work_pool, pool))
-    living = {each.name for each in workers if each.status is WorkerStatus.ONLINE and each.name != me}
+    living = {
+        each.name for each in workers if each.status is WorkerStatus.ONLINE and each.name != me
+    }
     return [run for run, name in marked if name not in living]
 
 
@@ -61,7 +70,10 @@ def can_be_seen(runner: Runner, handle: str) -> bool:
         backend = parse_app_handle(handle).scheduler_backend
     except SpecError:
         return False  # infrastructure of another kind
-    return runner.status(handle) is not None or runner.scheduler(backend).capabilities.reachable_from == "network"
+    return (
+        runner.status(handle) is not None
+        or runner.scheduler(backend).capabilities.reachable_from == "network"
+    )
 
 
 def is_cancelling(flow_run: FlowRun) -> bool:

@@ -1,7 +1,9 @@
 """Prefect's ways to say that what was done is to be done again: a rollback, and ``refresh_cache``.
 
-A flow that is retried, or run again after a crash, collects what its apps did. Not what was rolled back since, and not
-what a task with ``refresh_cache`` did: for Prefect these are to be done again. So another generation of the app begins
+A flow that is retried, or run again after a crash, collects what its apps did. Not what was rolled
+back since, and not
+what a task with ``refresh_cache`` did: for Prefect these are to be done again. So another
+generation of the app begins
 then, which is noted with the app: another process of the flow run sees it as well.
 """
 
@@ -42,14 +44,18 @@ class BeginAgain:
 
 @dataclass(frozen=True)
 class RolledBack:
-    """A rollback hook of all app tasks, the last of each: Prefect begins with it, whatever the user's hooks do."""
+    """A rollback hook of all app tasks, the last of each: Prefect begins with it, whatever the
+    user's hooks do.
+    """
 
     log_on_run: ClassVar[bool] = False
 
     def __call__(self, transaction: Any) -> None:
         """Begin again, unless nothing was undone."""
         flow_run_id, unit, generation, in_own = transaction.get(_DONE, (None, None, None, False))
-        hooks = [each for each in transaction.on_rollback_hooks if getattr(each, "log_on_run", True)]
+        hooks = [
+            each for each in transaction.on_rollback_hooks if getattr(each, "log_on_run", True)
+        ]
         if unit is not None and (in_own or hooks):
             BeginAgain(noted(flow_run_id, unit), generation)(transaction)
 
@@ -58,9 +64,11 @@ ROLLED_BACK: Final = RolledBack()
 
 
 def note_done(notes: Notes | None, *, by_task: bool) -> None:
-    """Note in the running transaction which app runs in it, so that its end can begin another generation.
+    """Note in the running transaction which app runs in it, so that its end can begin another
+    generation.
 
-    A task that fails rolls back the tasks that it called. This alone undoes nothing, so its retry collects what they
+    A task that fails rolls back the tasks that it called. This alone undoes nothing, so its retry
+    collects what they
     did: something has to be rolled back by a hook, or in a transaction that the user opened.
 
     Args:
@@ -86,14 +94,18 @@ def _undoes(task: Any) -> bool:
 
 
 def _refreshes(task: Any) -> bool:
-    return bool(PREFECT_TASKS_REFRESH_CACHE.value() if task.refresh_cache is None else task.refresh_cache)
+    return bool(
+        PREFECT_TASKS_REFRESH_CACHE.value() if task.refresh_cache is None else task.refresh_cache
+    )
 
 
 def _running_tasks() -> Iterator[Any]:
     """Yield the task whose code runs, and those around it; each has a transaction of its own."""
     context, seen = TaskRunContext.get(), set()
     while isinstance(context, TaskRunContext):
-        if context.task_run.id not in seen:  # Prefect enters the context of a task run more than once
+        if (
+            context.task_run.id not in seen
+        ):  # Prefect enters the context of a task run more than once
             seen.add(context.task_run.id)
             yield context.task
         token = getattr(context, "_token", None)

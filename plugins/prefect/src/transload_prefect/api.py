@@ -1,4 +1,6 @@
-"""One client of Prefect's API for each process and server, for what is done beside the flow's own work."""
+"""One client of Prefect's API for each process and server, for what is done beside the flow's own
+work.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def create_artifact(flow_run_id: Any, task_run_id: Any, **fields: Any) -> Any:
     """Create an artifact of a flow run and a task run, as far as there are such; return its id."""
     runs = {"flow_run_id": flow_run_id, "task_run_id": task_run_id}
     # where there is none, nothing: None would be sent as a text
-    made = ArtifactCreate(**fields, **{name: each for name, each in runs.items() if each is not None})
+    made = ArtifactCreate(
+        **fields, **{name: each for name, each in runs.items() if each is not None}
+    )
     return client().create_artifact(made).id
 
 
@@ -58,7 +62,9 @@ def update_artifact(artifact_id: Any, **fields: Any) -> None:
 def update_note(artifact_id: Any, notes: dict[str, str]) -> bool:
     """Replace the notes of an artifact, without an event for each; return False if it is gone."""
     try:
-        client().request("PATCH", "/artifacts/{id}", json={"metadata_": notes}, path_params={"id": artifact_id})
+        client().request(
+            "PATCH", "/artifacts/{id}", json={"metadata_": notes}, path_params={"id": artifact_id}
+        )
     except httpx.HTTPStatusError as exc:
         if exc.response.status_code == 404:
             return False
@@ -67,12 +73,16 @@ def update_note(artifact_id: Any, notes: dict[str, str]) -> bool:
 
 
 def notes_of(flow_run_id: Any, mark: str) -> dict[str, tuple[Any, dict[str, str]]]:
-    """Return the notes of a flow run's artifacts that have ``mark`` among them: mark's value → artifact id, notes."""
+    """Return the notes of a flow run's artifacts that have ``mark`` among them: mark's value →
+    artifact id, notes.
+    """
     found: dict[str, tuple[Any, dict[str, str]]] = {}
     chosen = filters.ArtifactFilter(flow_run_id=filters.ArtifactFilterFlowRunId(any_=[flow_run_id]))
     for offset in itertools.count(0, PAGE):
         order = ArtifactSort.CREATED_DESC
-        page = client().read_artifacts(artifact_filter=chosen, limit=PAGE, offset=offset, sort=order)
+        page = client().read_artifacts(
+            artifact_filter=chosen, limit=PAGE, offset=offset, sort=order
+        )
         for each in page:
             notes = each.metadata_ or {}
             if mark in notes:
@@ -83,10 +93,16 @@ def notes_of(flow_run_id: Any, mark: str) -> dict[str, tuple[Any, dict[str, str]
 
 
 def has_line_since(flow_run_id: Any, task_run_id: Any, moment: float) -> bool:
-    """Tell whether the server has a log line of a task run, or of a flow run, made at that time or later."""
+    """Tell whether the server has a log line of a task run, or of a flow run, made at that time or
+    later.
+    """
     chosen = filters.LogFilter(
         flow_run_id=filters.LogFilterFlowRunId(any_=[flow_run_id]),
-        task_run_id=filters.LogFilterTaskRunId(any_=[task_run_id]) if task_run_id is not None else None,
-        timestamp=filters.LogFilterTimestamp.model_validate({"after_": datetime.fromtimestamp(moment, UTC)}),
+        task_run_id=filters.LogFilterTaskRunId(any_=[task_run_id])
+        if task_run_id is not None
+        else None,
+        timestamp=filters.LogFilterTimestamp.model_validate(
+            {"after_": datetime.fromtimestamp(moment, UTC)}
+        ),
     )
     return bool(client().read_logs(chosen, limit=1))

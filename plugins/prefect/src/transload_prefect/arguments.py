@@ -23,7 +23,9 @@ LAUNCH: Final = "launch"
 
 @dataclass(frozen=True)
 class LeftOpen:
-    """Stands for an argument that the caller left open, and whose value is not known before the app is built."""
+    """Stands for an argument that the caller left open, and whose value is not known before the app
+    is built.
+    """
 
     default: str = ""  # the component's, as text
 
@@ -35,10 +37,11 @@ class LeftOpen:
 
 
 class Call(str):
-    """Which app of the flow run a call is (empty: outside of one), and which arguments the call itself gives.
+    """Which app of the flow run a call is (empty: outside of one), and which arguments the call
+    itself gives.
 
-    Prefect's parameters of a call also hold what the caller leaves open, with the values that the component will get:
-    names of task runs, cache keys and hooks see these.
+    Prefect's parameters of a call also hold what the caller leaves open, with the values that the
+    component will get: names of task runs, cache keys and hooks see these.
     """
 
     given: frozenset[str]
@@ -58,14 +61,18 @@ def description_of(launch: Launch) -> str:
 
 
 def signature_of(launch: Launch) -> inspect.Signature:
-    """Return the component's signature, with everything left open, and the adapter's own arguments."""
+    """Return the component's signature, with everything left open, and the adapter's own
+    arguments.
+    """
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
     if launch.component is not None:
         for each in launch.found().parameters:
             # what a component takes as *args is one argument here, a list: `positional_as_list`
             only = each.kind in ("keyword", "varargs") or bool(last)
-            kind = inspect.Parameter.KEYWORD_ONLY if only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+            kind = (
+                inspect.Parameter.KEYWORD_ONLY if only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+            )
             default = LeftOpen("" if each.required or each.kind == "varargs" else str(each.default))
             parameter = inspect.Parameter(each.name, kind, default=default)
             (last if only else parameters).append(parameter)
@@ -81,7 +88,8 @@ def signature_of(launch: Launch) -> inspect.Signature:
 def positional_as_list(
     launch: Launch, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional arguments of a call without what is for the component's ``*args``, and that by its name.
+    """Return the positional arguments of a call without what is for the component's ``*args``, and
+    that by its name.
 
     Raises:
         SpecError: if these are given by name as well.
@@ -98,7 +106,8 @@ def positional_as_list(
 
 
 def columns_as_lists(values: tuple[Any, ...]) -> Any:
-    """Return the ``*args`` of each app of a map, from what ``map`` was given for them: each an iterable, or one value.
+    """Return the ``*args`` of each app of a map, from what ``map`` was given for them: each an
+    iterable, or one value.
 
     Raises:
         SpecError: if iterables have different lengths.
@@ -129,9 +138,13 @@ def _column(value: Any) -> Any:
 
 
 def values_left_open(
-    launch: Launch, call: inspect.BoundArguments, known: Mapping[str, Any], defaults: Mapping[str, Any]
+    launch: Launch,
+    call: inspect.BoundArguments,
+    known: Mapping[str, Any],
+    defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what the component will get for arguments that a call leaves open, as far as that is known by now.
+    """Return what the component will get for arguments that a call leaves open, as far as that is
+    known by now.
 
     Args:
         launch: of the task.
@@ -151,7 +164,9 @@ def values_left_open(
 
 
 def _is_ours(signature: inspect.Signature) -> bool:
-    """Tell whether ``launch`` is the adapter's argument: the component may have one of that name itself."""
+    """Tell whether ``launch`` is the adapter's argument: the component may have one of that name
+    itself.
+    """
     return signature.parameters[LAUNCH].default is None
 
 
@@ -161,22 +176,32 @@ def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str
     Raises:
         SpecError: if ``launch=`` holds something else than arguments of a Launch.
     """
-    values = {key: value for key, value in call.arguments.items() if not isinstance(value, LeftOpen)}
+    values = {
+        key: value for key, value in call.arguments.items() if not isinstance(value, LeftOpen)
+    }
     unit = values.pop(UNIT, None)
     more = values.pop(LAUNCH, None) if _is_ours(call.signature) else None
     if isinstance(unit, Call):
         values = {key: value for key, value in values.items() if key in unit.given}
     if more is not None:
         if not isinstance(more, Mapping):
-            raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch, by name")
+            raise SpecError(
+                f"launch={more!r}: must hold arguments of transload.pipelines.Launch, by name"
+            )
         handle = getattr(more.get("parent_run_id"), "handle", None)  # an upstream's results
         try:
             launch = replace(launch, **{**more, "parent_run_id": handle} if handle else dict(more))
         except (TypeError, ValueError) as exc:
-            raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
+            raise SpecError(
+                f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}"
+            ) from exc
     if values and isinstance(launch.args, Mapping):
-        given = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        given = {
+            key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+        }
         launch = replace(launch, args={**launch.args, **given})
     elif values:
-        raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
+        raise SpecError(
+            f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call"
+        )
     return launch, str(unit) if unit else None

@@ -1,4 +1,6 @@
-"""What a person sees of an app in Prefect's interface: tables of replicas and results, progress, where the logs are."""
+"""What a person sees of an app in Prefect's interface: tables of replicas and results, progress,
+where the logs are.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,16 @@ def result_rows(results: AppResults) -> list[dict[str, Any]]:
 
 
 def file_rows(results: AppResults) -> list[dict[str, Any]]:
-    """Return a row for each artifact of an app, the files in its output folder among them: name, path."""
+    """Return a row for each artifact of an app, the files in its output folder among them: name,
+    path.
+    """
     return [{"name": name, "path": found.get("path")} for name, found in results.artifacts.items()]
 
 
 def trial_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each trial of a search's summary: number, state, objective, parameters, handle or reason."""
+    """Return a row for each trial of a search's summary: number, state, objective, parameters,
+    handle or reason.
+    """
     objective = summary["search"]["objective"]["name"]
     return [
         {
@@ -75,7 +81,11 @@ def progress(status: AppStatus) -> float:
     replicas = [replica for role in status.roles for replica in role.replicas]
     if is_terminal(status.state):
         return 100.0
-    return round(100.0 * sum(is_terminal(each.state) for each in replicas) / len(replicas), 1) if replicas else 0.0
+    return (
+        round(100.0 * sum(is_terminal(each.state) for each in replicas) / len(replicas), 1)
+        if replicas
+        else 0.0
+    )
 
 
 def log_note(handle: str, link: str | None) -> str:
@@ -90,4 +100,6 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _shown(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value  # else it is no JSON
+    return (
+        str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    )  # else it is no JSON

@@ -1,6 +1,8 @@
-"""Threads for each process that do what must not hold up a task: sending, asking, and looking for reasons to stop.
+"""Threads for each process that do what must not hold up a task: sending, asking, and looking for
+reasons to stop.
 
-They are three: a server that does not answer holds up one, and an app whose end was asked for must end then, too.
+They are three: a server that does not answer holds up one, and an app whose end was asked for must
+end then, too.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from contextlib import suppress
 from typing import Literal, get_args
 
 Errand = Literal["watch", "ask", "send"]
-"""What the threads are for, in the order in which they end: each may hand jobs to those after it."""
+"""What the threads are for, in the order in which they end: each may hand jobs to those after
+it."""
 
 _log = logging.getLogger("transload_prefect")
 
 
 class Background:
-    """A thread that does jobs one after the other, each as soon as it is due; all of them when the process ends."""
+    """A thread that does jobs one after the other, each as soon as it is due; all of them when the
+    process ends.
+    """
 
     def __init__(self, name: str) -> None:
         self.ending = False
@@ -83,7 +88,10 @@ def background(errand: Errand = "send") -> Background:
     global _all, _pid
     with _making:
         if _pid != os.getpid():
-            _all, _pid = {each: Background(f"transload-prefect-{each}") for each in get_args(Errand)}, os.getpid()
+            _all, _pid = (
+                {each: Background(f"transload-prefect-{each}") for each in get_args(Errand)},
+                os.getpid(),
+            )
             with suppress(RuntimeError):  # the interpreter is ending
                 # before Prefect's own senders end; later is too late, no thread can be started then
                 getattr(threading, "_register_atexit", atexit.register)(_stop)

@@ -89,10 +89,12 @@ class AppJobRun(JobRun[AppResults]):
 class AppJob(JobBlock[AppResults]):
     """An app or component, and where it goes.
 
-    In a flow, a run is found again after a crash, as an app task is; elsewhere each ``trigger`` starts a new app.
+    In a flow, a run is found again after a crash, as an app task is; elsewhere each ``trigger``
+    starts a new app.
 
     Example:
-        >>> AppJob(component="utils.echo", component_args={"msg": "hello"}).save("hello")  # doctest: +SKIP
+        >>> AppJob(component="utils.echo", component_args={"msg": "hello"}).save("hello")  #
+        doctest: +SKIP
         >>> run = AppJob.load("hello").trigger()  # doctest: +SKIP
         >>> run.wait_for_completion(); run.fetch_result()  # doctest: +SKIP
     """
@@ -101,18 +103,38 @@ class AppJob(JobBlock[AppResults]):
     _block_type_slug: ClassVar[str] = "transload-app"
     _description: ClassVar[str] = "Runs a transload app on any of its schedulers."
 
-    app: dict[str, Any] | None = Field(default=None, description="An AppDef as JSON; or give a component.")
-    component: str | None = Field(default=None, description="Name of a component: utils.echo, package.module:function.")
-    command: list[str] | None = Field(default=None, description="A command, in place of an app or a component.")
-    component_args: dict[str, Any] = Field(default_factory=dict, description="Arguments of the component.")
-    scheduler: str | None = Field(default=None, description="Where to run it; empty: the configured one, else local.")
-    cluster: TransloadCluster | None = Field(default=None, description="Where to run it, in place of a scheduler.")
+    app: dict[str, Any] | None = Field(
+        default=None, description="An AppDef as JSON; or give a component."
+    )
+    component: str | None = Field(
+        default=None, description="Name of a component: utils.echo, package.module:function."
+    )
+    command: list[str] | None = Field(
+        default=None, description="A command, in place of an app or a component."
+    )
+    component_args: dict[str, Any] = Field(
+        default_factory=dict, description="Arguments of the component."
+    )
+    scheduler: str | None = Field(
+        default=None, description="Where to run it; empty: the configured one, else local."
+    )
+    cluster: TransloadCluster | None = Field(
+        default=None, description="Where to run it, in place of a scheduler."
+    )
     cfg: dict[str, Any] = Field(default_factory=dict, description="Run options of the scheduler.")
-    workspace: str | None = Field(default=None, description="Local folder that travels with the app.")
+    workspace: str | None = Field(
+        default=None, description="Local folder that travels with the app."
+    )
     tracker_base: str | None = Field(default=None, description="Where the app reports results.")
-    pass_env: list[str] = Field(default_factory=list, description="Patterns of variables of the caller that it gets.")
-    inherit_env: bool = Field(default=False, description="Give the job the whole environment of the caller.")
-    options: dict[str, Any] = Field(default_factory=dict, description="patience, on_kill, startup_timeout …")
+    pass_env: list[str] = Field(
+        default_factory=list, description="Patterns of variables of the caller that it gets."
+    )
+    inherit_env: bool = Field(
+        default=False, description="Give the job the whole environment of the caller."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="patience, on_kill, startup_timeout …"
+    )
 
     _name: str = PrivateAttr(default="app")
 
@@ -124,7 +146,16 @@ class AppJob(JobBlock[AppResults]):
         return self
 
     def _launch(self) -> Launch:
-        names = ("app", "component", "command", "scheduler", "cfg", "workspace", "tracker_base", "pass_env")
+        names = (
+            "app",
+            "component",
+            "command",
+            "scheduler",
+            "cfg",
+            "workspace",
+            "tracker_base",
+            "pass_env",
+        )
         given = {name: getattr(self, name) for name in names}
         return Launch(args=self.component_args, folder=caller_folder("transload_prefect"), **given)
 
@@ -135,7 +166,8 @@ class AppJob(JobBlock[AppResults]):
             raise ConfigError(f"options={self.options!r}: {exc}") from exc
 
     def trigger(self) -> Any:
-        """Start the app, or attach to it; return its `AppJobRun` (an awaitable of it in async code).
+        """Start the app, or attach to it; return its `AppJobRun` (an awaitable of it in async
+        code).
 
         Raises:
             SubmitError: if it was not taken.
@@ -148,10 +180,17 @@ class AppJob(JobBlock[AppResults]):
         traces = Traces(context, self.logger, artifacts=True, events=in_flow)
         # elsewhere each start is another app
         generation = "0" if traces.notes is None else traces.notes.generation
-        identity = identity_of(context, namespace=None if in_flow else uuid4().hex, generation=generation)
+        identity = identity_of(
+            context, namespace=None if in_flow else uuid4().hex, generation=generation
+        )
         note_done(traces.notes, by_task=False)
         execution = execution_of(
-            self._launch(), self._options(), identity, traces, cluster=self.cluster, inherit_env=self.inherit_env
+            self._launch(),
+            self._options(),
+            identity,
+            traces,
+            cluster=self.cluster,
+            inherit_env=self.inherit_env,
         )
         if in_async_code():
             return self._start_async(execution, traces)

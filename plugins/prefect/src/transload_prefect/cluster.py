@@ -14,22 +14,33 @@ from transload.runner import Cluster
 class TransloadCluster(Block):
     """A cluster: where apps go, without a settings file on the machine that runs the flow.
 
-    Save it under its name: whoever attaches to one of its apps later loads the secrets again by that.
+    Save it under its name: whoever attaches to one of its apps later loads the secrets again by
+    that.
 
     Example:
-        >>> TransloadCluster(name="prod", kind="kubernetes", connection={"context": "prod-eu"}).save("prod")
-        ...     # doctest: +SKIP
+        >>> TransloadCluster(name="prod", kind="kubernetes", connection={"context":
+        "prod-eu"}).save("prod") ...     # doctest: +SKIP
         >>> app_task("train.py:train", cluster="prod")  # doctest: +SKIP
     """
 
     _block_type_name: ClassVar[str] = "Transload Cluster"
     _block_type_slug: ClassVar[str] = "transload-cluster"
-    _description: ClassVar[str] = "A scheduler with a name of its own: a Kubernetes cluster, a Slurm, a Docker engine."
+    _description: ClassVar[str] = (
+        "A scheduler with a name of its own: a Kubernetes cluster, a Slurm, a Docker engine."
+    )
 
-    name: str = Field(description="Name of the cluster, as in handles: prod://session/app. Save the block under it.")
-    kind: str = Field(description="The scheduler that it is one of: kubernetes, slurm, docker, local.")
-    connection: dict[str, Any] = Field(default_factory=dict, description="Which one: context, ssh, docker_host …")
-    secrets: dict[str, SecretStr] = Field(default_factory=dict, description="Settings that are secrets: kubeconfig …")
+    name: str = Field(
+        description="Name of the cluster, as in handles: prod://session/app. Save the block under it."
+    )
+    kind: str = Field(
+        description="The scheduler that it is one of: kubernetes, slurm, docker, local."
+    )
+    connection: dict[str, Any] = Field(
+        default_factory=dict, description="Which one: context, ssh, docker_host …"
+    )
+    secrets: dict[str, SecretStr] = Field(
+        default_factory=dict, description="Settings that are secrets: kubeconfig …"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> TransloadCluster:

@@ -7,7 +7,13 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import ConfigError
-from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, caller_folder, dry_run
+from transload.pipelines import (
+    AdapterCapabilities,
+    ExecutionOptions,
+    Launch,
+    caller_folder,
+    dry_run,
+)
 from transload.specs import nearest
 from transload_prefect.run import HOST
 from transload_prefect.states import STATES
@@ -22,15 +28,18 @@ _OWN = ("cluster", "inherit_env", "key", "artifacts", "events", "assets", "stder
 def app_task(source: Any = None, **settings: Any) -> AppTask:
     """Return a Prefect task that runs an app and returns its `transload.runner.AppResults`.
 
-    The task's arguments are the component's; ``launch={"scheduler": …, "cfg": …}`` at the call sets where it goes.
+    The task's arguments are the component's; ``launch={"scheduler": …, "cfg": …}`` at the call sets
+    where it goes.
 
     Args:
-        source: an AppDef, its JSON, a component (name or function); None: ``command`` says what to run.
-        settings: what to launch, of `transload.pipelines.Launch` (``component_args``, ``command``, ``scheduler``,
-            ``cfg``, ``workspace``, ``tracker_base``, ``parent_run_id``, ``pass_env`` …); relative paths are relative to
-            the file that calls this; of `transload.pipelines.ExecutionOptions`
-            (``patience``, ``on_kill`` …); of `AppSpec` (``cluster``, ``key``, ``artifacts``, ``events``, ``assets``,
-            ``inherit_env``, ``stderr_level``); those of ``prefect.task`` (``name``, ``retries``, ``tags``,
+        source: an AppDef, its JSON, a component (name or function); None: ``command`` says what to
+            run.
+        settings: what to launch, of `transload.pipelines.Launch` (``component_args``, ``command``,
+            ``scheduler``, ``cfg``, ``workspace``, ``tracker_base``, ``parent_run_id``, ``pass_env``
+            …); relative paths are relative to the file that calls this; of
+            `transload.pipelines.ExecutionOptions` (``patience``, ``on_kill`` …); of `AppSpec`
+            (``cluster``, ``key``, ``artifacts``, ``events``, ``assets``, ``inherit_env``,
+            ``stderr_level``); those of ``prefect.task`` (``name``, ``retries``, ``tags``,
             ``timeout_seconds`` …), and ``asynchronous``.
 
     Raises:
@@ -39,7 +48,8 @@ def app_task(source: Any = None, **settings: Any) -> AppTask:
 
     Example:
         >>> train = app_task("train.py:digits", retries=2, tags=["training"])  # doctest: +SKIP
-        >>> best = max(train.map(lr=[0.1, 0.5]).result(), key=lambda r: r.value("accuracy"))  # doctest: +SKIP
+        >>> best = max(train.map(lr=[0.1, 0.5]).result(), key=lambda r: r.value("accuracy"))  #
+        doctest: +SKIP
     """
     from transload_prefect.task import AppSpec, AppTask
 
@@ -47,7 +57,9 @@ def app_task(source: Any = None, **settings: Any) -> AppTask:
     try:
         made = Launch.of(source, **more) if command is None else Launch(command=command, **more)
     except TypeError as exc:
-        raise ConfigError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
+        raise ConfigError(
+            f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}"
+        ) from exc
     if made.folder is None:
         made = replace(made, folder=caller_folder("transload_prefect"))
     changes, given = split_settings(AppSpec(made), settings)
@@ -55,7 +67,9 @@ def app_task(source: Any = None, **settings: Any) -> AppTask:
     return AppTask(replace(AppSpec(made), **changes), asynchronous, **given)
 
 
-def split_settings(spec: AppSpec, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_settings(
+    spec: AppSpec, settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the changes of a spec, and what is left for Prefect.
 
     Raises:
@@ -67,7 +81,9 @@ def split_settings(spec: AppSpec, settings: Mapping[str, Any]) -> tuple[dict[str
 
     options = {each.name for each in fields(ExecutionOptions)}
     prefect = set(inspect.signature(Task.__init__).parameters) - {"self", "fn"} | {"asynchronous"}
-    launch = {each.name for each in fields(Launch)} - {"app", "component", "command", "args"} | {"component_args"}
+    launch = {each.name for each in fields(Launch)} - {"app", "component", "command", "args"} | {
+        "component_args"
+    }
     known = [*options, *prefect, *launch, *_OWN]
     for name, value in settings.items():
         if name not in known:
@@ -75,22 +91,30 @@ def split_settings(spec: AppSpec, settings: Mapping[str, Any]) -> tuple[dict[str
             raise ConfigError(f"{name}={value!r}: no setting of a task or of an app; {hint}")
     changes: dict[str, Any] = {name: settings[name] for name in _OWN if name in settings}
     if any(name in options for name in settings):
-        changes["options"] = replace(spec.options, **{k: v for k, v in settings.items() if k in options})
+        changes["options"] = replace(
+            spec.options, **{k: v for k, v in settings.items() if k in options}
+        )
     if any(name in launch for name in settings):
-        told = {"args" if k == "component_args" else k: v for k, v in settings.items() if k in launch}
+        told = {
+            "args" if k == "component_args" else k: v for k, v in settings.items() if k in launch
+        }
         changes["launch"] = replace(spec.launch, **told)
     return changes, {name: value for name, value in settings.items() if name in prefect}
 
 
 def _is_search(source: object) -> TypeGuard[Search]:
-    """Tell whether a source is a Search; without transload-search, which is an extra, nothing is."""
+    """Tell whether a source is a Search; without transload-search, which is an extra, nothing
+    is.
+    """
     return type(source).__module__.startswith("transload_search.")
 
 
 def run_app(source: Any = None, **settings: Any) -> Any:
-    """Run an app in a flow, as a task run of its own; return its results. Arguments as of `app_task`.
+    """Run an app in a flow, as a task run of its own; return its results. Arguments as of
+    `app_task`.
 
-    ``component_args`` and all else may come from upstream results. In async code, use `run_app_async`.
+    ``component_args`` and all else may come from upstream results. In async code, use
+    `run_app_async`.
 
     Raises:
         AppFailed: if the app failed, retries used up.
@@ -101,7 +125,9 @@ def run_app(source: Any = None, **settings: Any) -> Any:
 
 
 def run_app_async(source: Any = None, **settings: Any) -> Any:
-    """Return an awaitable that does what `run_app` does; the app is counted when this is called, not when awaited."""
+    """Return an awaitable that does what `run_app` does; the app is counted when this is called,
+    not when awaited.
+    """
     return app_task(source, **{**settings, "asynchronous": True})()
 
 
@@ -121,7 +147,9 @@ class PrefectAdapter:
     )
 
     def convert(self, source: Any, **host_options: Any) -> Any:
-        """Return a task (see `app_task`), or for a `transload_search.Search` a flow (see `search_flow`)."""
+        """Return a task (see `app_task`), or for a `transload_search.Search` a flow (see
+        `search_flow`).
+        """
         if _is_search(source):
             from transload_prefect.search import search_flow
 
@@ -129,19 +157,32 @@ class PrefectAdapter:
         return app_task(source, **host_options)
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return what the task, or the first trial of a search, would submit; arguments as of `convert`."""
+        """Return what the task, or the first trial of a search, would submit; arguments as of
+        `convert`.
+        """
         if not _is_search(source):
             return self._dry_run_task(app_task(source, **host_options), {})
         from transload_search import next_round
 
         search, made = source, self.convert(source, **host_options)
-        more = {name: value for name, value in host_options.items() if name not in ("name", "tracker_base", "flow")}
+        more = {
+            name: value
+            for name, value in host_options.items()
+            if name not in ("name", "tracker_base", "flow")
+        }
         trials, _ = next_round(search, None, {}, 1)
-        launch = {"args": {**search.constants, **trials[0].parameters}, "scheduler": search.scheduler}
+        launch = {
+            "args": {**search.constants, **trials[0].parameters},
+            "scheduler": search.scheduler,
+        }
         shown = app_task(
-            search.component, name=f"{made.name}-trial", **{"launch": launch, "cfg": dict(search.cfg), **more}
+            search.component,
+            name=f"{made.name}-trial",
+            **{"launch": launch, "cfg": dict(search.cfg), **more},
         )
-        how = f"{search.trials} trials, {search.parallelism} at once, as {search.suggester} suggests"
+        how = (
+            f"{search.trials} trials, {search.parallelism} at once, as {search.suggester} suggests"
+        )
         return f"Prefect flow {made.name!r}: {how}\n{self._dry_run_task(shown, {'trial_idx': 0})}"
 
     def _dry_run_task(self, task: AppTask, known: Mapping[str, Any]) -> str:
@@ -151,5 +192,7 @@ class PrefectAdapter:
         spec = task.spec
         cluster = None if spec.cluster is None else cluster_named(spec.cluster)
         runner = runner_of(cluster, spec.inherit_env)
-        request = dry_run(HOST, on_cluster(spec.launch, cluster), spec.options, known=known, runner=runner)
+        request = dry_run(
+            HOST, on_cluster(spec.launch, cluster), spec.options, known=known, runner=runner
+        )
         return f"Prefect task {task.name!r} (retries: {task.retries}, tags: {sorted(task.tags)})\n{request}"

@@ -1,8 +1,9 @@
 """What a flow run keeps about its apps: how to find them again, and how far their logs came.
 
-Each app has an artifact that tells people where its logs are; these notes are the metadata of that artifact. So they
-survive the process, the machine and the container that ran the flow. (Labels of the flow run would do as well, but the
-server reads and rewrites them as a whole: two writers lose notes, and SQLite refuses with "database is locked".)
+Each app has an artifact that tells people where its logs are; these notes are the metadata of that
+artifact. So they survive the process, the machine and the container that ran the flow. (Labels of
+the flow run would do as well, but the server reads and rewrites them as a whole: two writers lose
+notes, and SQLite refuses with "database is locked".)
 """
 
 from __future__ import annotations
@@ -35,14 +36,19 @@ CURSOR: Final = "transload.log"
 
 
 class Notes:
-    """The notes about one app of a flow run, a `transload.pipelines.AttachStore` for what finds it again.
+    """The notes about one app of a flow run, a `transload.pipelines.AttachStore` for what finds it
+    again.
 
-    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of an app's page) are shown to people;
-    ``unit`` says which app of the flow run it is.
+    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of an app's page)
+    are shown to people; ``unit`` says which app of the flow run it is.
     """
 
     def __init__(
-        self, flow_run_id: Any, unit: str, artifact_id: Any = None, values: dict[str, str] | None = None
+        self,
+        flow_run_id: Any,
+        unit: str,
+        artifact_id: Any = None,
+        values: dict[str, str] | None = None,
     ) -> None:
         self.unit = unit
         self.name = unit
@@ -61,8 +67,8 @@ class Notes:
     def put(self, record: dict[str, Any]) -> None:
         """Keep a record; a handle is sent while the app starts, a loss before this returns.
 
-        Ids follow from the flow run: a process killed before a handle arrived finds its app all the same. For the same
-        reason the intent alone is not sent.
+        Ids follow from the flow run: a process killed before a handle arrived finds its app all the
+        same. For the same reason the intent alone is not sent.
         """
         if record.get("lost"):
             self.save(APP, json.dumps(record))
@@ -75,7 +81,9 @@ class Notes:
         return self._values.get(GENERATION, "0")
 
     def end_generation(self, generation: str) -> None:
-        """Have another generation follow this one, if it is the present one, here at once and on the server."""
+        """Have another generation follow this one, if it is the present one, here at once and on
+        the server.
+        """
         if generation != self.generation:
             return
         following = str(int(generation) + 1)
@@ -89,7 +97,9 @@ class Notes:
         return dict(json.loads(self._values[what])) if what in self._values else None
 
     def has_line_since(self, moment: float) -> bool:
-        """Tell whether the server has a line of the app's log that was handed over then or later."""
+        """Tell whether the server has a line of the app's log that was handed over then or
+        later.
+        """
         with suppress(httpx.HTTPError):
             return api.has_line_since(self.flow_run_id, self.task_run_id, moment)
         return False
@@ -110,9 +120,9 @@ class Notes:
 class Cursor:
     """A `transload.pipelines.AttachStore` for how far the logs of one app came.
 
-    Lines go to Prefect's run logger, which sends them in their order, every few seconds, and does not tell when they
-    have arrived. So a record is kept once the server shows the last of its lines, or a later one: a process that is
-    killed repeats lines, and loses none.
+    Lines go to Prefect's run logger, which sends them in their order, every few seconds, and does
+    not tell when they have arrived. So a record is kept once the server shows the last of its
+    lines, or a later one: a process that is killed repeats lines, and loses none.
     """
 
     def __init__(self, notes: Notes) -> None:
@@ -128,7 +138,9 @@ class Cursor:
 
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""
-        return self._notes.read(CURSOR) if self._latest is None else dict(json.loads(self._latest[0]))
+        return (
+            self._notes.read(CURSOR) if self._latest is None else dict(json.loads(self._latest[0]))
+        )
 
     def put(self, record: dict[str, Any]) -> None:
         """Keep a record, once its lines have arrived."""
@@ -159,7 +171,8 @@ _lock = threading.Lock()
 
 
 def notes_of(context: Context) -> Notes | None:
-    """Return the notes about an app of a flow run, read from the server the first time that this process asks.
+    """Return the notes about an app of a flow run, read from the server the first time that this
+    process asks.
 
     None outside of a flow run: nothing finds the app again there.
     """
@@ -180,4 +193,6 @@ def noted(flow_run_id: Any, unit: str) -> Notes:
 
 @lru_cache(256)
 def _notes_in(flow_run_id: Any) -> dict[str, Notes]:
-    return {key: Notes(flow_run_id, key, *each) for key, each in api.notes_of(flow_run_id, UNIT).items()}
+    return {
+        key: Notes(flow_run_id, key, *each) for key, each in api.notes_of(flow_run_id, UNIT).items()
+    }

@@ -12,7 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import TransloadError, TransloadTimeout
-from transload.pipelines import Detached, Ending, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload.pipelines import (
+    Detached,
+    Ending,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    host_runner,
+)
 from transload.pipelines.told import page_of
 from transload_prefect.states import ENDINGS, INTERRUPTED
 
@@ -28,11 +36,15 @@ HOST: Final = "prefect"
 
 
 def runner_of(cluster: TransloadCluster | None = None, inherit_env: bool = False) -> Runner:
-    """Return the runner that all flow runs of this process share; with a cluster, one that has its own secrets."""
+    """Return the runner that all flow runs of this process share; with a cluster, one that has its
+    own secrets.
+    """
     runner = host_runner(HOST, inherit_env=inherit_env, secret_sources={"prefect": _secret})
     if cluster is None:
         return runner
-    return runner.with_clusters(cluster.to_cluster(), secret_sources={"prefect": partial(_secret, block=cluster)})
+    return runner.with_clusters(
+        cluster.to_cluster(), secret_sources={"prefect": partial(_secret, block=cluster)}
+    )
 
 
 def _secret(what: str, block: TransloadCluster | None = None) -> str:
@@ -61,22 +73,28 @@ class Context:
         if flow is None or flow.flow_run is None:
             run = task.task_run if task is not None else None
             return Context(name, unit, run and run.flow_run_id, run and run.id, task=task)
-        return Context(name, unit, flow.flow_run.id, task.task_run.id if task is not None else None, flow, task)
+        return Context(
+            name, unit, flow.flow_run.id, task.task_run.id if task is not None else None, flow, task
+        )
 
 
 def identity_of(
     context: Context, key: str | None = None, namespace: str | None = None, generation: str = "0"
 ) -> Identity:
-    """Return whose app it is: equal for all tries of a task, and whenever the flow run is run again.
+    """Return whose app it is: equal for all tries of a task, and whenever the flow run is run
+    again.
 
     Args:
         context: where it runs.
         key: readable part of the app's id, instead of the name.
         namespace: tells the app from those of others, instead of the flow run's id.
-        generation: from the notes about the app: another one begins when Prefect wants it done again.
+        generation: from the notes about the app: another one begins when Prefect wants it done
+            again.
     """
     run = context.flow_run_id if context.unit is not None else context.task_run_id
-    return Identity(HOST, namespace or str(run), (context.unit or "", key or context.name), generation)
+    return Identity(
+        HOST, namespace or str(run), (context.unit or "", key or context.name), generation
+    )
 
 
 def execution_of(
@@ -114,7 +132,9 @@ def execution_of(
         **more,
     )
     if traces.notes is not None:
-        traces.notes.link = partial(page_of, execution.runner)  # not the execution: notes outlive it
+        traces.notes.link = partial(
+            page_of, execution.runner
+        )  # not the execution: notes outlive it
     return execution
 
 
@@ -126,14 +146,18 @@ def _end_asked_for(context: Context) -> bool | None:
 
 def on_cluster(launch: Launch, cluster: TransloadCluster | None) -> Launch:
     """Return the launch with a cluster as its place, unless a call names another one."""
-    return launch if cluster is None or launch.scheduler is not None else replace(launch, scheduler=cluster.name)
+    return (
+        launch
+        if cluster is None or launch.scheduler is not None
+        else replace(launch, scheduler=cluster.name)
+    )
 
 
 def within_time_limit(context: Context, options: ExecutionOptions) -> ExecutionOptions:
     """Return the options with the time limit of the running task, if it has one, as their deadline.
 
-    In a thread of a task runner, Prefect's own time limit cannot interrupt anything; where it can, it is over no sooner
-    than this one, which tells the two from a kill.
+    In a thread of a task runner, Prefect's own time limit cannot interrupt anything; where it can,
+    it is over no sooner than this one, which tells the two from a kill.
     """
     seconds = context.task.task.timeout_seconds if context.task is not None else None
     if context.task is None or not seconds:
@@ -143,7 +167,8 @@ def within_time_limit(context: Context, options: ExecutionOptions) -> ExecutionO
 
 
 def run_app(execution: Execution) -> AppResults | Told:
-    """Start or attach, wait for the end; return results, or what Prefect is to be told by a returned state.
+    """Start or attach, wait for the end; return results, or what Prefect is to be told by a
+    returned state.
 
     Raises:
         TransloadError: an end that Prefect's retries may answer.
@@ -154,7 +179,9 @@ def run_app(execution: Execution) -> AppResults | Told:
 
 
 async def run_app_async(execution: Execution) -> AppResults | Told:
-    """Do what `run_app` does, without blocking the event loop. Cancelling the coroutine is a kill of the unit."""
+    """Do what `run_app` does, without blocking the event loop. Cancelling the coroutine is a kill
+    of the unit.
+    """
     with told_to_host() as told, ended_with_host(execution):
         return await execution.run_async()
     return told[0]
@@ -162,10 +189,11 @@ async def run_app_async(execution: Execution) -> AppResults | Told:
 
 @contextmanager
 def ended_with_host(execution: Execution) -> Iterator[None]:
-    """End the app if its end was asked for, and else leave it, when something but an error of ours ends who waits.
+    """End the app if its end was asked for, and else leave it, when something but an error of ours
+    ends who waits.
 
-    A time limit of Prefect's arrives as an exception of one kind or another, depending on who waits; it is the
-    execution's own limit too, and ends the app in any case.
+    A time limit of Prefect's arrives as an exception of one kind or another, depending on who
+    waits; it is the execution's own limit too, and ends the app in any case.
     """
     try:
         yield
@@ -180,7 +208,9 @@ def ended_with_host(execution: Execution) -> Iterator[None]:
 
 
 def _end(execution: Execution, pause: float = 1.0) -> None:
-    """Do what a kill says; as long as a scheduler is away, and this process lives, again and again."""
+    """Do what a kill says; as long as a scheduler is away, and this process lives, again and
+    again.
+    """
     from transload_prefect.background import background
 
     asking = background("ask")
@@ -190,7 +220,9 @@ def _end(execution: Execution, pause: float = 1.0) -> None:
 
 @contextmanager
 def told_to_host() -> Iterator[list[Told]]:
-    """Turn errors into states to be returned, where Prefect must not retry them; the others are raised."""
+    """Turn errors into states to be returned, where Prefect must not retry them; the others are
+    raised.
+    """
     told: list[Told] = []
     try:
         yield told

@@ -37,28 +37,31 @@ def search_flow(
     flow: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Flow[Any, dict[str, Any]]:
-    """Return a Prefect flow that runs a search: each trial a task run; returns `SearchLedger.summary`.
+    """Return a Prefect flow that runs a search: each trial a task run; returns
+    `SearchLedger.summary`.
 
-    Called in another flow it is a subflow. Its parameters, all optional, are ``tracker_base``, ``trials``,
-    ``parallelism``, ``scheduler`` and ``constants`` (the component's other arguments, added to the search's own). Run
-    again after a crash, or with the same tracker base, it goes on where it was: trials that ended are not run again,
-    those that run are attached to.
+    Called in another flow it is a subflow. Its parameters, all optional, are ``tracker_base``,
+    ``trials``, ``parallelism``, ``scheduler`` and ``constants`` (the component's other arguments,
+    added to the search's own). Run again after a crash, or with the same tracker base, it goes on
+    where it was: trials that ended are not run again, those that run are attached to.
 
     Args:
         search: the component, its parameters, the objective.
         name: of the flow; default: ``search-`` and the component's.
-        tracker_base: where the search is kept, a folder or any fsspec URL; default: a folder for each flow run below
-            the state folder, which a cluster may not see.
+        tracker_base: where the search is kept, a folder or any fsspec URL; default: a folder for
+            each flow run below the state folder, which a cluster may not see.
         flow: arguments of ``prefect.flow`` (``retries``, ``timeout_seconds``, ``task_runner`` …).
-        settings: of the tasks that run the trials, as of `app_task` (``retries``, ``tags``, ``patience`` …).
+        settings: of the tasks that run the trials, as of `app_task` (``retries``, ``tags``,
+            ``patience`` …).
 
     Raises:
         SpecError: if there is no such component, or its arguments are not those of the search.
         ConfigError: for a wrong or unknown setting, or suggester.
 
     Example:
-        >>> tune = search_flow(Search("train.py:digits", [Parameter("lr", "float", 0.01, 1.0, log=True)],
-        ...     Objective("accuracy", minimize=False), trials=12, parallelism=4))  # doctest: +SKIP
+        >>> tune = search_flow(Search("train.py:digits", [Parameter("lr", "float", 0.01, 1.0,
+        log=True)], ...     Objective("accuracy", minimize=False), trials=12, parallelism=4))  #
+        doctest: +SKIP
         >>> tune(constants={"epochs": 8})["best"]  # doctest: +SKIP
     """
     get_suggester(search)
@@ -76,12 +79,16 @@ def search_flow(
         constants: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         more = {**search.constants, **(constants or {})}
-        given = replace(search, trials=trials, parallelism=parallelism, scheduler=scheduler, constants=more)
+        given = replace(
+            search, trials=trials, parallelism=parallelism, scheduler=scheduler, constants=more
+        )
         return SearchRun(label, given, trial_task, tracker_base or _default_base()).run()
 
     run.__name__ = run.__qualname__ = label
     goals = ", ".join(each.name for each in search.objectives)
-    run.__doc__ = f"Search for the best {goals}: {search.trials} trials, {search.parallelism} at once."
+    run.__doc__ = (
+        f"Search for the best {goals}: {search.trials} trials, {search.parallelism} at once."
+    )
     try:
         return Flow(run, name=label, **{"task_runner": AppTaskRunner(), **(flow or {})})
     except TypeError as exc:
@@ -89,7 +96,9 @@ def search_flow(
 
 
 def _default_base() -> str:
-    """Return a folder of the search's own, the same one when the flow run, or the one that called it, is run again."""
+    """Return a folder of the search's own, the same one when the flow run, or the one that called
+    it, is run again.
+    """
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         raise ConfigError("a search runs inside a flow run: call the flow, not its function")
@@ -127,7 +136,9 @@ class SearchRun:
         if best is None:  # of several objectives
             return summary
         objective = self._ledger.search.objectives[0].name
-        self._logger.info("best: trial %s, %s=%s, %s", best["index"], objective, best["value"], best["parameters"])
+        self._logger.info(
+            "best: trial %s, %s=%s, %s", best["index"], objective, best["value"], best["parameters"]
+        )
         return summary
 
     def _round(self, trials: list[SearchTrial]) -> None:
@@ -137,7 +148,9 @@ class SearchRun:
             future.wait()
             try:
                 self._observe(trial, future.state)
-            except Exception as exc:  # the others of the round go on, and what they found is written down
+            except (
+                Exception
+            ) as exc:  # the others of the round go on, and what they found is written down
                 problems.append(exc)
         if trials:
             summary = self._ledger.summary()
@@ -151,7 +164,12 @@ class SearchRun:
         text = f"trials of the search kept in {summary['tracker_base']}; best so far: {best['index'] if best else '-'}"
         if self._table is None:
             run = self._context and self._context.flow_run
-            shown = {"key": artifact_key(self._name, "trials"), "type": "table", "data": data, "description": text}
+            shown = {
+                "key": artifact_key(self._name, "trials"),
+                "type": "table",
+                "data": data,
+                "description": text,
+            }
             self._table = api.create_artifact(run and run.id, None, **shown)
         else:
             api.update_artifact(self._table, data=data, description=text)
@@ -183,10 +201,16 @@ class SearchRun:
             value = self._ledger.observe(trial.index, None, state=AppState.CANCELLED, reason=reason)
         else:
             found = state.result(raise_on_failure=False)
-            error = found if isinstance(found, Exception) else TransloadError(f"{state.name}: {state.message}")
+            error = (
+                found
+                if isinstance(found, Exception)
+                else TransloadError(f"{state.name}: {state.message}")
+            )
             if not self._ledger.observe_error(trial.index, error):
                 raise error
             value = None
         objective = self._ledger.search.objectives[0].name
-        shown = value if value is not None else (self._ledger.ended(trial.index) or {}).get("reason")
+        shown = (
+            value if value is not None else (self._ledger.ended(trial.index) or {}).get("reason")
+        )
         self._logger.info("trial %s: %s=%s, %s", trial.index, objective, shown, trial.parameters)

@@ -50,7 +50,9 @@ ENDINGS: Final[Mapping[Ending, tuple[str, str] | None]] = {
     Ending.DETACHED: ("CANCELLED", "AppDetached"),
     Ending.WRONG: None,
 }
-"""Ending → type and name of the state that a task returns; None: the error is raised, and Prefect may retry it."""
+"""Ending → type and name of the state that a task returns; None: the error is raised, and Prefect
+may retry it."""
 
 INTERRUPTED: Final = ("CRASHED", "AppDetached")
-"""Type and name of the state of a task whose process ended though nobody asked for that; its app goes on."""
+"""Type and name of the state of a task whose process ended though nobody asked for that; its app
+goes on."""

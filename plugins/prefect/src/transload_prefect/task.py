@@ -41,7 +41,15 @@ from transload_prefect.arguments import (
     values_left_open,
 )
 from transload_prefect.cluster import TransloadCluster, cluster_named
-from transload_prefect.run import Context, Told, execution_of, identity_of, run_app, run_app_async, runner_of
+from transload_prefect.run import (
+    Context,
+    Told,
+    execution_of,
+    identity_of,
+    run_app,
+    run_app_async,
+    runner_of,
+)
 from transload_prefect.traces import Traces
 from transload_prefect.units import in_async_code, next_unit
 from transload_prefect.watch import watch_of, watching
@@ -50,7 +58,11 @@ if TYPE_CHECKING:
     from prefect.transactions import Transaction
 
 _HOOKS: Final = ("on_completion", "on_failure", "on_running", "on_rollback", "on_commit")
-_SETTINGS: Final = [name for name in inspect.signature(Task.__init__).parameters if name not in ("self", "fn", *_HOOKS)]
+_SETTINGS: Final = [
+    name
+    for name in inspect.signature(Task.__init__).parameters
+    if name not in ("self", "fn", *_HOOKS)
+]
 """Arguments of a task that it has as attributes of the same name."""
 
 _LONGEST_SHOWN: Final = 24
@@ -69,9 +81,10 @@ class AppSpec:
         key: what tells the app from others of its flow run, instead of the task's name.
         artifacts: write artifacts.
         events: emit an event at each change of state.
-        assets: True: each artifact that the app's tracker knows is an asset that the task made; or their URIs.
-        stderr_level: name of the level that lines of stderr are logged with; None: what a line says of itself
-            (``WARNING:root:…``), else INFO.
+        assets: True: each artifact that the app's tracker knows is an asset that the task made; or
+            their URIs.
+        stderr_level: name of the level that lines of stderr are logged with; None: what a line says
+            of itself (``WARNING:root:…``), else INFO.
         namespace: tells the app from those of others, instead of the flow run's id.
         known: arguments that the component may declare (``trial_idx``).
         meanwhile: entered while the app is waited for, with its execution.
@@ -92,7 +105,10 @@ class AppSpec:
 
     def __post_init__(self) -> None:
         if self.cluster is not None and self.launch.scheduler is not None:
-            raise ConfigError(f"cluster={self.cluster!r}: cannot be given beside scheduler={self.launch.scheduler!r}")
+            raise ConfigError(
+                f"cluster={self.cluster!r}: cannot be given beside "
+                f"scheduler={self.launch.scheduler!r}"
+            )
         if self.stderr_level not in (None, *logging.getLevelNamesMapping()):
             allowed = ", ".join(sorted(logging.getLevelNamesMapping()))
             raise ConfigError(f"stderr_level={self.stderr_level!r}: must be one of {allowed}")
@@ -109,7 +125,9 @@ class AppSpec:
 
 
 def _told(function: Callable[..., Any]) -> list[Any]:
-    """Return what tells a function from others: its code, its defaults, and what it refers to around it."""
+    """Return what tells a function from others: its code, its defaults, and what it refers to
+    around it.
+    """
     try:
         code = inspect.getsource(function)
     except (OSError, TypeError):  # typed at a prompt
@@ -118,15 +136,21 @@ def _told(function: Callable[..., Any]) -> list[Any]:
     for cell in getattr(function, "__closure__", None) or ():
         with suppress(ValueError):  # nothing was assigned yet
             around.append(cell.cell_contents)
-    return [code, getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None), around]
+    return [
+        code,
+        getattr(function, "__defaults__", None),
+        getattr(function, "__kwdefaults__", None),
+        around,
+    ]
 
 
 @dataclass
 class AppCachePolicy(CachePolicy):
-    """A policy of the user's, ``inner``, made to tell apps apart: ``app`` is what makes this task differ from others.
+    """A policy of the user's, ``inner``, made to tell apps apart: ``app`` is what makes this task
+    differ from others.
 
-    Prefect looks at a task's source, which is the same for all app tasks, and at its arguments, one of which only says
-    how many times the task was called before.
+    Prefect looks at a task's source, which is the same for all app tasks, and at its arguments, one
+    of which only says how many times the task was called before.
     """
 
     inner: CachePolicy = field(default_factory=lambda: NO_CACHE)
@@ -150,7 +174,8 @@ class AppCachePolicy(CachePolicy):
 
 
 class AppTask(Task[..., Any]):
-    """A Prefect task that runs an app: call it, ``submit`` it, ``map`` it; made by `transload_prefect.app_task`.
+    """A Prefect task that runs an app: call it, ``submit`` it, ``map`` it; made by
+    `transload_prefect.app_task`.
 
     Called in async code (an ``async`` flow), it returns an awaitable.
 
@@ -168,20 +193,28 @@ class AppTask(Task[..., Any]):
         self._settings = settings
         name = settings.get("name") or spec.launch.name
         function = _function(spec, name, bool(asynchronous))
-        named = {"task_run_name": partial(_task_run_name, name, spec.launch.args), **settings, "name": name}
+        named = {
+            "task_run_name": partial(_task_run_name, name, spec.launch.args),
+            **settings,
+            "name": name,
+        }
         super().__init__(function, **{**named, **_retry_condition(spec, settings)})
         self.task_key = f"{name}-{sha256(f'{name}:{spec.digest}'.encode()).hexdigest()[:8]}"
         theirs = self.cache_policy
         if isinstance(theirs, CachePolicy) and theirs != NO_CACHE:
             self.cache_policy = AppCachePolicy(inner=theirs, app=spec.digest)
         for name in _HOOKS:
-            setattr(self, f"{name}_hooks", list(getattr(self, f"{name}_hooks")))  # not the list that was given
+            setattr(
+                self, f"{name}_hooks", list(getattr(self, f"{name}_hooks"))
+            )  # not the list that was given
         self.on_rollback_hooks.append(ROLLED_BACK)
         self._at_first = {name: _kept(getattr(self, name)) for name in _SETTINGS}
 
     @property
     def aio(self) -> AppTask:
-        """The same task as a coroutine function; it has the hooks and all else that this one has now."""
+        """The same task as a coroutine function; it has the hooks and all else that this one has
+        now.
+        """
         if self.asynchronous:
             return self
         task = copy(self)
@@ -201,7 +234,8 @@ class AppTask(Task[..., Any]):
         return fn
 
     def with_options(self, **options: Any) -> AppTask:
-        """Return a task with other settings: those of ``prefect.Task.with_options``, and those of `app_task`.
+        """Return a task with other settings: those of ``prefect.Task.with_options``, and those of
+        `app_task`.
 
         Raises:
             ConfigError: for a wrong setting.
@@ -210,10 +244,14 @@ class AppTask(Task[..., Any]):
 
         changes, given = split_settings(self.spec, options)
         asynchronous = given.pop("asynchronous", self.asynchronous)
-        return self._remade(replace(self.spec, **changes), asynchronous, {**self._current(), **given})
+        return self._remade(
+            replace(self.spec, **changes), asynchronous, {**self._current(), **given}
+        )
 
     def of_trial(self, index: int, label: str, **changes: Any) -> AppTask:
-        """Return the task of one trial of a search, found again by whoever goes on with it; ``changes`` of the spec."""
+        """Return the task of one trial of a search, found again by whoever goes on with it;
+        ``changes`` of the spec.
+        """
         spec = replace(self.spec, key=f"trial-{index}", **changes)
         return self._remade(spec, self.asynchronous, {"task_run_name": label, **self._current()})
 
@@ -225,32 +263,48 @@ class AppTask(Task[..., Any]):
         hooks["on_rollback"] = [hook for hook in hooks["on_rollback"] if hook != ROLLED_BACK]
         return {**self._settings, **changed, **hooks}
 
-    def _remade(self, spec: AppSpec, asynchronous: bool | None, settings: dict[str, Any]) -> AppTask:
+    def _remade(
+        self, spec: AppSpec, asynchronous: bool | None, settings: dict[str, Any]
+    ) -> AppTask:
         """Return another task with all that was set on this one, whoever's attribute it is."""
         made = AppTask(spec, asynchronous, **settings)
         known = {*vars(made), "_coroutine_function"}
-        made.__dict__.update({name: value for name, value in vars(self).items() if name not in known})
+        made.__dict__.update(
+            {name: value for name, value in vars(self).items() if name not in known}
+        )
         return made
 
-    def __call__(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:
+    def __call__(
+        self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any
+    ) -> Any:
         """Run the app; return its results (an awaitable of them in async code)."""
         if self.asynchronous is None and in_async_code():
             return self.aio(*args, return_state=return_state, wait_for=wait_for, **kwargs)
         given = self._with_unit(args, kwargs)
-        value = super().__call__(*given.args, return_state=return_state, wait_for=wait_for, **given.kwargs)
+        value = super().__call__(
+            *given.args, return_state=return_state, wait_for=wait_for, **given.kwargs
+        )
         if inspect.isawaitable(value):
             return _checked(value, return_state)
         return _check(value, return_state)
 
-    def submit(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:
+    def submit(
+        self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any
+    ) -> Any:
         """Hand the app to the flow's task runner; return a future of its results."""
         given = self._with_unit(args, kwargs)
-        return super().submit(*given.args, return_state=return_state, wait_for=wait_for, **given.kwargs)
+        return super().submit(
+            *given.args, return_state=return_state, wait_for=wait_for, **given.kwargs
+        )
 
-    def map(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:
+    def map(
+        self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any
+    ) -> Any:
         """Run the app once for each element of its iterable arguments; return their futures."""
         ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
-        bound = self._bind(ahead, {**kwargs, **{name: columns_as_lists(values) for name, values in rest.items()}})
+        bound = self._bind(
+            ahead, {**kwargs, **{name: columns_as_lists(values) for name, values in rest.items()}}
+        )
         if isinstance(bound.arguments.get(LAUNCH), Mapping):
             bound.arguments[LAUNCH] = unmapped(bound.arguments[LAUNCH])
         for name, value in bound.arguments.items():
@@ -261,8 +315,12 @@ class AppTask(Task[..., Any]):
         if length:
             name = self.spec.key or self.name
             bound.arguments[UNIT] = [Call(next_unit(name) or "", given) for _ in range(length)]
-        bound.arguments.update({name: unmapped(value) for name, value in self._left_open(bound).items()})
-        return super().map(*bound.args, return_state=return_state, wait_for=wait_for, **bound.kwargs)
+        bound.arguments.update(
+            {name: unmapped(value) for name, value in self._left_open(bound).items()}
+        )
+        return super().map(
+            *bound.args, return_state=return_state, wait_for=wait_for, **bound.kwargs
+        )
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         signature = inspect.signature(self.fn)
@@ -274,16 +332,22 @@ class AppTask(Task[..., Any]):
             raise SpecError(f"task {self.name!r}: {exc}; {nearest(wrong, shown)}") from exc
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **more: Any) -> Any:
-        """Leave the app to a task worker, see ``prefect.Task.apply_async``; return a future of its results."""
+        """Leave the app to a task worker, see ``prefect.Task.apply_async``; return a future of its
+        results.
+        """
         given = self._with_unit(tuple(args or ()), dict(kwargs or {}))
         return super().apply_async(args=given.args, kwargs=given.kwargs, **more)
 
     def _with_unit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """Return the arguments of a call, with those that it leaves open, and which app of the flow run it is."""
+        """Return the arguments of a call, with those that it leaves open, and which app of the flow
+        run it is.
+        """
         ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
         bound = self._bind(ahead, {**kwargs, **rest})
         if not isinstance(bound.arguments.get(UNIT), Call):
-            bound.arguments[UNIT] = Call(next_unit(self.spec.key or self.name) or "", [*bound.arguments])
+            bound.arguments[UNIT] = Call(
+                next_unit(self.spec.key or self.name) or "", [*bound.arguments]
+            )
         bound.arguments.update(self._left_open(bound))
         return bound
 
@@ -293,13 +357,17 @@ class AppTask(Task[..., Any]):
             return {}
         with suppress(TransloadError):  # the task run says what is wrong
             cluster = None if spec.cluster is None else cluster_named(spec.cluster)
-            defaults = runner_of(cluster, spec.inherit_env).settings.component_defaults(spec.launch.found().name)
+            defaults = runner_of(cluster, spec.inherit_env).settings.component_defaults(
+                spec.launch.found().name
+            )
             return values_left_open(spec.launch, bound, spec.known, defaults)
         return {}
 
 
 def _check(value: Any, return_state: bool) -> Any:
-    """Let a flow that is being cancelled end here, instead of going on with a state in place of results."""
+    """Let a flow that is being cancelled end here, instead of going on with a state in place of
+    results.
+    """
     context = FlowRunContext.get()
     if return_state or not isinstance(value, State) or context is None or context.flow_run is None:
         return value
@@ -336,7 +404,9 @@ def _length(values: Iterable[Any]) -> int | None:
 
 
 def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
-    """Return the name of a task run: the task's, and its arguments; those that look secret are masked."""
+    """Return the name of a task run: the task's, and its arguments; those that look secret are
+    masked.
+    """
     call = parameters.get(UNIT)
     called = {key: value for key, value in parameters.items() if key not in (LAUNCH, UNIT)}
     called = {key: value for key, value in called.items() if not isinstance(value, LeftOpen)}
@@ -344,7 +414,10 @@ def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
         called = {key: value for key, value in called.items() if key in call.given}
     given = {**made, **called} if isinstance(made, Mapping) else called
     texts = {key: " ".join(str(value).split()) for key, value in given.items()}
-    shown = {key: text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…" for key, text in texts.items()}
+    shown = {
+        key: text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+        for key, text in texts.items()
+    }
     words = [f"{key}={text}" for key, text in masked_env(shown).items()]
     first = name if called else call or name  # what nobody else tells from its like
     return " ".join([first, *words[:_MOST_SHOWN]])
@@ -402,7 +475,9 @@ def _prepared(spec: AppSpec, call: inspect.BoundArguments) -> Iterator[tuple[Exe
         get_run_logger(),
         artifacts=spec.artifacts,
         events=spec.events,
-        stderr_level=None if spec.stderr_level is None else logging.getLevelNamesMapping()[spec.stderr_level],
+        stderr_level=None
+        if spec.stderr_level is None
+        else logging.getLevelNamesMapping()[spec.stderr_level],
     )
     generation = "0" if traces.notes is None else traces.notes.generation
     identity = identity_of(context, spec.key, spec.namespace, generation)

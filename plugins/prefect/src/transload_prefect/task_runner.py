@@ -50,10 +50,12 @@ class AppTaskRunner(ThreadPoolTaskRunner[Any]):
         async def run() -> Any:
             for each in _futures_in(parameters, wait_for):
                 await _ended(each)
-            # one client for all tasks of the loop: each of its own is ten milliseconds and a megabyte
+            # one client for all tasks of the loop: each of its own is ten milliseconds and a
+            # megabyte
             shared = await self._client()
             context.run(AsyncClientContext.__var__.set, shared)
-            # a task takes over the context of whoever makes it: here, the flow's at the time of the submit
+            # a task takes over the context of whoever makes it: here, the flow's at the time of the
+            # submit
             return await context.run(
                 asyncio.ensure_future,
                 run_task_async(
@@ -82,7 +84,9 @@ class AppTaskRunner(ThreadPoolTaskRunner[Any]):
     def _event_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="transload-tasks", daemon=True)
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="transload-tasks", daemon=True
+            )
             self._thread.start()
         return self._loop
 
@@ -107,7 +111,9 @@ class AppTaskRunner(ThreadPoolTaskRunner[Any]):
 
     async def _all_done(self) -> None:
         me = asyncio.current_task()
-        await asyncio.gather(*(each for each in asyncio.all_tasks() if each is not me), return_exceptions=True)
+        await asyncio.gather(
+            *(each for each in asyncio.all_tasks() if each is not me), return_exceptions=True
+        )
         if self._opening is not None:
             await self._opening.result().client.__aexit__(None, None, None)
         await asyncio.get_running_loop().shutdown_default_executor()

@@ -16,7 +16,14 @@ from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED
 from transload.schedulers.api import Stream
 from transload.specs import is_terminal
 from transload_prefect import api
-from transload_prefect.artifacts import artifact_key, file_rows, progress, replica_rows, result_rows, table
+from transload_prefect.artifacts import (
+    artifact_key,
+    file_rows,
+    progress,
+    replica_rows,
+    result_rows,
+    table,
+)
 from transload_prefect.background import background
 from transload_prefect.notes import notes_of
 
@@ -31,7 +38,8 @@ _LOGGED: Final = re.compile(r"\d\d:\d\d:\d\d\.\d{3} \| ")
 """How Prefect's lines on a console begin, unless somebody has changed their format."""
 
 PROGRESS_S: Final = 1.0
-"""Seconds after which an app that goes on has a bar of progress; one that has ended by then has none."""
+"""Seconds after which an app that goes on has a bar of progress; one that has ended by then has
+none."""
 
 _LEVEL_WITHIN: Final = 120
 """Characters at the beginning of a line among which it says its level."""
@@ -41,7 +49,8 @@ _SAYS_LEVEL: Final = re.compile(
     r"(?:[\w.\-]+(?:\[\d+\])?\s*[-|:\]]\s*[\[|]?)?"  # the name of a logger or a process, or nothing
     r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|(?i:debug|info|warning|error|critical|fatal)(?=:\s))\b"
 )
-"""How a line begins that says its level: ``WARNING:root:…``, ``2026-11-25 10:00:00,123 - name - ERROR - …``."""
+"""How a line begins that says its level: ``WARNING:root:…``, ``2026-11-25 10:00:00,123 - name -
+ERROR - …``."""
 
 _GLOG: Final = re.compile(r"(?:\[rank\d+\]:)?(?=\[|\w\d)\[?(?P<level>[IWEF])(?:\d{4})? ")
 """How lines of glog begin, and PyTorch's: ``W1125 10:00:00.1 …``, ``[W socket.cpp:663] …``."""
@@ -67,7 +76,9 @@ _CHAINED: Final = ("Traceback (", "During handling of", "The above exception")
 
 
 def without_prefects(sink: LogSink) -> LogSink:
-    """Return a sink that hands on what is no line of Prefect's logger, nor of a traceback below one in its stream."""
+    """Return a sink that hands on what is no line of Prefect's logger, nor of a traceback below one
+    in its stream.
+    """
     places: dict[tuple[str, int, Stream], tuple[bool, bool]] = {}
 
     def hand_on(role: str, replica: int, stream: Stream, line: str) -> None:
@@ -80,7 +91,9 @@ def without_prefects(sink: LogSink) -> LogSink:
 
 
 def _after(line: str, below: bool, inside: bool) -> tuple[bool, bool]:
-    """Return whether a line is Prefect's or below one of its, and whether it is inside a traceback there."""
+    """Return whether a line is Prefect's or below one of its, and whether it is inside a traceback
+    there.
+    """
     if _LOGGED.match(line):
         return True, False
     if inside:
@@ -91,10 +104,11 @@ def _after(line: str, below: bool, inside: bool) -> tuple[bool, bool]:
 
 
 def said_level(line: str) -> int:
-    """Return the level that a line of a program's log says it has, at least INFO: less would not be shown.
+    """Return the level that a line of a program's log says it has, at least INFO: less would not be
+    shown.
 
-    A line that says nothing is INFO: Python's logging, progress bars and many programs write to stderr while all is
-    well.
+    A line that says nothing is INFO: Python's logging, progress bars and many programs write to
+    stderr while all is well.
     """
     found = _SAYS_LEVEL.match(line[:_LEVEL_WITHIN]) or _GLOG.match(line)
     if found is None:
@@ -103,19 +117,29 @@ def said_level(line: str) -> int:
 
 
 class Traces:
-    """The traces of one app; ``notes`` finds it again, ``cursor`` says how far its log came (None: nothing does).
+    """The traces of one app; ``notes`` finds it again, ``cursor`` says how far its log came (None:
+    nothing does).
 
-    ``stderr_level`` is the level of all lines on stderr; None: what a line says of itself, else INFO.
+    ``stderr_level`` is the level of all lines on stderr; None: what a line says of itself, else
+    INFO.
     """
 
     def __init__(
-        self, context: Context, logger: Any, *, artifacts: bool, events: bool, stderr_level: int | None = None
+        self,
+        context: Context,
+        logger: Any,
+        *,
+        artifacts: bool,
+        events: bool,
+        stderr_level: int | None = None,
     ) -> None:
         self.context = context
         self.notes = notes_of(context)
         self.cursor = self.notes.cursor if self.notes is not None else None
         self._logger = logger
-        self._artifacts = artifacts and (context.flow_run_id is not None or context.task_run_id is not None)
+        self._artifacts = artifacts and (
+            context.flow_run_id is not None or context.task_run_id is not None
+        )
         self._events = events
         self._stderr_level = stderr_level
         self._progress: UUID | None = None
@@ -138,13 +162,17 @@ class Traces:
         self._say(level, f"{role}/{replica} {text}")
 
     def _level(self, line: str) -> int:
-        """Return the level of a line on stderr: what the user set, else what the line says of itself."""
+        """Return the level of a line on stderr: what the user set, else what the line says of
+        itself.
+        """
         return said_level(line) if self._stderr_level is None else self._stderr_level
 
     def _say(self, level: int, text: str) -> None:
         try:
             self._logger.log(level, "%s", text)
-        except SystemExit as exc:  # rich's own, once, when nobody reads what this process writes any more
+        except (
+            SystemExit
+        ) as exc:  # rich's own, once, when nobody reads what this process writes any more
             if not isinstance(exc.__context__, BrokenPipeError):
                 raise
 
@@ -159,7 +187,10 @@ class Traces:
             emit = partial(
                 emit_event,
                 event=f"transload.app.{status.state.name.lower()}",
-                resource={"prefect.resource.id": f"transload.app.{handle}", "prefect.resource.name": self.context.name},
+                resource={
+                    "prefect.resource.id": f"transload.app.{handle}",
+                    "prefect.resource.name": self.context.name,
+                },
                 payload={"handle": handle, "state": status.state.name, "message": status.msg},
                 related=self._related(),
                 id=uuid5(NAMESPACE_URL, f"{handle}/{status.state.name}/{status.num_restarts}"),
@@ -178,7 +209,9 @@ class Traces:
         self._collected = True
         for what, rows in (("results", result_rows(results)), ("files", file_rows(results))):
             if self._artifacts and rows:
-                background().post(partial(self._create, what, "table", table(rows), f"{what} of {results.handle}"))
+                background().post(
+                    partial(self._create, what, "table", table(rows), f"{what} of {results.handle}")
+                )
         if assets:
             self._materialize(results, assets)
 
@@ -199,15 +232,24 @@ class Traces:
         if self._progress is not None and percent != self._shown:
             api.update_artifact(self._progress, data=percent)
         elif self._progress is None and not ended:
-            self._progress = self._create("progress", "progress", percent, f"replicas of {handle} that have ended")
+            self._progress = self._create(
+                "progress", "progress", percent, f"replicas of {handle} that have ended"
+            )
         self._shown = percent
         if ended:
             title = f"replicas of {handle}: {status.state.name}"
             self._create("replicas", "table", table(replica_rows(status)), title)
 
     def _create(self, what: str, kind: str, data: Any, description: str) -> UUID:
-        shown = {"key": artifact_key(self.context.name, what), "type": kind, "data": data, "description": description}
-        made: UUID = api.create_artifact(self.context.flow_run_id, self.context.task_run_id, **shown)
+        shown = {
+            "key": artifact_key(self.context.name, what),
+            "type": kind,
+            "data": data,
+            "description": description,
+        }
+        made: UUID = api.create_artifact(
+            self.context.flow_run_id, self.context.task_run_id, **shown
+        )
         return made
 
     def _materialize(self, results: AppResults, assets: bool | list[str]) -> None:

@@ -1,8 +1,8 @@
 """What tells one app of a flow run from the others, the same in every run of that flow run's code.
 
-Prefect offers nothing of the kind: a task run's id changes when its flow is retried, its dynamic key is random, and all
-tasks made by one factory share a task key. So ordinals are handed out where the order of the code decides: in the
-flow's own thread, when a task is called, submitted or mapped.
+Prefect offers nothing of the kind: a task run's id changes when its flow is retried, its dynamic
+key is random, and all tasks made by one factory share a task key. So ordinals are handed out where
+the order of the code decides: in the flow's own thread, when a task is called, submitted or mapped.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _lock = threading.Lock()
 def in_async_code() -> bool:
     """Tell whether the caller is async code: what it calls then returns an awaitable.
 
-    An event loop may run around a sync flow as well: a flow called from async code, in a notebook, or by an async flow
-    runs in the thread of its caller's loop. So what encloses the caller decides, as it does for Prefect's own methods;
-    a sync flow may run a loop of its own, whose coroutines are async code again.
+    An event loop may run around a sync flow as well: a flow called from async code, in a notebook,
+    or by an async flow runs in the thread of its caller's loop. So what encloses the caller
+    decides, as it does for Prefect's own methods; a sync flow may run a loop of its own, whose
+    coroutines are async code again.
     """
     with suppress(RuntimeError):
         asyncio.get_running_loop()
@@ -42,18 +43,24 @@ def in_async_code() -> bool:
 def _enclosing_run() -> Flow[..., Any] | Task[..., Any] | None:
     """Return the flow or task whose code runs; None outside of both."""
     flow, task = FlowRunContext.get(), TaskRunContext.get()
-    if task is not None and (flow is None or flow.flow_run is None or _is_inside(task, flow.flow_run.id)):
+    if task is not None and (
+        flow is None or flow.flow_run is None or _is_inside(task, flow.flow_run.id)
+    ):
         return task.task
     return None if flow is None else flow.flow
 
 
 def _is_inside(task: TaskRunContext, flow_run_id: Any) -> bool:
-    """Tell whether a task run belongs to a flow run: if not, the flow is a subflow that the task calls."""
+    """Tell whether a task run belongs to a flow run: if not, the flow is a subflow that the task
+    calls.
+    """
     return bool(task.task_run.flow_run_id == flow_run_id)
 
 
 def _in_coroutine_of_run() -> bool:
-    """Tell whether a coroutine stands between the caller and the engine that called the enclosing run's function."""
+    """Tell whether a coroutine stands between the caller and the engine that called the enclosing
+    run's function.
+    """
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__") not in _ENGINES:
         if frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
@@ -74,7 +81,9 @@ def next_unit(name: str) -> str | None:
 
 
 def _inside_task(flow: FlowRunContext, context: TaskRunContext, name: str) -> str:
-    """Return the unit of an app that an ordinary task starts: by that task's name, arguments and own ordinal."""
+    """Return the unit of an app that an ordinary task starts: by that task's name, arguments and
+    own ordinal.
+    """
     run = context.task_run
     parent = f"{context.task.name}:{hash_objects(context.parameters) or ''}"
     ordinal = _count(flow, f"task:{parent}", once=str(run.id))
@@ -82,9 +91,11 @@ def _inside_task(flow: FlowRunContext, context: TaskRunContext, name: str) -> st
 
 
 def _count(flow: FlowRunContext, what: str, once: str | None = None) -> int:
-    """Return how often this was asked before; with ``once``, the first answer to whoever asks again under that name.
+    """Return how often this was asked before; with ``once``, the first answer to whoever asks again
+    under that name.
 
-    The counters are the flow context's own: a retry of the flow gets a new context, and counts from 0 again.
+    The counters are the flow context's own: a retry of the flow gets a new context, and counts from
+    0 again.
     """
     keys: dict[str, Any] = flow.task_run_dynamic_keys
     counter = f"transload:{what}"

@@ -1,4 +1,5 @@
-"""Reasons to stop an app that Prefect does not pass on: a flow run cancelled through the API, an ending task runner.
+"""Reasons to stop an app that Prefect does not pass on: a flow run cancelled through the API, an
+ending task runner.
 
 And whether somebody asked for an end: a signal does not say who sent it, so Prefect's API is asked.
 """
@@ -34,7 +35,8 @@ ASK_INTERVAL: Final = 3.0
 """Seconds between two questions about a flow run's own state, however many apps it has."""
 
 CALLERS_END: Final = 2.0
-"""Seconds after the end of a cancelled subflow when those that called it are taken to have ended as well."""
+"""Seconds after the end of a cancelled subflow when those that called it are taken to have ended as
+well."""
 
 FRESH: Final = 1.0
 """Seconds for which an answer about a flow run's own state serves all of its apps that ask."""
@@ -46,7 +48,9 @@ _STOPPING: Final = (StateType.CANCELLING, StateType.CANCELLED)
 
 
 class FlowRunWatch:
-    """Watches one flow run while apps of it run in this process, and kills them once it is being cancelled."""
+    """Watches one flow run while apps of it run in this process, and kills them once it is being
+    cancelled.
+    """
 
     def __init__(self, flow_run_id: Any) -> None:
         self.flow_run_id = flow_run_id
@@ -64,7 +68,9 @@ class FlowRunWatch:
         self._answer: bool | None = None
 
     def asked(self) -> bool | None:
-        """Tell whether the flow run is being cancelled, asking Prefect now; None: Prefect does not answer."""
+        """Tell whether the flow run is being cancelled, asking Prefect now; None: Prefect does not
+        answer.
+        """
         with self._answering:
             if self.cancelled:
                 return True
@@ -79,7 +85,9 @@ class FlowRunWatch:
 
     @contextmanager
     def around(self, execution: Execution, stop: Callable[[], bool]) -> Iterator[None]:
-        """Watch for the time of a ``with``; ``stop`` tells whether the task itself was told to stop."""
+        """Watch for the time of a ``with``; ``stop`` tells whether the task itself was told to
+        stop.
+        """
         with self._lock:
             self._watched[execution] = stop
             if not self._looking:
@@ -106,7 +114,9 @@ class FlowRunWatch:
             watched = dict(self._watched)
         for execution, stop in watched.items():
             if self.cancelled or stop():
-                self._watched.pop(execution, None)  # told once: it asks again by itself, until that came through
+                self._watched.pop(
+                    execution, None
+                )  # told once: it asks again by itself, until that came through
                 execution.kill(asked=True if self.cancelled else None)
         due = time.monotonic() - self._asked >= ASK_INTERVAL
         if watched and due and not (self.cancelled or self._asking or last):
@@ -137,7 +147,9 @@ class FlowRunWatch:
             self.cancelled = True  # somebody deleted it: nobody waits for its apps any more
 
     def _ancestry(self) -> list[Any]:
-        """Return the flow run and those that called it: cancelling a flow cancels what it called."""
+        """Return the flow run and those that called it: cancelling a flow cancels what it
+        called.
+        """
         if self._line is None:
             client = api.client()
             line = [self.flow_run_id]
@@ -152,7 +164,9 @@ class FlowRunWatch:
         return self._line
 
     def _settle(self, last: bool) -> bool:
-        """Once its code has ended, say what nobody else would say of a plain process: the flow run is cancelled."""
+        """Once its code has ended, say what nobody else would say of a plain process: the flow run
+        is cancelled.
+        """
         if not self._settled and (last or not self.running()):
             self._settled = True
             background().post(partial(_mark_cancelled, [self.flow_run_id]))
@@ -188,10 +202,12 @@ def watch_of(flow_context: Any) -> FlowRunWatch:
 
 
 def end_asked_for(context: Context) -> bool | None:
-    """Tell whether somebody asked for the end of what runs in a context; None: Prefect does not answer.
+    """Tell whether somebody asked for the end of what runs in a context; None: Prefect does not
+    answer.
 
-    A person cancels the flow run, or one that called it; its time limit passes; or a person presses Ctrl-C where the
-    flow was started by hand. In a process that Prefect started, a signal is Prefect's own, or its machine's.
+    A person cancels the flow run, or one that called it; its time limit passes; or a person presses
+    Ctrl-C where the flow was started by hand. In a process that Prefect started, a signal is
+    Prefect's own, or its machine's.
     """
     if _STARTED_BY_PREFECT not in os.environ and interrupted():
         return True
@@ -210,17 +226,21 @@ def _time_is_up(flow_context: Any) -> bool:
 
 
 def watching(context: Context, execution: Execution) -> AbstractContextManager[None]:
-    """Have an execution killed, for the time of a ``with``, once its flow run or its task is to end."""
+    """Have an execution killed, for the time of a ``with``, once its flow run or its task is to
+    end.
+    """
     if context.flow is None:
         return nullcontext()
     return watch_of(context.flow).around(execution, told_to_stop(context.flow))
 
 
 def told_to_stop(flow_context: Any) -> Callable[[], bool]:
-    """Return what tells whether a task runner is ending (SIGTERM and SIGINT reach only the main thread).
+    """Return what tells whether a task runner is ending (SIGTERM and SIGINT reach only the main
+    thread).
 
-    A runner that ends tells all of its tasks, so one that it has not told yet is enough to know: an app inside an
-    ordinary task has no event of its own. The runners of the flows that called this one count as well.
+    A runner that ends tells all of its tasks, so one that it has not told yet is enough to know: an
+    app inside an ordinary task has no event of its own. The runners of the flows that called this
+    one count as well.
     """
     runners = [each.task_runner for each in _flow_contexts(flow_context)]
     events = [each for each in map(_open_event, runners) if each is not None]

@@ -21,7 +21,14 @@ from prefect.states import Cancelled
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
 from pydantic import BaseModel, Field
 
-from transload.errors import AppNotFound, ConfigError, PluginError, SchedulerUnavailable, SpecError, TransloadError
+from transload.errors import (
+    AppNotFound,
+    ConfigError,
+    PluginError,
+    SchedulerUnavailable,
+    SpecError,
+    TransloadError,
+)
 from transload.pipelines import AppLost, Execution, ExecutionOptions, Identity, Launch
 from transload.specs import AppDef, AppState, Resource, Role, parse_mounts, resource
 from transload_prefect.adopt import can_be_seen, is_cancelling, orphans
@@ -49,7 +56,8 @@ ENDED: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLE
 """Ends of an app whose flow run is scheduled again all the same: it had not begun to run it."""
 
 QUEUE_INTERVAL: Final = 5.0
-"""Seconds between two questions whether a flow run was cancelled, as long as its app has not begun to run it."""
+"""Seconds between two questions whether a flow run was cancelled, as long as its app has not begun
+to run it."""
 
 RUN_INTERVAL: Final = 10.0
 """Seconds between these questions from then on."""
@@ -72,7 +80,8 @@ if state is not None and state.type.value.startswith("CANCELL"):
     time.sleep(60)  # a worker cancels the app meanwhile, so that its scheduler does not say that it ended well
     sys.exit("the flow run was cancelled")
 """
-"""What runs a flow run in its app; Prefect's own command, which ends with 0 also when the flow run was cancelled."""
+"""What runs a flow run in its app; Prefect's own command, which ends with 0 also when the flow run
+was cancelled."""
 
 
 class _Variables(BaseModel):
@@ -81,24 +90,43 @@ class _Variables(BaseModel):
     scheduler: str | None = Field(
         default=None, description="Where flow runs go; empty: the configured one, else local."
     )
-    cluster: TransloadCluster | None = Field(default=None, description="Where flow runs go, in place of a scheduler.")
+    cluster: TransloadCluster | None = Field(
+        default=None, description="Where flow runs go, in place of a scheduler."
+    )
     cfg: dict[str, Any] = Field(default_factory=dict, description="Run options of the scheduler.")
-    image: str | None = Field(default=None, description="Image, or what the scheduler takes for one.")
-    workspace: str | None = Field(default=None, description="Folder on the worker's machine that comes along.")
-    pass_env: list[str] = Field(default_factory=list, description="Patterns of the worker's variables that it gets.")
+    image: str | None = Field(
+        default=None, description="Image, or what the scheduler takes for one."
+    )
+    workspace: str | None = Field(
+        default=None, description="Folder on the worker's machine that comes along."
+    )
+    pass_env: list[str] = Field(
+        default_factory=list, description="Patterns of the worker's variables that it gets."
+    )
     cpu: float = Field(default=-1, description="CPUs; -1: unset.")
     gpu: int = Field(default=-1, description="GPUs; -1: unset.")
     mem_mb: int = Field(default=-1, description="Memory in MB; -1: unset.")
-    resource: str | None = Field(default=None, description="Name of a resource, in place of CPUs, GPUs and memory.")
-    mounts: list[str] = Field(default_factory=list, description="type=bind, src=/data, dst=/data, readonly, and so on.")
-    secrets: dict[str, str] = Field(default_factory=dict, description="Variables of the job: env:NAME, file:PATH …")
-    metadata: dict[str, Any] = Field(default_factory=dict, description="What a scheduler may look at, by its name.")
+    resource: str | None = Field(
+        default=None, description="Name of a resource, in place of CPUs, GPUs and memory."
+    )
+    mounts: list[str] = Field(
+        default_factory=list, description="type=bind, src=/data, dst=/data, readonly, and so on."
+    )
+    secrets: dict[str, str] = Field(
+        default_factory=dict, description="Variables of the job: env:NAME, file:PATH …"
+    )
+    metadata: dict[str, Any] = Field(
+        default_factory=dict, description="What a scheduler may look at, by its name."
+    )
     replicas: int = Field(
-        default=1, description="How often the command runs, side by side; more than one needs a command."
+        default=1,
+        description="How often the command runs, side by side; more than one needs a command.",
     )
     max_retries: int = Field(default=0, description="How often the scheduler starts it again.")
     timeout: float | None = Field(default=None, description="Seconds for the whole.")
-    stream_output: bool = Field(default=True, description="Show the job's output in the flow run's log.")
+    stream_output: bool = Field(
+        default=True, description="Show the job's output in the flow run's log."
+    )
 
 
 class AppVariables(_Variables, BaseVariables):
@@ -111,7 +139,8 @@ class AppJobConfiguration(_Variables, BaseJobConfiguration):
     def to_app(self, here: bool = True) -> AppDef:
         """Return the app of a flow run; its command waits until the flow run has ended.
 
-        Without an image it is run by the worker's own Python, if jobs are ``here``, on the worker's disk.
+        Without an image it is run by the worker's own Python, if jobs are ``here``, on the worker's
+        disk.
 
         Raises:
             SpecError: if a variable of the work pool is wrong.
@@ -119,7 +148,9 @@ class AppJobConfiguration(_Variables, BaseJobConfiguration):
         words = _words(self.command or self._base_flow_run_command())
         if words == self._base_flow_run_command().split():
             if self.replicas != 1:
-                raise SpecError(f"replicas={self.replicas}: a flow run is run once; give a command for more")
+                raise SpecError(
+                    f"replicas={self.replicas}: a flow run is run once; give a command for more"
+                )
             words = [sys.executable if here and not self.image else "python", "-c", _FLOW_RUN]
         own = {name: f"env:{name}" for name in self.secret_values()}
         role = Role(
@@ -127,18 +158,28 @@ class AppJobConfiguration(_Variables, BaseJobConfiguration):
             image=self.image or "",
             entrypoint=words[0],
             args=words[1:],
-            env={name: value for name, value in self.env.items() if value is not None and name not in SECRET},
+            env={
+                name: value
+                for name, value in self.env.items()
+                if value is not None and name not in SECRET
+            },
             secrets={**self.secrets, **own},
             num_replicas=self.replicas,
             max_retries=self.max_retries,
-            resource=resource(h=self.resource) if self.resource else Resource(self.cpu, self.gpu, self.mem_mb),
+            resource=resource(h=self.resource)
+            if self.resource
+            else Resource(self.cpu, self.gpu, self.mem_mb),
             mounts=parse_mounts(self.mounts),
             metadata=self.metadata,
         )
-        return AppDef(name="prefect-flow-run", roles=[role], metadata=dict(self.labels), timeout=self.timeout)
+        return AppDef(
+            name="prefect-flow-run", roles=[role], metadata=dict(self.labels), timeout=self.timeout
+        )
 
     def secret_values(self) -> dict[str, str]:
-        """Return the secrets, which may come from a profile, by the name that `to_app` refers to."""
+        """Return the secrets, which may come from a profile, by the name that `to_app` refers
+        to.
+        """
         return {name: value for name in SECRET if (value := self.env.get(name))}
 
 
@@ -149,8 +190,9 @@ class AppWorkerResult(BaseWorkerResult):
 class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerResult]):
     """Runs each flow run as an app.
 
-    The app outlives the worker. A worker that is started again, under the same name or once Prefect takes the other one
-    for dead, looks after the flow runs that it finds: none is started a second time.
+    The app outlives the worker. A worker that is started again, under the same name or once Prefect
+    takes the other one for dead, looks after the flow runs that it finds: none is started a second
+    time.
     """
 
     type = "transload"
@@ -192,7 +234,10 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             self._followed.discard(flow_run.id)
 
     def _start(
-        self, flow_run: FlowRun, configuration: AppJobConfiguration, next_after: frozenset[AppState] = ENDED
+        self,
+        flow_run: FlowRun,
+        configuration: AppJobConfiguration,
+        next_after: frozenset[AppState] = ENDED,
     ) -> Execution:
         """Submit the app of a flow run, unless it is there already; return its execution.
 
@@ -202,10 +247,18 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             next_after: ends of an app that are answered by another one.
         """
         if configuration.cluster is not None and configuration.scheduler is not None:
-            raise ConfigError(f"cluster: cannot be given beside scheduler={configuration.scheduler!r}")
+            raise ConfigError(
+                f"cluster: cannot be given beside scheduler={configuration.scheduler!r}"
+            )
         # what is one flow run's is in no other's reach: flow runs are submitted side by side
-        runner = runner_of(configuration.cluster).with_environ({**os.environ, **configuration.secret_values()})
-        name = configuration.cluster.name if configuration.cluster is not None else configuration.scheduler
+        runner = runner_of(configuration.cluster).with_environ(
+            {**os.environ, **configuration.secret_values()}
+        )
+        name = (
+            configuration.cluster.name
+            if configuration.cluster is not None
+            else configuration.scheduler
+        )
         launch = Launch(
             app=configuration.to_app(runner.scheduler(name).capabilities.shares_disk),
             scheduler=name,
@@ -219,26 +272,35 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             execution.start()
         except SpecError as exc:
             if not configuration.image and ".image" in str(exc):
-                raise SpecError(f"{exc} (set the variable image of the work pool; it needs Prefect)") from exc
+                raise SpecError(
+                    f"{exc} (set the variable image of the work pool; it needs Prefect)"
+                ) from exc
             raise
         return execution
 
     def _execution_of(
         self, flow_run: FlowRun, runner: Runner, launch: Launch | None, stream: bool, **more: Any
     ) -> Execution:
-        # a flow run that is run again (a retry, a resume) is another app; submitting one twice is not
-        identity = Identity(HOST, str(flow_run.id), ("flow-run", flow_run.name), str(flow_run.run_count))
+        # a flow run that is run again (a retry, a resume) is another app; submitting one twice is
+        # not
+        identity = Identity(
+            HOST, str(flow_run.id), ("flow-run", flow_run.name), str(flow_run.run_count)
+        )
         options = ExecutionOptions(patience=float("inf"), tail_lines=0 if stream else _TAIL, **more)
         told: dict[str, Any] = {"log": self._logger.info}
         if stream:
             context = Context(flow_run.name, f"flow-run-{flow_run.run_count}", flow_run.id)
             logger = self.get_flow_run_logger(flow_run)
-            traces = Traces(context, logger, artifacts=False, events=False, stderr_level=logging.WARNING)
+            traces = Traces(
+                context, logger, artifacts=False, events=False, stderr_level=logging.WARNING
+            )
             told |= {"sink": without_prefects(traces.sink), "log_store": traces.cursor}
         return Execution(runner, launch, identity, options, **told)
 
     def _tell_failure(self, flow_run: FlowRun, execution: Execution) -> None:
-        """Put the end of an app into its flow run's log: it may have died before Prefect started in it."""
+        """Put the end of an app into its flow run's log: it may have died before Prefect started in
+        it.
+        """
         try:
             execution.collect()
         except TransloadError as exc:
@@ -257,25 +319,39 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             self._logger.warning("flow runs of other workers cannot be read: %s", exc)
             return
         for flow_run in found:
-            if flow_run.id not in self._followed and flow_run.id not in self._submitting_flow_run_ids:
+            if (
+                flow_run.id not in self._followed
+                and flow_run.id not in self._submitting_flow_run_ids
+            ):
                 self._followed.add(flow_run.id)
                 self._runs_task_group.start_soon(self._adopt, flow_run)
 
     async def _adopt(self, flow_run: FlowRun) -> None:
-        """Look after a flow run of another worker to its end, and tell Prefect what the flow run itself does not."""
+        """Look after a flow run of another worker to its end, and tell Prefect what the flow run
+        itself does not.
+        """
         try:
             async with self._counted() as counted:
                 await self._look_after(flow_run, counted)
         except ObjectNotFound:
             self._logger.debug("flow run %s was deleted", flow_run.id)
-        except Exception as exc:  # one that left here would end the worker, and the next one of its name
-            self._logger.warning("flow run %s cannot be looked after now: %s: %s", flow_run.id, type(exc).__name__, exc)
+        except (
+            Exception
+        ) as exc:  # one that left here would end the worker, and the next one of its name
+            self._logger.warning(
+                "flow run %s cannot be looked after now: %s: %s",
+                flow_run.id,
+                type(exc).__name__,
+                exc,
+            )
         finally:
             self._followed.discard(flow_run.id)
 
     @asynccontextmanager
     async def _counted(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Count one against the worker's limit, from when there is room; no new flow run comes before it."""
+        """Count one against the worker's limit, from when there is room; no new flow run comes
+        before it.
+        """
         borrower = object()
 
         async def take() -> None:
@@ -302,7 +378,9 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         if execution is None:
             return
         handle, status = execution.handle or "", None
-        self.get_flow_run_logger(flow_run).info("Worker %r looks after %s from here on", self.name, handle)
+        self.get_flow_run_logger(flow_run).info(
+            "Worker %r looks after %s from here on", self.name, handle
+        )
         with suppress(AppLost):
             status = await self._follow(flow_run.id, execution)
         if await self._was_cancelled(flow_run.id, handle):
@@ -316,7 +394,9 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
 
     def _found(self, flow_run: FlowRun, configuration: AppJobConfiguration) -> Execution | None:
-        """Return the execution of an app that an earlier worker submitted; None if it cannot be seen from here."""
+        """Return the execution of an app that an earlier worker submitted; None if it cannot be
+        seen from here.
+        """
         runner, handle = runner_of(configuration.cluster), flow_run.infrastructure_pid or ""
         if not can_be_seen(runner, handle):
             return None
@@ -325,9 +405,15 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         return execution
 
     async def _start_again(self, flow_run_id: UUID) -> Execution | None:
-        """Submit a flow run whose worker died around the submit: what was submitted is found by its id."""
+        """Submit a flow run whose worker died around the submit: what was submitted is found by its
+        id.
+        """
         flow_run = await self.client.read_flow_run(flow_run_id)
-        if flow_run.infrastructure_pid or flow_run.state is None or flow_run.state.type is not StateType.PENDING:
+        if (
+            flow_run.infrastructure_pid
+            or flow_run.state is None
+            or flow_run.state.type is not StateType.PENDING
+        ):
             return None
         try:
             configuration = await self._configuration(flow_run)
@@ -336,7 +422,9 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             message = f"Failed to submit flow run to infrastructure: {type(exc).__name__}: {exc}"
             await self._propose_crashed_state(flow_run, message)
             return None
-        await self.client.update_flow_run(flow_run_id=flow_run.id, infrastructure_pid=execution.handle)
+        await self.client.update_flow_run(
+            flow_run_id=flow_run.id, infrastructure_pid=execution.handle
+        )
         return execution
 
     async def _configuration(self, flow_run: FlowRun) -> AppJobConfiguration:
@@ -350,15 +438,22 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         return made
 
     async def _was_cancelled(self, flow_run_id: UUID, handle: str) -> bool:
-        """Tell whether a flow run whose app has ended was cancelled; one that is being cancelled is now."""
+        """Tell whether a flow run whose app has ended was cancelled; one that is being cancelled is
+        now.
+        """
         try:
             flow_run = await self.client.read_flow_run(flow_run_id)
         except ObjectNotFound:
             return False
         if is_cancelling(flow_run):
             message = f"The flow run was cancelled; its app is {handle}"
-            await self.client.set_flow_run_state(flow_run_id, Cancelled(message=message), force=True)
-        return flow_run.state is not None and flow_run.state.type in (StateType.CANCELLING, StateType.CANCELLED)
+            await self.client.set_flow_run_state(
+                flow_run_id, Cancelled(message=message), force=True
+            )
+        return flow_run.state is not None and flow_run.state.type in (
+            StateType.CANCELLING,
+            StateType.CANCELLED,
+        )
 
     # -- following
 
@@ -376,14 +471,18 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             await asyncio.gather(asking, return_exceptions=True)
 
     async def _pass_cancel_on(self, flow_run_id: UUID, execution: Execution) -> None:
-        """Cancel an app whose flow run was cancelled; one that has begun to run it hears of that, and cleans up."""
+        """Cancel an app whose flow run was cancelled; one that has begun to run it hears of that,
+        and cleans up.
+        """
         pause = QUEUE_INTERVAL
         while True:
             with suppress(httpx.HTTPError, ValueError):
                 flow_run = await self.client.read_flow_run(flow_run_id)
                 begun = flow_run.start_time is not None
                 pause = RUN_INTERVAL if begun else QUEUE_INTERVAL
-                cancelled = flow_run.state is not None and flow_run.state.type is StateType.CANCELLED
+                cancelled = (
+                    flow_run.state is not None and flow_run.state.type is StateType.CANCELLED
+                )
                 if cancelled or (is_cancelling(flow_run) and not begun):
                     execution.kill(asked=True)
                     return
@@ -398,7 +497,8 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
 
         Raises:
             InfrastructureNotFound: if there is no such app.
-            InfrastructureNotAvailable: if its scheduler cannot be reached from here, or does not end it in time.
+            InfrastructureNotAvailable: if its scheduler cannot be reached from here, or does not
+                end it in time.
         """
         runner = runner_of(configuration.cluster)
         try:

@@ -1,7 +1,8 @@
 """Pages about transload jobs: what an app did, how a search went, where a run came from.
 
-The functions ``…_report`` return the HTML text of one self-contained page, from data alone; the functions ``collect_…``
-read such data. Importing this loads no templates: every command of ``transload`` imports it.
+The functions ``…_report`` return the HTML text of one self-contained page, from data alone; the
+functions ``collect_…`` read such data. Importing this loads no templates: every command of
+``transload`` imports it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from transload_report.collect import collect_app, collect_lineage, collect_runs
     from transload_report.experiments import collect_experiment, experiment_data, ledger_data
     from transload_report.lineage_picture import lineage_svg
-    from transload_report.model import AppData, LineageData, LogTail, RunsData, SearchData, TrialData
+    from transload_report.model import (
+        AppData,
+        LineageData,
+        LogTail,
+        RunsData,
+        SearchData,
+        TrialData,
+    )
     from transload_report.other_pages import lineage_report, runs_report, search_report
 
 __all__ = [

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from transload.cli.quantities import usage_texts
-from transload.specs import NONE, AppState, ReplicaStatus, Role, exit_text, masked_env, parse_app_handle
+from transload.specs import (
+    NONE,
+    AppState,
+    ReplicaStatus,
+    Role,
+    exit_text,
+    masked_env,
+    parse_app_handle,
+)
 from transload_report.chart import series_plot, series_words
 from transload_report.convert import (
     Series,
@@ -40,14 +48,29 @@ def app_report(data: AppData) -> str:
         data: all that the page shows, for instance from `collect_app`.
     """
     status = data.status
-    replicas = [replica for role in status.roles for replica in sorted(role.replicas, key=lambda each: each.id)]
+    replicas = [
+        replica
+        for role in status.roles
+        for replica in sorted(role.replicas, key=lambda each: each.id)
+    ]
     span = app_span(status, data.written)
     rows = replica_rows(status, data.created, data.written)
     parsed = parse_app_handle(data.handle)
-    sections = {"overview": "Overview", "timeline": "Timeline", "replicas": "Replicas", "results": "Results"}
-    sections |= {"logs": "Logs", **({"lineage": "Lineage"} if data.lineage else {}), "definition": "Definition"}
+    sections = {
+        "overview": "Overview",
+        "timeline": "Timeline",
+        "replicas": "Replicas",
+        "results": "Results",
+    }
+    sections |= {
+        "logs": "Logs",
+        **({"lineage": "Lineage"} if data.lineage else {}),
+        "definition": "Definition",
+    }
     problems = [each for each in replicas if each.state is not AppState.SUCCEEDED or each.restarts]
-    shown_replicas = replicas if len(replicas) <= MAX_REPLICAS else _most_telling(replicas, problems)
+    shown_replicas = (
+        replicas if len(replicas) <= MAX_REPLICAS else _most_telling(replicas, problems)
+    )
     return render(
         "app.html",
         "transload app",
@@ -84,7 +107,9 @@ def _waited(created: float | None, started: float | None) -> float | None:
     return None if created is None or started is None or started < created else started - created
 
 
-def _most_telling(replicas: Sequence[ReplicaStatus], problems: Sequence[ReplicaStatus]) -> list[ReplicaStatus]:
+def _most_telling(
+    replicas: Sequence[ReplicaStatus], problems: Sequence[ReplicaStatus]
+) -> list[ReplicaStatus]:
     """Return so many replicas as the table may have: those with a problem first."""
     marked = {id(each) for each in problems}
     return [*problems, *(each for each in replicas if id(each) not in marked)][:MAX_REPLICAS]
@@ -93,16 +118,26 @@ def _most_telling(replicas: Sequence[ReplicaStatus], problems: Sequence[ReplicaS
 def _failures(replicas: Sequence[ReplicaStatus], message: str) -> list[str]:
     """Return a line for each of the first replicas that failed by themselves."""
     failed = [each for each in replicas if each.state is AppState.FAILED and each.exit_code != 0]
-    failed.sort(key=lambda each: (each.exit_code is None or each.exit_code < 0, each.end_time or 0.0))
+    failed.sort(
+        key=lambda each: (each.exit_code is None or each.exit_code < 0, each.end_time or 0.0)
+    )
     lines = []
     for each in failed[:_SHOWN_FAILURES]:
-        said = "" if each.structured_error_msg == NONE else f": {shown(each.structured_error_msg)[:500]}"
+        said = (
+            ""
+            if each.structured_error_msg == NONE
+            else f": {shown(each.structured_error_msg)[:500]}"
+        )
         how = "" if each.exit_code is None else f": {exit_text(each.exit_code)}"
         lines.append(f"{each.role}/{each.id} failed{how}{said}")
     if len(failed) > _SHOWN_FAILURES:
         lines.append(f"and {len(failed) - _SHOWN_FAILURES} more replicas")
     # of one failure the message of the scheduler says all
-    return lines if len(failed) > 1 or not message or (failed and failed[0].structured_error_msg != NONE) else []
+    return (
+        lines
+        if len(failed) > 1 or not message or (failed and failed[0].structured_error_msg != NONE)
+        else []
+    )
 
 
 def _more(data: AppData) -> list[tuple[str, str]]:
@@ -158,7 +193,10 @@ def _results(data: AppData) -> dict[str, Any]:
         note = "; ".join(f"not read: {line}" for line in results.refusals())
     if len(series) > MAX_PLOTS:
         note = f"{len(series)} series were reported; the first {MAX_PLOTS} are drawn."
-    plots = [(each, series_plot(each, f"series-{k}"), series_words(each)) for k, each in enumerate(series[:MAX_PLOTS])]
+    plots = [
+        (each, series_plot(each, f"series-{k}"), series_words(each))
+        for k, each in enumerate(series[:MAX_PLOTS])
+    ]
     return {
         "result_count": sum(len(values) for values in results.results.values()) if results else 0,
         "results_note": note,
@@ -176,6 +214,15 @@ def _tables(series: Sequence[Series]) -> list[tuple[list[str], list[list[Any]], 
         mine = [each for each in series if each.group == group]
         columns = [dict(each.points) for each in mine]
         places = sorted({place for column in columns for place in column})
-        rows = [[place, *(column.get(place, "") for column in columns)] for place in places[-MAX_VALUES:]]
-        tables.append(([group or "key", *(each.name for each in mine)], rows, max(0, len(places) - MAX_VALUES)))
+        rows = [
+            [place, *(column.get(place, "") for column in columns)]
+            for place in places[-MAX_VALUES:]
+        ]
+        tables.append(
+            (
+                [group or "key", *(each.name for each in mine)],
+                rows,
+                max(0, len(places) - MAX_VALUES),
+            )
+        )
     return tables

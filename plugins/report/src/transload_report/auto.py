@@ -1,4 +1,6 @@
-"""Writing the page of an app by itself, when it is submitted and when it ends; and the link to it."""
+"""Writing the page of an app by itself, when it is submitted and when it ends; and the link to
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def _settings_of(folder: str, home: str) -> Settings:
 
 
 def _settings() -> Settings:
-    return _settings_of(os.getcwd(), os.environ.get("XDG_CONFIG_HOME") or os.environ.get("HOME") or "")
+    return _settings_of(
+        os.getcwd(), os.environ.get("XDG_CONFIG_HOME") or os.environ.get("HOME") or ""
+    )
 
 
 def link(handle: str) -> str | None:
@@ -33,7 +37,9 @@ def link(handle: str) -> str | None:
 
 
 def note(event: AppEvent) -> None:
-    """Write the page of an app that was submitted or has ended, if ``auto`` of ``[plugins.report]`` is set."""
+    """Write the page of an app that was submitted or has ended, if ``auto`` of ``[plugins.report]``
+    is set.
+    """
     from transload.specs import AppState, is_terminal
 
     if event.state is not AppState.SUBMITTED and not is_terminal(event.state):

@@ -21,7 +21,9 @@ _GREATEST: Final = 1e150  # beyond, ratios and margins might not fit a float
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Return round numbers from ``low`` to ``high``: 1, 2 or 5 times a power of ten apart."""
-    if not (math.isfinite(low) and math.isfinite(high)) or high - low <= 1e-9 * max(abs(low), abs(high)):
+    if not (math.isfinite(low) and math.isfinite(high)) or high - low <= 1e-9 * max(
+        abs(low), abs(high)
+    ):
         return [low]  # no marks in between could be told apart
     exact = (high - low) / max(1, most)
     if exact <= 0 or not math.isfinite(exact):
@@ -34,7 +36,9 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten from ``low`` to ``high`` (both above 0), thinned out where many; where few, 2 and 5 too."""
+    """Return powers of ten from ``low`` to ``high`` (both above 0), thinned out where many; where
+    few, 2 and 5 too.
+    """
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high) + 1e-9) + 1)
     digits = (1, 2, 5) if len(powers) <= 2 else (1, 3) if len(powers) <= 3 else (1,)
     marks = [digit * 10.0**power for power in powers[:: len(powers) // 7 + 1] for digit in digits]
@@ -52,7 +56,11 @@ def tick_text(value: float, neighbours: Sequence[float] = ()) -> str:
         text = f"{value:.{min(digits, 12)}f}"
         return text.rstrip("0").rstrip(".") if step <= 0 and "." in text else text
     digits = math.ceil(math.log10(abs(value) / step)) + 1 if step > 0 else 3
-    return f"{value:.{max(3, min(digits, 15))}g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+    return (
+        f"{value:.{max(3, min(digits, 15))}g}".replace("e-0", "e-")
+        .replace("e+0", "e")
+        .replace("e+", "e")
+    )
 
 
 def is_wide(values: Sequence[float]) -> bool:
@@ -61,16 +69,24 @@ def is_wide(values: Sequence[float]) -> bool:
 
 
 def is_drawable(value: float) -> bool:
-    """Tell whether a number has a place on an axis: NaN, the infinities and what is almost infinite have none."""
+    """Tell whether a number has a place on an axis: NaN, the infinities and what is almost infinite
+    have none.
+    """
     return -_GREATEST < value < _GREATEST
 
 
 def duration_ticks(seconds: float, most: int = 7) -> list[tuple[float, str]]:
     """Return ``(seconds, text)`` of marks from 0 to ``seconds``."""
-    step = next((each for each in _DURATIONS if seconds / each <= most), _DURATIONS[-1] * math.ceil(seconds / 1e7))
+    step = next(
+        (each for each in _DURATIONS if seconds / each <= most),
+        _DURATIONS[-1] * math.ceil(seconds / 1e7),
+    )
     size, unit = next((each for each in _UNITS if step >= each[0]), (1.0, "s"))
     count = int(seconds / step + 1e-9)
     digits = max(0, -math.floor(math.log10(step / size) + 1e-9))
     marks = [(k * step, k * step / size) for k in range(count + 1)]
     exact = all(abs(value - round(value, digits)) < 1e-9 for _, value in marks)
-    return [(at, "0" if not at else f"{value:.{digits if exact else digits + 1}f} {unit}") for at, value in marks]
+    return [
+        (at, "0" if not at else f"{value:.{digits if exact else digits + 1}f} {unit}")
+        for at, value in marks
+    ]

@@ -17,7 +17,8 @@ from transload_report.words import value_text
 __all__ = ["Frame", "parameter_plot", "search_plot", "series_plot"]
 
 MAX_POINTS: Final = 400
-"""How many points a line has at most; of more, the least and the greatest of each stretch are drawn."""
+"""How many points a line has at most; of more, the least and the greatest of each stretch are
+drawn."""
 
 _TOP: Final = 26.0
 _BOTTOM: Final = 38.0
@@ -77,7 +78,11 @@ class Frame:
 
     def y(self, value: float) -> float:
         """Return where a value is upwards."""
-        return self.height - _BOTTOM - _share(value, self.y_range, self.log_y) * (self.height - _BOTTOM - _TOP)
+        return (
+            self.height
+            - _BOTTOM
+            - _share(value, self.y_range, self.log_y) * (self.height - _BOTTOM - _TOP)
+        )
 
     def parts(self, x_texts: Mapping[float, str] | None = None) -> list[Markup]:
         """Return grid, marks and names.
@@ -91,13 +96,25 @@ class Frame:
             y = self.y(mark)
             line = f"M{number(self.left)} {number(y)}H{number(self.width - _RIGHT)}"
             drawn.append(element("path", d=line, cls="grid"))
-            drawn.append(element("text", text, x=self.left - 8, y=y + 4, text_anchor="end", cls="axis"))
-        marks = x_texts or {mark: tick_text(mark, [] if self.log_x else self.x_marks) for mark in self.x_marks}
+            drawn.append(
+                element("text", text, x=self.left - 8, y=y + 4, text_anchor="end", cls="axis")
+            )
+        marks = x_texts or {
+            mark: tick_text(mark, [] if self.log_x else self.x_marks) for mark in self.x_marks
+        }
         for mark, text in marks.items():
-            drawn.append(element("text", text, x=self.x(mark), y=bottom + 16, text_anchor="middle", cls="axis"))
+            drawn.append(
+                element(
+                    "text", text, x=self.x(mark), y=bottom + 16, text_anchor="middle", cls="axis"
+                )
+            )
         middle = (self.left + self.width - _RIGHT) / 2
         name = self.x_name + (", logarithmic" if self.log_x else "")
-        drawn.append(element("text", name, x=middle, y=self.height - 5, text_anchor="middle", cls="axis name"))
+        drawn.append(
+            element(
+                "text", name, x=middle, y=self.height - 5, text_anchor="middle", cls="axis name"
+            )
+        )
         upwards = self.y_name + (", logarithmic" if self.log_y else "")
         drawn.append(element("text", upwards, x=4, y=12, cls="axis name"))
         return drawn
@@ -111,14 +128,18 @@ def series_plot(series: Series, key: str) -> Markup:
         key: tells this picture from the others of the page.
     """
     finite = [(float(x), y) for x, y in series.points if is_drawable(y)]
-    frame = Frame(460, 240, [x for x, _ in finite], [y for _, y in finite], series.across, series.name)
+    frame = Frame(
+        460, 240, [x for x, _ in finite], [y for _, y in finite], series.across, series.name
+    )
     parts = frame.parts()
     for piece in _pieces(series.points) if series.joined else ():
         shown = _thinned(piece)
         path = "M" + "L".join(f"{number(frame.x(x))} {number(frame.y(y))}" for x, y in shown)
         parts.append(element("path", d=path, cls="line"))
     if len(finite) <= _DOTTED or not series.joined:
-        parts += [_dot(frame, x, y, f"{series.group}{x:g}: {value_text(y)}") for x, y in _thinned(finite)]
+        parts += [
+            _dot(frame, x, y, f"{series.group}{x:g}: {value_text(y)}") for x, y in _thinned(finite)
+        ]
     return picture(460, 240, f"{series.name} by {frame.x_name}", series_words(series), parts, key)
 
 
@@ -144,10 +165,19 @@ def search_plot(data: SearchData, key: str = "search") -> Markup | None:
     good = measured(data)
     if not good:
         return None
-    bad = [trial for trial in data.trials if trial.value is None and trial.app_state.name in ("FAILED", "CANCELLED")]
+    bad = [
+        trial
+        for trial in data.trials
+        if trial.value is None and trial.app_state.name in ("FAILED", "CANCELLED")
+    ]
     indices = [float(trial.index) for trial in [*good, *bad]]
     frame = Frame(
-        1000, 300, indices, [trial.value for trial in good if trial.value is not None], "trial", data.objective
+        1000,
+        300,
+        indices,
+        [trial.value for trial in good if trial.value is not None],
+        "trial",
+        data.objective,
     )
     best = best_so_far(data)
     steps = "".join(f"H{number(frame.x(x))}V{number(frame.y(y))}" for x, y in best[1:])
@@ -160,7 +190,9 @@ def search_plot(data: SearchData, key: str = "search") -> Markup | None:
     words = f"{len(good)} trials with a value, {len(bad)} without; "
     words += f"best {value_text(best[-1][1])} in trial {winner.index if winner else 0}"
     words += "; logarithmic axis" if frame.log_y else ""
-    return picture(1000, 300, f"{data.objective} of each trial, and the best so far", words, parts, key)
+    return picture(
+        1000, 300, f"{data.objective} of each trial, and the best so far", words, parts, key
+    )
 
 
 def parameter_plot(data: SearchData, name: str, key: str) -> Markup:
@@ -174,7 +206,11 @@ def parameter_plot(data: SearchData, name: str, key: str) -> Markup:
     good = [trial for trial in measured(data) if name in trial.parameters]
     numeric = all(_is_number(trial.parameters[name]) for trial in good)
     values = [trial.parameters[name] for trial in good]
-    names = {} if numeric else {text: float(place) for place, text in enumerate(dict.fromkeys(map(str, values)))}
+    names = (
+        {}
+        if numeric
+        else {text: float(place) for place, text in enumerate(dict.fromkeys(map(str, values)))}
+    )
     xs = [float(value) if numeric else names[str(value)] for value in values]
     whole = not numeric or all(isinstance(value, int) for value in values)
     ys = [trial.value for trial in good if trial.value is not None]
@@ -182,7 +218,9 @@ def parameter_plot(data: SearchData, name: str, key: str) -> Markup:
     if not numeric:
         frame.x_range = (-0.5, len(names) - 0.5)
     parts = frame.parts({place: text[:14] for text, place in names.items()} or None)
-    parts += [_trial_dot(frame, trial, x, data.objective) for trial, x in zip(good, xs, strict=True)]
+    parts += [
+        _trial_dot(frame, trial, x, data.objective) for trial, x in zip(good, xs, strict=True)
+    ]
     words = f"{len(good)} trials; {name} from {value_text(values[xs.index(min(xs))])} to "
     words += value_text(values[xs.index(max(xs))])
     return picture(330, 220, f"{data.objective} against {name}", words, parts, key)
@@ -217,11 +255,15 @@ def best_so_far(data: SearchData) -> list[tuple[float, float]]:
 def _trial_dot(frame: Frame, trial: TrialData, x: float, objective: str) -> Markup:
     value = float(trial.value or 0.0)
     settings = "".join(f", {name} {value_text(each)}" for name, each in trial.parameters.items())
-    return _dot(frame, x, value, f"trial {trial.index}: {objective} {value_text(value)}{settings}", 4.0)
+    return _dot(
+        frame, x, value, f"trial {trial.index}: {objective} {value_text(value)}{settings}", 4.0
+    )
 
 
 def _dot(frame: Frame, x: float, y: float, title: str, size: float = 3.0) -> Markup:
-    return element("circle", element("title", title), cx=frame.x(x), cy=frame.y(y), r=size, cls="dot")
+    return element(
+        "circle", element("title", title), cx=frame.x(x), cy=frame.y(y), r=size, cls="dot"
+    )
 
 
 def _cross(frame: Frame, trial: TrialData) -> Markup:
@@ -243,7 +285,9 @@ def _pieces(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, flo
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return a line of fewer points that looks the same: of each stretch its least and its greatest value."""
+    """Return a line of fewer points that looks the same: of each stretch its least and its greatest
+    value.
+    """
     if len(points) <= MAX_POINTS:
         return list(points)
     stretches = MAX_POINTS // 2 - 1

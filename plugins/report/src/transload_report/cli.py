@@ -30,12 +30,25 @@ Without -o the page of one app is kept where hosts find it and show a link to it
 @click.command(epilog=_EPILOG, short_help="Write a page about apps, a search or a lineage.")
 @click.argument("handles", nargs=-1, metavar="[HANDLE]...", shell_complete=complete_handles)
 @click.option("-o", "--output", metavar="FILE", help="The file; - for stdout.")
-@click.option("--search", metavar="WHERE", help="A search instead of an app: its name, tracker base or snapshot.")
+@click.option(
+    "--search",
+    metavar="WHERE",
+    help="A search instead of an app: its name, tracker base or snapshot.",
+)
 @click.option("--lineage", metavar="RUN", help="The lineage of a run instead of an app.")
 @click.option("--all", "everything", is_flag=True, help="All apps of a scheduler.")
-@click.option("-s", "--scheduler", metavar="NAME", help="With --all: which scheduler; default: the configured one.")
+@click.option(
+    "-s",
+    "--scheduler",
+    metavar="NAME",
+    help="With --all: which scheduler; default: the configured one.",
+)
 @click.option("--title", metavar="TEXT", default="", help="Headline of a page about several apps.")
-@click.option("--lines", type=click.IntRange(0, 1000), help="Last log lines of each replica of one app; default: 20.")
+@click.option(
+    "--lines",
+    type=click.IntRange(0, 1000),
+    help="Last log lines of each replica of one app; default: 20.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -48,12 +61,16 @@ def command(
     title: str,
     lines: int | None,
 ) -> None:
-    """Write one self-contained page: timeline, states, exit codes, results, last log lines, lineage."""
+    """Write one self-contained page: timeline, states, exit codes, results, last log lines,
+    lineage.
+    """
     from transload.cli.session import open_runner
     from transload_report.place import own_settings, write_page
 
     if sum([bool(handles), search is not None, lineage is not None, everything]) != 1:
-        raise click.UsageError("give one or more handles, or one of --search, --lineage, --all", ctx)
+        raise click.UsageError(
+            "give one or more handles, or one of --search, --lineage, --all", ctx
+        )
     if scheduler and not everything:
         raise click.UsageError("--scheduler goes with --all", ctx)
     several = everything or len(handles) > 1
@@ -67,7 +84,9 @@ def command(
         if search is not None:
             page = _search_page(search)
         elif lineage is not None:
-            page = _lineage_page(runner, lineage, picture=target is not None and target.suffix == ".svg")
+            page = _lineage_page(
+                runner, lineage, picture=target is not None and target.suffix == ".svg"
+            )
         elif several:
             page = _runs_page(runner, handles, scheduler, title)
         else:
@@ -87,7 +106,11 @@ def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path 
         return None
     if output is not None:
         return Path(output)
-    return page_path(full_handle(handles[0]), runner.settings) if len(handles) == 1 else Path("report.html")
+    return (
+        page_path(full_handle(handles[0]), runner.settings)
+        if len(handles) == 1
+        else Path("report.html")
+    )
 
 
 def _app_page(runner: Runner, text: str, lines: int | None) -> str:
@@ -129,11 +152,14 @@ def _lineage_page(runner: Runner, run_id: str, *, picture: bool) -> str:
     from transload_report.other_pages import lineage_report
 
     if not runner.settings.trackers():
-        raise ConfigError("no tracker is configured: set [tracker.NAME] in transload.toml, or TRANSLOAD_TRACKERS")
+        raise ConfigError(
+            "no tracker is configured: set [tracker.NAME] in transload.toml, or TRANSLOAD_TRACKERS"
+        )
     data = collect_lineage(runner, run_id)
     if data is None:
         raise ConfigError(
-            f"run {run_id!r} has no lineage: no configured tracker knows a link or an artifact of it "
+            f"run {run_id!r} has no lineage: no configured tracker knows a link or an artifact of "
+            "it "
             "(jobs record them themselves, with transload.tracker.AppRun.run_from_env())"
         )
     return lineage_svg(data.lineage) if picture else lineage_report(data)

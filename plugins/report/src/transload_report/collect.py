@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 from transload.errors import AppNotFound, TransloadError
 from transload.runner.logs import last_lines
 from transload.schedulers import Stream
-from transload.specs import AppState, AppStatus, MalformedAppHandleException, ReplicaStatus, parse_app_handle
+from transload.specs import (
+    AppState,
+    AppStatus,
+    MalformedAppHandleException,
+    ReplicaStatus,
+    parse_app_handle,
+)
 from transload_report.model import AppData, LineageData, LogTail, RunsData
 
 if TYPE_CHECKING:
@@ -35,7 +41,8 @@ def collect_app(runner: Runner, handle: str, *, lines: int = LINES) -> AppData:
     Args:
         runner: asks the scheduler and the trackers.
         handle: the app.
-        lines: how many of the last log lines of each replica; of many replicas, those that failed come first.
+        lines: how many of the last log lines of each replica; of many replicas, those that failed
+            come first.
 
     Raises:
         AppNotFound: if there is no such app.
@@ -105,7 +112,8 @@ def collect_runs(runner: Runner, handles: Sequence[str], *, title: str = "") -> 
 
 
 def collect_lineage(runner: Runner, run_id: str) -> LineageData | None:
-    """Read what the page of a lineage shows; None if no configured tracker knows anything of the run.
+    """Read what the page of a lineage shows; None if no configured tracker knows anything of the
+    run.
 
     Args:
         runner: knows the trackers, and asks for the states of those runs that are apps.
@@ -131,7 +139,9 @@ def _states(runner: Runner, runs: Sequence[str]) -> dict[str, AppState]:
             found = runner.status_many(handles)
         except TransloadError:
             continue  # no such scheduler here, or not reached: the page shows no states of its apps
-        states.update({handle: status.state for handle, status in found.items() if status is not None})
+        states.update(
+            {handle: status.state for handle, status in found.items() if status is not None}
+        )
     return states
 
 
@@ -160,13 +170,22 @@ def _results(runner: Runner, handle: str) -> tuple[AppResults | None, Curves, st
 
 
 def _chosen(status: AppStatus) -> list[ReplicaStatus]:
-    """Return the replicas whose logs are shown: those that failed by themselves, other failures, the rest in order."""
-    replicas = [replica for role in status.roles for replica in sorted(role.replicas, key=lambda each: each.id)]
+    """Return the replicas whose logs are shown: those that failed by themselves, other failures,
+    the rest in order.
+    """
+    replicas = [
+        replica
+        for role in status.roles
+        for replica in sorted(role.replicas, key=lambda each: each.id)
+    ]
 
     def rank(replica: ReplicaStatus) -> tuple[int, float]:
         if replica.state is not AppState.FAILED:
             return (2 if replica.state is AppState.RUNNING or not replica.restarts else 1), 0.0
-        return -1 if replica.exit_code is not None and replica.exit_code > 0 else 0, replica.end_time or 0.0
+        return (
+            -1 if replica.exit_code is not None and replica.exit_code > 0 else 0,
+            replica.end_time or 0.0,
+        )
 
     ranked = sorted(replicas, key=rank)
     telling = sum(rank(replica)[0] < 2 for replica in ranked)
@@ -179,7 +198,9 @@ def _tail(runner: Runner, handle: str, replica: ReplicaStatus, count: int) -> Lo
     try:
         scheduler = runner.scheduler(parsed.scheduler_backend)
         # one more than is shown tells whether there are more
-        found = last_lines(scheduler, parsed.app_id, replica.role, replica.id, Stream.COMBINED, count + 1)
+        found = last_lines(
+            scheduler, parsed.app_id, replica.role, replica.id, Stream.COMBINED, count + 1
+        )
     except (TransloadError, OSError) as exc:
         return LogTail(replica.role, replica.id, (), False, f"The log cannot be read: {exc}")
     return LogTail(replica.role, replica.id, tuple(found[-count:]), len(found) > count)

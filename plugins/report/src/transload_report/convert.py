@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from transload.runner import AppResults
-from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, exit_text, is_terminal
+from transload.specs import (
+    AppState,
+    AppStatus,
+    ReplicaAttempt,
+    ReplicaStatus,
+    exit_text,
+    is_terminal,
+)
 from transload_report.axes import is_drawable
 from transload_report.model import AppData
 from transload_report.words import duration_text
@@ -95,7 +102,8 @@ class Series:
 
     Args:
         name: name of the result.
-        group: what the keys have in common: ``""`` for 0, 1, 2 …, ``epoch-`` for epoch-0 …; ``step `` for steps.
+        group: what the keys have in common: ``""`` for 0, 1, 2 …, ``epoch-`` for epoch-0 …; ``step
+            `` for steps.
         points: ``(number, value)`` by number.
     """
 
@@ -105,7 +113,9 @@ class Series:
 
     @property
     def joined(self) -> bool:
-        """Whether one point leads to the next: steps and epochs do, replicas (``0``, ``1``, ``trainer/0``) do not."""
+        """Whether one point leads to the next: steps and epochs do, replicas (``0``, ``1``,
+        ``trainer/0``) do not.
+        """
         return bool(self.group) and not self.group.endswith("/")
 
     @property
@@ -133,13 +143,22 @@ def _replica_row(replica: ReplicaStatus, created: float | None, written: float) 
     bars = [
         bar
         for attempt in replica.earlier
-        if (bar := _bar(attempt.state, attempt.exit_code, attempt.start_time, attempt.end_time, written)) is not None
+        if (
+            bar := _bar(
+                attempt.state, attempt.exit_code, attempt.start_time, attempt.end_time, written
+            )
+        )
+        is not None
     ]
     waits_again = bool(replica.earlier) and replica.earlier[-1].start_time == replica.start_time
     latest = _bar(replica.state, replica.exit_code, replica.start_time, replica.end_time, written)
     if latest is not None and not waits_again:
         bars.append(latest)
-    note = "" if replica.exit_code in (None, 0) or not is_terminal(replica.state) else exit_text(replica.exit_code)
+    note = (
+        ""
+        if replica.exit_code in (None, 0) or not is_terminal(replica.state)
+        else exit_text(replica.exit_code)
+    )
     return Row(
         f"{replica.role}/{replica.id}",
         replica.role,
@@ -151,7 +170,9 @@ def _replica_row(replica: ReplicaStatus, created: float | None, written: float) 
     )
 
 
-def _bar(state: AppState, code: int | None, start: float | None, end: float | None, written: float) -> Bar | None:
+def _bar(
+    state: AppState, code: int | None, start: float | None, end: float | None, written: float
+) -> Bar | None:
     if start is None:
         return None
     stop = end if end is not None else start if is_terminal(state) else written
@@ -166,16 +187,24 @@ def run_rows(runs: Sequence[AppData]) -> list[Row]:
     for run in runs:
         span = app_span(run.status, run.written)
         bar = _bar(run.status.state, None, span.start, span.end, run.written)
-        waited = run.created if bar is not None and run.created is not None and run.created <= bar.start else None
+        waited = (
+            run.created
+            if bar is not None and run.created is not None and run.created <= bar.start
+            else None
+        )
         label = run.handle.rpartition("/")[2]
         rows.append(Row(label, "", run.status.state, [] if bar is None else [bar], waited, "", 0))
     return rows
 
 
 def app_span(status: AppStatus, written: float) -> Span:
-    """Return from the first start of a replica to the last end; until ``written`` if the app goes on."""
+    """Return from the first start of a replica to the last end; until ``written`` if the app goes
+    on.
+    """
     replicas = [replica for role in status.roles for replica in role.replicas]
-    attempts: list[ReplicaStatus | ReplicaAttempt] = [each for replica in replicas for each in replica.earlier]
+    attempts: list[ReplicaStatus | ReplicaAttempt] = [
+        each for replica in replicas for each in replica.earlier
+    ]
     attempts += replicas
     starts = [each.start_time for each in attempts if each.start_time is not None]
     ends = [each.end_time for each in attempts if each.end_time is not None]
@@ -187,11 +216,15 @@ def app_span(status: AppStatus, written: float) -> Span:
 
 
 def thinned(rows: Sequence[Row], limit: int = MAX_ROWS) -> list[Row]:
-    """Return at most ``limit`` rows in their order: those that failed or were started again first, then evenly."""
+    """Return at most ``limit`` rows in their order: those that failed or were started again first,
+    then evenly.
+    """
     if len(rows) <= limit:
         return list(rows)
     marked = [
-        i for i, row in enumerate(rows) if len(row.bars) > 1 or row.restarts or row.state is not AppState.SUCCEEDED
+        i
+        for i, row in enumerate(rows)
+        if len(row.bars) > 1 or row.restarts or row.state is not AppState.SUCCEEDED
     ]
     kept = set(_evenly(marked, limit))
     others = [i for i in range(len(rows)) if i not in kept]
@@ -200,13 +233,19 @@ def thinned(rows: Sequence[Row], limit: int = MAX_ROWS) -> list[Row]:
 
 
 def _evenly(items: Sequence[int], count: int) -> list[int]:
-    return list(items) if len(items) <= count else [items[k * len(items) // count] for k in range(count)]
+    return (
+        list(items)
+        if len(items) <= count
+        else [items[k * len(items) // count] for k in range(count)]
+    )
 
 
 def series_of(
     results: AppResults, steps: Mapping[str, Mapping[str, Mapping[float, float]]] | None = None
 ) -> list[Series]:
-    """Return what was reported step by step, and the numbers of one name under keys that differ in their number."""
+    """Return what was reported step by step, and the numbers of one name under keys that differ in
+    their number.
+    """
     found: dict[tuple[str, str], dict[int, float]] = {}
     for key, values in results.results.items():
         place = _numbered(key)
@@ -216,11 +255,17 @@ def series_of(
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 found.setdefault((place[0], name), {})[place[1]] = _as_float(value)
     by_step = {
-        name if steps and len(steps) == 1 else f"{name} of {'replica ' if key.isdigit() else ''}{key}": points
+        name
+        if steps and len(steps) == 1
+        else f"{name} of {'replica ' if key.isdigit() else ''}{key}": points
         for key, curves in (steps or {}).items()
         for name, points in curves.items()
     }
-    return [Series(name, "step ", sorted(points.items())) for name, points in by_step.items() if len(points) >= 2] + [
+    return [
+        Series(name, "step ", sorted(points.items()))
+        for name, points in by_step.items()
+        if len(points) >= 2
+    ] + [
         Series(name, group, sorted(points.items()))
         for (group, name), points in found.items()
         if sum(is_drawable(value) for value in points.values()) >= 2
@@ -228,7 +273,9 @@ def series_of(
 
 
 def _numbered(key: str) -> tuple[str, int] | None:
-    """Return what stands before the number at the end of a key, and the number; None if there is none."""
+    """Return what stands before the number at the end of a key, and the number; None if there is
+    none.
+    """
     match = _NUMBERED.match(key)
     if match is None:
         return None
@@ -243,7 +290,9 @@ def _as_float(value: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def single_results(results: AppResults, series: Iterable[Series]) -> list[tuple[str, str, int | float | str]]:
+def single_results(
+    results: AppResults, series: Iterable[Series]
+) -> list[tuple[str, str, int | float | str]]:
     """Return ``(key, name, value)`` of each result that is in none of the series."""
     plotted = {(each.group, each.name, place) for each in series for place, _ in each.points}
     rows = []
@@ -256,16 +305,25 @@ def single_results(results: AppResults, series: Iterable[Series]) -> list[tuple[
 
 
 def last_values(results: AppResults) -> dict[str, int | float | str]:
-    """Return name → value: of a curve its last one, of replicas the first one's; a key without a number goes before."""
+    """Return name → value: of a curve its last one, of replicas the first one's; a key without a
+    number goes before.
+    """
     series = series_of(results)
-    found: dict[str, int | float | str] = {each.name: each.points[-1 if each.joined else 0][1] for each in series}
+    found: dict[str, int | float | str] = {
+        each.name: each.points[-1 if each.joined else 0][1] for each in series
+    }
     found.update({name: value for _, name, value in single_results(results, series)})
     return found
 
 
 def earlier_counts(status: AppStatus) -> Mapping[AppState, int]:
     """Return how many attempts before the latest ended in each state."""
-    return counts(attempt.state for role in status.roles for replica in role.replicas for attempt in replica.earlier)
+    return counts(
+        attempt.state
+        for role in status.roles
+        for replica in role.replicas
+        for attempt in replica.earlier
+    )
 
 
 def counts(states: Iterable[AppState]) -> Mapping[AppState, int]:

@@ -1,4 +1,6 @@
-"""Reading searches: the JSON snapshot of an Ax experiment, without Ax, or the tracker base of a search."""
+"""Reading searches: the JSON snapshot of an Ax experiment, without Ax, or the tracker base of a
+search.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ def collect_experiment(where: str) -> SearchData:
     """Read a search.
 
     Args:
-        where: the name of a search of ``transload search``, the tracker base of a ``transload_search.Search``, or the
-            JSON snapshot that ``transload_ax.Snapshot`` keeps.
+        where: the name of a search of ``transload search``, the tracker base of a
+            ``transload_search.Search``, or the JSON snapshot that ``transload_ax.Snapshot`` keeps.
 
     Raises:
         ConfigError: if it is none of these.
@@ -52,10 +54,18 @@ def collect_experiment(where: str) -> SearchData:
         return ledger_data(SearchLedger.open(base or where).summary())
     except SpecError:
         raise
-    except (ConfigError, OSError, ValueError, ImportError) as exc:  # no base, or no URL that fsspec knows
-        why = f" ({exc})" if isinstance(exc, (PermissionError, ImportError, ConnectionError)) else ""
+    except (
+        ConfigError,
+        OSError,
+        ValueError,
+        ImportError,
+    ) as exc:  # no base, or no URL that fsspec knows
+        why = (
+            f" ({exc})" if isinstance(exc, (PermissionError, ImportError, ConnectionError)) else ""
+        )
         raise ConfigError(
-            f"there is no search {where!r}: none of `transload search list`, no tracker base of a search, "
+            f"there is no search {where!r}: none of `transload search list`, no tracker base of a "
+            "search, "
             f"no snapshot of that name{why}"
         ) from exc
 
@@ -84,13 +94,17 @@ def ledger_data(summary: Mapping[str, Any], written: float | None = None) -> Sea
     from transload_search.ledger import STOPPED
 
     search = summary["search"]
-    objective = search["objective"] if isinstance(search["objective"], Mapping) else search["objective"][0]
+    objective = (
+        search["objective"] if isinstance(search["objective"], Mapping) else search["objective"][0]
+    )
     trials = [
         TrialData(
             row["index"],
             row["parameters"],
             row["state"] or "OPEN",
-            AppState.CANCELLED if row["state"] == STOPPED else AppState[row["state"] or "SUBMITTED"],
+            AppState.CANCELLED
+            if row["state"] == STOPPED
+            else AppState[row["state"] or "SUBMITTED"],
             row["value"],
             row["handle"] or "",
         )
@@ -108,7 +122,9 @@ def ledger_data(summary: Mapping[str, Any], written: float | None = None) -> Sea
         "Kept in": masked_url(base),
     }
     now = time.time() if written is None else written
-    return SearchData(name, objective["name"], objective["minimize"], trials, now, search["trials"], facts)
+    return SearchData(
+        name, objective["name"], objective["minimize"], trials, now, search["trials"], facts
+    )
 
 
 def experiment_data(body: Any, where: str, written: float | None = None) -> SearchData:
@@ -120,11 +136,14 @@ def experiment_data(body: Any, where: str, written: float | None = None) -> Sear
         written: when it was read, seconds since the epoch; None: now.
 
     Raises:
-        SpecError: if it is not a snapshot of an experiment with one objective, or of a newer schema.
+        SpecError: if it is not a snapshot of an experiment with one objective, or of a newer
+            schema.
     """
     try:
         if body["schema"] > _SCHEMA:
-            raise SpecError(f"{where}: schema {body['schema']!r} is newer than this version reads ({_SCHEMA})")
+            raise SpecError(
+                f"{where}: schema {body['schema']!r} is newer than this version reads ({_SCHEMA})"
+            )
         experiment = body["experiment"]
         metric, minimize = _objective(experiment, where)
         runner = experiment.get("runner") or {}
@@ -133,7 +152,9 @@ def experiment_data(body: Any, where: str, written: float | None = None) -> Sear
             "Component": str(runner.get("component", "")),
             "Scheduler": str(runner.get("scheduler") or ""),
             "Begun": str((experiment.get("time_created") or {}).get("value", "")).partition(".")[0],
-            "Saved": "" if "saved" not in body else datetime.fromtimestamp(body["saved"]).isoformat(" ", "seconds"),
+            "Saved": ""
+            if "saved" not in body
+            else datetime.fromtimestamp(body["saved"]).isoformat(" ", "seconds"),
             "Results in": masked_url(str(runner.get("tracker_base") or "")),
             "Kept in": where,
         }
@@ -143,11 +164,15 @@ def experiment_data(body: Any, where: str, written: float | None = None) -> Sear
             raise
         raise SpecError(f"{where}: not a snapshot of an experiment: {exc!r}") from exc
     now = time.time() if written is None else written
-    return SearchData(name, metric, minimize, sorted(trials, key=lambda trial: trial.index), now, None, facts)
+    return SearchData(
+        name, metric, minimize, sorted(trials, key=lambda trial: trial.index), now, None, facts
+    )
 
 
 def _objective(experiment: Mapping[str, Any], where: str) -> tuple[str, bool]:
-    """Return the name of the objective, and whether small is good. Ax writes ``-loss`` for a loss to be made small."""
+    """Return the name of the objective, and whether small is good. Ax writes ``-loss`` for a loss
+    to be made small.
+    """
     objective = (experiment.get("optimization_config") or {}).get("objective") or {}
     expression = objective.get("expression")
     if isinstance(expression, str):
@@ -161,7 +186,11 @@ def _objective(experiment: Mapping[str, Any], where: str) -> tuple[str, bool]:
 
 def _trial(experiment: Mapping[str, Any], trial: Mapping[str, Any], metric: str) -> TrialData:
     state = str(trial["status"]["name"])
-    structure = trial.get("generator_run") or (trial.get("generator_run_structs") or [{}])[0].get("generator_run") or {}
+    structure = (
+        trial.get("generator_run")
+        or (trial.get("generator_run_structs") or [{}])[0].get("generator_run")
+        or {}
+    )
     arms = structure.get("arms") or [{}]
     handle = trial.get("run_metadata", {}).get(_HANDLE, "")
     completed = state in ("COMPLETED", "EARLY_STOPPED")
@@ -176,7 +205,9 @@ def _trial(experiment: Mapping[str, Any], trial: Mapping[str, Any], metric: str)
 
 
 def _value(experiment: Mapping[str, Any], index: str, metric: str) -> float | None:
-    """Return the objective of a trial: the mean in the last of its data, which are kept as a table in JSON."""
+    """Return the objective of a trial: the mean in the last of its data, which are kept as a table
+    in JSON.
+    """
     found = None
     for _, data in (experiment.get("data_by_trial") or {}).get(index, {}).get("value", ()):
         table = json.loads(data["df"]["value"])

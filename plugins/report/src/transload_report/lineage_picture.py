@@ -37,15 +37,17 @@ _ARROW: Final = (
 
 
 def lineage_svg(lineage: Lineage, *, style: str | None = None) -> str:
-    """Draw a lineage as one self-contained SVG: sources on the left, what came of them on the right.
+    """Draw a lineage as one self-contained SVG: sources on the left, what came of them on the
+    right.
 
-    Every run is a box with its artifacts; the run that was asked for stands out; a link carries the name of the
-    artifact that was used. Long texts are cut, and shown whole when pointed at.
+    Every run is a box with its artifacts; the run that was asked for stands out; a link carries the
+    name of the artifact that was used. Long texts are cut, and shown whole when pointed at.
 
     Args:
         lineage: as ``TrackerBase.lineage`` returns it.
-        style: CSS in the place of the built-in one; ``""``: none, for a page whose own style sheet knows the classes
-            ``box``, ``self``, ``link``, ``tip``, ``paper``, ``halo``, ``id``, ``small`` and ``what``.
+        style: CSS in the place of the built-in one; ``""``: none, for a page whose own style sheet
+            knows the classes ``box``, ``self``, ``link``, ``tip``, ``paper``, ``halo``, ``id``,
+            ``small`` and ``what``.
 
     Returns:
         The SVG text, in UTF-8 when written to a file.
@@ -66,7 +68,10 @@ def lineage_svg(lineage: Lineage, *, style: str | None = None) -> str:
     height = 2 * _MARGIN + tallest + lanes * _LANE
     size = f'width="{width:g}" height="{height:g}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:g} {height:g}" role="img">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:g} {height:g}" '
+            'role="img">'
+        ),
         f"<title>Lineage of {_text(lineage.run_id)}</title>",
         *([f"<style>{_STYLE if style is None else style}</style>"] if style != "" else []),
         _ARROW,
@@ -81,7 +86,12 @@ def lineage_svg(lineage: Lineage, *, style: str | None = None) -> str:
 def _columns(lineage: Lineage) -> list[list[str]]:
     """Return the runs in columns: each right of all its sources, as far as cycles allow."""
     runs = list(dict.fromkeys([*reversed(lineage.parents), lineage.run_id, *lineage.descendants]))
-    runs += [run for edge in lineage.edges for run in (edge.source_run_id, edge.run_id) if run not in runs]
+    runs += [
+        run
+        for edge in lineage.edges
+        for run in (edge.source_run_id, edge.run_id)
+        if run not in runs
+    ]
     runs = list(dict.fromkeys(runs))
     links = dict.fromkeys((edge.source_run_id, edge.run_id) for edge in lineage.edges)
     level = dict.fromkeys(runs, 0)
@@ -114,11 +124,14 @@ def _pull_right(runs: list[str], children: dict[str, list[str]], level: dict[str
 
 
 def _untangled(columns: list[list[str]], links: list[tuple[str, str]]) -> list[list[str]]:
-    """Order each column by the places of its sources in the column before, so that fewer links cross."""
+    """Order each column by the places of its sources in the column before, so that fewer links
+    cross.
+    """
     place: dict[str, float] = {}
     for column in columns:
         sources = {
-            run: [place[source] for source, child in links if child == run and source in place] for run in column
+            run: [place[source] for source, child in links if child == run and source in place]
+            for run in column
         }
         column.sort(key=lambda run: sum(sources[run]) / len(sources[run]) if sources[run] else 0.0)
         for index, run in enumerate(column):
@@ -127,7 +140,11 @@ def _untangled(columns: list[list[str]], links: list[tuple[str, str]]) -> list[l
 
 
 def _height(lineage: Lineage, run: str) -> float:
-    return _TITLE + _LINE * len(_artifact_lines(lineage, run)) + (6 if lineage.artifacts.get(run) else 0)
+    return (
+        _TITLE
+        + _LINE * len(_artifact_lines(lineage, run))
+        + (6 if lineage.artifacts.get(run) else 0)
+    )
 
 
 def _artifact_lines(lineage: Lineage, run: str) -> list[tuple[str, str]]:
@@ -147,7 +164,8 @@ def _box(lineage: Lineage, run: str, x: float, y: float, height: float) -> str:
     kind = "box self" if run == lineage.run_id else "box"
     drawn = (
         f"<g><title>{_text(run)}</title>"
-        f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{_BOX_WIDTH}" height="{height:g}" rx="5"/>'
+        f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{_BOX_WIDTH}" height="{height:g}" '
+        'rx="5"/>'
         f'<text class="id" x="{x + 9:g}" y="{y + 17:g}">{_text(_cut(run, tail=True))}</text></g>'
     )
     for index, (line, tooltip) in enumerate(_artifact_lines(lineage, run)):
@@ -159,8 +177,12 @@ def _box(lineage: Lineage, run: str, x: float, y: float, height: float) -> str:
     return drawn
 
 
-def _links(edges: Iterable[LineageEdge], boxes: dict[str, tuple[float, float, float]], bottom: float) -> list[str]:
-    """Draw the links: straight to the next column, else through a lane of its own below all boxes."""
+def _links(
+    edges: Iterable[LineageEdge], boxes: dict[str, tuple[float, float, float]], bottom: float
+) -> list[str]:
+    """Draw the links: straight to the next column, else through a lane of its own below all
+    boxes.
+    """
     names: dict[tuple[str, str], list[str]] = {}
     for edge in edges:
         names.setdefault((edge.source_run_id, edge.run_id), []).extend(
@@ -187,7 +209,8 @@ def _is_long(source: str, child: str, boxes: dict[str, tuple[float, float, float
 def _detour(x1: float, y1: float, x2: float, y2: float, lane: float, label: str) -> str:
     out, into = (x1 + 2 * _BEND, x2 - 2 * _BEND) if x2 > x1 else (x1, x2)
     path = (
-        f"M{x1:g} {y1:g}C{x1 + _BEND:g} {y1:g} {x1 + _BEND:g} {lane:g} {out:g} {lane:g}L{into:g} {lane:g}"
+        f"M{x1:g} {y1:g}C{x1 + _BEND:g} {y1:g} {x1 + _BEND:g} {lane:g} {out:g} {lane:g}L{into:g} "
+        f"{lane:g}"
         f"C{x2 - _BEND:g} {lane:g} {x2 - _BEND:g} {y2:g} {x2:g} {y2:g}"
     )
     return _link(path, (out + into) / 2, lane, label)
@@ -197,17 +220,24 @@ def _link(path: str, x: float, y: float, label: str) -> str:
     drawn = f'<path class="link" d="{path}" marker-end="url(#arrow)"/>'
     if label:
         drawn += (
-            f'<g><title>{_text(label)}</title><text class="what halo" text-anchor="middle" x="{x:g}" y="{y - 4:g}">'
+            f'<g><title>{_text(label)}</title><text class="what halo" text-anchor="middle" '
+            f'x="{x:g}" y="{y - 4:g}">'
             f"{_text(_cut(label, 17))}</text></g>"
         )
     return drawn
 
 
 def _cut(text: str, limit: int = _CHARACTERS, tail: bool = False) -> str:
-    """Shorten a text; of a run id both ends matter: the scheduler, and what tells it from the others."""
+    """Shorten a text; of a run id both ends matter: the scheduler, and what tells it from the
+    others.
+    """
     if len(text) <= limit:
         return text
-    return text[: limit // 3] + "…" + text[-(limit - limit // 3 - 1) :] if tail else text[: limit - 1] + "…"
+    return (
+        text[: limit // 3] + "…" + text[-(limit - limit // 3 - 1) :]
+        if tail
+        else text[: limit - 1] + "…"
+    )
 
 
 def _text(text: str) -> str:

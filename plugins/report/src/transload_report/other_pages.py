@@ -9,7 +9,14 @@ from markupsafe import Markup
 
 from transload.specs import AppState
 from transload_report.axes import is_drawable
-from transload_report.chart import Frame, best_trial, measured, parameter_names, parameter_plot, search_plot
+from transload_report.chart import (
+    Frame,
+    best_trial,
+    measured,
+    parameter_names,
+    parameter_plot,
+    search_plot,
+)
 from transload_report.convert import app_span, counts, last_values, run_rows
 from transload_report.model import AppData, LineageData, RunsData, SearchData
 from transload_report.page import graph_of, render
@@ -32,7 +39,10 @@ def search_report(data: SearchData) -> str:
     """
     best = best_trial(data)
     names = list(dict.fromkeys(name for trial in data.trials for name in trial.parameters))
-    slices = [(name, parameter_plot(data, name, f"slice-{k}")) for k, name in enumerate(_drawn_parameters(data))]
+    slices = [
+        (name, parameter_plot(data, name, f"slice-{k}"))
+        for k, name in enumerate(_drawn_parameters(data))
+    ]
     sections = {"overview": "Overview", "progress": "Progress"}
     sections |= {**({"parameters": "Parameters"} if slices else {}), "trials": "Trials"}
     words = [trial.state for trial in data.trials]
@@ -76,7 +86,8 @@ def lineage_report(data: LineageData) -> str:
 
 
 def runs_report(data: RunsData) -> str:
-    """Return the page of several runs as HTML text: what became of each, and how their results compare.
+    """Return the page of several runs as HTML text: what became of each, and how their results
+    compare.
 
     Args:
         data: all that the page shows, for instance from `collect_runs`.
@@ -95,8 +106,15 @@ def runs_report(data: RunsData) -> str:
         )
         for place, run in enumerate(runs)
     ]
-    plots = [(name, plot) for k, name in enumerate(columns) if (plot := _run_plot(name, values[name], runs, k))]
-    problems = sum(run.status.state is not AppState.SUCCEEDED or run.status.num_restarts > 0 for run in data.runs)
+    plots = [
+        (name, plot)
+        for k, name in enumerate(columns)
+        if (plot := _run_plot(name, values[name], runs, k))
+    ]
+    problems = sum(
+        run.status.state is not AppState.SUCCEEDED or run.status.num_restarts > 0
+        for run in data.runs
+    )
     sections = {"overview": "Overview", "runs": "Runs", **({"results": "Results"} if plots else {})}
     return render(
         "runs.html",
@@ -132,7 +150,9 @@ def _comparable(runs: Sequence[AppData]) -> dict[str, dict[int, Any]]:
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
-def _run_plot(name: str, values: Mapping[int, Any], runs: Sequence[AppData], k: int) -> Markup | None:
+def _run_plot(
+    name: str, values: Mapping[int, Any], runs: Sequence[AppData], k: int
+) -> Markup | None:
     """Draw one result of all runs; None if fewer than two runs have a number for it."""
     points = {
         place: float(value)
@@ -141,11 +161,15 @@ def _run_plot(name: str, values: Mapping[int, Any], runs: Sequence[AppData], k: 
     }
     if len(points) < 2:
         return None
-    frame = Frame(460, 220, [float(place + 1) for place in points], list(points.values()), "run", name)
+    frame = Frame(
+        460, 220, [float(place + 1) for place in points], list(points.values()), "run", name
+    )
     parts = frame.parts()
     for place, value in points.items():
         title = element("title", f"{shown(runs[place].handle)}: {value_text(value)}")
-        parts.append(element("circle", title, cx=frame.x(place + 1.0), cy=frame.y(value), r=4.0, cls="dot"))
+        parts.append(
+            element("circle", title, cx=frame.x(place + 1.0), cy=frame.y(value), r=4.0, cls="dot")
+        )
     least, most = min(points.values()), max(points.values())
     words = f"{len(points)} runs, from {value_text(least)} to {value_text(most)}"
     return picture(460, 220, f"{name} of each run", words, parts, f"runs-{k}")

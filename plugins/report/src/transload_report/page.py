@@ -13,12 +13,28 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, exit_text, is_terminal, parse_app_handle
+from transload.specs import (
+    AppState,
+    AppStatus,
+    ReplicaAttempt,
+    ReplicaStatus,
+    exit_text,
+    is_terminal,
+    parse_app_handle,
+)
 from transload.tracker import Lineage
 from transload_report.lineage_picture import lineage_svg
 from transload_report.states import SIGNS
 from transload_report.theme import COLORS, colors_css
-from transload_report.words import clean, duration_text, log_text, moment_iso, moment_text, shown, value_text
+from transload_report.words import (
+    clean,
+    duration_text,
+    log_text,
+    moment_iso,
+    moment_text,
+    shown,
+    value_text,
+)
 
 __all__ = ["graph_of", "render"]
 
@@ -26,7 +42,9 @@ MAX_RUNS: Final = 80
 """A lineage of more runs is not drawn: the picture would be many screens long."""
 
 
-def render(template: str, kind: str, title: str, sections: Mapping[str, str], written: float, **values: Any) -> str:
+def render(
+    template: str, kind: str, title: str, sections: Mapping[str, str], written: float, **values: Any
+) -> str:
     """Return a page as HTML text.
 
     Args:
@@ -63,7 +81,9 @@ def render(template: str, kind: str, title: str, sections: Mapping[str, str], wr
 
 def graph_of(lineage: Lineage) -> Markup | None:
     """Return a lineage as a picture; None if it is too large for one."""
-    runs = {run for edge in lineage.edges for run in (edge.run_id, edge.source_run_id)} | {lineage.run_id}
+    runs = {run for edge in lineage.edges for run in (edge.run_id, edge.source_run_id)} | {
+        lineage.run_id
+    }
     if len(runs) > MAX_RUNS:
         return None
     return Markup(lineage_svg(lineage, style=""))  # noqa: S704 - it escapes everything
@@ -110,9 +130,12 @@ def _assets() -> tuple[Markup, Markup]:
 
 
 def _policy(style: str, script: str) -> str:
-    """Return a content security policy: nothing but this very style sheet and script; no network."""
+    """Return a content security policy: nothing but this very style sheet and script; no
+    network.
+    """
     return (
-        f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
+        f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src "
+        f"{_digest(script)}; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -129,13 +152,17 @@ def _icon(state: AppState | None) -> str:
 
 
 def _exit(attempt: ReplicaStatus | ReplicaAttempt) -> str:
-    return "" if attempt.exit_code is None else exit_text(attempt.exit_code).removeprefix("exit code ")
+    return (
+        "" if attempt.exit_code is None else exit_text(attempt.exit_code).removeprefix("exit code ")
+    )
 
 
 def _took(attempt: ReplicaStatus | ReplicaAttempt, written: float) -> str:
     if attempt.start_time is None or (attempt.end_time is None and is_terminal(attempt.state)):
         return ""
-    return duration_text((attempt.end_time if attempt.end_time is not None else written) - attempt.start_time)
+    return duration_text(
+        (attempt.end_time if attempt.end_time is not None else written) - attempt.start_time
+    )
 
 
 def _replica_count(status: AppStatus) -> int:

@@ -15,7 +15,15 @@ from transload.schedulers.local.home import make_private
 if TYPE_CHECKING:
     from transload.runner import Settings
 
-__all__ = ["ENV_REPORTS", "ENV_REPORTS_URL", "own_settings", "page_link", "page_path", "reports_folder", "write_page"]
+__all__ = [
+    "ENV_REPORTS",
+    "ENV_REPORTS_URL",
+    "own_settings",
+    "page_link",
+    "page_path",
+    "reports_folder",
+    "write_page",
+]
 
 ENV_REPORTS: Final = "TRANSLOAD_REPORTS"
 """Environment variable: the folder that pages are kept in."""
@@ -38,7 +46,9 @@ def own_settings(settings: Settings) -> dict[str, Any]:
 
 
 def reports_folder(settings: Settings) -> Path:
-    """Return the folder of pages: ``TRANSLOAD_REPORTS``, else ``dir`` of the settings, else in the state folder."""
+    """Return the folder of pages: ``TRANSLOAD_REPORTS``, else ``dir`` of the settings, else in the
+    state folder.
+    """
     from transload.schedulers.local.home import state_home
 
     given = os.environ.get(ENV_REPORTS) or own_settings(settings).get("dir")

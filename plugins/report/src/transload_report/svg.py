@@ -1,4 +1,6 @@
-"""Writing SVG: elements with everything escaped. Colours come from the page's style sheet, by class."""
+"""Writing SVG: elements with everything escaped. Colours come from the page's style sheet, by
+class.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from transload_report.words import clean
 
 __all__ = ["element", "number", "picture", "text_width"]
 
-_CHARACTER = 6.6  # width of a character at 12 px, in px; sans-serif fonts differ, so it is a generous one
+_CHARACTER = (
+    6.6  # width of a character at 12 px, in px; sans-serif fonts differ, so it is a generous one
+)
 
 
 def element(name: str, *children: str | Markup, **attributes: object) -> Markup:
@@ -19,19 +23,28 @@ def element(name: str, *children: str | Markup, **attributes: object) -> Markup:
     Args:
         name: its name.
         children: what is in it: texts, which are escaped, and elements.
-        attributes: attribute → value; None leaves it out; ``cls`` is ``class``, and ``_`` in a name is ``-``.
+        attributes: attribute → value; None leaves it out; ``cls`` is ``class``, and ``_`` in a name
+            is ``-``.
     """
     given = "".join(
         f' {"class" if key == "cls" else key.replace("_", "-")}="{_value(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    inside = "".join(str(child) if isinstance(child, Markup) else str(escape(clean(child))) for child in children)
+    inside = "".join(
+        str(child) if isinstance(child, Markup) else str(escape(clean(child))) for child in children
+    )
     return Markup(f"<{name}{given}>{inside}</{name}>" if inside else f"<{name}{given}/>")  # noqa: S704 - all escaped
 
 
 def picture(
-    width: float, height: float, title: str, description: str, parts: Iterable[Markup], key: str, cls: str = "plot"
+    width: float,
+    height: float,
+    title: str,
+    description: str,
+    parts: Iterable[Markup],
+    key: str,
+    cls: str = "plot",
 ) -> Markup:
     """Return a whole picture with its text alternative.
 

@@ -1,4 +1,6 @@
-"""The colours, light and dark, from which the style sheet is made; every text on its ground has a contrast of AA."""
+"""The colours, light and dark, from which the style sheet is made; every text on its ground has a
+contrast of AA.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,12 @@ COLORS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def colors_css() -> str:
-    """Return the colours as CSS variables: light, dark where the system is, and as the reader has chosen."""
-    light, dark = (";".join(f"--{name}:{pair[index]}" for name, pair in COLORS.items()) for index in (0, 1))
+    """Return the colours as CSS variables: light, dark where the system is, and as the reader has
+    chosen.
+    """
+    light, dark = (
+        ";".join(f"--{name}:{pair[index]}" for name, pair in COLORS.items()) for index in (0, 1)
+    )
     return (
         f":root{{color-scheme:light;{light}}}\n"
         f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n"

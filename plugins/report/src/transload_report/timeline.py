@@ -47,17 +47,29 @@ def timeline(rows: Sequence[Row], what: str, key: str = "timeline") -> Markup | 
     chart = _Chart(drawn, min(moments), max(moments), compact, step)
     description = _description(rows, drawn, max(moments) - min(moments), what)
     cls = "plot timeline compact" if compact else "plot timeline"
-    return picture(_WIDTH, chart.height, f"Timeline of {len(rows)} {what}", description, chart.parts(), key, cls)
+    return picture(
+        _WIDTH,
+        chart.height,
+        f"Timeline of {len(rows)} {what}",
+        description,
+        chart.parts(),
+        key,
+        cls,
+    )
 
 
 def _description(rows: Sequence[Row], drawn: Sequence[Row], seconds: float, what: str) -> str:
     from transload_report.words import duration_text
 
-    states = ", ".join(f"{count} {state}" for state, count in counts(row.state for row in rows).items())
+    states = ", ".join(
+        f"{count} {state}" for state, count in counts(row.state for row in rows).items()
+    )
     again = sum(len(row.bars) > 1 or row.restarts > 0 for row in rows)
     text = f"{states}, over {duration_text(seconds)}"
     text += f"; {again} started again" if again else ""
-    return text + (f"; {len(drawn)} of {len(rows)} {what} are drawn" if len(drawn) < len(rows) else "")
+    return text + (
+        f"; {len(drawn)} of {len(rows)} {what} are drawn" if len(drawn) < len(rows) else ""
+    )
 
 
 class _Chart:
@@ -71,10 +83,14 @@ class _Chart:
         step: px from row to row.
     """
 
-    def __init__(self, rows: Sequence[Row], begin: float, end: float, compact: bool, step: float) -> None:
+    def __init__(
+        self, rows: Sequence[Row], begin: float, end: float, compact: bool, step: float
+    ) -> None:
         self.rows, self.begin, self.compact, self.step = rows, begin, compact, step
         self.seconds = max(end - begin, 1e-3)
-        labels = {row.group or row.label for row in rows} if compact else {row.label for row in rows}
+        labels = (
+            {row.group or row.label for row in rows} if compact else {row.label for row in rows}
+        )
         longest = max(min(len(label), _MAX_LABEL) for label in labels) + (5 if compact else 0)
         self.left = text_width("m" * longest) + 14
         notes = [text_width(_note_text(row)) for row in rows if row.bars]
@@ -87,21 +103,31 @@ class _Chart:
 
     def parts(self) -> list[Markup]:
         """Return everything that is drawn, from back to front."""
-        return [*self._grid(), *self._labels(), *(self._row(index, row) for index, row in enumerate(self.rows))]
+        return [
+            *self._grid(),
+            *self._labels(),
+            *(self._row(index, row) for index, row in enumerate(self.rows)),
+        ]
 
     def _grid(self) -> list[Markup]:
         bottom = self.height - _BOTTOM
         parts = []
         for at, text in duration_ticks(self.seconds):
             x = self.x(self.begin + at)
-            parts.append(element("path", d=f"M{number(x)} {number(_TOP)}V{number(bottom)}", cls="grid"))
-            parts.append(element("text", text, x=x, y=bottom + 18, text_anchor="middle", cls="axis"))
+            parts.append(
+                element("path", d=f"M{number(x)} {number(_TOP)}V{number(bottom)}", cls="grid")
+            )
+            parts.append(
+                element("text", text, x=x, y=bottom + 18, text_anchor="middle", cls="axis")
+            )
         return parts
 
     def _labels(self) -> list[Markup]:
         if not self.compact:
             return [
-                self._label(_short(row.label), row.label, _TOP + index * self.step + self.step / 2 + 4)
+                self._label(
+                    _short(row.label), row.label, _TOP + index * self.step + self.step / 2 + 4
+                )
                 for index, row in enumerate(self.rows)
             ]
         parts = []
@@ -113,7 +139,9 @@ class _Chart:
                 line = f"M0 {number(y)}H{number(_WIDTH - self.right)}"
                 parts.append(element("path", d=line, cls="divide"))
             mark = row.label.rpartition("/")[2]
-            if y - near >= (12 if first else 44) and (first or mark.endswith("0") or not mark.isdigit()):
+            if y - near >= (12 if first else 44) and (
+                first or mark.endswith("0") or not mark.isdigit()
+            ):
                 text = f"{_short(row.group)}/{mark}" if row.group else _short(row.label)
                 parts.append(self._label(text, row.label, y + max(self.step / 2 + 4, 9)))
                 near = y
@@ -147,10 +175,17 @@ class _Chart:
         title = element("title", f"{row.label}{attempt}: {bar.says}")
         parts = [element("rect", title, x=x, y=y, width=width, height=size, rx=radius, cls=cls)]
         if bar.state is AppState.FAILED:
-            # a mark besides the colour: the bar of a failure ends in a wall that stands out of the row
+            # a mark besides the colour: the bar of a failure ends in a wall that stands out of the
+            # row
             over = 1.0 if self.compact else 4.0
             end = number(x + width)
-            parts.append(element("path", d=f"M{end} {number(y - over)}V{number(y + size + over)}", cls="wall FAILED"))
+            parts.append(
+                element(
+                    "path",
+                    d=f"M{end} {number(y - over)}V{number(y + size + over)}",
+                    cls="wall FAILED",
+                )
+            )
         return parts
 
     def _note(self, row: Row, x: float, y: float) -> Markup:

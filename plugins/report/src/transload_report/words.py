@@ -16,7 +16,8 @@ MAX_LINE: Final = 1000
 """How many characters of a log line are shown."""
 
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-# what HTML does not allow in a document: control characters but tab and newline, surrogates, non-characters
+# what HTML does not allow in a document: control characters but tab and newline, surrogates,
+# non-characters
 _FORBIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
     + "".join(chr(plane << 16 | low) for plane in range(1, 17) for low in (0xFFFE, 0xFFFF))
@@ -27,14 +28,22 @@ _TURNING: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
-    """Return a text in which everything that a page cannot hold, or that would deceive, is spelled out."""
+    """Return a text in which everything that a page cannot hold, or that would deceive, is spelled
+    out.
+    """
     text = _FORBIDDEN.sub(lambda found: _spelled(found[0]), text)
     return _TURNING.sub(lambda found: _spelled(found[0]), text)
 
 
 def _spelled(char: str) -> str:
     code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
 
 
 def shown(text: str) -> str:
@@ -43,7 +52,9 @@ def shown(text: str) -> str:
 
 
 def log_text(line: str) -> str:
-    """Return a log line fit for display: without colours, of a progress bar its last state, cut where it is endless."""
+    """Return a log line fit for display: without colours, of a progress bar its last state, cut
+    where it is endless.
+    """
     line = _ANSI.sub("", line.rstrip("\r\n"))
     if "\r" in line:
         line = next((part for part in reversed(line.split("\r")) if part.strip()), "")
@@ -61,7 +72,11 @@ def value_text(value: Any) -> str:
 
 def moment_text(seconds: float | None) -> str:
     """Return a point in time as ``2025-01-31 08:00:00 UTC``, in local time; ``""`` for None."""
-    return "" if seconds is None else datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    return (
+        ""
+        if seconds is None
+        else datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    )
 
 
 def moment_iso(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """Searches: a component run many times with other arguments, to make a result small or large.
 
-Workflow hosts run a `Search` as stages of their own; `run_search` and ``transload search`` need no host.
+Workflow hosts run a `Search` as stages of their own; `run_search` and ``transload search`` need no
+host.
 """
 
 from __future__ import annotations

@@ -19,11 +19,12 @@ AUTOMATIC: Final = ("trial_idx", "experiment_name", "tracker_base")
 
 
 def check_search(search: Search) -> None:
-    """Check that parameters and constants are exactly what the component needs, and fit its annotations.
+    """Check that parameters and constants are exactly what the component needs, and fit its
+    annotations.
 
     Raises:
-        SpecError: if there is no such component, for an unknown, missing or doubly given name, or a value that does not
-            fit or that the suggester does not take, by name.
+        SpecError: if there is no such component, for an unknown, missing or doubly given name, or a
+            value that does not fit or that the suggester does not take, by name.
         ConfigError: if there is no such suggester.
     """
     from transload.components import as_component, decode_text, decode_value
@@ -34,7 +35,11 @@ def check_search(search: Search) -> None:
     found = as_component(search.component)
     for place, name, value in [
         *(("constants", name, value) for name, value in search.constants.items()),
-        *(("parameters", each.name, value) for each in search.parameters for value in _samples(each)),
+        *(
+            ("parameters", each.name, value)
+            for each in search.parameters
+            for value in _samples(each)
+        ),
     ]:
         argument = found.parameter(name)
         if argument is not None and argument.kind != "varargs":
@@ -44,7 +49,8 @@ def check_search(search: Search) -> None:
 
 
 def check_early(search: Search, *, more_constants: bool = False) -> None:
-    """Check the names of a search before its first task runs, where its component can be found already.
+    """Check the names of a search before its first task runs, where its component can be found
+    already.
 
     Args:
         search: the search; values of its constants may not be known yet.
@@ -73,7 +79,8 @@ def check_names(
     searched: Iterable[str],
     constants_name: str = "constants",
 ) -> None:
-    """Check that the names of a search space, and those of constants, are exactly what a component needs.
+    """Check that the names of a search space, and those of constants, are exactly what a component
+    needs.
 
     Args:
         component: the component.
@@ -94,7 +101,9 @@ def check_names(
             check_name(found, name, place)
     for name in names:
         if name in constants:
-            raise SpecError(f"search space: {name!r} is in {constants_name} too: leave one of them out")
+            raise SpecError(
+                f"search space: {name!r} is in {constants_name} too: leave one of them out"
+            )
     check_missing(found, {*names, *constants}, constants_name)
 
 
@@ -122,7 +131,9 @@ def check_unique(names: Iterable[str]) -> None:
         raise SpecError(f"search space: {', '.join(twice)} is given twice: leave one of them out")
 
 
-def check_missing(found: Component, given: Iterable[str], constants_name: str = "constants") -> None:
+def check_missing(
+    found: Component, given: Iterable[str], constants_name: str = "constants"
+) -> None:
     """Check that every required argument is given.
 
     Raises:
@@ -132,7 +143,8 @@ def check_missing(found: Component, given: Iterable[str], constants_name: str = 
     missing = [each.name for each in found.parameters if each.required and each.name not in have]
     if missing:
         raise SpecError(
-            f"{found.name}: nothing gives {', '.join(map(repr, missing))}: add to the search space, or to "
+            f"{found.name}: nothing gives {', '.join(map(repr, missing))}: add to the search "
+            "space, or to "
             f"{constants_name}"
         )
 
@@ -142,4 +154,8 @@ def _samples(parameter: Parameter) -> list[Any]:
     if parameter.kind == "choice":
         return list(parameter.values)
     assert parameter.low is not None
-    return [int(parameter.low)] if parameter.kind == "int" else [math.nextafter(float(parameter.low), math.inf)]
+    return (
+        [int(parameter.low)]
+        if parameter.kind == "int"
+        else [math.nextafter(float(parameter.low), math.inf)]
+    )

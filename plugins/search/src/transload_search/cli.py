@@ -35,31 +35,67 @@ again; with --cancel-running Ctrl-C ends them, and they run again then.
 
 @click.group(short_help="Search the arguments of a component for the best result.")
 def command() -> None:
-    """Search the arguments of a component for the best value of one of its results: each trial is an app."""
+    """Search the arguments of a component for the best value of one of its results: each trial is
+    an app.
+    """
 
 
 @command.command(epilog=_EPILOG, short_help="Run a search, or go on with one.")
-@click.option("--name", default="search", show_default=True, help="The search; it is kept under this name.")
-@click.option("--component", metavar="NAME", help="What a trial runs: a name, FILE[:FUNCTION] or module:function.")
 @click.option(
-    "--param", "params", multiple=True, metavar="SPEC", help="NAME:float|int:LOW:HIGH[:log] or NAME:choice:A,B…"
+    "--name", default="search", show_default=True, help="The search; it is kept under this name."
 )
-@click.option("--const", "consts", multiple=True, metavar="NAME=VALUE", help="An argument that all trials share.")
+@click.option(
+    "--component",
+    metavar="NAME",
+    help="What a trial runs: a name, FILE[:FUNCTION] or module:function.",
+)
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="SPEC",
+    help="NAME:float|int:LOW:HIGH[:log] or NAME:choice:A,B…",
+)
+@click.option(
+    "--const",
+    "consts",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An argument that all trials share.",
+)
 @click.option("--minimize", multiple=True, metavar="RESULT", help="A result to make small.")
 @click.option("--maximize", multiple=True, metavar="RESULT", help="A result to make large.")
-@click.option("--constraint", multiple=True, metavar="R<=NUMBER", help="A bound on a result; or R>=NUMBER.")
+@click.option(
+    "--constraint", multiple=True, metavar="R<=NUMBER", help="A bound on a result; or R>=NUMBER."
+)
 @click.option("--trials", type=click.IntRange(1), help="How many in all; default: 20.")
 @click.option("--parallel", type=click.IntRange(1), help="How many at once; default: 1.")
-@click.option("--suggester", metavar="NAME", help="Who proposes trials: random (default); ax, with transload-ax.")
+@click.option(
+    "--suggester",
+    metavar="NAME",
+    help="Who proposes trials: random (default); ax, with transload-ax.",
+)
 @click.option("--seed", type=int, help="Of what is random; default: 0.")
 @click.option("-s", "--scheduler", metavar="NAME", help="Where trials run.")
 @click.option("-c", "--cfg", multiple=True, metavar="K=V,…", help="Run options of the scheduler.")
 @click.option("--workspace", metavar="PATH", help="Local folder that travels with the trials.")
-@click.option("--tracker-base", metavar="URL", help="Where the search is kept; default: a folder of its own.")
-@click.option("--parent-run-id", metavar="RUN", help="The run that all trials derive from, for the lineage.")
-@click.option("--stop-early/--no-stop-early", default=None, help="End trials whose steps are in the worse half.")
-@click.option("--failures", type=click.FloatRange(0, 1), help="Share of trials that may fail; default: 0.5.")
-@click.option("--cancel-running", is_flag=True, help="End running trials when this command is interrupted.")
+@click.option(
+    "--tracker-base", metavar="URL", help="Where the search is kept; default: a folder of its own."
+)
+@click.option(
+    "--parent-run-id", metavar="RUN", help="The run that all trials derive from, for the lineage."
+)
+@click.option(
+    "--stop-early/--no-stop-early",
+    default=None,
+    help="End trials whose steps are in the worse half.",
+)
+@click.option(
+    "--failures", type=click.FloatRange(0, 1), help="Share of trials that may fail; default: 0.5."
+)
+@click.option(
+    "--cancel-running", is_flag=True, help="End running trials when this command is interrupted."
+)
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 @click.pass_context
@@ -67,7 +103,9 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     """Search the arguments of a component for the best value of one of its results."""
     from transload_search.places import kept_base, locked, search_folder
 
-    told = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    told = {
+        name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
     name = options["name"]
     with locked(search_folder(name) / "lock", f"--name {name}"):
         ledger = _ledger(name, kept_base(name), options, told)
@@ -87,7 +125,9 @@ def list_searches(as_json: bool) -> int:
         summary = _summary(kept_base(name) or "")
         ended = sum(row["state"] is not None for row in summary["trials"])
         best = ", ".join(best_words(summary))
-        rows.append({"name": name, "ended": ended, "trials": summary["search"]["trials"], "best": best})
+        rows.append(
+            {"name": name, "ended": ended, "trials": summary["search"]["trials"], "best": best}
+        )
     if as_json:
         emit_json({"searches": rows})
     else:
@@ -102,7 +142,9 @@ def list_searches(as_json: bool) -> int:
 @click.argument("name", default="search")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 def show(name: str, as_json: bool) -> int:
-    """Show each trial of a search, and the best. NAME may be a tracker base, of any host's search."""
+    """Show each trial of a search, and the best. NAME may be a tracker base, of any host's
+    search.
+    """
     from transload.cli.output import emit_json, emit_table
     from transload_search.progress import trial_word
 
@@ -128,7 +170,9 @@ def show(name: str, as_json: bool) -> int:
 
 @command.command(short_help="Draw a search.")
 @click.argument("name", default="search")
-@click.option("-o", "--output", metavar="FILE", help="FILE.png, FILE.svg or FILE.pdf; default: NAME.png.")
+@click.option(
+    "-o", "--output", metavar="FILE", help="FILE.png, FILE.svg or FILE.pdf; default: NAME.png."
+)
 def plot(name: str, output: str | None) -> int:
     """Draw the trials of a search, the best so far, and which parameters matter.
 
@@ -169,8 +213,11 @@ def _summary(tracker_base: str) -> dict[str, Any]:
     return SearchLedger.open(tracker_base).summary()
 
 
-def _ledger(name: str, kept: str | None, options: Mapping[str, Any], told: set[str]) -> SearchLedger:
-    """Return the ledger of the search that was asked for: a new one, or the kept one with what was given anew.
+def _ledger(
+    name: str, kept: str | None, options: Mapping[str, Any], told: set[str]
+) -> SearchLedger:
+    """Return the ledger of the search that was asked for: a new one, or the kept one with what was
+    given anew.
 
     Raises:
         ConfigError: if there is nothing to go on with, and too little is given for a new one.
@@ -180,23 +227,38 @@ def _ledger(name: str, kept: str | None, options: Mapping[str, Any], told: set[s
     from transload_search.places import keep_base, search_folder
     from transload_search.search import Search
 
-    base = _absolute(options["tracker_base"]) if options["tracker_base"] else kept or str(search_folder(name))
+    base = (
+        _absolute(options["tracker_base"])
+        if options["tracker_base"]
+        else kept or str(search_folder(name))
+    )
     if kept is not None and base != kept:
-        raise ConfigError(f"--tracker-base {base}: search {name!r} is kept in {kept}; give this one another --name")
+        raise ConfigError(
+            f"--tracker-base {base}: search {name!r} is kept in {kept}; give this one another "
+            "--name"
+        )
     before = SearchLedger.open(kept).search if kept is not None else None
     given = _given(options, told, before)
     if before is not None:
         return SearchLedger(replace(before, **given), base)
     missing = [text for text, field in _NEEDED.items() if field not in given]
     if missing:
-        what = f"there is no search {name!r} to go on with: " if len(missing) == len(_NEEDED) else ""
-        raise ConfigError(f"{what}a new search needs {' and '.join(missing)}" + (f" ({_WANTED})" if what else ""))
+        what = (
+            f"there is no search {name!r} to go on with: " if len(missing) == len(_NEEDED) else ""
+        )
+        raise ConfigError(
+            f"{what}a new search needs {' and '.join(missing)}" + (f" ({_WANTED})" if what else "")
+        )
     ledger = SearchLedger(Search(**{"trials": 20, **given}), base)
     keep_base(name, base)
     return ledger
 
 
-_NEEDED = {"--component": "component", "--param": "parameters", "--minimize or --maximize": "objective"}
+_NEEDED = {
+    "--component": "component",
+    "--param": "parameters",
+    "--minimize or --maximize": "objective",
+}
 
 
 def _given(options: Mapping[str, Any], told: set[str], before: Search | None) -> dict[str, Any]:
@@ -207,7 +269,9 @@ def _given(options: Mapping[str, Any], told: set[str], before: Search | None) ->
     if options["component"]:
         path, colon, function = options["component"].partition(":")
         is_file = Path(path).is_file()
-        found["component"] = f"{Path(path).resolve()}{colon}{function}" if is_file else options["component"]
+        found["component"] = (
+            f"{Path(path).resolve()}{colon}{function}" if is_file else options["component"]
+        )
     component = found.get("component") or (before.component if before is not None else None)
     if options["params"]:
         parsed = [Parameter.parse(text) for text in options["params"]]
@@ -227,12 +291,20 @@ def _given(options: Mapping[str, Any], told: set[str], before: Search | None) ->
             for name, text in _constants(options["consts"]).items()
         }
     if options["cfg"]:
-        found["cfg"] = _cfg(options["scheduler"] or (before.scheduler if before is not None else None), options["cfg"])
+        found["cfg"] = _cfg(
+            options["scheduler"] or (before.scheduler if before is not None else None),
+            options["cfg"],
+        )
     if options["workspace"]:
         found["workspace"] = _absolute_workspace(options["workspace"])
     if "stop_early" in told:
         found["early_stopping"] = EarlyStopping() if options["stop_early"] else None
-    plain = {"trials": "trials", "parallel": "parallelism", "suggester": "suggester", "seed": "seed"}
+    plain = {
+        "trials": "trials",
+        "parallel": "parallelism",
+        "suggester": "suggester",
+        "seed": "seed",
+    }
     plain |= {"scheduler": "scheduler", "parent_run_id": "parent_run_id", "failures": "failures"}
     found.update({field: options[name] for name, field in plain.items() if name in told})
     return found
@@ -260,7 +332,8 @@ def _constants(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _typed(component: str | Callable[..., Any] | None, name: str, text: str, path: str) -> Any:
-    """Return a text as the component's argument reads it on the command line; the text where it is no plain value.
+    """Return a text as the component's argument reads it on the command line; the text where it is
+    no plain value.
 
     Raises:
         ComponentArgumentError: if the argument does not take it.
@@ -282,7 +355,8 @@ def _typed_choices(component: str | Callable[..., Any] | None, parameter: Parame
         return parameter
     path = f"--param {parameter.name}"
     values = [
-        _typed(component, parameter.name, each, path) if isinstance(each, str) else each for each in parameter.values
+        _typed(component, parameter.name, each, path) if isinstance(each, str) else each
+        for each in parameter.values
     ]
     return replace(parameter, values=tuple(values))
 
@@ -323,7 +397,11 @@ def _run(ledger: SearchLedger, options: Mapping[str, Any]) -> int:
     except SearchFailed as exc:
         summary, failure = ledger.summary(), str(exc)
     except (asyncio.CancelledError, TransloadError) as exc:
-        note(_how_to_go_on(ledger, options, cancelled=options["cancel_running"] and _asked_by(signals)))
+        note(
+            _how_to_go_on(
+                ledger, options, cancelled=options["cancel_running"] and _asked_by(signals)
+            )
+        )
         if isinstance(exc, TransloadError):
             raise
         return 130
@@ -337,7 +415,10 @@ def _run(ledger: SearchLedger, options: Mapping[str, Any]) -> int:
 
 
 async def _until_interrupted(
-    ledger: SearchLedger, options: Mapping[str, Any], on_change: Callable[[], None], signals: list[int]
+    ledger: SearchLedger,
+    options: Mapping[str, Any],
+    on_change: Callable[[], None],
+    signals: list[int],
 ) -> dict[str, Any]:
     import asyncio
 
@@ -371,7 +452,9 @@ def _by_hand(signals: Sequence[int]) -> bool:
 
 
 def _asked_by(signals: Sequence[int]) -> bool:
-    """Tell whether one of the signals is somebody's wish, or comes because the job around this was cancelled."""
+    """Tell whether one of the signals is somebody's wish, or comes because the job around this was
+    cancelled.
+    """
     from transload.pipelines import host_runner, somebody_asked
 
     return somebody_asked(host_runner(HOST, inherit_env=True), partial(_by_hand, signals))
@@ -381,7 +464,9 @@ def _how_to_go_on(ledger: SearchLedger, options: Mapping[str, Any], *, cancelled
     summary = ledger.summary()
     ended = sum(row["state"] is not None for row in summary["trials"])
     running = len(summary["trials"]) - ended
-    fate = "were cancelled, and run again then" if cancelled else "go on, and are taken up again then"
+    fate = (
+        "were cancelled, and run again then" if cancelled else "go on, and are taken up again then"
+    )
     told = f"; {running} running {'trials' if running != 1 else 'trial'} {fate}" if running else ""
     return (
         f"stopped after {ended} of {summary['search']['trials']} trials: "

@@ -17,7 +17,15 @@ from transload.runner.job_env import surrounding_run
 from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
 from transload_search.outcome import trial_values
-from transload_search.search import FEWEST_FAILURES, Search, SearchFailed, SearchTrial, Suggester, ask, get_suggester
+from transload_search.search import (
+    FEWEST_FAILURES,
+    Search,
+    SearchFailed,
+    SearchTrial,
+    Suggester,
+    ask,
+    get_suggester,
+)
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
@@ -33,13 +41,15 @@ _MAY_CHANGE: Final = ("trials", "parallelism", "scheduler", "cfg", "failures", "
 class SearchLedger:
     """What a search has suggested and seen, in files below a tracker base.
 
-    Every method may be called again after a crash, by another process: what was suggested stays so, what was observed
-    is written over by itself. One process at a time asks for new trials; trials may be observed side by side.
+    Every method may be called again after a crash, by another process: what was suggested stays so,
+    what was observed is written over by itself. One process at a time asks for new trials; trials
+    may be observed side by side.
 
     Args:
         search: the search.
-        tracker_base: a folder or any fsspec URL, seen by all who work on the search. Below it lie ``search/`` (the
-            ledger's own), ``trials/<index>/`` (what each trial reported) and, in the end, the result key ``best``.
+        tracker_base: a folder or any fsspec URL, seen by all who work on the search. Below it lie
+            ``search/`` (the ledger's own), ``trials/<index>/`` (what each trial reported) and, in
+            the end, the result key ``best``.
 
     Raises:
         SpecError: if the search does not fit its component, or the base holds another search.
@@ -68,7 +78,11 @@ class SearchLedger:
         from transload.runtime.tracking import open_store
 
         ledger = cls.__new__(cls)
-        ledger.tracker_base, ledger._store, ledger._suggester = tracker_base, open_store(tracker_base), None
+        ledger.tracker_base, ledger._store, ledger._suggester = (
+            tracker_base,
+            open_store(tracker_base),
+            None,
+        )
         known = ledger._read(_DEFINITION)
         if known is None:
             raise ConfigError(f"{tracker_base}: holds no search")
@@ -84,11 +98,14 @@ class SearchLedger:
 
     @property
     def rounds(self) -> int:
-        """How many rounds are planned, where trials run in rounds: trials by parallelism, rounded up."""
+        """How many rounds are planned, where trials run in rounds: trials by parallelism, rounded
+        up.
+        """
         return math.ceil(self.search.trials / self.search.parallelism)
 
     def suggest(self, number: int) -> list[SearchTrial]:
-        """Return the trials of a round, the same ones for ever; none once the search has had all its trials.
+        """Return the trials of a round, the same ones for ever; none once the search has had all
+        its trials.
 
         Args:
             number: the round, from 0. It sees what was observed so far of the rounds before.
@@ -100,7 +117,8 @@ class SearchLedger:
         return self._suggest(number, self.search.parallelism, keep=True)
 
     def next_trial(self) -> SearchTrial | None:
-        """Return one more trial, a round of its own; None: the search has had all, or wants to see results first.
+        """Return one more trial, a round of its own; None: the search has had all, or wants to see
+        results first.
 
         Raises:
             SearchFailed: if too many trials have failed.
@@ -115,20 +133,28 @@ class SearchLedger:
     def unfinished(self) -> list[SearchTrial]:
         """Return the trials that were suggested and have not been observed."""
         observed = self._observed()
-        return [trial for index, trial in sorted(self._suggested().items()) if index not in observed]
+        return [
+            trial for index, trial in sorted(self._suggested().items()) if index not in observed
+        ]
 
     def _suggest(self, number: int, most: int, *, keep: bool) -> list[SearchTrial]:
         known = self._read(_round(number))
         if known is not None and (known["trials"] or known.get("of") == self.search.trials):
             return _trials(known)  # an end is none any more once the search may have more trials
-        before = self._read(_round(number - 1)) if number > 0 else {"state": None, "next": 0, "seen": {}}
+        before = (
+            self._read(_round(number - 1)) if number > 0 else {"state": None, "next": 0, "seen": {}}
+        )
         if number < 0 or before is None:
             raise SpecError(f"search: round {number!r}: the round before it was never suggested")
         rows = self._observed()
         self._check_failures(rows)
         seen: dict[str, Any] = before["seen"]
         observed = {index: row["values"] for index, row in rows.items() if index < before["next"]}
-        news = {index: each for index, each in observed.items() if str(index) not in seen or seen[str(index)] != each}
+        news = {
+            index: each
+            for index, each in observed.items()
+            if str(index) not in seen or seen[str(index)] != each
+        }
         count = max(0, min(most, self.search.trials - before["next"]))
         suggester = self._suggester_after(number - 1, before["state"])
         trials = ask(suggester, news, count)
@@ -145,7 +171,9 @@ class SearchLedger:
             "state": suggester.state(),
         }
         self._write(_round(number), made)
-        if trials and number:  # nobody goes on from there any more: a search's files grow with its trials, no faster
+        if (
+            trials and number
+        ):  # nobody goes on from there any more: a search's files grow with its trials, no faster
             self._write(_round(number - 1), {**before, "seen": {}, "state": None})
         return trials
 
@@ -161,8 +189,8 @@ class SearchLedger:
         failed = [row for _, row in sorted(rows.items()) if row["values"] is None]
         if len(failed) >= FEWEST_FAILURES and len(failed) > self.search.failures * len(rows):
             raise SearchFailed(
-                f"search: {len(failed)} of {len(rows)} trials failed, and failures={self.search.failures:g}: "
-                + _reasons(failed[-1:])
+                f"search: {len(failed)} of {len(rows)} trials failed, and "
+                f"failures={self.search.failures:g}: " + _reasons(failed[-1:])
             )
 
     # -- running
@@ -181,7 +209,9 @@ class SearchLedger:
             scheduler=search.scheduler,
             cfg=dict(search.cfg),
             workspace=search.workspace,
-            parent_run_id=search.parent_run_id or surrounding_run() or f"search/{self.name}/{self.id}",
+            parent_run_id=search.parent_run_id
+            or surrounding_run()
+            or f"search/{self.name}/{self.id}",
             tracker_base=self.trial_base(trial.index),
         )
 
@@ -230,7 +260,11 @@ class SearchLedger:
         name = (state or AppState.FAILED).name
         stop = self._read(_stopped(index)) if state is AppState.CANCELLED else None
         if stop is not None:
-            name, values, reason = STOPPED, stop["values"], f"it was stopped early, at step {stop['step']:g}"
+            name, values, reason = (
+                STOPPED,
+                stop["values"],
+                f"it was stopped early, at step {stop['step']:g}",
+            )
         value = None if values is None else values.get(self.search.objectives[0].name)
         record = {"schema": SCHEMA, "index": index, "value": value, "values": values}
         self._write(_trial(index), {**record, "state": name, "handle": handle, "reason": reason})
@@ -240,7 +274,8 @@ class SearchLedger:
         """Write down a trial whose app did not end well, told by what waiting for it raised.
 
         Returns:
-            False: the error says nothing about the trial (see `ended_state`), and nothing was written down.
+            False: the error says nothing about the trial (see `ended_state`), and nothing was
+                written down.
         """
         state = ended_state(error)
         if state is not None:
@@ -248,15 +283,19 @@ class SearchLedger:
         return state is not None
 
     def ended(self, index: int) -> dict[str, Any] | None:
-        """Return what was observed of a trial (``value``, ``state``, ``handle``, ``reason``); None: nothing yet."""
+        """Return what was observed of a trial (``value``, ``state``, ``handle``, ``reason``); None:
+        nothing yet.
+        """
         return self._read(_trial(index))
 
     # -- stopping early
 
     def to_stop(self, running: Iterable[int]) -> list[int]:
-        """Return which of the running trials are to be ended: they do badly, or were to be ended before.
+        """Return which of the running trials are to be ended: they do badly, or were to be ended
+        before.
 
-        What each of them came to is written down: once its app is seen CANCELLED, it counts as stopped, not as failed.
+        What each of them came to is written down: once its app is seen CANCELLED, it counts as
+            stopped, not as failed.
 
         Args:
             running: the trials that run.
@@ -269,10 +308,15 @@ class SearchLedger:
         found = [index for index in wanted if self._read(_stopped(index)) is not None]
         for index in wanted:
             others = [curve for other, curve in curves.items() if other != index]
-            if index not in found and rule.ends(curves.get(index, {}), others, minimize=goal.minimize):
+            if index not in found and rule.ends(
+                curves.get(index, {}), others, minimize=goal.minimize
+            ):
                 step = max(curves[index])
                 values = {goal.name: curves[index][step]}
-                self._write(_stopped(index), {"schema": SCHEMA, "index": index, "step": step, "values": values})
+                self._write(
+                    _stopped(index),
+                    {"schema": SCHEMA, "index": index, "step": step, "values": values},
+                )
                 found.append(index)
         return found
 
@@ -286,7 +330,8 @@ class SearchLedger:
     # -- the end
 
     def best(self) -> tuple[SearchTrial, float] | None:
-        """Return the best trial observed so far, the earlier one of two equals; None: none has an objective.
+        """Return the best trial observed so far, the earlier one of two equals; None: none has an
+        objective.
 
         It keeps the constraints. Of several objectives there is no best: see `front`.
         """
@@ -294,7 +339,9 @@ class SearchLedger:
         if len(goals) > 1:
             return None
         sign = 1.0 if goals[0].minimize else -1.0
-        known = [(sign * values[goals[0].name], index) for index, values in self._complete().items()]
+        known = [
+            (sign * values[goals[0].name], index) for index, values in self._complete().items()
+        ]
         if not known:
             return None
         value, index = min(known)
@@ -304,7 +351,10 @@ class SearchLedger:
         """Return the trials that no other one beats in every objective, with their values."""
         signs = {goal.name: 1.0 if goal.minimize else -1.0 for goal in self.search.objectives}
         found, suggested = self._complete(), self._suggested()
-        points = {index: [sign * values[name] for name, sign in signs.items()] for index, values in found.items()}
+        points = {
+            index: [sign * values[name] for name, sign in signs.items()]
+            for index, values in found.items()
+        }
         return [
             (suggested[index], found[index])
             for index, point in sorted(points.items())
@@ -314,8 +364,8 @@ class SearchLedger:
     def finish(self) -> dict[str, Any]:
         """Report the best trial under the result key ``best``, and return the summary.
 
-        The key holds ``objective`` (by its own name), ``trial`` and the trial's parameters. Of several objectives
-        nothing is reported.
+        The key holds ``objective`` (by its own name), ``trial`` and the trial's parameters. Of
+        several objectives nothing is reported.
 
         Raises:
             SearchFailed: if no trial came to a value, with what there was instead.
@@ -327,7 +377,10 @@ class SearchLedger:
         best = self.best()
         if best is not None:
             trial, value = best
-            plain = {name: int(each) if isinstance(each, bool) else each for name, each in trial.parameters.items()}
+            plain = {
+                name: int(each) if isinstance(each, bool) else each
+                for name, each in trial.parameters.items()
+            }
             FsspecResultTracker(self.tracker_base)["best"] = {
                 **plain,
                 "trial": trial.index,
@@ -336,9 +389,17 @@ class SearchLedger:
         return self.summary()
 
     def summary(self) -> dict[str, Any]:
-        """Return all that is known, as JSON values: the search, each trial with its end, the best or the front."""
+        """Return all that is known, as JSON values: the search, each trial with its end, the best
+        or the front.
+        """
         observed = self._observed()
-        waiting: dict[str, Any] = {"value": None, "values": None, "state": None, "handle": "", "reason": ""}
+        waiting: dict[str, Any] = {
+            "value": None,
+            "values": None,
+            "state": None,
+            "handle": "",
+            "reason": "",
+        }
         rows = [
             {
                 "index": index,
@@ -353,16 +414,24 @@ class SearchLedger:
             "search": self._shown(),
             "tracker_base": self.tracker_base,
             "trials": rows,
-            "best": best and {"index": best[0].index, "parameters": best[0].parameters, "value": best[1]},
+            "best": best
+            and {"index": best[0].index, "parameters": best[0].parameters, "value": best[1]},
         }
         if len(self.search.objectives) > 1:
-            front = [{"index": each.index, "parameters": each.parameters, "values": at} for each, at in self.front()]
+            front = [
+                {"index": each.index, "parameters": each.parameters, "values": at}
+                for each, at in self.front()
+            ]
             found["front"] = front
         return found
 
     def _complete(self) -> dict[int, dict[str, float]]:
         """Return trial → values, of those that ended well and keep the constraints."""
-        rows = {index: row["values"] for index, row in self._observed().items() if row["state"] != STOPPED}
+        rows = {
+            index: row["values"]
+            for index, row in self._observed().items()
+            if row["state"] != STOPPED
+        }
         bounds = self.search.constraints
         return {
             index: values
@@ -388,12 +457,15 @@ class SearchLedger:
             check_search(self.search)
         else:
             other = known["search"]
-            differs = [name for name in mine if name not in _MAY_CHANGE and mine[name] != other.get(name)]
+            differs = [
+                name for name in mine if name not in _MAY_CHANGE and mine[name] != other.get(name)
+            ]
             if differs:
                 theirs = Search.from_dict(other)
                 told = "; ".join(_difference(name, theirs, self.search) for name in differs)
                 raise SpecError(
-                    f"search: {self.tracker_base} holds another search: {told}; give this one a base of its own"
+                    f"search: {self.tracker_base} holds another search: {told}; give this one a "
+                    "base of its own"
                 )
         own = str(known["id"]) if known is not None else uuid.uuid4().hex
         if known is None or known["search"] != mine:
@@ -403,22 +475,35 @@ class SearchLedger:
     def _shown(self) -> dict[str, Any]:
         """Return the search as JSON values, without run options whose name looks secret."""
         values = self.search.to_dict()
-        values["cfg"] = {name: each for name, each in values["cfg"].items() if not looks_secret(name)}
+        values["cfg"] = {
+            name: each for name, each in values["cfg"].items() if not looks_secret(name)
+        }
         return values
 
     def _numbers(self, folder: str) -> list[int]:
         names = [name for name, is_folder, _ in self._store.entries(folder) if not is_folder]
-        return [int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdecimal()]
+        return [
+            int(name.removesuffix(".json"))
+            for name in names
+            if name.removesuffix(".json").isdecimal()
+        ]
 
     def _records(self, folder: str) -> dict[int, dict[str, Any]]:
         paths = {f"{folder}/{number}.json": number for number in self._numbers(folder)}
-        return {paths[path]: self._decode(path, data) for path, data in self._store.read_many(paths).items()}
+        return {
+            paths[path]: self._decode(path, data)
+            for path, data in self._store.read_many(paths).items()
+        }
 
     def _observed(self) -> dict[int, dict[str, Any]]:
         return self._records("search/trials")
 
     def _suggested(self) -> dict[int, SearchTrial]:
-        return {trial.index: trial for record in self._records("search/rounds").values() for trial in _trials(record)}
+        return {
+            trial.index: trial
+            for record in self._records("search/rounds").values()
+            for trial in _trials(record)
+        }
 
     def _read(self, path: str) -> dict[str, Any] | None:
         try:
@@ -431,9 +516,14 @@ class SearchLedger:
             record = json.loads(data)
             schema = record["schema"]
         except (ValueError, KeyError, TypeError) as exc:
-            raise SpecError(f"{self._store.where(path)}: not a record of a search: {exc!r}") from exc
+            raise SpecError(
+                f"{self._store.where(path)}: not a record of a search: {exc!r}"
+            ) from exc
         if schema > SCHEMA:
-            raise SpecError(f"{self._store.where(path)}: schema {schema!r} is newer than this version reads ({SCHEMA})")
+            raise SpecError(
+                f"{self._store.where(path)}: schema {schema!r} is newer than this version reads "
+                f"({SCHEMA})"
+            )
         return dict(record)
 
     def _write(self, path: str, record: Mapping[str, Any]) -> None:
@@ -477,7 +567,11 @@ def _difference(name: str, there: Search, here: Search) -> str:
 
     def word(search: Search) -> str:
         value = search.to_dict()[name]
-        shown = {"parameters": search.parameters, "objective": search.objectives, "constraints": search.constraints}
+        shown = {
+            "parameters": search.parameters,
+            "objective": search.objectives,
+            "constraints": search.constraints,
+        }
         return ", ".join(map(str, shown[name])) if name in shown else repr(value)
 
     return f"{name} is {word(there)} there, {word(here)} here"

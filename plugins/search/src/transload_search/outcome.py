@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from transload_search.search import Search
 
 
-def trial_values(search: Search, index: int, results: AppResults) -> tuple[dict[str, float] | None, str]:
-    """Return each objective and constrained result of a trial, and why there are none (empty if there are).
+def trial_values(
+    search: Search, index: int, results: AppResults
+) -> tuple[dict[str, float] | None, str]:
+    """Return each objective and constrained result of a trial, and why there are none (empty if
+    there are).
 
     Args:
-        search: says the results' names and, maybe, their keys; else they are looked for under the trial's number, then
-            under ``final``, then under the only key that has them.
+        search: says the results' names and, maybe, their keys; else they are looked for under the
+            trial's number, then under ``final``, then under the only key that has them.
         index: the trial.
         results: what the trial's app reported.
     """
@@ -34,6 +37,9 @@ def trial_values(search: Search, index: int, results: AppResults) -> tuple[dict[
             return None, str(exc)
         number = finite_number(value)
         if number is None:
-            return None, f"{results.handle} reported {name}={value!r:.80}, which is no finite number"
+            return (
+                None,
+                f"{results.handle} reported {name}={value!r:.80}, which is no finite number",
+            )
         found[name] = number
     return found, ""

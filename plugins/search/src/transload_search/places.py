@@ -28,7 +28,10 @@ def search_folder(name: str) -> Path:
         ConfigError: for a name that is no name of a folder.
     """
     if not _NAME.match(name):
-        raise ConfigError(f"--name {name!r}: must be letters, digits, '.', '_', '-', and begin with a letter or digit")
+        raise ConfigError(
+            f"--name {name!r}: must be letters, digits, '.', '_', '-', and begin with a letter or "
+            "digit"
+        )
     return Path(state_home()) / "searches" / name
 
 
@@ -52,15 +55,20 @@ def keep_base(name: str, tracker_base: str) -> None:
 def kept_names() -> list[str]:
     """Return the names of all searches that are kept here."""
     root = search_folder("x").parent
-    return sorted(path.name for path in root.glob("*") if _NAME.match(path.name) and kept_base(path.name) is not None)
+    return sorted(
+        path.name
+        for path in root.glob("*")
+        if _NAME.match(path.name) and kept_base(path.name) is not None
+    )
 
 
 @contextmanager
 def locked(file: Path, what: str) -> Iterator[None]:
-    """Keep other processes, and other threads, from running a search meanwhile, by a lock on a file.
+    """Keep other processes, and other threads, from running a search meanwhile, by a lock on a
+    file.
 
-    The lock goes with its process, however that ends; the file stays. Where a file system has no locks, a warning says
-    so.
+    The lock goes with its process, however that ends; the file stays. Where a file system has no
+    locks, a warning says so.
 
     Args:
         file: the file; its folder is made.
@@ -75,12 +83,16 @@ def locked(file: Path, what: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"{what}: this search is being run already; {file} is locked") from None
+            raise ConfigError(
+                f"{what}: this search is being run already; {file} is locked"
+            ) from None
         except OSError as exc:
             if exc.errno not in _NO_LOCKS:
                 raise
             logging.getLogger("transload_search").warning(
-                "%s cannot be locked (%s): see to it that only one process runs the search", file, exc
+                "%s cannot be locked (%s): see to it that only one process runs the search",
+                file,
+                exc,
             )
         yield
     finally:

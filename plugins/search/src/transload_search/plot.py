@@ -78,7 +78,9 @@ def look(summary: Mapping[str, Any]) -> Picture:
     done = [row for row in summary["trials"] if trial_word(row) == "done"]
     values = {row["index"]: float(row["value"]) for row in done}
     if not values:
-        raise ConfigError(f"this search cannot be drawn: none of its {len(summary['trials'])} trials has a value")
+        raise ConfigError(
+            f"this search cannot be drawn: none of its {len(summary['trials'])} trials has a value"
+        )
     best: dict[int, float] = {}
     for index in sorted(values):
         seen = [*list(best.values())[-1:], values[index]]
@@ -88,25 +90,41 @@ def look(summary: Mapping[str, Any]) -> Picture:
     names = [each["name"] for each in summary["search"]["parameters"]]
     parameters = {name: {row["index"]: row["parameters"][name] for row in done} for name in names}
     name = Path(summary["tracker_base"]).name
-    return Picture(name, goal["name"], goal["minimize"], values, best, bad, importance(parameters, values), parameters)
+    return Picture(
+        name,
+        goal["name"],
+        goal["minimize"],
+        values,
+        best,
+        bad,
+        importance(parameters, values),
+        parameters,
+    )
 
 
 def importance(parameters: dict[str, dict[int, Any]], values: dict[int, float]) -> dict[str, float]:
-    """Return which share of the objective's rank variance each parameter explains by itself, largest first.
+    """Return which share of the objective's rank variance each parameter explains by itself,
+    largest first.
 
-    Squared correlation ratio over up to five bins of equal counts (or the values of a choice), corrected for their
+    Squared correlation ratio over up to five bins of equal counts (or the values of a choice),
+    corrected for their
     number: 0 is what a parameter without influence has on average.
     """
     order = sorted(values, key=lambda index: values[index])
     rank = {index: float(place) for place, index in enumerate(order)}
-    shares = {name: _share([(column[index], rank[index]) for index in values]) for name, column in parameters.items()}
+    shares = {
+        name: _share([(column[index], rank[index]) for index in values])
+        for name, column in parameters.items()
+    }
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def _share(pairs: Sequence[tuple[Any, float]]) -> float:
     count = len(pairs)
     groups: dict[Any, list[float]] = {}
-    numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value, _ in pairs)
+    numeric = all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) for value, _ in pairs
+    )
     distinct = len({value for value, _ in pairs})
     bins = min(5, distinct, max(2, count // 3))
     if numeric and distinct > bins:
@@ -119,7 +137,9 @@ def _share(pairs: Sequence[tuple[Any, float]]) -> float:
         return 0.0
     mean = sum(rank for _, rank in pairs) / count
     total = sum((rank - mean) ** 2 for _, rank in pairs)
-    within = sum(sum((rank - sum(group) / len(group)) ** 2 for rank in group) for group in groups.values())
+    within = sum(
+        sum((rank - sum(group) / len(group)) ** 2 for rank in group) for group in groups.values()
+    )
     if total <= 0:
         return 0.0
     return max(0.0, 1.0 - (within / (count - len(groups))) / (total / (count - 1)))
@@ -139,7 +159,12 @@ def _draw(picture: Picture, file: Path) -> None:
         _draw_importance(figure.add_subplot(grid[0, 4:]), picture)
     width = 6 // max(1, len(names))
     for place, name in enumerate(names):
-        _draw_slice(figure.add_subplot(grid[1, place * width : (place + 1) * width]), picture, name, place == 0)
+        _draw_slice(
+            figure.add_subplot(grid[1, place * width : (place + 1) * width]),
+            picture,
+            name,
+            place == 0,
+        )
     figure.suptitle(_title(picture), color=INK, fontsize=13, x=0.01, ha="left")
     figure.savefig(file)
 
@@ -149,7 +174,8 @@ def _title(picture: Picture) -> str:
     best = chosen(picture.values, key=lambda index: picture.values[index])
     aim = "smallest" if picture.minimize else "largest"
     found = f"{aim} {picture.metric} {picture.values[best]:.5g}"
-    return f"{picture.name}: {found} of {len(picture.values)} trials (trial {best})"  # numbered as on the axis
+    # numbered as on the axis
+    return f"{picture.name}: {found} of {len(picture.values)} trials (trial {best})"
 
 
 def _plain(axes: Axes, title: str) -> None:
@@ -171,14 +197,32 @@ def _draw_trials(axes: Axes, picture: Picture) -> None:
 
     _plain(axes, f"{picture.metric} of each trial")
     axes.set_ylabel(picture.metric, color=INK, fontsize=10)
-    axes.plot(list(picture.values), list(picture.values.values()), "o", color=BLUE, ms=5, label="trial")
-    axes.step(list(picture.best), list(picture.best.values()), where="post", color=ORANGE, lw=2, label="best so far")
+    axes.plot(
+        list(picture.values), list(picture.values.values()), "o", color=BLUE, ms=5, label="trial"
+    )
+    axes.step(
+        list(picture.best),
+        list(picture.best.values()),
+        where="post",
+        color=ORANGE,
+        lw=2,
+        label="best so far",
+    )
     if _is_log(list(picture.values.values())):
         axes.set_yscale("log")
     for status in sorted(set(picture.bad.values())):
         places = [index for index, each in picture.bad.items() if each == status]
         low = axes.get_ylim()[0]
-        axes.plot(places, [low] * len(places), "x", color=COLORS[status], ms=7, mew=2, clip_on=False, label=status)
+        axes.plot(
+            places,
+            [low] * len(places),
+            "x",
+            color=COLORS[status],
+            ms=7,
+            mew=2,
+            clip_on=False,
+            label=status,
+        )
     axes.set_xlabel("trial", color=INK, fontsize=10)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
@@ -196,7 +240,9 @@ def _draw_slice(axes: Axes, picture: Picture, name: str, first: bool) -> None:
     axes.set_xlabel(f"{name} (lighter: later)" if first else name, color=INK, fontsize=10)
     column = picture.parameters[name]
     places = [column[index] for index in picture.values]
-    numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in places)
+    numeric = all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) for value in places
+    )
     shown = places if numeric else [str(value) for value in places]
     spread = list(range(len(shown)))
     axes.scatter(shown, list(picture.values.values()), c=spread, cmap="viridis", s=24)

@@ -10,13 +10,19 @@ _WIDTH: Final = 24
 
 
 def progress_line(name: str, summary: Mapping[str, Any]) -> str:
-    """Return the line: ``search [#####.....] 5/10, 4 running, 1 failed, best loss 0.25 (trial 3)``."""
+    """Return the line: ``search [#####.....] 5/10, 4 running, 1 failed, best loss 0.25 (trial
+    3)``.
+    """
     search, rows = summary["search"], summary["trials"]
     counts = Counter(trial_word(row) for row in rows)
     total, ended = search["trials"], len(rows) - counts["running"]
     full = min(_WIDTH, _WIDTH * ended // total)
     parts = [f"{name} [{'#' * full}{'.' * (_WIDTH - full)}] {ended}/{total}"]
-    parts += [f"{counts[word]} {word}" for word in ("running", "stopped early", "failed", "cancelled") if counts[word]]
+    parts += [
+        f"{counts[word]} {word}"
+        for word in ("running", "stopped early", "failed", "cancelled")
+        if counts[word]
+    ]
     return ", ".join([*parts, *best_words(summary)])
 
 

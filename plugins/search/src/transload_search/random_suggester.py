@@ -15,7 +15,8 @@ SCHEMA: Final = 1
 
 
 class RandomSuggester:
-    """Draws each trial from its own random stream: trial 7 is the same whatever was suggested or observed before it.
+    """Draws each trial from its own random stream: trial 7 is the same whatever was suggested or
+    observed before it.
 
     Args:
         search: the search.
@@ -40,7 +41,9 @@ class RandomSuggester:
     def observe(self, index: int, values: Values | None) -> None:
         """Take note of nothing: what is drawn does not depend on what was seen."""
         if not 0 <= index < self._next:
-            raise SpecError(f"trial {index!r} was not suggested; suggested are 0 to {self._next - 1}")
+            raise SpecError(
+                f"trial {index!r} was not suggested; suggested are 0 to {self._next - 1}"
+            )
 
     def state(self) -> dict[str, Any]:
         """Return how many trials were suggested, as JSON values."""
@@ -50,7 +53,10 @@ class RandomSuggester:
         """Go on from a state."""
         try:
             if state["suggester"] != "random" or state["schema"] > SCHEMA:
-                raise SpecError(f"state of a search: not of the random suggester, schema {SCHEMA}: {dict(state)!r}")
+                raise SpecError(
+                    f"state of a search: not of the random suggester, schema {SCHEMA}: "
+                    f"{dict(state)!r}"
+                )
             self._next = int(state["next"])
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             if isinstance(exc, SpecError):
@@ -58,7 +64,9 @@ class RandomSuggester:
             raise SpecError(f"state of a search: not one of ours: {exc!r}") from exc
 
     def _trial(self, index: int) -> SearchTrial:
-        return SearchTrial(index, {each.name: self._draw(each, index) for each in self._search.parameters})
+        return SearchTrial(
+            index, {each.name: self._draw(each, index) for each in self._search.parameters}
+        )
 
     def _draw(self, parameter: Parameter, index: int) -> Value:
         text = f"{self._search.seed}/{index}/{parameter.name}"

@@ -1,4 +1,6 @@
-"""A search run to its end by one process: on the command line, in a program, in one task of a host."""
+"""A search run to its end by one process: on the command line, in a program, in one task of a
+host.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
     from transload_search.search import SearchTrial
 
 STEPS_SECONDS: Final = 1.0
-"""Longest pause between two looks at what running trials report, where they may be stopped early."""
+"""Longest pause between two looks at what running trials report, where they may be stopped
+early."""
 
 
 def run_search(
@@ -29,16 +32,18 @@ def run_search(
 ) -> dict[str, Any]:
     """Run a search to its end and return its summary (`SearchLedger.summary`).
 
-    Run again after a crash, with the same ledger, it goes on: trials that ended are not run again, those that run are
-    attached to.
+    Run again after a crash, with the same ledger, it goes on: trials that ended are not run again,
+    those that run are attached to.
 
     Args:
         ledger: the search and its tracker base.
         runner: submits and asks; see `transload.pipelines.host_runner`.
-        options: for each trial's app; default: one that was cancelled runs again, one that failed has failed.
+        options: for each trial's app; default: one that was cancelled runs again, one that failed
+            has failed.
         sink_of: trial → where its log lines go.
         on_change: called when a trial was started, or has ended.
-        asked: tells whether somebody asked for the end of the search (see `transload.pipelines.Execution`).
+        asked: tells whether somebody asked for the end of the search (see
+            `transload.pipelines.Execution`).
 
     Raises:
         SearchFailed: if no trial came to a value, or too many failed.
@@ -49,7 +54,9 @@ def run_search(
     """
     import asyncio
 
-    return asyncio.run(run_search_async(ledger, runner, options, sink_of=sink_of, on_change=on_change, asked=asked))
+    return asyncio.run(
+        run_search_async(ledger, runner, options, sink_of=sink_of, on_change=on_change, asked=asked)
+    )
 
 
 async def run_search_async(
@@ -63,8 +70,8 @@ async def run_search_async(
 ) -> dict[str, Any]:
     """Do what `run_search` does, without blocking the event loop.
 
-    Cancelling the task cancels the running trials if somebody asked for that, and else leaves them; with
-    ``on_kill="detach"`` it leaves them in any case.
+    Cancelling the task cancels the running trials if somebody asked for that, and else leaves them;
+    with ``on_kill="detach"`` it leaves them in any case.
     """
     import asyncio
 
@@ -115,13 +122,17 @@ async def _run(ledger: SearchLedger, trial: SearchTrial, execution: Execution) -
     try:
         results = await execution.run_async()
     except Exception as exc:
-        if not await asyncio.to_thread(ledger.observe_error, trial.index, exc, execution.handle or ""):
+        if not await asyncio.to_thread(
+            ledger.observe_error, trial.index, exc, execution.handle or ""
+        ):
             raise
     else:
         await asyncio.to_thread(ledger.observe, trial.index, results)
 
 
-async def _wait(ledger: SearchLedger, running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]]) -> None:
+async def _wait(
+    ledger: SearchLedger, running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]]
+) -> None:
     """Wait until a trial has ended, and end those that are to be stopped early."""
     import asyncio
 
@@ -130,7 +141,11 @@ async def _wait(ledger: SearchLedger, running: dict[asyncio.Task[None], tuple[Se
     while not ended:
         ended, _ = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         if pause is not None:
-            by_index = {trial.index: execution for task, (trial, execution) in running.items() if task not in ended}
+            by_index = {
+                trial.index: execution
+                for task, (trial, execution) in running.items()
+                if task not in ended
+            }
             for index in await asyncio.to_thread(ledger.to_stop, by_index):
                 await asyncio.to_thread(by_index[index].cancel)
     for task in ended:
@@ -149,7 +164,8 @@ async def _end(running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]])
 
 @contextmanager
 def stopped_early(ledger: SearchLedger, index: int, cancel: Callable[[], object]) -> Iterator[None]:
-    """Have a trial ended early within this, if the search wants that: for a host that waits for each trial by itself.
+    """Have a trial ended early within this, if the search wants that: for a host that waits for
+    each trial by itself.
 
     Args:
         ledger: the search.
@@ -170,7 +186,9 @@ def stopped_early(ledger: SearchLedger, index: int, cancel: Callable[[], object]
                 if ledger.to_stop([index]):
                     cancel()
             except Exception as exc:
-                logging.getLogger("transload_search").warning("trial %d: its steps cannot be read: %s", index, exc)
+                logging.getLogger("transload_search").warning(
+                    "trial %d: its steps cannot be read: %s", index, exc
+                )
 
     watcher = threading.Thread(target=look, name=f"transload-steps-{index}", daemon=True)
     watcher.start()

@@ -1,4 +1,6 @@
-"""Searches: a component run many times with other parameters, to make an objective small or large."""
+"""Searches: a component run many times with other parameters, to make an objective small or
+large.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class Parameter:
         if self.kind == "choice":
             if not self.values or self.low is not None or self.high is not None or self.log:
                 raise SpecError(f"{where}: a choice has values, one or more, and no bounds")
-            object.__setattr__(self, "values", tuple(_choice(value, where) for value in self.values))
+            object.__setattr__(
+                self, "values", tuple(_choice(value, where) for value in self.values)
+            )
             return
         if self.kind not in ("int", "float"):
             raise SpecError(f"{where}: kind={self.kind!r}: must be 'int', 'float' or 'choice'")
@@ -64,19 +68,29 @@ class Parameter:
         object.__setattr__(self, "low", plain_number(self.low))
         object.__setattr__(self, "high", plain_number(self.high))
         for bound in (self.low, self.high):
-            if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
-                raise SpecError(f"{where}: bounds {self.low!r}, {self.high!r}: must be finite numbers")
+            if (
+                isinstance(bound, bool)
+                or not isinstance(bound, (int, float))
+                or not math.isfinite(bound)
+            ):
+                raise SpecError(
+                    f"{where}: bounds {self.low!r}, {self.high!r}: must be finite numbers"
+                )
             if self.kind == "int" and bound != int(bound):
                 raise SpecError(f"{where}: bound {bound!r}: must be an int")
         assert self.low is not None and self.high is not None
         if self.low > self.high or (self.log and self.low <= 0):
-            raise SpecError(f"{where}: bounds {self.low!r}, {self.high!r}: must grow{', above 0' if self.log else ''}")
+            raise SpecError(
+                f"{where}: bounds {self.low!r}, {self.high!r}: must "
+                f"grow{', above 0' if self.log else ''}"
+            )
 
     @staticmethod
     def parse(text: str) -> Parameter:
         """Read ``lr:float:1e-4:1e-1:log``, ``layers:int:1:5`` or ``solver:choice:adam,sgd``.
 
-        The choices may be a JSON list, where one holds a comma or is a list itself: ``hidden:choice:[[32, 16], [64]]``.
+        The choices may be a JSON list, where one holds a comma or is a list itself:
+            ``hidden:choice:[[32, 16], [64]]``.
 
         Raises:
             SpecError: for any other text.
@@ -92,7 +106,9 @@ class Parameter:
         except ValueError as exc:
             if isinstance(exc, SpecError):
                 raise
-        raise SpecError(f"parameter {text!r}: must be NAME:int|float:LOW:HIGH[:log] or NAME:choice:A,B,…")
+        raise SpecError(
+            f"parameter {text!r}: must be NAME:int|float:LOW:HIGH[:log] or NAME:choice:A,B,…"
+        )
 
     def __str__(self) -> str:
         if self.kind == "choice":
@@ -112,7 +128,8 @@ def plain_number(value: Any) -> Any:
 
 
 def _choice(value: Any, where: str) -> Value:
-    """Return one choice as a number or text; a list or dict becomes its JSON text, which a component reads.
+    """Return one choice as a number or text; a list or dict becomes its JSON text, which a
+    component reads.
 
     Raises:
         SpecError: for a value that is none of these.
@@ -125,7 +142,9 @@ def _choice(value: Any, where: str) -> Value:
             return json.dumps(value)
         except (TypeError, ValueError) as exc:
             raise SpecError(f"{where}: choice {value!r}: cannot be written as JSON: {exc}") from exc
-    raise SpecError(f"{where}: choice {value!r}: must be a number, a text, a bool, or a list of these")
+    raise SpecError(
+        f"{where}: choice {value!r}: must be a number, a text, a bool, or a list of these"
+    )
 
 
 def _split_choices(text: str) -> tuple[Value, ...]:
@@ -147,7 +166,8 @@ class Objective:
     Args:
         name: name of the result, as reported by the app.
         minimize: True to make it small, False to make it large.
-        key: key that it is reported under; None: the trial's number, else ``final``, else the only key that has it.
+        key: key that it is reported under; None: the trial's number, else ``final``, else the only
+            key that has it.
     """
 
     name: str
@@ -178,7 +198,10 @@ class Constraint:
     def __post_init__(self) -> None:
         number = isinstance(self.bound, (int, float)) and not isinstance(self.bound, bool)
         if not self.name or not number or not math.isfinite(self.bound):
-            raise SpecError(f"constraint {self.name!r}, {self.bound!r}: must be the name of a result and a number")
+            raise SpecError(
+                f"constraint {self.name!r}, {self.bound!r}: must be the name of a result and a "
+                "number"
+            )
 
     @staticmethod
     def parse(text: str) -> Constraint:
@@ -208,7 +231,8 @@ class Constraint:
 class EarlyStopping:
     """When to end a trial that does badly, by what it and the others report step by step.
 
-    A trial is ended when its latest value is worse than that of the given share of the trials that have come as far.
+    A trial is ended when its latest value is worse than that of the given share of the trials that
+    have come as far.
 
     Args:
         worst: share of the trials, above 0 and at most 1: 0.5 ends what is in the worse half.
@@ -226,10 +250,17 @@ class EarlyStopping:
     def __post_init__(self) -> None:
         if not 0 < self.worst <= 1 or self.least_trials < 1 or self.least_steps < 0:
             raise SpecError(
-                f"{self}: worst must be above 0 and at most 1, least_trials 1 or more, least_steps 0 or more"
+                f"{self}: worst must be above 0 and at most 1, least_trials 1 or more, least_steps "
+                "0 or more"
             )
 
-    def ends(self, curve: Mapping[float, float], others: Sequence[Mapping[float, float]], *, minimize: bool) -> bool:
+    def ends(
+        self,
+        curve: Mapping[float, float],
+        others: Sequence[Mapping[float, float]],
+        *,
+        minimize: bool,
+    ) -> bool:
         """Tell whether a trial is to be ended.
 
         Args:
@@ -245,7 +276,11 @@ class EarlyStopping:
             return False
         sign = 1.0 if minimize else -1.0
         mine = sign * curve[step]
-        theirs = [sign * other[max(each for each in other if each <= step)] for other in reached if min(other) <= step]
+        theirs = [
+            sign * other[max(each for each in other if each <= step)]
+            for other in reached
+            if min(other) <= step
+        ]
         better = sum(value < mine for value in theirs)
         return better > (1 - self.worst) * len(theirs)
 
@@ -266,15 +301,16 @@ class Search:
         scheduler: where trials run; None: the configured one.
         cfg: run options.
         constraints: bounds on other results.
-        failures: share of the trials that may fail: with more, and at least five, the search is given up.
+        failures: share of the trials that may fail: with more, and at least five, the search is
+            given up.
         early_stopping: when to end trials that do badly; None: never.
         workspace: local folder that travels with the trials.
-        parent_run_id: run that all trials derive from; default: the job that runs the search, else a run of the
-            search's own, ``search/NAME/ID``.
+        parent_run_id: run that all trials derive from; default: the job that runs the search, else
+            a run of the search's own, ``search/NAME/ID``.
 
     Raises:
-        SpecError: for numbers below 1, no parameters, two of one name, one that is also a constant, or what is neither
-            Parameter nor Objective.
+        SpecError: for numbers below 1, no parameters, two of one name, one that is also a constant,
+            or what is neither Parameter nor Objective.
     """
 
     component: str | Callable[..., Any]
@@ -296,26 +332,39 @@ class Search:
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", tuple(self.parameters))
         object.__setattr__(self, "constraints", tuple(self.constraints))
-        object.__setattr__(self, "constants", {name: plain_number(each) for name, each in self.constants.items()})
+        object.__setattr__(
+            self, "constants", {name: plain_number(each) for name, each in self.constants.items()}
+        )
         if not isinstance(self.objective, (Objective, str)):
             object.__setattr__(self, "objective", tuple(self.objective))
         for name in ("trials", "parallelism"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise SpecError(f"search: {name}={value!r}: must be an int, 1 or more")
-        if not self.objectives or not all(isinstance(each, Objective) and each.name for each in self.objectives):
-            raise SpecError(f"search: objective={self.objective!r}: must be an Objective with the name of a result")
+        if not self.objectives or not all(
+            isinstance(each, Objective) and each.name for each in self.objectives
+        ):
+            raise SpecError(
+                f"search: objective={self.objective!r}: must be an Objective with the name of a "
+                "result"
+            )
         if len({each.name for each in self.objectives}) < len(self.objectives):
             raise SpecError(f"search: objective={self.objective!r}: each result must be there once")
         if isinstance(self.failures, bool) or not 0 <= self.failures <= 1:
-            raise SpecError(f"search: failures={self.failures!r}: must be a share of the trials, from 0 to 1")
+            raise SpecError(
+                f"search: failures={self.failures!r}: must be a share of the trials, from 0 to 1"
+            )
         wrong = next((each for each in self.parameters if not isinstance(each, Parameter)), None)
         if wrong is not None:
-            raise SpecError(f"search: parameters: {wrong!r} is not a Parameter (Parameter.parse reads a text)")
+            raise SpecError(
+                f"search: parameters: {wrong!r} is not a Parameter (Parameter.parse reads a text)"
+            )
         names = [parameter.name for parameter in self.parameters]
         if not names:
             raise SpecError("search: parameters: must hold at least one Parameter")
-        twice = next((name for name in names if names.count(name) > 1 or name in self.constants), None)
+        twice = next(
+            (name for name in names if names.count(name) > 1 or name in self.constants), None
+        )
         if twice is not None:
             raise SpecError(f"search: parameter {twice!r} is given twice")
 
@@ -326,8 +375,13 @@ class Search:
 
     @property
     def results(self) -> dict[str, str | None]:
-        """The results that a trial must report → the key that they stand under (None: see `Objective`)."""
-        return {**{each.name: None for each in self.constraints}, **{each.name: each.key for each in self.objectives}}
+        """The results that a trial must report → the key that they stand under (None: see
+        `Objective`).
+        """
+        return {
+            **{each.name: None for each in self.constraints},
+            **{each.name: each.key for each in self.objectives},
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the search as JSON values.
@@ -340,7 +394,9 @@ class Search:
         return {
             "schema": SCHEMA,
             "component": Launch(component=self.component).to_dict()["component"],
-            "parameters": [{**asdict(each), "values": list(each.values)} for each in self.parameters],
+            "parameters": [
+                {**asdict(each), "values": list(each.values)} for each in self.parameters
+            ],
             "objective": asdict(self.objective)
             if isinstance(self.objective, Objective)
             else [asdict(each) for each in self.objective],
@@ -353,7 +409,9 @@ class Search:
             "cfg": dict(self.cfg),
             "constraints": [asdict(each) for each in self.constraints],
             "failures": self.failures,
-            "early_stopping": asdict(self.early_stopping) if self.early_stopping is not None else None,
+            "early_stopping": asdict(self.early_stopping)
+            if self.early_stopping is not None
+            else None,
             "workspace": self.workspace,
             "parent_run_id": self.parent_run_id,
         }
@@ -367,15 +425,22 @@ class Search:
         """
         values = dict(data)
         if values.pop("schema", SCHEMA) > SCHEMA:
-            raise SpecError(f"search: schema {data['schema']!r} is newer than this version reads ({SCHEMA})")
+            raise SpecError(
+                f"search: schema {data['schema']!r} is newer than this version reads ({SCHEMA})"
+            )
         try:
             values["parameters"] = [
-                Parameter(**{**each, "values": tuple(each.get("values", ()))}) for each in values["parameters"]
+                Parameter(**{**each, "values": tuple(each.get("values", ()))})
+                for each in values["parameters"]
             ]
             goal, stopping = values["objective"], values.get("early_stopping")
             one = isinstance(goal, Mapping)
-            values["objective"] = Objective(**goal) if one else tuple(Objective(**each) for each in goal)
-            values["constraints"] = tuple(Constraint(**each) for each in values.get("constraints", ()))
+            values["objective"] = (
+                Objective(**goal) if one else tuple(Objective(**each) for each in goal)
+            )
+            values["constraints"] = tuple(
+                Constraint(**each) for each in values.get("constraints", ())
+            )
             values["early_stopping"] = EarlyStopping(**stopping) if stopping is not None else None
             return Search(**values)
         except (KeyError, TypeError) as exc:
@@ -406,14 +471,17 @@ class Suggester(Protocol):
         """
 
     def suggest(self, count: int = 1) -> list[SearchTrial]:
-        """Return up to ``count`` new trials; fewer, or none, if it wants to see results first or is done."""
+        """Return up to ``count`` new trials; fewer, or none, if it wants to see results first or is
+        done.
+        """
 
     def observe(self, index: int, values: Values | None) -> None:
         """Take what a trial came to; a second call replaces the first.
 
         Args:
             index: the trial.
-            values: each objective and each constrained result, finite numbers; None: the trial failed.
+            values: each objective and each constrained result, finite numbers; None: the trial
+                failed.
         """
 
     def state(self) -> dict[str, Any]:
@@ -439,16 +507,21 @@ def get_suggester(search: Search) -> Suggester:
     plugins = get_plugins()
     if search.suggester not in plugins.registry("suggesters"):
         raise ConfigError(
-            f"suggester {search.suggester!r} does not exist: {plugins.hint('suggesters', search.suggester)}"
+            f"suggester {search.suggester!r} does not exist: "
+            f"{plugins.hint('suggesters', search.suggester)}"
         )
     suggester: Suggester = plugins.get("suggesters", search.suggester)(search)
     return suggester
 
 
 def next_round(
-    search: Search, state: Mapping[str, Any] | None, observed: Mapping[int, Values | None], count: int | None = None
+    search: Search,
+    state: Mapping[str, Any] | None,
+    observed: Mapping[int, Values | None],
+    count: int | None = None,
 ) -> tuple[list[SearchTrial], dict[str, Any]]:
-    """Return the trials of the next round, and the suggester's state after it. Nothing is read or written.
+    """Return the trials of the next round, and the suggester's state after it. Nothing is read or
+    written.
 
     Args:
         search: the search.
@@ -463,10 +536,14 @@ def next_round(
     suggester = get_suggester(search)
     if state is not None:
         suggester.load(state)
-    return ask(suggester, observed, search.parallelism if count is None else count), suggester.state()
+    return ask(
+        suggester, observed, search.parallelism if count is None else count
+    ), suggester.state()
 
 
-def ask(suggester: Suggester, observed: Mapping[int, Values | None], count: int) -> list[SearchTrial]:
+def ask(
+    suggester: Suggester, observed: Mapping[int, Values | None], count: int
+) -> list[SearchTrial]:
     """Tell a suggester what trials came to, in their order, and return its next ones."""
     for index, values in sorted(observed.items()):
         suggester.observe(index, values)

@@ -1,4 +1,6 @@
-"""The apps of a cluster, where its tools and its disk are: on this machine, or in the helper on a login node."""
+"""The apps of a cluster, where its tools and its disk are: on this machine, or in the helper on a
+login node.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +52,14 @@ class Apps:
 
     Args:
         root: the folder of the apps, which the nodes share.
-        per_minute: about how many questions the helpers of this machine may ask Slurm in a minute; None: any number.
+        per_minute: about how many questions the helpers of this machine may ask Slurm in a minute;
+            None: any number.
         blobs: has the workspaces, if they travel; default: they are on this machine.
     """
 
-    def __init__(self, root: str, per_minute: int | None = None, blobs: Blobs | None = None) -> None:
+    def __init__(
+        self, root: str, per_minute: int | None = None, blobs: Blobs | None = None
+    ) -> None:
         self.store = AppFolders(root)
         self._blobs = blobs
         self.jobs = Jobs(per_minute, f"{root}/.asked-{os.uname().nodename}" if per_minute else None)
@@ -90,7 +95,8 @@ class Apps:
             app_id: id of the app.
             given: what comes with it.
             mark: tells this submit from others when it is tried again.
-            check: raises SubmitError once the submitter has given up; default: it waits in this process.
+            check: raises SubmitError once the submitter has given up; default: it waits in this
+                process.
 
         Raises:
             AppExists: if the id is, or was, another app's.
@@ -124,7 +130,9 @@ class Apps:
         """Return `describe` of many apps, with one query to Slurm for all that have not ended."""
         return self._describe_many(app_ids, 0.0)
 
-    def _describe_many(self, app_ids: Collection[str], max_age: float) -> dict[str, AppDescription | None]:
+    def _describe_many(
+        self, app_ids: Collection[str], max_age: float
+    ) -> dict[str, AppDescription | None]:
         found: dict[str, AppDescription | None] = {}
         open_: dict[str, tuple[dict[str, Any], str]] = {}
         for app_id in app_ids:
@@ -151,7 +159,9 @@ class Apps:
             jobs = self.jobs.ask(
                 {job_id for _, job_id in open_.values()},
                 max_age,
-                lambda: all(self._has_ended(app_id, record) for app_id, (record, _) in open_.items()),
+                lambda: all(
+                    self._has_ended(app_id, record) for app_id, (record, _) in open_.items()
+                ),
             )
         except SchedulerUnavailable as exc:
             problem = str(exc)
@@ -166,7 +176,9 @@ class Apps:
         return found
 
     def _damaged(self, app_id: str) -> AppDescription | None:
-        """Return what is left to say of an app whose record is damaged: its end, if that was written."""
+        """Return what is left to say of an app whose record is damaged: its end, if that was
+        written.
+        """
         damage = self.store.damage(app_id)
         if not damage:
             return None
@@ -177,8 +189,12 @@ class Apps:
         status.msg = "; ".join(filter(None, (status.msg, damage)))
         return AppDescription(app_id, status)
 
-    def _without_asking(self, app_id: str, record: dict[str, Any]) -> tuple[AppStatus | None, str | None]:
-        """Return an app's status if the folder alone tells, else the id of its job; neither: there is no such app."""
+    def _without_asking(
+        self, app_id: str, record: dict[str, Any]
+    ) -> tuple[AppStatus | None, str | None]:
+        """Return an app's status if the folder alone tells, else the id of its job; neither: there
+        is no such app.
+        """
         folder = self.store.folder(app_id)
         state = self.store.state(app_id, record)
         cancelled = self._cancel_requested(app_id)
@@ -193,7 +209,12 @@ class Apps:
         if job_id is not None:
             return None, job_id
         if submission.being_submitted(folder):
-            return judge(record, None, Job("", "", "PENDING", {}, "being submitted"), cancel_requested=cancelled), None
+            return judge(
+                record,
+                None,
+                Job("", "", "PENDING", {}, "being submitted"),
+                cancel_requested=cancelled,
+            ), None
         try:
             return None, submission.find_again(self.store, app_id)
         except SchedulerUnavailable as exc:
@@ -203,20 +224,34 @@ class Apps:
         return os.path.exists(f"{self.store.folder(app_id)}/cancel")
 
     def _unreachable(self, app_id: str, record: dict[str, Any], problem: str) -> AppStatus:
-        status = judge(record, self.store.state(app_id, record), None, cancel_requested=self._cancel_requested(app_id))
+        status = judge(
+            record,
+            self.store.state(app_id, record),
+            None,
+            cancel_requested=self._cancel_requested(app_id),
+        )
         if not written_end(self.store.state(app_id, record)):
             status.state, status.msg = AppState.UNKNOWN, problem
         return status
 
-    def _judge(self, app_id: str, record: dict[str, Any], job_id: str, job: Job | None) -> AppStatus:
+    def _judge(
+        self, app_id: str, record: dict[str, Any], job_id: str, job: Job | None
+    ) -> AppStatus:
         if job is not None and not self._is_ours(app_id, job):
             job = None  # Slurm has begun to count anew: that is another job
-        state = self.store.state(app_id, record)  # read after Slurm was asked: its end may have come meanwhile
+        state = self.store.state(
+            app_id, record
+        )  # read after Slurm was asked: its end may have come meanwhile
         if job is not None:
             job = self._as_believed(record, state, job)
         if job is not None and ended(job.state):
             with contextlib.suppress(OSError):
-                said = {"id": job.id, "name": job.name, "state": job.state, "parts": dict(job.parts)}
+                said = {
+                    "id": job.id,
+                    "name": job.name,
+                    "state": job.state,
+                    "parts": dict(job.parts),
+                }
                 said.update(reason=job.reason, nodes=job.nodes, source=job.source, start=job.start)
                 write_file(f"{self.store.folder(app_id)}/slurm.json", json.dumps(said))
         self._lift(app_id, job)
@@ -224,13 +259,17 @@ class Apps:
 
     @staticmethod
     def _is_ours(app_id: str, job: Job) -> bool:
-        """Tell whether the job of our id is the app's: by its comment, then by its name, which a user may change."""
+        """Tell whether the job of our id is the app's: by its comment, then by its name, which a
+        user may change.
+        """
         if f"{job.comment} ".startswith(f"{COMMENT}{app_id} "):
             return True
         return job.name in (app_id, "")
 
     def _as_believed(self, record: dict[str, Any], state: dict[str, Any] | None, job: Job) -> Job:
-        """Return the job; for some seconds as one that has not ended, if the end that Slurm speaks of may be none."""
+        """Return the job; for some seconds as one that has not ended, if the end that Slurm speaks
+        of may be none.
+        """
         if job.source == "squeue":
             if record["requeue"] and clean(job.state) in PUT_BACK and self._is_doubted(job):
                 return replace(job, state="PENDING", reason=clean(job.state))
@@ -255,11 +294,17 @@ class Apps:
         return judge(record, state, job, cancel_requested=self._cancel_requested(app_id), note=note)
 
     def _lift(self, app_id: str, job: Job | None) -> None:
-        """Slurm holds a job that it has put back in the queue for two minutes; some seconds will do.
+        """Slurm holds a job that it has put back in the queue for two minutes; some seconds will
+        do.
 
-        Not at once: within the second in which the job was ended, its nodes take the new start for the old one.
+        Not at once: within the second in which the job was ended, its nodes take the new start for
+            the old one.
         """
-        if job is None or not job.waiting or not os.path.exists(f"{self.store.folder(app_id)}/claim"):
+        if (
+            job is None
+            or not job.waiting
+            or not os.path.exists(f"{self.store.folder(app_id)}/claim")
+        ):
             return  # not one that has run before
         # each part for itself: of an array's elements some may run, or be about to
         for part, start in job.waiting.items():
@@ -272,11 +317,15 @@ class Apps:
                     lifted = commands.run(command, _CANCEL_S).code == 0
                     self._lifted[part] = (start if lifted else done, now)
 
-    def _description(self, app_id: str, record: dict[str, Any], status: AppStatus) -> AppDescription:
+    def _description(
+        self, app_id: str, record: dict[str, Any], status: AppStatus
+    ) -> AppDescription:
         if status.is_terminal():
             status.close(self.store.ended_at(app_id, record))
         app = None
-        with contextlib.suppress(SpecError):  # damaged, or a newer version's: its status can be read
+        with contextlib.suppress(
+            SpecError
+        ):  # damaged, or a newer version's: its status can be read
             app = AppDef.from_json(json.dumps(record["app"]))
         return AppDescription(
             app_id,
@@ -292,7 +341,9 @@ class Apps:
         )
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
+        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
+        only).
+        """
         record = self.store.record(app_id)
         if record is None:
             return bool(self.store.damage(app_id)) or self.store.is_gone(app_id)
@@ -313,13 +364,17 @@ class Apps:
     def _places(self, app_id: str) -> list[str]:
         folder = self.store.folder(app_id)
         record = self._readable(app_id)
-        states = [f"{folder}/state.json"] if record is None else self.store.state_files(app_id, record)
+        states = (
+            [f"{folder}/state.json"] if record is None else self.store.state_files(app_id, record)
+        )
         return [folder, f"{folder}/slurm.json", *states]
 
     def _logs(self, app_id: str) -> list[str]:
         folder = f"{self.store.folder(app_id)}/logs"
         roles = (self._readable(app_id) or {}).get("roles", ())
-        replicas = [f"{folder}/{role['name']}/{k}" for role in roles for k in range(role["num_replicas"])]
+        replicas = [
+            f"{folder}/{role['name']}/{k}" for role in roles for k in range(role["num_replicas"])
+        ]
         return [f"{replica}/{name}" for replica in replicas for name in STREAMS]
 
     def _words(self, app_ids: Collection[str]) -> dict[str, str]:
@@ -338,7 +393,9 @@ class Apps:
             self._lift(app_id, job)
             # an end is looked at again, until it is believed
             again = job is not None and ended(job.state)
-            over = OVER if job is None or ended(job.state) or clean(job.state) == "COMPLETING" else ""
+            over = (
+                OVER if job is None or ended(job.state) or clean(job.state) == "COMPLETING" else ""
+            )
             words[app_id] = f"{over}{job!r} {time.monotonic() if again else ''}"
         return words
 
@@ -346,14 +403,20 @@ class Apps:
         """Return the user's apps, of all sessions, newest first."""
         described = self.describe_many(self.store.ids())
         rows = [
-            ListAppResponse(app_id, found.status.state, name=found.app.name if found.app else "", created=found.created)
+            ListAppResponse(
+                app_id,
+                found.status.state,
+                name=found.app.name if found.app else "",
+                created=found.created,
+            )
             for app_id, found in described.items()
             if found is not None
         ]
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none.
+        """Ask for the end of an app; return at once. One that has ended stays as it is. False:
+        there is none.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, or refuses.
@@ -367,7 +430,11 @@ class Apps:
         folder = self.store.folder(app_id)
         first = False
         with contextlib.suppress(OSError):
-            os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.close(
+                os.open(
+                    f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+                )
+            )
             first = True
         job_id = self.store.job_id(app_id)
         if job_id is None:  # whoever submits it sees the file
@@ -379,9 +446,13 @@ class Apps:
             self.jobs.drop(job_id)
             if answer.code != 0 and not answer.too_late:
                 if first and not answer.unreachable:
-                    with contextlib.suppress(OSError):  # refused: nothing is to end later on account of this
+                    with contextlib.suppress(
+                        OSError
+                    ):  # refused: nothing is to end later on account of this
                         os.unlink(f"{folder}/cancel")
-                raise SchedulerUnavailable(f"app {app_id!r} was not cancelled: scancel: {answer.complaint}")
+                raise SchedulerUnavailable(
+                    f"app {app_id!r} was not cancelled: scancel: {answer.complaint}"
+                )
         return True
 
     def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
@@ -390,7 +461,8 @@ class Apps:
         return written_end(state) or _last_word(self.store.folder(app_id)) is not None
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+        False: there is none.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, or the app does not end.
@@ -405,29 +477,37 @@ class Apps:
         return True
 
     def _delete_damaged(self, app_id: str) -> bool:
-        """Remove an app whose record is damaged, once Slurm has no job of it any more; False: there is none."""
+        """Remove an app whose record is damaged, once Slurm has no job of it any more; False: there
+        is none.
+        """
         if not self.store.damage(app_id):
             return False
         if submission.being_submitted(self.store.folder(app_id)):
-            raise SchedulerUnavailable(f"app {app_id}: somebody is submitting it; try again when that is over")
+            raise SchedulerUnavailable(
+                f"app {app_id}: somebody is submitting it; try again when that is over"
+            )
         deadline = time.monotonic() + _DELETE_S
         pause = _FIRST_LOOK_S
         while jobs := self._cancel_damaged(app_id):
             if time.monotonic() >= deadline:
-                raise SchedulerUnavailable(f"app {app_id} does not end: Slurm still has its job {jobs[0]}")
+                raise SchedulerUnavailable(
+                    f"app {app_id} does not end: Slurm still has its job {jobs[0]}"
+                )
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_LOOK_S)
         self.store.remove_damaged(app_id)
         return True
 
     def _cancel_damaged(self, app_id: str) -> Sequence[str]:
-        """Cancel the jobs that Slurm has of an app whose record is damaged; return those that have not ended yet.
+        """Cancel the jobs that Slurm has of an app whose record is damaged; return those that have
+        not ended yet.
 
-        They are known by the token of the submit in their comment, or by their id: a job of the same name may be an
-        app of another folder.
+        They are known by the token of the submit in their comment, or by their id: a job of the
+        same name may be an app of another folder.
 
         Raises:
-            SchedulerUnavailable: if Slurm cannot be asked, refuses, or a job cannot be told from another app's.
+            SchedulerUnavailable: if Slurm cannot be asked, refuses, or a job cannot be told from
+                another app's.
         """
         known = self.store.job_id(app_id)
         alive = [job for job in submission.jobs_of(app_id, known) if not ended(job.state)]
@@ -435,18 +515,25 @@ class Apps:
             return []
         token = submission.token_of(self.store, app_id)
         ours = f"{comment_of(app_id, token)} "
-        mine = [job.id for job in alive if job.id == known or (token and f"{job.comment} ".startswith(ours))]
+        mine = [
+            job.id
+            for job in alive
+            if job.id == known or (token and f"{job.comment} ".startswith(ours))
+        ]
         others = [job.id for job in alive if job.id not in mine]
         if others and not token:
             raise SchedulerUnavailable(
-                f"app {app_id}: job {others[0]} may be of it, or of an app of that id in another folder: "
+                f"app {app_id}: job {others[0]} may be of it, or of an app of that id in another "
+                "folder: "
                 f"`scancel {others[0]}` if it is, then try again"
             )
         if not mine:
             return []
         answer = commands.run(["scancel", *mine], _CANCEL_S)
         if answer.code != 0 and not answer.too_late:
-            raise SchedulerUnavailable(f"app {app_id!r} was not cancelled: scancel: {answer.complaint}")
+            raise SchedulerUnavailable(
+                f"app {app_id!r} was not cancelled: scancel: {answer.complaint}"
+            )
         return mine
 
     def prune(
@@ -457,11 +544,13 @@ class Apps:
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that have ended, the old, and then the oldest until the rest is small enough; and unused blobs.
+        """Delete apps that have ended, the old, and then the oldest until the rest is small enough;
+        and unused blobs.
 
         Args:
             older_than: seconds since their end was written; None: age does not matter.
-            max_size: bytes that all ended apps together may take, ``job_dir`` included; None: size does not matter.
+            max_size: bytes that all ended apps together may take, ``job_dir`` included; None: size
+                does not matter.
             now: seconds since the epoch; default: the time.
             dry_run: delete nothing, only tell.
 
@@ -473,12 +562,20 @@ class Apps:
         records = {
             app_id: record
             for app_id, found in described.items()
-            if found is not None and found.status.is_terminal() and (record := self.store.record(app_id)) is not None
+            if found is not None
+            and found.status.is_terminal()
+            and (record := self.store.record(app_id)) is not None
         }
-        sizes = {app_id: self.store.size(app_id, records[app_id]) for app_id in records if max_size is not None}
+        sizes = {
+            app_id: self.store.size(app_id, records[app_id])
+            for app_id in records
+            if max_size is not None
+        }
         total = sum(sizes.values())
         removed = []
-        for end, app_id in sorted((self.store.ended_at(app_id, records[app_id]), app_id) for app_id in records):
+        for end, app_id in sorted(
+            (self.store.ended_at(app_id, records[app_id]), app_id) for app_id in records
+        ):
             old = older_than is not None and moment - end >= older_than
             if old or (max_size is not None and total > max_size):
                 if not dry_run:
@@ -497,14 +594,19 @@ class Apps:
             found = self.describe_many([app_id])[app_id]
             if found is None or found.status.is_terminal() or found.status.msg == FORGOTTEN:
                 return
-            if found.status.state is AppState.UNKNOWN and time.monotonic() >= deadline - _DELETE_S / 2:
+            if (
+                found.status.state is AppState.UNKNOWN
+                and time.monotonic() >= deadline - _DELETE_S / 2
+            ):
                 raise SchedulerUnavailable(f"app {app_id} cannot be ended: {found.status.msg}")
             if time.monotonic() >= deadline:
                 raise SchedulerUnavailable(f"app {app_id} does not end: {found.status.msg}")
             watch.wait(1.0)
 
     def diagnose(self) -> Sequence[_diagnose.Check]:
-        """Return ``(what was looked at, whether it is well, what was found)``, for ``transload doctor``."""
+        """Return ``(what was looked at, whether it is well, what was found)``, for ``transload
+        doctor``.
+        """
         return _diagnose.diagnose(self.store)
 
     # -- logs

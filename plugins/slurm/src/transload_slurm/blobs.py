@@ -59,7 +59,9 @@ def digest_of(path: str) -> str:
 
 
 def pieces(path: str) -> Iterator[tuple[int, bytes, bool]]:
-    """Yield the content of a file as (offset, piece, whether it is the last one); an empty one is a piece, too."""
+    """Yield the content of a file as (offset, piece, whether it is the last one); an empty one is a
+    piece, too.
+    """
     offset, before = 0, b""
     for block in blocks(path):
         if before:
@@ -107,7 +109,8 @@ class Blobs:
         return True
 
     def put(self, name: str, data: bytes, offset: int, last: bool, upload: str) -> None:
-        """Store a piece of a file; with the last one it is there. ``upload`` tells those who send it at once apart.
+        """Store a piece of a file; with the last one it is there. ``upload`` tells those who send
+        it at once apart.
 
         Raises:
             SpecError: if the content is another than the name says.

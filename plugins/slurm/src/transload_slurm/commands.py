@@ -24,31 +24,41 @@ class Answer:
 
     @property
     def unreachable(self) -> bool:
-        """Tell whether the tool failed since the controller could not be asked, or did not answer."""
+        """Tell whether the tool failed since the controller could not be asked, or did not
+        answer.
+        """
         return self.code != 0 and any(word in self.err.lower() for word in UNREACHABLE)
 
     @property
     def too_late(self) -> bool:
         """Tell whether the tool failed only since its jobs have ended, or are forgotten."""
         lines = [line.lower() for line in self.err.splitlines() if line.strip()]
-        return self.code != 0 and bool(lines) and all(any(words in line for words in _OVER) for line in lines)
+        return (
+            self.code != 0
+            and bool(lines)
+            and all(any(words in line for words in _OVER) for line in lines)
+        )
 
     @property
     def complaint(self) -> str:
         """Return what it complained of, as one line."""
-        lines = [line.partition(": error: ")[2] or line for line in self.err.splitlines() if line.strip()]
+        lines = [
+            line.partition(": error: ")[2] or line for line in self.err.splitlines() if line.strip()
+        ]
         return "; ".join(dict.fromkeys(line.strip() for line in lines)) or f"exit code {self.code}"
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment for a tool: what an outer job or its submitter's habits would add is taken out.
+    """Return an environment for a tool: what an outer job or its submitter's habits would add is
+    taken out.
 
     ``SLURM_CONF`` stays, and so do defaults for account, partition, QOS and reservation.
     """
     kept = {
         name: value
         for name, value in base.items()
-        if not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_")) or name in PREFERENCES
+        if not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_"))
+        or name in PREFERENCES
     }
     if "SLURM_CONF" in os.environ:
         kept["SLURM_CONF"] = os.environ["SLURM_CONF"]
@@ -71,10 +81,21 @@ def run(command: list[str], timeout: float, env: Mapping[str, str] | None = None
     given.update(SLURM_TIME_FORMAT="standard", LC_MESSAGES="C")
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env=given, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+            env=given,
+            check=False,
         )
     except FileNotFoundError as exc:
-        raise SchedulerUnavailable(f"{command[0]} is not installed here: Slurm's clients are needed") from exc
+        raise SchedulerUnavailable(
+            f"{command[0]} is not installed here: Slurm's clients are needed"
+        ) from exc
     except subprocess.TimeoutExpired as exc:
         raise SchedulerUnavailable(f"{command[0]} did not answer within {timeout:g} s") from exc
-    return Answer(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+    return Answer(
+        done.returncode,
+        done.stdout.decode("utf-8", "replace"),
+        done.stderr.decode("utf-8", "replace"),
+    )

@@ -1,4 +1,6 @@
-"""The connection to a login node: a helper at its other end, many questions at a time; lost, it is opened again."""
+"""The connection to a login node: a helper at its other end, many questions at a time; lost, it is
+opened again.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class Lost(InDoubt):
 
 
 class Connection:
-    """Opened when it is first needed, and again when it is needed after it was lost, with growing pauses.
+    """Opened when it is first needed, and again when it is needed after it was lost, with growing
+    pauses.
 
     `shared` gives all schedulers of a process the same one.
 
@@ -90,7 +93,9 @@ class Connection:
             self.opened += 1
             return self._link
 
-    def call(self, method: str, timeout: float = 60.0, payload: bytes = b"", **arguments: Any) -> Any:
+    def call(
+        self, method: str, timeout: float = 60.0, payload: bytes = b"", **arguments: Any
+    ) -> Any:
         """Ask the helper; what is safe to ask twice is asked again once if the connection breaks.
 
         Raises:
@@ -116,7 +121,9 @@ class Connection:
             link.close()
 
     def forget(self) -> None:
-        """In a child of a fork: leave it to the parent, one of whose threads may have been at it."""
+        """In a child of a fork: leave it to the parent, one of whose threads may have been at
+        it.
+        """
         self._lock = threading.Lock()
         if self._link is not None:
             self._link.forget()
@@ -129,7 +136,9 @@ _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 def shared(host: str, root: str, python: str) -> Connection:
-    """Return this process's connection to a login node, which each who asks for it closes once; see `Connection`."""
+    """Return this process's connection to a login node, which each who asks for it closes once; see
+    `Connection`.
+    """
     with _sharing:
         found = _shared.get((host, root, python))
         if found is None:
@@ -209,18 +218,23 @@ class Link:
                     continue  # the end of the input comes next
             elif word == "old":
                 raise ssh.Refused(
-                    f"ssh {self.host}: Python {rest} there is too old: 3.8 is needed; the setting login_python names "
+                    f"ssh {self.host}: Python {rest} there is too old: 3.8 is needed; the setting "
+                    "login_python names "
                     "another"
                 )
             elif word == "failed":
-                raise ssh.Refused(f"ssh {self.host}: the helper cannot be stored in {root}/bin: {rest}")
+                raise ssh.Refused(
+                    f"ssh {self.host}: the helper cannot be stored in {root}/bin: {rest}"
+                )
             else:
                 found: dict[str, Any] = json.loads(rest)
                 return found
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used: it is not lost, and was not made by a process that this one was forked from."""
+        """Whether it can be used: it is not lost, and was not made by a process that this one was
+        forked from.
+        """
         return not self.lost.is_set() and self._pid == os.getpid()
 
     def there(self, seconds: float) -> float:
@@ -260,7 +274,9 @@ class Link:
         return answer
 
     def listen(self, heard: Callable[[Message], None]) -> int:
-        """Have something called, in the thread that reads, with what the helper says unasked; return a key."""
+        """Have something called, in the thread that reads, with what the helper says unasked;
+        return a key.
+        """
         with self._lock:
             key = next(self._numbers)
             self._listeners[key] = heard
@@ -314,7 +330,9 @@ class Link:
             self._said.seek(0)
             said = self._said.read().decode("utf-8", "replace").strip()
         for answer in pending.values():
-            answer.set_exception(Lost(f"ssh {self.host}: the connection was lost" + (f": {said}" if said else "")))
+            answer.set_exception(
+                Lost(f"ssh {self.host}: the connection was lost" + (f": {said}" if said else ""))
+            )
 
     def close(self) -> None:
         """End it: the helper hears the end of its input."""

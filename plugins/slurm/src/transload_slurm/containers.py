@@ -27,17 +27,26 @@ def binds_of(mounts: Sequence[Any], path: str, kind: str) -> list[Bind]:
         field = f"{path}.mounts[{number}]"
         for place in (mount.src_path, mount.dst_path):
             if not place.startswith("/") or ":" in place or "," in place:
-                raise UnsupportedFeature(f"{field}: {place!r}: must be an absolute path without ':' and ','", field)
+                raise UnsupportedFeature(
+                    f"{field}: {place!r}: must be an absolute path without ':' and ','", field
+                )
         if mount.read_only and kind in BINDS_WRITABLE:
-            raise UnsupportedFeature(f"{field}.read_only: {kind} binds for reading and writing only", field)
+            raise UnsupportedFeature(
+                f"{field}.read_only: {kind} binds for reading and writing only", field
+            )
         found.append((mount.src_path, mount.dst_path, mount.read_only))
     return found
 
 
 def command(kind: str, image: str, binds: Sequence[Bind], cwd: str, gpus: bool) -> list[str]:
-    """Return what stands before the program on the node; nothing where the step itself is in the container."""
+    """Return what stands before the program on the node; nothing where the step itself is in the
+    container.
+    """
     if kind == "apptainer":
-        flags = [f"--bind={source}:{target}{':ro' if only_read else ''}" for source, target, only_read in binds]
+        flags = [
+            f"--bind={source}:{target}{':ro' if only_read else ''}"
+            for source, target, only_read in binds
+        ]
         return ["apptainer", "exec", *flags, f"--pwd={cwd}", *(["--nv"] if gpus else []), image]
     if kind == "charliecloud":
         flags = [f"--bind={source}:{target}" for source, target, _ in binds]
@@ -49,5 +58,11 @@ def step_flags(kind: str, image: str, binds: Sequence[Bind], cwd: str) -> list[s
     """Return the options of ``srun`` that put the whole step into the container."""
     if kind != "pyxis":
         return []
-    mounts = [f"{source}:{target}{':ro' if only_read else ''}" for source, target, only_read in binds]
-    return [f"--container-image={image}", f"--container-mounts={','.join(mounts)}", f"--container-workdir={cwd}"]
+    mounts = [
+        f"{source}:{target}{':ro' if only_read else ''}" for source, target, only_read in binds
+    ]
+    return [
+        f"--container-image={image}",
+        f"--container-mounts={','.join(mounts)}",
+        f"--container-workdir={cwd}",
+    ]

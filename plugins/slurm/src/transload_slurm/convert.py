@@ -44,7 +44,8 @@ COMMENT: Final = "transload:"
 """Begins the comment of every job; the app id and the token of its submit follow."""
 
 _STEP_S: Final = 20
-"""Seconds for which ``srun`` waits for a step: one that Slurm has put off it may forget; the wrapper asks anew."""
+"""Seconds for which ``srun`` waits for a step: one that Slurm has put off it may forget; the
+wrapper asks anew."""
 
 NO_ID: Final = "<app id>"
 
@@ -56,9 +57,11 @@ class RoleRequest:
     Args:
         name: its name.
         entrypoint: the program.
-        args: its arguments; ``${replica_id}`` is left for the replica, ``${img_root}`` if there is a workspace.
+        args: its arguments; ``${replica_id}`` is left for the replica, ``${img_root}`` if there is
+            a workspace.
         env: its environment, likewise.
-        cwd: working directory, which is also the root of the image; None: the copy of the workspace.
+        cwd: working directory, which is also the root of the image; None: the copy of the
+            workspace.
         workspace: what is copied; None: nothing.
         num_replicas: see `transload.specs.Role`.
         min_replicas: likewise.
@@ -152,9 +155,15 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     if not gang:
         _refuse_array(app)
     elif cfg.get("array_parallel") is not None:
-        raise ConfigError("run option array_parallel: only with gang=false, where replicas are elements of an array")
+        raise ConfigError(
+            "run option array_parallel: only with gang=false, where replicas are elements of an "
+            "array"
+        )
     options = [role_options(role, index, cfg) for index, role in enumerate(app.roles)]
-    roles = [_role(role, index, options[index], cfg, app, gang, here) for index, role in enumerate(app.roles)]
+    roles = [
+        _role(role, index, options[index], cfg, app, gang, here)
+        for index, role in enumerate(app.roles)
+    ]
     job = flags(PER_JOB, cfg)
     if cfg.get("dependency"):
         job.append("--kill-on-invalid-dep=yes")
@@ -192,7 +201,9 @@ def _folder(name: str, path: str, here: bool) -> str:
     if here:
         return os.path.abspath(os.path.expanduser(path))
     if not path.startswith(("/", "~/")):
-        raise ConfigError(f"run option {name}={path}: of a cluster behind ssh: must begin with '/' or '~/'")
+        raise ConfigError(
+            f"run option {name}={path}: of a cluster behind ssh: must begin with '/' or '~/'"
+        )
     return path
 
 
@@ -206,16 +217,22 @@ def _app_id(app: AppDef) -> str:
 
 def _refuse_array(app: AppDef) -> None:
     def refuse(path: str, reason: str) -> None:
-        raise UnsupportedFeature(f"{path}: not possible on scheduler 'slurm' with gang=false: {reason}", path)
+        raise UnsupportedFeature(
+            f"{path}: not possible on scheduler 'slurm' with gang=false: {reason}", path
+        )
 
     if len(app.roles) > 1:
         refuse("roles", "an array has one role")
     role = app.roles[0]
     if role.max_retries and role.retry_policy is not RetryPolicy.REPLICA:
-        refuse("roles[0].retry_policy", "elements of an array are started again one by one (REPLICA)")
+        refuse(
+            "roles[0].retry_policy", "elements of an array are started again one by one (REPLICA)"
+        )
     for index, arg in enumerate(role.args):
         if macros.rank0_env in arg:
-            refuse(f"roles[0].args[{index}]", f"{macros.rank0_env}: replica 0 may not have started yet")
+            refuse(
+                f"roles[0].args[{index}]", f"{macros.rank0_env}: replica 0 may not have started yet"
+            )
 
 
 def _role(
@@ -230,13 +247,17 @@ def _role(
     kind = str(cfg.get("container") or "none") if role.image else "none"
     binds = binds_of(role.mounts, f"roles[{index}]", kind)
     if role.mounts and kind == "none":
-        raise UnsupportedFeature(f"roles[{index}].mounts: only in a container, and the role has no image", "mounts")
+        raise UnsupportedFeature(
+            f"roles[{index}].mounts: only in a container, and the role has no image", "mounts"
+        )
     if role.workspace:
         cwd = None
     else:
         cwd = "/" if kind != "none" else image_root(role, here, str(cfg.get("working_dir") or ""))
     root = macros.img_root if cwd is None or not here else cwd
-    values = macros.Values(img_root=root, app_id=macros.app_id, replica_id=macros.replica_id, rank0_env=RANK0_ENV)
+    values = macros.Values(
+        img_root=root, app_id=macros.app_id, replica_id=macros.replica_id, rank0_env=RANK0_ENV
+    )
     tasks = role.num_replicas if gang else 1
     shape = _shape(role, index, tasks, options)
     limit = flags(PER_ROLE, options)
@@ -276,25 +297,32 @@ def _shape(role: Role, index: int, tasks: int, options: Mapping[str, CfgVal]) ->
     path = f"roles[{index}].resource"
     if resource.devices:
         field = f"{path}.devices"
-        raise UnsupportedFeature(f"{field}: not possible on scheduler 'slurm': use sbatch_args=--gres=…", field)
+        raise UnsupportedFeature(
+            f"{field}: not possible on scheduler 'slurm': use sbatch_args=--gres=…", field
+        )
     if resource.cpu > 0 and not float(resource.cpu).is_integer():
         field = f"{path}.cpu"
-        raise UnsupportedFeature(f"{field}={resource.cpu}: not possible on scheduler 'slurm': CPUs are whole", field)
+        raise UnsupportedFeature(
+            f"{field}={resource.cpu}: not possible on scheduler 'slurm': CPUs are whole", field
+        )
     cpus = max(1, int(resource.cpu))
     shape = [f"--ntasks={tasks}", f"--cpus-per-task={cpus}"]
     if resource.memMB > 0:
         shape.append(f"--mem-per-cpu={math.ceil(resource.memMB / cpus)}M")
     if resource.gpu > 0:
         kind = options.get("gpu_type")
-        shape.append(f"--gpus-per-task={plain('gpu_type', str(kind)) + ':' if kind else ''}{resource.gpu}")
+        shape.append(
+            f"--gpus-per-task={plain('gpu_type', str(kind)) + ':' if kind else ''}{resource.gpu}"
+        )
     return shape
 
 
 def image_root(role: Role, here: bool, working_dir: str = "") -> str:
-    """Return the working directory of a role without a workspace, which is also its ``${img_root}``.
+    """Return the working directory of a role without a workspace, which is also its
+    ``${img_root}``.
 
-    An image that is an existing folder or an absolute path, else the one given, else the current directory; elsewhere
-    the user's home.
+    An image that is an existing folder or an absolute path, else the one given, else the current
+    directory; elsewhere the user's home.
     """
     if not here:
         given = _folder("working_dir", working_dir, here) if working_dir else "~"
@@ -306,7 +334,9 @@ def image_root(role: Role, here: bool, working_dir: str = "") -> str:
 
 
 def comment_of(app_id: str, token: str) -> str:
-    """Return what begins the comment of the job of one submit of an app; it tells that job from all others."""
+    """Return what begins the comment of the job of one submit of an app; it tells that job from all
+    others.
+    """
     return f"{COMMENT}{app_id} {token}"
 
 
@@ -321,10 +351,16 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
         workspace: where the first role runs, if that is a copy of a workspace.
     """
     comment = comment_of(app_id, token) + (f" {request.comment}" if request.comment else "")
-    # "%j" is the job's id to Slurm, save behind a backslash; and one that is meant cannot be said to newer releases
+    # "%j" is the job's id to Slurm, save behind a backslash; and one that is meant cannot be said
+    # to newer releases
     odd = "\\" in folder
     output = "/dev/null" if odd else f"{folder}/batch.log".replace("%", "\\%")
-    head = [f"--job-name={app_id}", f"--comment={comment}", f"--output={output}", "--open-mode=append"]
+    head = [
+        f"--job-name={app_id}",
+        f"--comment={comment}",
+        f"--output={output}",
+        "--open-mode=append",
+    ]
     head += ["--export=ALL", *request.sbatch]
     if not request.gang:
         last = request.roles[0].num_replicas - 1
@@ -337,9 +373,15 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
         lines += map(_directive, role.sbatch)
     lines.append("")
     for role in request.roles:
-        command = shlex.join([role.entrypoint, *masked_args(role.args)]).replace("\n", "\\n").replace("\r", "\\r")
+        command = (
+            shlex.join([role.entrypoint, *masked_args(role.args)])
+            .replace("\n", "\\n")
+            .replace("\r", "\\r")
+        )
         lines.append(f"# role {role.name}, {role.num_replicas} replica(s): {command}")
-        lines.append(f"#   logs in logs/{role.name}/<replica>/{{stdout,stderr}}.log of the folder below")
+        lines.append(
+            f"#   logs in logs/{role.name}/<replica>/{{stdout,stderr}}.log of the folder below"
+        )
     job, python = shlex.quote(f"{folder}/job/__main__.py"), shlex.quote(request.python)
     enter = f"cd {shlex.quote(folder)} || exit 75  # the app was deleted, or its submit withdrawn"
     missing = f"""echo "transload: no "{python}" on $(hostname)" >&2; exit 127"""
@@ -357,10 +399,14 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
     return "\n".join([*lines, ""])
 
 
-def _prologue(request: SlurmRequest, folder: str, workspace: str, supervise: Sequence[str]) -> list[str]:
-    """Return the lines that run the prologue, and then the wrapper, which hears of it if the prologue has failed.
+def _prologue(
+    request: SlurmRequest, folder: str, workspace: str, supervise: Sequence[str]
+) -> list[str]:
+    """Return the lines that run the prologue, and then the wrapper, which hears of it if the
+    prologue has failed.
 
-    It runs in the shell that becomes the wrapper, for what it exports; its output goes to the log of the first replica.
+    It runs in the shell that becomes the wrapper, for what it exports; its output goes to the log
+    of the first replica.
     """
     first = request.roles[0]
     logs = shlex.quote(f"{folder}/logs/{first.name}/") + "${SLURM_ARRAY_TASK_ID:-0}"
@@ -398,7 +444,9 @@ def _directive(flag: str) -> str:
     return f"#SBATCH {name}{equals}{value}"
 
 
-def plan(request: SlurmRequest, app_id: str, folders: Mapping[int, str], own: Sequence[str] = ()) -> dict[str, Any]:
+def plan(
+    request: SlurmRequest, app_id: str, folders: Mapping[int, str], own: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return what the wrapper in the job reads: ``plan.json``.
 
     Args:
@@ -435,13 +483,22 @@ def plan(request: SlurmRequest, app_id: str, folders: Mapping[int, str], own: Se
     }
 
 
-def _inside(role: RoleRequest, cwd: str | None, own: Sequence[str]) -> tuple[str, str, list[Bind], str]:
+def _inside(
+    role: RoleRequest, cwd: str | None, own: Sequence[str]
+) -> tuple[str, str, list[Bind], str]:
     """Return kind, image, binds and working directory of a role's container."""
-    return role.container, role.image, [*((folder, folder, False) for folder in own), *role.binds], cwd or "/"
+    return (
+        role.container,
+        role.image,
+        [*((folder, folder, False) for folder in own), *role.binds],
+        cwd or "/",
+    )
 
 
 def format_request(request: SlurmRequest, root: str = "") -> str:
-    """Return a request as text for a person: the batch script, and what each role runs; secrets masked."""
+    """Return a request as text for a person: the batch script, and what each role runs; secrets
+    masked.
+    """
     if not root:
         from transload_slurm.store import root_folder
 
@@ -450,7 +507,10 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
     workspace = f"{folder}/workspace/0" if request.roles[0].workspace else ""
     lines = [script(request, request.app_id, f"{root}/{request.app_id}", "<token>", workspace)]
     for role in request.roles:
-        lines.append(f"role {role.name}: {role.num_replicas} replica(s) in {role.cwd or f'{folder}/workspace'}")
+        lines.append(
+            f"role {role.name}: {role.num_replicas} replica(s) in "
+            f"{role.cwd or f'{folder}/workspace'}"
+        )
         if role.max_retries:
             lines.append(f"  retries: {role.max_retries} by {role.retry_policy.value}")
         if role.min_replicas is not None:
@@ -462,7 +522,9 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
             lines += [f"  mount {source} at {target}" for source, target, _ in role.binds]
         lines += [f"  secret {name} from {source}" for name, source in role.secrets.items()]
         lines.append(f"  {shlex.join([role.entrypoint, *masked_args(role.args)])}")
-        lines += [f"      {name}={shlex.quote(value)}" for name, value in masked_env(role.env).items()]
+        lines += [
+            f"      {name}={shlex.quote(value)}" for name, value in masked_env(role.env).items()
+        ]
     if request.timeout is not None:
         lines.append(f"timeout: {request.timeout:g} s")
     return "\n".join(lines)

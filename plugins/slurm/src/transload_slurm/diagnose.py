@@ -37,8 +37,16 @@ def _folder(store: AppFolders) -> Check:
         there = os.path.dirname(there)
     if there != store.root:
         if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
-            return "folder", False, f"{store.root} cannot be made: {there} is no folder that you may write to"
-        return "folder", True, f"{store.root} (made when first needed), on {_file_system(there)}: {_SHARED}"
+            return (
+                "folder",
+                False,
+                f"{store.root} cannot be made: {there} is no folder that you may write to",
+            )
+        return (
+            "folder",
+            True,
+            f"{store.root} (made when first needed), on {_file_system(there)}: {_SHARED}",
+        )
     try:
         store.ensure()
         probe = f"{store.root}/.probe-{os.getpid()}"
@@ -56,7 +64,9 @@ def _file_system(folder: str) -> str:
         with open("/proc/self/mounts", encoding="utf-8") as file:
             for line in file:
                 _, place, found, *_ = line.split()
-                if (folder == place or folder.startswith(place.rstrip("/") + "/")) and len(place) >= len(best):
+                if (folder == place or folder.startswith(place.rstrip("/") + "/")) and len(
+                    place
+                ) >= len(best):
                     best, kind = place, found
     except OSError:
         pass
@@ -73,7 +83,11 @@ def _controller() -> Check:
         return "controller", False, str(exc)
     if asked.code != 0:
         return "controller", False, f"it is up, but does not answer {_user()}: {asked.complaint}"
-    return "controller", True, f"{answer.out.strip().splitlines()[0]}; as {_user()}, {len(asked.out.split())} job(s)"
+    return (
+        "controller",
+        True,
+        f"{answer.out.strip().splitlines()[0]}; as {_user()}, {len(asked.out.split())} job(s)",
+    )
 
 
 def _user() -> str:
@@ -98,6 +112,10 @@ def _accounting() -> Check:
     except SchedulerUnavailable as exc:
         answer = commands.Answer(1, "", str(exc))
     if answer.code == 0:
-        return "accounting", True, "sacct answers: jobs are known after the controller has forgotten them"
+        return (
+            "accounting",
+            True,
+            "sacct answers: jobs are known after the controller has forgotten them",
+        )
     what = "of a job that Slurm has forgotten, only what its wrapper wrote is known"
     return "accounting", True, f"none ({answer.complaint}): {what}"

@@ -1,4 +1,6 @@
-"""An array: what the wrappers of its elements say, together, and what Slurm says of those that left no word."""
+"""An array: what the wrappers of its elements say, together, and what Slurm says of those that left
+no word.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,20 @@ from transload_slurm.states import WHY, clean, to_state
 
 _ENDED: Final = ("SUCCEEDED", "FAILED", "CANCELLED")
 
-ENDED_EARLY: Final = "COMPLETED, but its batch script ended before the program started: does the prologue call exit?"
+ENDED_EARLY: Final = (
+    "COMPLETED, but its batch script ended before the program started: does the prologue call exit?"
+)
 """Why a job has failed of which Slurm says COMPLETED, if no replica was started."""
 
 NO_REPORT: Final = "COMPLETED, but there is no record that the program ended well: see batch.log"
 """Likewise, if replicas were started."""
 
 
-def gather(role: Mapping[str, Any], states: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """Return one state for all elements, from what the wrapper of each has written; None if none has begun.
+def gather(
+    role: Mapping[str, Any], states: Sequence[Mapping[str, Any] | None]
+) -> dict[str, Any] | None:
+    """Return one state for all elements, from what the wrapper of each has written; None if none
+    has begun.
 
     Args:
         role: the role, as in the app's record.
@@ -29,18 +36,26 @@ def gather(role: Mapping[str, Any], states: Sequence[Mapping[str, Any] | None]) 
     if not found:
         return None
     replicas = [
-        state["roles"][0]["replicas"][0] if state else {"id": k, "state": "PENDING"} for k, state in enumerate(states)
+        state["roles"][0]["replicas"][0] if state else {"id": k, "state": "PENDING"}
+        for k, state in enumerate(states)
     ]
     words = [state["state"] if state else "" for state in states]
     word = "RUNNING" if any(replica["state"] == "RUNNING" for replica in replicas) else "PENDING"
     if all(each in _ENDED for each in words):
         word = _together(role, words)
-    bad = next((state for word in ("FAILED", "CANCELLED") for state in found if state["state"] == word), None)
+    bad = next(
+        (state for word in ("FAILED", "CANCELLED") for state in found if state["state"] == word),
+        None,
+    )
     return {
         "schema": 1,
         "state": word,
         "msg": bad["msg"] if bad and word != "SUCCEEDED" else "",
-        **({"structured_error_msg": bad["structured_error_msg"]} if bad and "structured_error_msg" in bad else {}),
+        **(
+            {"structured_error_msg": bad["structured_error_msg"]}
+            if bad and "structured_error_msg" in bad
+            else {}
+        ),
         "num_restarts": sum(item["num_restarts"] for item in found),
         "signalled": any(item["signalled"] for item in found),
         "roles": [{"role": role["name"], "replicas": replicas}],
@@ -55,12 +70,15 @@ def _together(role: Mapping[str, Any], words: Sequence[str]) -> str:
     return "FAILED" if "FAILED" in words else "CANCELLED"
 
 
-def settle(status: AppStatus, role: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job) -> bool:
-    """Judge an array of which nothing runs or waits any more; False if there is an element that nobody knows.
+def settle(
+    status: AppStatus, role: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job
+) -> bool:
+    """Judge an array of which nothing runs or waits any more; False if there is an element that
+    nobody knows.
 
-    Of an element the wrapper's end counts, else Slurm's row; but only the wrapper can say that the program succeeded.
-    An element without either never ran, since Slurm drops those that are cancelled while they wait, or was lost if its
-    wrapper had begun.
+    Of an element the wrapper's end counts, else Slurm's row; but only the wrapper can say that the
+    program succeeded. An element without either never ran, since Slurm drops those that are
+    cancelled while they wait, or was lost if its wrapper had begun.
 
     Args:
         status: the app's; state, message and replicas are set.
@@ -93,7 +111,9 @@ def is_unreported(state: Mapping[str, Any] | None, job: Job) -> bool:
         state: what `gather` returned.
         job: what Slurm says of the array.
     """
-    completed = [int(k) for k, word in job.parts.items() if k.isdigit() and clean(word) == "COMPLETED"]
+    completed = [
+        int(k) for k, word in job.parts.items() if k.isdigit() and clean(word) == "COMPLETED"
+    ]
     words = state["elements"] if state else []
     return any(k >= len(words) or words[k] not in _ENDED for k in completed)
 

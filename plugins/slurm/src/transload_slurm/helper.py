@@ -1,4 +1,6 @@
-"""The helper: answers for the apps of a cluster on its login node, for as long as somebody is at the other end."""
+"""The helper: answers for the apps of a cluster on its login node, for as long as somebody is at
+the other end.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class Helper:
         except TransloadError as exc:
             answer["error"] = wire.error_to_dict(exc)
         except Exception as exc:
-            answer["error"] = wire.error_to_dict(SchedulerUnavailable(f"on {os.uname().nodename}: {exc!r}"))
+            answer["error"] = wire.error_to_dict(
+                SchedulerUnavailable(f"on {os.uname().nodename}: {exc!r}")
+            )
         finally:
             with self._lock:
                 self._busy -= 1
@@ -81,15 +85,20 @@ class Helper:
     def do_ping(self) -> None:
         """Tell that we are here."""
 
-    def do_submit(self, app_id: str, mark: str, request: Any, submission: Any, until: float) -> bool:
-        """Submit an app, unless that is not done by a moment of this machine's clock: its submitter has given up then.
+    def do_submit(
+        self, app_id: str, mark: str, request: Any, submission: Any, until: float
+    ) -> bool:
+        """Submit an app, unless that is not done by a moment of this machine's clock: its submitter
+        has given up then.
 
         This process may have been stopped, or what it was sent may have come late.
         """
 
         def check() -> None:
             if wire.clock() >= until:
-                raise SubmitError(f"app {app_id!r} was not submitted in time: its submitter has given up")
+                raise SubmitError(
+                    f"app {app_id!r} was not submitted in time: its submitter has given up"
+                )
 
         check()
         given = wire.submission_from_dict(submission)
@@ -102,7 +111,10 @@ class Helper:
     def do_describe(self, app_ids: list[str]) -> dict[str, Any]:
         """Tell what is known of apps."""
         found = self._apps.describe_many(app_ids)
-        return {app_id: None if each is None else wire.description_to_dict(each) for app_id, each in found.items()}
+        return {
+            app_id: None if each is None else wire.description_to_dict(each)
+            for app_id, each in found.items()
+        }
 
     def do_list(self) -> list[Any]:
         """Return the rows of `Apps.list`."""
@@ -141,14 +153,18 @@ class Helper:
         self._blobs.put(name, payload, offset, last, upload)
 
     def do_entries(self, folder: str) -> list[Any]:
-        """List a folder: name, whether it is one itself, size, and what changes with the content."""
+        """List a folder: name, whether it is one itself, size, and what changes with the
+        content.
+        """
         found = []
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as listing:
             for entry in listing:
                 with contextlib.suppress(FileNotFoundError):
                     stat = entry.stat(follow_symlinks=False)
                     stamp = f"{stat.st_ino}-{stat.st_mtime_ns}"
-                    found.append([entry.name, entry.is_dir(follow_symlinks=False), stat.st_size, stamp])
+                    found.append(
+                        [entry.name, entry.is_dir(follow_symlinks=False), stat.st_size, stamp]
+                    )
         return found
 
     def do_walk(self, folder: str, start: str) -> list[Any]:
@@ -158,8 +174,12 @@ class Helper:
         except OSError as exc:
             return [[], {start: untrusted.reason_of(exc)}]
 
-    def do_read(self, folder: str, path: str, offset: int = 0, size: int = -1) -> bytes | dict[str, Any] | None:
-        """Return a piece of a file of a job; None if there is no such file, and why if it is not read."""
+    def do_read(
+        self, folder: str, path: str, offset: int = 0, size: int = -1
+    ) -> bytes | dict[str, Any] | None:
+        """Return a piece of a file of a job; None if there is no such file, and why if it is not
+        read.
+        """
         try:
             with open(untrusted.open_file(folder, path), "rb") as file:
                 file.seek(offset)
@@ -199,7 +219,11 @@ def _tools() -> None:
     shell = os.environ.get("SHELL") or "/bin/sh"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         said = subprocess.run(
-            [shell, "-lc", "env"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20, check=False
+            [shell, "-lc", "env"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            timeout=20,
+            check=False,
         ).stdout.decode("utf-8", "surrogateescape")
         for line in said.splitlines():
             name, _, value = line.partition("=")
@@ -219,7 +243,9 @@ def _clean(own: str) -> None:
 
 
 def main() -> None:
-    """Serve on standard input and output; end when they do, or when nothing was heard for a minute."""
+    """Serve on standard input and output; end when they do, or when nothing was heard for a
+    minute.
+    """
     reads, writes = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     os.dup2(2, 1)
@@ -235,7 +261,12 @@ def main() -> None:
         os._exit(0)
 
     threading.Thread(target=guard, daemon=True).start()
-    hello = {"root": root, "host": os.uname().nodename, "python": sys.version.split()[0], "pid": os.getpid()}
+    hello = {
+        "root": root,
+        "host": os.uname().nodename,
+        "python": sys.version.split()[0],
+        "pid": os.getpid(),
+    }
     hello["clock"] = wire.clock()
     channel.raw(f"{wire.HELLO} ready {json.dumps(hello)}\n".encode())
     helper.serve()

@@ -1,4 +1,6 @@
-"""Asking Slurm about jobs: ``squeue``, then ``sacct``, then the record of completed jobs; many jobs in one query."""
+"""Asking Slurm about jobs: ``squeue``, then ``sacct``, then the record of completed jobs; many jobs
+in one query.
+"""
 
 from __future__ import annotations
 
@@ -106,18 +108,30 @@ def squeue(*selection: str) -> dict[str, Job]:
     Raises:
         SchedulerUnavailable: if it cannot be asked.
     """
-    answer = commands.run(["squeue", "-h", "-r", "-t", "all", "-o", "%i|%j|%T|%r|%N|%S|%k", *selection], _TIMEOUT_S)
+    answer = commands.run(
+        ["squeue", "-h", "-r", "-t", "all", "-o", "%i|%j|%T|%r|%N|%S|%k", *selection], _TIMEOUT_S
+    )
     if answer.code != 0:
         if "invalid job id" in answer.err.lower():
             return {}
         raise SchedulerUnavailable(f"squeue: {answer.complaint}")
-    return _merge([_row(line) for line in answer.out.splitlines() if line.count("|") >= 6], "squeue")
+    return _merge(
+        [_row(line) for line in answer.out.splitlines() if line.count("|") >= 6], "squeue"
+    )
 
 
 def _row(line: str) -> _Row:
     job_id, name, state, reason, nodes, start, comment = line.rstrip("\n").split("|", 6)
     comment = "" if comment == "(null)" else comment
-    return job_id.strip(), name, state, "" if reason in ("None", "(null)") else reason, nodes, start, comment
+    return (
+        job_id.strip(),
+        name,
+        state,
+        "" if reason in ("None", "(null)") else reason,
+        nodes,
+        start,
+        comment,
+    )
 
 
 def seconds_until(start: str) -> float:
@@ -133,13 +147,18 @@ class NotKept(Exception):
 
 
 def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job]:
-    """Return jobs from the accounting database, or (``completed``) from the record of completed jobs.
+    """Return jobs from the accounting database, or (``completed``) from the record of completed
+    jobs.
 
     Raises:
         NotKept: where this cluster keeps no such thing.
         SchedulerUnavailable: if it cannot be read from here, or not now.
     """
-    wanted = ["-c", "-o", "JobID,JobName,State,NodeList"] if completed else ["-X", "-o", "JobID,JobName,State,NodeList"]
+    wanted = (
+        ["-c", "-o", "JobID,JobName,State,NodeList"]
+        if completed
+        else ["-X", "-o", "JobID,JobName,State,NodeList"]
+    )
     answer = commands.run(["sacct", "-n", "-P", *wanted, "-j", ",".join(job_ids)], _TIMEOUT_S)
     if answer.code != 0 and not answer.out.strip():
         if any(words in answer.err.lower() for words in _NOT_KEPT):
@@ -154,22 +173,26 @@ def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job]:
 
 
 class Jobs:
-    """Answers about many jobs with few queries: what is asked for is asked together with what was asked for lately.
+    """Answers about many jobs with few queries: what is asked for is asked together with what was
+    asked for lately.
 
-    One query is under way at a time, in a thread of its own; whoever asks meanwhile waits for it, or for the next one,
-    which is for all who wait.
+    One query is under way at a time, in a thread of its own; whoever asks meanwhile waits for it,
+    or for the next one, which is for all who wait.
 
     Args:
-        per_minute: about how many questions Slurm may be asked in a minute; beyond half of them, answers are good for
-            longer. None: as many as there are.
-        shared: a file of this machine's helpers: they ask one at a time, each for all, and read each other's answers.
+        per_minute: about how many questions Slurm may be asked in a minute; beyond half of them,
+            answers are good for longer. None: as many as there are.
+        shared: a file of this machine's helpers: they ask one at a time, each for all, and read
+            each other's answers.
     """
 
     def __init__(self, per_minute: int | None = None, shared: str | None = None) -> None:
         self._lock = threading.Lock()
         self._shared = shared
         self._asked: dict[str, float] = {}
-        self._known: dict[str, tuple[float, float, Job | None]] = {}  # when it was asked for, when answered
+        self._known: dict[
+            str, tuple[float, float, Job | None]
+        ] = {}  # when it was asked for, when answered
         self._missed: dict[str, float] = {}
         self._dropped: dict[str, float] = {}
         self._per_minute = per_minute
@@ -181,14 +204,19 @@ class Jobs:
         self.queries = 0
 
     def ask(
-        self, job_ids: Collection[str], max_age: float = 0.0, enough: Callable[[], bool] | None = None
+        self,
+        job_ids: Collection[str],
+        max_age: float = 0.0,
+        enough: Callable[[], bool] | None = None,
     ) -> dict[str, Job | None]:
-        """Return what Slurm says of jobs; None for one that neither controller nor accounting knows.
+        """Return what Slurm says of jobs; None for one that neither controller nor accounting
+        knows.
 
         Args:
             job_ids: ids, of arrays and heterogeneous jobs the leader's.
             max_age: seconds that an earlier answer may be old, at least a fraction of a second.
-            enough: called now and then while Slurm takes its time; True ends the waiting, and nothing is told.
+            enough: called now and then while Slurm takes its time; True ends the waiting, and
+                nothing is told.
 
         Raises:
             SchedulerUnavailable: if the controller cannot be asked now.
@@ -210,7 +238,9 @@ class Jobs:
                 raise SchedulerUnavailable(str(exc)) from exc
 
     def _knows(self, job_ids: Collection[str], oldest: float, came: float) -> bool:
-        """Tell whether the answers that there are will do for somebody who came then; under the lock."""
+        """Tell whether the answers that there are will do for somebody who came then; under the
+        lock.
+        """
         oldest = min(oldest, came - self._good_for)
         return all(job_id in self._known and self._known[job_id][1] >= oldest for job_id in job_ids)
 
@@ -233,7 +263,9 @@ class Jobs:
                 self._read(held)
             now = time.monotonic()
             with self._lock:
-                self._asked = {job_id: at for job_id, at in self._asked.items() if now - at < _REMEMBER_S}
+                self._asked = {
+                    job_id: at for job_id, at in self._asked.items() if now - at < _REMEMBER_S
+                }
                 ids = sorted(self._asked, key=int)
                 answered = held >= 0 and self._knows(ids, oldest, now)
             if now < self._problem[0]:
@@ -256,7 +288,11 @@ class Jobs:
             self._problem = (time.monotonic() + _UNREACHABLE_S, str(exc))
             raise
         # one that was found missing a moment ago is not looked for again
-        lately = {job_id for job_id, at in self._missed.items() if now - at < _FORGET_S and job_id not in found}
+        lately = {
+            job_id
+            for job_id, at in self._missed.items()
+            if now - at < _FORGET_S and job_id not in found
+        }
         for completed in (False, True):
             missing = [job_id for job_id in ids if job_id not in found and job_id not in lately]
             if missing and now >= self._without.get(str(completed), 0.0):
@@ -266,15 +302,23 @@ class Jobs:
             self._good_for = max(_FRESH_S, _COST * (done - now), self._spacing(done))
             self._note({job_id: (now, done, found.get(job_id)) for job_id in ids})
             self._missed = {job_id: self._missed[job_id] for job_id in lately}
-            self._missed.update({job_id: done for job_id in ids if job_id not in found and job_id not in lately})
+            self._missed.update(
+                {job_id: done for job_id in ids if job_id not in found and job_id not in lately}
+            )
 
     def _note(self, answers: Mapping[str, tuple[float, float, Job | None]]) -> None:
-        """Take note of answers, save of jobs to which something was done since they were asked for; under the lock."""
+        """Take note of answers, save of jobs to which something was done since they were asked for;
+        under the lock.
+        """
         for job_id, answer in answers.items():
             known = self._known.get(job_id)
-            if answer[0] >= self._dropped.get(job_id, 0.0) and (known is None or answer[1] > known[1]):
+            if answer[0] >= self._dropped.get(job_id, 0.0) and (
+                known is None or answer[1] > known[1]
+            ):
                 self._known[job_id] = answer
-        self._known = {job_id: known for job_id, known in self._known.items() if job_id in self._asked}
+        self._known = {
+            job_id: known for job_id, known in self._known.items() if job_id in self._asked
+        }
         long_ago = time.monotonic() - 2 * _TIMEOUT_S
         self._dropped = {job_id: at for job_id, at in self._dropped.items() if at > long_ago}
 
@@ -286,16 +330,24 @@ class Jobs:
             if said["boot"] == boot_id():
                 for job_id, at in said["asked"].items():
                     self._asked[job_id] = max(at, self._asked.get(job_id, 0.0))
-                self._note({each: (*at, job and Job(**job)) for each, (*at, job) in said["known"].items()})
+                self._note(
+                    {each: (*at, job and Job(**job)) for each, (*at, job) in said["known"].items()}
+                )
                 self._times, self._good_for = said["times"], said["good_for"]
-                self._missed, self._without, self._problem = said["missed"], said["without"], tuple(said["problem"])
+                self._missed, self._without, self._problem = (
+                    said["missed"],
+                    said["without"],
+                    tuple(said["problem"]),
+                )
 
     def _write(self, held: int) -> None:
         with self._lock:
             said = {
                 "boot": boot_id(),
                 "asked": self._asked,
-                "known": {each: (*at, job and asdict(job)) for each, (*at, job) in self._known.items()},
+                "known": {
+                    each: (*at, job and asdict(job)) for each, (*at, job) in self._known.items()
+                },
                 "times": self._times,
                 "good_for": self._good_for,
                 "missed": self._missed,
@@ -325,26 +377,33 @@ class Jobs:
         except NotKept:
             pause = _NO_ACCOUNTING_S
         except SchedulerUnavailable:
-            # the database restarts, say: it must be asked again long before anybody gives a job up for lost
+            # the database restarts, say: it must be asked again long before anybody gives a job up
+            # for lost
             pause = _ACCOUNTING_AWAY_S
         self._without[str(completed)] = time.monotonic() + pause
         return {}
 
     def accepted(self, job_id: str, name: str) -> None:
-        """Take note of a job that Slurm has accepted just now: for a moment nobody need ask for it."""
+        """Take note of a job that Slurm has accepted just now: for a moment nobody need ask for
+        it.
+        """
         now = time.monotonic()
         with self._lock:
             self._known[job_id] = (now, now, Job(job_id, name, "PENDING", {}, source="sbatch"))
 
     def drop(self, job_id: str) -> None:
-        """Forget what is known of a job, after something was done to it; what is being asked for is out of date too."""
+        """Forget what is known of a job, after something was done to it; what is being asked for is
+        out of date too.
+        """
         with self._lock:
             self._known.pop(job_id, None)
             self._dropped[job_id] = time.monotonic()
 
 
 def _held(path: str) -> int:
-    """Return a file that nobody else holds, opened; -1 if it cannot be had: the disk may know no locks."""
+    """Return a file that nobody else holds, opened; -1 if it cannot be had: the disk may know no
+    locks.
+    """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -373,7 +432,9 @@ def boot_id() -> str:
 
 
 def in_background(work: Callable[[], _T]) -> Future[_T]:
-    """Do something in a thread that keeps no process from ending; return what tells of its result."""
+    """Do something in a thread that keeps no process from ending; return what tells of its
+    result.
+    """
     answer: Future[_T] = Future()
 
     def run() -> None:

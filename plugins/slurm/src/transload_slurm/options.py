@@ -21,24 +21,67 @@ def run_opts() -> runopts:
         for name, (_, kind, text) in table.items():
             opts.add(name, type_=kind, help=text)
     own: dict[str, tuple[type | object, str, CfgVal]] = {
-        "working_dir": (str, "where apps without a folder as image work; default: the current one, behind ssh ~", None),
-        "comment": (str, "text added to the job's comment, which begins with the app id", None),
-        "gpu_type": (str, "type of the GPUs that Resource.gpu counts, for example a100", None),
-        "sbatch_args": (list[str], "more options of sbatch, for every role, for example --hint=nomultithread", None),
-        "srun_args": (list[str], "more options of srun, for every role, for example --cpu-bind=cores", None),
-        "container": (str, "what runs the roles' images on the nodes: none, apptainer, charliecloud or pyxis", "none"),
-        "prologue": (
+        "working_dir": (
             str,
-            "shell that runs first, in the workspace: module load, pip install; what fails there fails the job",
+            "where apps without a folder as image work; default: the current one, behind ssh ~",
             None,
         ),
-        "gang": (bool, "start all replicas together, as tasks of one job; false: each by itself, in an array", True),
-        "array_parallel": (int, "with gang=false: how many replicas may run at the same time", None),
-        "requeue": (bool, "may Slurm start the job again (node lost, pre-empted); default: if roles retry", None),
+        "comment": (str, "text added to the job's comment, which begins with the app id", None),
+        "gpu_type": (str, "type of the GPUs that Resource.gpu counts, for example a100", None),
+        "sbatch_args": (
+            list[str],
+            "more options of sbatch, for every role, for example --hint=nomultithread",
+            None,
+        ),
+        "srun_args": (
+            list[str],
+            "more options of srun, for every role, for example --cpu-bind=cores",
+            None,
+        ),
+        "container": (
+            str,
+            "what runs the roles' images on the nodes: none, apptainer, charliecloud or pyxis",
+            "none",
+        ),
+        "prologue": (
+            str,
+            (
+                "shell that runs first, in the workspace: module load, pip install; what fails there "
+                "fails the job"
+            ),
+            None,
+        ),
+        "gang": (
+            bool,
+            "start all replicas together, as tasks of one job; false: each by itself, in an array",
+            True,
+        ),
+        "array_parallel": (
+            int,
+            "with gang=false: how many replicas may run at the same time",
+            None,
+        ),
+        "requeue": (
+            bool,
+            "may Slurm start the job again (node lost, pre-empted); default: if roles retry",
+            None,
+        ),
         "grace_period": (float, "seconds between SIGTERM and SIGKILL when a replica is ended", 5.0),
-        "job_dir": (str, "shared folder of logs, workspace, results (<job_dir>/<app_id>); default: the app's", None),
-        "keep_days": (float, "days after which a submit removes apps that have ended, once a day; none: never", None),
-        "python": (str, "Python (3.8 or newer) on the nodes, for the wrapper around the replicas", "python3"),
+        "job_dir": (
+            str,
+            "shared folder of logs, workspace, results (<job_dir>/<app_id>); default: the app's",
+            None,
+        ),
+        "keep_days": (
+            float,
+            "days after which a submit removes apps that have ended, once a day; none: never",
+            None,
+        ),
+        "python": (
+            str,
+            "Python (3.8 or newer) on the nodes, for the wrapper around the replicas",
+            "python3",
+        ),
     }
     for name, (kind, text, default) in own.items():
         opts.add(name, type_=kind, help=text, default=default)
@@ -49,20 +92,32 @@ def role_options(role: Role, index: int, cfg: Mapping[str, CfgVal]) -> dict[str,
     """Return the options of one role: the app's, and what its metadata says under ``slurm.``.
 
     Raises:
-        InvalidRunConfigException: for an unknown option (the nearest valid name is suggested) or a wrong type.
+        InvalidRunConfigException: for an unknown option (the nearest valid name is suggested) or a
+            wrong type.
     """
     allowed = runopts()
     for name, (_, kind, text) in PER_ROLE.items():
         allowed.add(name, type_=kind, help=text)
     allowed.add("gpu_type", type_=str, help="type of the GPUs")
     for name in ("sbatch_args", "srun_args"):
-        allowed.add(name, type_=list[str], help=f"more options of {name[:-5]} for this role, after those for all")
-    own = {key.removeprefix("slurm."): value for key, value in role.metadata.items() if key.startswith("slurm.")}
+        allowed.add(
+            name,
+            type_=list[str],
+            help=f"more options of {name[:-5]} for this role, after those for all",
+        )
+    own = {
+        key.removeprefix("slurm."): value
+        for key, value in role.metadata.items()
+        if key.startswith("slurm.")
+    }
     try:
         checked = allowed.resolve(own)
     except ConfigError as exc:
         raise ConfigError(f"roles[{index}].metadata: {exc}") from exc
-    more = {name: [*_words(cfg.get(name)), *_words(checked.pop(name))] for name in ("sbatch_args", "srun_args")}
+    more = {
+        name: [*_words(cfg.get(name)), *_words(checked.pop(name))]
+        for name in ("sbatch_args", "srun_args")
+    }
     found = {name: cfg.get(name) if value is None else value for name, value in checked.items()}
     return {**found, **more}
 
@@ -83,7 +138,9 @@ def prologue(value: CfgVal) -> str:
     return text.strip("\n")
 
 
-def flags(table: Mapping[str, tuple[str, type | object, str]], values: Mapping[str, CfgVal]) -> list[str]:
+def flags(
+    table: Mapping[str, tuple[str, type | object, str]], values: Mapping[str, CfgVal]
+) -> list[str]:
     """Return the flags of ``sbatch`` for the options of a table that are set.
 
     Raises:
@@ -95,7 +152,9 @@ def flags(table: Mapping[str, tuple[str, type | object, str]], values: Mapping[s
         if value is None or value is False:
             continue
         if name == "time" and not _TIME.match(str(value)):
-            raise ConfigError(f"run option time={value!r}: must be minutes, hours:minutes:seconds or days-hours")
+            raise ConfigError(
+                f"run option time={value!r}: must be minutes, hours:minutes:seconds or days-hours"
+            )
         if name in ("nodes", "ntasks_per_node") and isinstance(value, int) and value < 1:
             raise ConfigError(f"run option {name}={value}: must be 1 or more")
         found.append(flag if value is True else f"{flag}={plain(name, str(value))}")
@@ -123,7 +182,8 @@ def extra(name: str, values: CfgVal, role: Role) -> list[str]:
     for word in words:
         if not word.startswith("-"):
             raise ConfigError(
-                f"run option {name}: {word!r}: must be an option in one word, for example --hint=nomultithread"
+                f"run option {name}: {word!r}: must be an option in one word, for example "
+                "--hint=nomultithread"
             )
     refuse_own(name, words, memory=role.resource.memMB > 0, gpus=role.resource.gpu > 0)
     return words

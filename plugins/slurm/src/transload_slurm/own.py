@@ -1,4 +1,6 @@
-"""Options of ``sbatch`` and ``srun`` that this plugin writes itself, and what to use in their place."""
+"""Options of ``sbatch`` and ``srun`` that this plugin writes itself, and what to use in their
+place.
+"""
 
 from __future__ import annotations
 
@@ -115,11 +117,15 @@ def refuse_own(name: str, words: list[str], *, memory: bool, gpus: bool) -> None
             full = _full(option, known, name)
             advice = known.get(full) or _of_tables(full, value, name)
             if advice:
-                raise ConfigError(f"run option {name}: {word!r}: --{full} is set by transload itself: {advice}")
+                raise ConfigError(
+                    f"run option {name}: {word!r}: --{full} is set by transload itself: {advice}"
+                )
 
 
 def _options(word: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the options that a word holds, and the value of each: sbatch parts a line of the script at its blanks."""
+    """Yield the options that a word holds, and the value of each: sbatch parts a line of the script
+    at its blanks.
+    """
     head, equals, value = word.partition("=")
     tokens = head.split()
     for number, token in enumerate(tokens):
@@ -150,10 +156,14 @@ def _tables(name: str) -> list[tuple[str, type | object, str]]:
 
 
 def _of_tables(full: str, value: str | None, name: str) -> str:
-    """Return which run option says the same, "" if none does: ``--nodes=2-4`` is more than ``nodes`` can say."""
+    """Return which run option says the same, "" if none does: ``--nodes=2-4`` is more than
+    ``nodes`` can say.
+    """
     for own, (flag, kind, _) in {**PER_ROLE, **PER_JOB}.items() if name == "sbatch_args" else ():
         if flag != f"--{full}":
             continue
-        says_more = (kind is bool and value is not None) or (kind is int and not (value or "").isdigit())
+        says_more = (kind is bool and value is not None) or (
+            kind is int and not (value or "").isdigit()
+        )
         return "" if says_more else f"use the run option {own}"
     return ""

@@ -1,4 +1,6 @@
-"""The helper: one file that runs this package's scheduler on a login node, with Python 3.8 and nothing installed."""
+"""The helper: one file that runs this package's scheduler on a login node, with Python 3.8 and
+nothing installed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from typing import Final
 from transload_slurm import __version__
 
 _ROOT: Final = "transload_slurm.helper"
-_WHOLE: Final = ("transload.specs", "transload_slurm.job")  # packages whose parts are imported when they are used
+_WHOLE: Final = (
+    "transload.specs",
+    "transload_slurm.job",
+)  # packages whose parts are imported when they are used
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)
 _OLD_S: Final = 86400.0
 _NEWER: Final = ("slots", "strict", "kw_only")
@@ -30,7 +35,8 @@ def packed(folder: str = "") -> tuple[str, bytes]:
     """Return the name of the helper's file, which tells version and content, and the file.
 
     Args:
-        folder: where it is kept until a source changes, since making it takes half a second; "": nowhere.
+        folder: where it is kept until a source changes, since making it takes half a second; "":
+            nowhere.
     """
     kept = Path(folder, f"packed-{_stamp()}") if folder else None
     data = b""
@@ -63,7 +69,9 @@ def _stamp() -> str:
 
 
 def pack() -> bytes:
-    """Return a file with the module `transload_slurm.helper` and what that imports of this package and the core."""
+    """Return a file with the module `transload_slurm.helper` and what that imports of this package
+    and the core.
+    """
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
 
@@ -73,7 +81,9 @@ def pack() -> bytes:
         add("__main__.py", _MAIN)
         for module, (path, source) in sorted(_modules().items()):
             # what runs in the jobs goes there as it is
-            as_it_is = module.startswith(("transload_slurm.job.", "transload.retries", "transload.runtime.untrusted"))
+            as_it_is = module.startswith(
+                ("transload_slurm.job.", "transload.retries", "transload.runtime.untrusted")
+            )
             add(path, source if as_it_is else _for_old(source))
     return made.getvalue()
 
@@ -89,7 +99,9 @@ def _modules() -> dict[str, tuple[str, bytes]]:
         if package not in ("transload", "transload_slurm") or spec is None:
             continue  # the standard library's, known, or a name in a module
         folder = spec.submodule_search_locations is not None
-        path = inner.replace(".", "/") + (("/" if inner else "") + "__init__.py" if folder else ".py")
+        path = inner.replace(".", "/") + (
+            ("/" if inner else "") + "__init__.py" if folder else ".py"
+        )
         source = pkgutil.get_data(package, path)
         assert source is not None, module
         found[module] = (f"{package}/{path}", source)
@@ -105,7 +117,9 @@ def _parts_of(package: str) -> list[str]:
 
 
 def _imported(tree: ast.Module, package: str) -> list[str]:
-    """Return what a module imports when it is loaded; of ``from a import b`` both ``a`` and ``a.b``."""
+    """Return what a module imports when it is loaded; of ``from a import b`` both ``a`` and
+    ``a.b``.
+    """
     found = []
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -116,12 +130,21 @@ def _imported(tree: ast.Module, package: str) -> list[str]:
                 above = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
                 base = f"{above}.{base}" if base else above
             if base.partition(".")[0] in ("transload", "transload_slurm"):
-                found += [base, *(f"{base}.{alias.name}" for alias in node.names if alias.name in _parts_of(base))]
+                found += [
+                    base,
+                    *(
+                        f"{base}.{alias.name}"
+                        for alias in node.names
+                        if alias.name in _parts_of(base)
+                    ),
+                ]
     return found
 
 
 class _Older(ast.NodeTransformer):
-    """Leaves out what Python 3.8 has not and what runs does not depend on: ``slots=``, names of types; and docs."""
+    """Leaves out what Python 3.8 has not and what runs does not depend on: ``slots=``, names of
+    types; and docs.
+    """
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Drop keywords that only check or save."""
@@ -130,10 +153,16 @@ class _Older(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """``Marks = list[tuple[int, float]]``: annotations alone speak of it, and nobody reads those."""
+        """``Marks = list[tuple[int, float]]``: annotations alone speak of it, and nobody reads
+        those.
+        """
         self.generic_visit(node)
         target, value = node.targets[0], node.value
-        named = isinstance(target, ast.Name) and target.id.strip("_")[:1].isupper() and not target.id.isupper()
+        named = (
+            isinstance(target, ast.Name)
+            and target.id.strip("_")[:1].isupper()
+            and not target.id.isupper()
+        )
         union = isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr)
         if named and (union or isinstance(value, ast.Subscript)):
             node.value = ast.copy_location(ast.Constant(None), value)

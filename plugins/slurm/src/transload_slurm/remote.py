@@ -52,7 +52,8 @@ class RemoteApps:
     # -- submit
 
     def submit(self, request: SlurmRequest, app_id: str, given: Submission) -> bool:
-        """Submit an app, or adopt it. If the answer is lost, the same submit is done again: it finds what it has begun.
+        """Submit an app, or adopt it. If the answer is lost, the same submit is done again: it
+        finds what it has begun.
 
         Raises:
             SubmitError: if the login node cannot be reached, or Slurm did not take it.
@@ -64,7 +65,9 @@ class RemoteApps:
         while True:
             try:
                 link = self.connection.link(_SOON_S) if sent else self.connection.link()
-                travels = wire.request_to_dict(request, [_bring(link, role.workspace) for role in request.roles])
+                travels = wire.request_to_dict(
+                    request, [_bring(link, role.workspace) for role in request.roles]
+                )
                 secret = wire.submission_to_dict(given)
                 if not sent:
                     sent = True
@@ -86,10 +89,14 @@ class RemoteApps:
             except SchedulerUnavailable as exc:
                 if not sent:
                     transient = not isinstance(exc, ssh.Refused)
-                    raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=transient) from exc
+                    raise SubmitError(
+                        f"app {app_id!r} was not submitted: {exc}", transient=transient
+                    ) from exc
                 lost = exc
             except OSError as exc:
-                raise SubmitError(f"app {app_id!r} was not submitted: its workspace cannot be read: {exc}") from exc
+                raise SubmitError(
+                    f"app {app_id!r} was not submitted: its workspace cannot be read: {exc}"
+                ) from exc
             except BaseException as exc:
                 # a Ctrl-C, or a refusal, though what was sent before may still be under way
                 if sent and (doubts or not isinstance(exc, Exception)):
@@ -117,7 +124,10 @@ class RemoteApps:
             SchedulerUnavailable: if the login node cannot be reached.
         """
         found = self.connection.call("describe", app_ids=list(app_ids))
-        return {app_id: None if each is None else wire.description_from_dict(each) for app_id, each in found.items()}
+        return {
+            app_id: None if each is None else wire.description_from_dict(each)
+            for app_id, each in found.items()
+        }
 
     def results_store(self, app_id: str) -> RemoteStore | None:
         """Return an app's results; None if they are in a store that is reached from here, too.
@@ -154,9 +164,17 @@ class RemoteApps:
         """Forget an app; one that runs is ended first."""
         return bool(self.connection.call("delete", _DELETE_S, app_id=app_id))
 
-    def prune(self, older_than: float | None = None, max_size: int | None = None, **more: Any) -> Collection[str]:
-        """Delete apps that have ended, and files of workspaces that no submit has used for a month."""
-        return list(self.connection.call("prune", _DELETE_S, older_than=older_than, max_size=max_size, **more))
+    def prune(
+        self, older_than: float | None = None, max_size: int | None = None, **more: Any
+    ) -> Collection[str]:
+        """Delete apps that have ended, and files of workspaces that no submit has used for a
+        month.
+        """
+        return list(
+            self.connection.call(
+                "prune", _DELETE_S, older_than=older_than, max_size=max_size, **more
+            )
+        )
 
     def diagnose(self) -> Sequence[Check]:
         """Tell whether the login node answers, and what Slurm says there."""
@@ -170,7 +188,9 @@ class RemoteApps:
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next page of a log."""
-        return wire.page_from_dict(self.connection.call("log", app_id=app_id, **wire.query_to_dict(query)))
+        return wire.page_from_dict(
+            self.connection.call("log", app_id=app_id, **wire.query_to_dict(query))
+        )
 
 
 def _bring(link: Link, workspace: Any) -> str | None:
@@ -181,10 +201,14 @@ def _bring(link: Link, workspace: Any) -> str | None:
     name, missing = link.call("want", _SUBMIT_S, entries=entries)
     upload = os.urandom(6).hex()
     under_way: list[Any] = []
-    with progress("sending the workspace", sum(os.path.getsize(places[digest]) for digest in missing)) as step:
+    with progress(
+        "sending the workspace", sum(os.path.getsize(places[digest]) for digest in missing)
+    ) as step:
         for digest in missing:
             for offset, piece, last in blobs.pieces(places[digest]):
-                answer = link.ask("put", piece, name=digest, offset=offset, last=last, upload=upload)
+                answer = link.ask(
+                    "put", piece, name=digest, offset=offset, last=last, upload=upload
+                )
                 step(len(piece))
                 if offset or not last:  # of a large file: one behind the other
                     link.answer(answer, _SUBMIT_S)

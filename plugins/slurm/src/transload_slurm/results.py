@@ -42,7 +42,12 @@ class RemoteStore(Store):
         """Yield the content of a file of any size, piece by piece; errors as in `read`."""
         offset = 0
         while True:
-            asked: dict[str, Any] = {"folder": self.base, "path": path, "offset": offset, "size": _PIECE}
+            asked: dict[str, Any] = {
+                "folder": self.base,
+                "path": path,
+                "offset": offset,
+                "size": _PIECE,
+            }
             answer = self._connection.call("read", _TIMEOUT_S, **asked)
             piece = self._content(path, *(answer if isinstance(answer, tuple) else (answer, b"")))
             offset += len(piece)
@@ -56,16 +61,25 @@ class RemoteStore(Store):
         """Return the content of those files that exist, asked for several at once."""
         return self.collect(self._asked_together(list(paths), limit), refused)
 
-    def _asked_together(self, paths: list[str], limit: int) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Yield each path and what reads the answer for it; the next files are asked for when these were read."""
+    def _asked_together(
+        self, paths: list[str], limit: int
+    ) -> Iterator[tuple[str, Callable[[], bytes]]]:
+        """Yield each path and what reads the answer for it; the next files are asked for when these
+        were read.
+        """
         link = self._connection.link()
         for start in range(0, len(paths), _TOGETHER):
             now = paths[start : start + _TOGETHER]
-            asked = {path: link.ask("read", folder=self.base, path=path, offset=0, size=_PIECE) for path in now}
+            asked = {
+                path: link.ask("read", folder=self.base, path=path, offset=0, size=_PIECE)
+                for path in now
+            }
             for path, answer in asked.items():
                 yield path, partial(self._answered, link, path, answer, limit)
 
-    def _answered(self, link: Link, path: str, answer: Future[tuple[Any, bytes]], limit: int) -> bytes:
+    def _answered(
+        self, link: Link, path: str, answer: Future[tuple[Any, bytes]], limit: int
+    ) -> bytes:
         """Return a file from the answer for its first piece."""
         data = self._content(path, *link.answer(answer, _TIMEOUT_S))
         if len(data) == _PIECE:
@@ -74,7 +88,9 @@ class RemoteStore(Store):
         return data
 
     def _content(self, path: str, found: object, data: bytes) -> bytes:
-        """Return the piece of a file that came as an answer; of an empty file, a number comes alone."""
+        """Return the piece of a file that came as an answer; of an empty file, a number comes
+        alone.
+        """
         if found is None:
             raise FileNotFoundError(path)
         if isinstance(found, dict) and found.get("folder"):
@@ -85,7 +101,9 @@ class RemoteStore(Store):
 
     def _check(self, path: str, size: int, limit: int) -> None:
         if size > limit:
-            raise RefusedFile(self.where(path), f"more than {limit:,} bytes, which is as much as is read")
+            raise RefusedFile(
+                self.where(path), f"more than {limit:,} bytes, which is as much as is read"
+            )
 
     def walk(self, folder: str) -> tuple[list[str], dict[str, str]]:
         """List the files below a folder."""
@@ -95,4 +113,8 @@ class RemoteStore(Store):
     def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
         """List a folder; a missing one is empty."""
         found = self._connection.call("entries", folder=self.where(folder))
-        return [(name, is_folder, stamp) for name, is_folder, _, stamp in found if not name.startswith(".")]
+        return [
+            (name, is_folder, stamp)
+            for name, is_folder, _, stamp in found
+            if not name.startswith(".")
+        ]

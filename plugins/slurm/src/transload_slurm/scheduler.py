@@ -1,4 +1,6 @@
-"""The Slurm scheduler: `transload.schedulers.SchedulerBase`, for a cluster that is here or at the end of an ssh."""
+"""The Slurm scheduler: `transload.schedulers.SchedulerBase`, for a cluster that is here or at the
+end of an ssh.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ from transload_slurm.store import root_folder
 class SlurmScheduler(SchedulerBase):
     """Runs apps as jobs of a Slurm cluster.
 
-    An app is found by its id from any machine that shares the folder of the apps (``TRANSLOAD_SLURM_DIR``) and can ask
-    Slurm, or that can log in where this is so. Thread-safe.
+    An app is found by its id from any machine that shares the folder of the apps
+    (``TRANSLOAD_SLURM_DIR``) and can ask Slurm, or that can log in where this is so. Thread-safe.
 
     Args:
         session_name: name of the session, recorded with each app.
@@ -45,12 +47,18 @@ class SlurmScheduler(SchedulerBase):
     def __init__(self, session_name: str, name: str = "slurm") -> None:
         self._session = session_name
         self.name = name
-        self.apps: Apps | RemoteApps = Apps(root_folder() if name == "slurm" else f"{root_folder()}/.clusters/{name}")
+        self.apps: Apps | RemoteApps = Apps(
+            root_folder() if name == "slurm" else f"{root_folder()}/.clusters/{name}"
+        )
 
     def connection_opts(self) -> runopts:
         """Return the settings that say which cluster this is."""
         opts = runopts()
-        opts.add("ssh", str, "login node, [USER@]HOST or a Host of ~/.ssh/config; default: Slurm is on this machine")
+        opts.add(
+            "ssh",
+            str,
+            "login node, [USER@]HOST or a Host of ~/.ssh/config; default: Slurm is on this machine",
+        )
         opts.add(
             "folder",
             str,
@@ -109,14 +117,17 @@ class SlurmScheduler(SchedulerBase):
         return boxed or role.image.startswith(("/", "~/")) or os.path.isdir(role.image)
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
-        """Tell that a container gets files of another app as a mount, and a program on the node sees them."""
+        """Tell that a container gets files of another app as a mount, and a program on the node
+        sees them.
+        """
         container = cfg.get("container") or "none"
         if container == "none" or not role.image:
             return "in place"
         return "mounted writable" if container in BINDS_WRITABLE else "mounted"
 
     def results_store(self, app_id: str) -> Store | None:
-        """Return an app's results, where they lie on the disk of a cluster elsewhere; None: they open here as they are.
+        """Return an app's results, where they lie on the disk of a cluster elsewhere; None: they
+        open here as they are.
 
         Raises:
             AppNotFound: if there is no such app.
@@ -130,7 +141,9 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.submit(request, app_id, submission)
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of an app; None if there is no such app; state UNKNOWN if Slurm cannot say."""
+        """Return what is known of an app; None if there is no such app; state UNKNOWN if Slurm
+        cannot say.
+        """
         return self.describe_many([app_id])[app_id]
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
@@ -138,7 +151,9 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.describe_many(app_ids)
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
+        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
+        only).
+        """
         return self.apps.existed(app_id)
 
     def watch(self, logs: bool = False) -> Watch | None:
@@ -162,7 +177,9 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.prune(*args, **wanted)
 
     def diagnose(self) -> Sequence[Check]:
-        """Return ``(what was looked at, whether it is well, what was found)``, for ``transload doctor``."""
+        """Return ``(what was looked at, whether it is well, what was found)``, for ``transload
+        doctor``.
+        """
         return self.apps.diagnose()
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:

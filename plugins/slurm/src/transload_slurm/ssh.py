@@ -1,6 +1,8 @@
-"""OpenSSH's client as the way to a login node: what it is called with, what it says when it fails, and who shares it.
+"""OpenSSH's client as the way to a login node: what it is called with, what it says when it fails,
+and who shares it.
 
-Processes of one machine share connections (``ControlMaster``), eight of them one, since a server lets in ten.
+Processes of one machine share connections (``ControlMaster``), eight of them one, since a server
+lets in ten.
 """
 
 from __future__ import annotations
@@ -37,9 +39,18 @@ _OPTIONS: Final = (
 _LONGEST: Final = 80  # a socket's path has 107 bytes, of which ssh takes 17 for a name of its own
 _BAD: Final = re.compile(r"[\s\x00-\x1f\x7f]")
 _FOR_GOOD: Final = (
-    ("remote host identification has changed", "its host key is another than before; if that is right, remove the old"),
-    ("host key verification failed", "its host key is not known here: log in once by hand, and check it"),
-    ("permission denied", "no key, certificate or agent of yours lets you in, and nobody can type a password here"),
+    (
+        "remote host identification has changed",
+        "its host key is another than before; if that is right, remove the old",
+    ),
+    (
+        "host key verification failed",
+        "its host key is not known here: log in once by hand, and check it",
+    ),
+    (
+        "permission denied",
+        "no key, certificate or agent of yours lets you in, and nobody can type a password here",
+    ),
     ("too many authentication failures", "no key or agent of yours lets you in"),
 )
 
@@ -99,12 +110,15 @@ def check_host(host: str) -> str:
         ConfigError: if it is none.
     """
     if not host or host.startswith("-") or _BAD.search(host):
-        raise ConfigError(f"ssh={host!r}: must be [USER@]HOST, or a Host of ~/.ssh/config, without white space")
+        raise ConfigError(
+            f"ssh={host!r}: must be [USER@]HOST, or a Host of ~/.ssh/config, without white space"
+        )
     return host
 
 
 def control_folder() -> str:
-    """Return the folder of the connections' sockets: on a local disk, yours alone, with a short name.
+    """Return the folder of the connections' sockets: on a local disk, yours alone, with a short
+    name.
 
     Raises:
         ConfigError: if it is somebody else's.
@@ -117,12 +131,17 @@ def control_folder() -> str:
     make_private(folder)
     stat = os.lstat(folder)
     if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
-        raise ConfigError(f"{folder}: must be yours alone (mode 0700): the sockets of your ssh connections lie there")
+        raise ConfigError(
+            f"{folder}: must be yours alone (mode 0700): the sockets of your ssh connections lie "
+            "there"
+        )
     return folder
 
 
 def take_slot(host: str) -> tuple[str, int]:
-    """Return the path of a connection's socket, and a descriptor that, while open, keeps one of its sessions ours."""
+    """Return the path of a connection's socket, and a descriptor that, while open, keeps one of its
+    sessions ours.
+    """
     name = f"{control_folder()}/{hashlib.sha256(host.encode()).hexdigest()[:12]}"
     number = 0
     while True:
@@ -138,7 +157,8 @@ def take_slot(host: str) -> tuple[str, int]:
 
 
 def command(host: str, socket: str, python: str, root: str) -> list[str]:
-    """Return the command that starts the helper on a login node, and sends for it if it is not there.
+    """Return the command that starts the helper on a login node, and sends for it if it is not
+    there.
 
     Args:
         host: see `check_host`.
@@ -169,7 +189,10 @@ def explain(host: str, code: int | None, said: str) -> SchedulerUnavailable:
         if words in text:
             return Refused(f"ssh {host}: {meaning} (ssh: {_last(said)})")
     if code in (126, 127):
-        return Refused(f"ssh {host}: no such Python there: {_last(said)}; the setting login_python names another")
+        return Refused(
+            f"ssh {host}: no such Python there: {_last(said)}; the setting login_python names "
+            "another"
+        )
     return SchedulerUnavailable(f"ssh {host}: {_last(said) or f'ended with exit code {code}'}")
 
 

@@ -1,4 +1,6 @@
-"""The state table of Slurm, total over its words (of 22.05 to 25.11); an unknown word is UNKNOWN."""
+"""The state table of Slurm, total over its words (of 22.05 to 25.11); an unknown word is
+UNKNOWN.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ STATES: Final[Mapping[str, AppState]] = {
     "TIMEOUT": AppState.FAILED,
     "UPDATE_DB": AppState.RUNNING,
 }
-"""COMPLETING hides how it ended; a SUSPENDED job waits; a REVOKED one lives on in another cluster of the federation."""
+"""COMPLETING hides how it ended; a SUSPENDED job waits; a REVOKED one lives on in another cluster
+of the federation."""
 
 WHY: Final[Mapping[str, str]] = {
     "BOOT_FAIL": "a node did not boot",
@@ -63,7 +66,9 @@ def clean(word: str) -> str:
 
 
 def to_state(word: str) -> AppState:
-    """Return the state that a word of Slurm's stands for; of several (``"RUNNING,SIGNALING"``), the first known."""
+    """Return the state that a word of Slurm's stands for; of several (``"RUNNING,SIGNALING"``), the
+    first known.
+    """
     for part in word.replace(",", " ").split() or [""]:
         found = STATES.get(clean(part))
         if found is not None:
@@ -74,8 +79,8 @@ def to_state(word: str) -> AppState:
 def combined(words: Iterable[str]) -> str:
     """Return the word that speaks for a job of several parts (components, array elements).
 
-    While a part lives, the liveliest; once all have ended, the worst: a cause of failure before CANCELLED, which is
-    what befalls the others, before COMPLETED.
+    While a part lives, the liveliest; once all have ended, the worst: a cause of failure before
+    CANCELLED, which is what befalls the others, before COMPLETED.
     """
     order = {
         AppState.RUNNING: 0,

@@ -2,17 +2,18 @@
 
 ::
 
-    <root>/<app_id>/record.json   what was submitted; never changed; made in one step with the folder
+    <root>/<app_id>/record.json   what was submitted; never changed; made in one step with the
+    folder
                     submitting    somebody is submitting it: host, boot id, pid, time
-                    token         tells the latest submit from earlier ones; a job with another one does nothing
-                    job.json      the job's id
+                    token         tells the latest submit from earlier ones; a job with another one
+                    does nothing job.json      the job's id
                     claim         the id of the job that runs the app
                     job.sh        the batch script
                     job/          the wrapper that runs in the job
                     plan.json     what the wrapper runs; role-<n>: what each task of a role does
-                    state.json    what the app is doing, written by the wrapper (elements/<k>/state.json in an array)
-                    verdict.json  an array had too many failures
-                    slurm.json    Slurm's last word on the job, written by whoever heard it
+                    state.json    what the app is doing, written by the wrapper
+                    (elements/<k>/state.json in an array) verdict.json  an array had too many
+                    failures slurm.json    Slurm's last word on the job, written by whoever heard it
                     cancel        somebody asked for the end
                     batch.log     what the wrapper, srun and Slurm itself complain of
                     logs/<role>/<k>/{stdout.log,stderr.log,index}
@@ -21,8 +22,9 @@
     <root>/.pruned                when ``keep_days`` was looked at last
     <root>/.asked-<host>          what the helpers of a login node have heard from Slurm
 
-With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into ``<job_dir>/<app_id>``, where a mark, the file
-``.transload``, says whose folder that is: without it nothing there is removed.
+With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into ``<job_dir>/<app_id>``,
+where a mark, the file ``.transload``, says whose folder that is: without it nothing there is
+removed.
 """
 
 from __future__ import annotations
@@ -66,7 +68,10 @@ def write_file(path: str, text: str) -> None:
     aside = f"{path}.{os.getpid()}.{os.urandom(3).hex()}.tmp"
     try:
         with open(
-            os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", errors="surrogateescape"
+            os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600),
+            "w",
+            encoding="utf-8",
+            errors="surrogateescape",
         ) as file:
             file.write(text)
         os.replace(aside, path)
@@ -77,7 +82,9 @@ def write_file(path: str, text: str) -> None:
 
 
 def read_text(path: str) -> str | None:
-    """Return a file's content; None if it (or its folder) is not there, or the job has replaced it."""
+    """Return a file's content; None if it (or its folder) is not there, or the job has replaced
+    it.
+    """
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", opener=layout.open_own) as file:
             return file.read(_MOST)
@@ -172,16 +179,21 @@ class AppFolders:
             make_private(f"{self.root}/.gone")
             stat = os.stat(self.root)
         except OSError as exc:
-            raise ConfigError(f"{ENV_FOLDER}: the folder {self.root} cannot be used: {exc.strerror}") from exc
+            raise ConfigError(
+                f"{ENV_FOLDER}: the folder {self.root} cannot be used: {exc.strerror}"
+            ) from exc
         if stat.st_uid != os.getuid() or stat.st_mode & 0o022:
-            raise ConfigError(f"{ENV_FOLDER}: the folder {self.root} must be yours, and not writable by others")
+            raise ConfigError(
+                f"{ENV_FOLDER}: the folder {self.root} must be yours, and not writable by others"
+            )
 
     def folder(self, app_id: str) -> str:
         """Return the folder of an app."""
         return f"{self.root}/{app_id}"
 
     def record(self, app_id: str) -> dict[str, Any] | None:
-        """Return what was submitted; None if there is no such app, or its record is damaged (see `damage`).
+        """Return what was submitted; None if there is no such app, or its record is damaged (see
+        `damage`).
 
         Raises:
             SchedulerUnavailable: if it cannot be read now, which proves nothing.
@@ -200,21 +212,29 @@ class AppFolders:
         known = self._records.get(app_id)
         if known is None or known[0] != version:
             found = _read_record(path)
-            if found is None or found.get("app_id") != app_id or not _is_whole(found):  # nothing that we have made
+            if (
+                found is None or found.get("app_id") != app_id or not _is_whole(found)
+            ):  # nothing that we have made
                 return None
             known = self._records[app_id] = (version, found)
         return known[1]
 
     def damage(self, app_id: str) -> str:
-        """Return what is wrong with the record of an app; "" if it is whole, or there is no such app.
+        """Return what is wrong with the record of an app; "" if it is whole, or there is no such
+        app.
 
-        A folder without a record that can be read is an app's if it bears another mark of a submit: a user's own
-        folder is never taken for one.
+        A folder without a record that can be read is an app's if it bears another mark of a submit:
+        a user's own folder is never taken for one.
 
         Raises:
-            SchedulerUnavailable: if it cannot be read now, or is a newer version's: it is not damaged then.
+            SchedulerUnavailable: if it cannot be read now, or is a newer version's: it is not
+                damaged then.
         """
-        if not safe_id(app_id) or self.record(app_id) is not None or not _is_submitted(self.folder(app_id)):
+        if (
+            not safe_id(app_id)
+            or self.record(app_id) is not None
+            or not _is_submitted(self.folder(app_id))
+        ):
             return ""
         path = f"{self.folder(app_id)}/record.json"
         found = _read_record(path) or {}
@@ -255,24 +275,34 @@ class AppFolders:
         except FileNotFoundError:
             return []
         except PermissionError as exc:
-            raise ConfigError(f"{ENV_FOLDER}: the folder {self.root} is another user's: {exc.strerror}") from exc
+            raise ConfigError(
+                f"{ENV_FOLDER}: the folder {self.root} is another user's: {exc.strerror}"
+            ) from exc
 
     def state(self, app_id: str, record: dict[str, Any]) -> dict[str, Any] | None:
         """Return what the wrapper has written last; None if it has not begun."""
         found = [read_state(path) for path in self.state_files(app_id, record)]
         if record["gang"]:
             return found[0]
-        return gather(record["roles"][0], [state if state and _is_element(state) else None for state in found])
+        return gather(
+            record["roles"][0], [state if state and _is_element(state) else None for state in found]
+        )
 
     def state_files(self, app_id: str, record: dict[str, Any]) -> list[str]:
-        """Return the files in which the wrapper, or that of each element, writes what the app is doing."""
+        """Return the files in which the wrapper, or that of each element, writes what the app is
+        doing.
+        """
         folder = self.folder(app_id)
         if record["gang"]:
             return [f"{folder}/state.json"]
-        return [f"{folder}/elements/{k}/state.json" for k in range(record["roles"][0]["num_replicas"])]
+        return [
+            f"{folder}/elements/{k}/state.json" for k in range(record["roles"][0]["num_replicas"])
+        ]
 
     def ended_at(self, app_id: str, record: dict[str, Any]) -> float:
-        """Return when the last word on an app that has ended was written, its wrapper's or Slurm's."""
+        """Return when the last word on an app that has ended was written, its wrapper's or
+        Slurm's.
+        """
         times = []
         for path in [*self.state_files(app_id, record), f"{self.folder(app_id)}/slurm.json"]:
             with contextlib.suppress(OSError):
@@ -294,9 +324,13 @@ class AppFolders:
         _remove(folder, f"{self.root}/.trash-{os.urandom(8).hex()}")
 
     def remove_damaged(self, app_id: str) -> None:
-        """Remove the folder of an app whose record is damaged; what lies in a ``job_dir`` stays: it names none."""
+        """Remove the folder of an app whose record is damaged; what lies in a ``job_dir`` stays: it
+        names none.
+        """
         make_private(f"{self.root}/.gone")
-        with open(f"{self.root}/.gone/{app_id}", "a", encoding="utf-8"):  # whose id it was is not known any more
+        with open(
+            f"{self.root}/.gone/{app_id}", "a", encoding="utf-8"
+        ):  # whose id it was is not known any more
             pass
         _remove(self.folder(app_id), f"{self.root}/.trash-{os.urandom(8).hex()}")
 
@@ -327,7 +361,9 @@ def _read_record(path: str) -> dict[str, Any] | None:
 
 
 def _is_submitted(folder: str) -> bool:
-    """Tell whether a folder bears a mark of a submit besides the record: its token, its submitter, its program."""
+    """Tell whether a folder bears a mark of a submit besides the record: its token, its submitter,
+    its program.
+    """
     if os.path.isdir(f"{folder}/job/transload_slurm_job"):
         return True
     try:
@@ -335,11 +371,16 @@ def _is_submitted(folder: str) -> bool:
         submitter = read_json(f"{folder}/submitting") or {}
     except OSError as exc:
         raise SchedulerUnavailable(f"cannot read {exc.filename or folder}: {exc.strerror}") from exc
-    return re.match(r"[0-9a-f]{16}\Z", token) is not None or {"host", "boot", "pid", "started"} <= submitter.keys()
+    return (
+        re.match(r"[0-9a-f]{16}\Z", token) is not None
+        or {"host", "boot", "pid", "started"} <= submitter.keys()
+    )
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    """Tell whether a record has the form that a submit writes: a damaged one is passed over, and hides no other."""
+    """Tell whether a record has the form that a submit writes: a damaged one is passed over, and
+    hides no other.
+    """
     texts = (record.get(name) for name in ("session", "digest", "files"))
     created, roles = record.get("created"), record.get("roles")
     return (
@@ -348,6 +389,8 @@ def _is_whole(record: dict[str, Any]) -> bool:
         and isinstance(record.get("app"), dict)
         and isinstance(record.get("cfg"), dict)
         and isinstance(roles, list)
-        and all(isinstance(role, dict) and "name" in role and "num_replicas" in role for role in roles)
+        and all(
+            isinstance(role, dict) and "name" in role and "num_replicas" in role for role in roles
+        )
         and {"gang", "requeue", "tracker_base"} <= record.keys()
     )

@@ -1,9 +1,10 @@
 """Submitting: all or nothing, once per id, whatever crashes in between.
 
-The app's folder appears in one step with its record inside: that is the lock. Then ``sbatch`` is called with the app id
-as the job's name and in its comment, so that a job whose submitter died before it noted the job's id is found again. If
-it is not found, a new token is written, and another job is submitted: should the first one come up after all, it finds
-a token that is not its own and ends at once.
+The app's folder appears in one step with its record inside: that is the lock. Then ``sbatch`` is
+called with the app id as the job's name and in its comment, so that a job whose submitter died
+before it noted the job's id is found again. If it is not found, a new token is written, and another
+job is submitted: should the first one come up after all, it finds a token that is not its own and
+ends at once.
 """
 
 from __future__ import annotations
@@ -27,12 +28,28 @@ from transload.schedulers.local.submission import inherited
 from transload_slurm import commands
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script
 from transload_slurm.jobs import Job, boot_id, squeue
-from transload_slurm.store import BULKY, SCHEMA, AppFolders, make_marked, read_json, read_text, write_file
+from transload_slurm.store import (
+    BULKY,
+    SCHEMA,
+    AppFolders,
+    make_marked,
+    read_json,
+    read_text,
+    write_file,
+)
 
 _SBATCH_S: Final = 120.0
 _STALE_S: Final = 300.0
 _WAIT_S: Final = 60.0
-_PASSING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
+_PASSING: Final = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EAGAIN,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ESTALE,
+)
 _JOB: Final = ("__init__", "__main__", "agent", "rank0", "starts", "steps", "supervise")
 
 Lay = Callable[[Any, str], None]
@@ -67,20 +84,27 @@ def submit(
     Raises:
         AppExists: if the id is, or was, another app's.
         ConfigError: if ``job_dir`` has something of that name.
-        SpecError: if the id is no folder's name, a workspace is not there or a secret was not resolved.
+        SpecError: if the id is no folder's name, a workspace is not there or a secret was not
+            resolved.
         SubmitError: if Slurm did not take it; nothing runs, now or later.
     """
     if not safe_id(app_id):
-        raise SpecError(f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'")
+        raise SpecError(
+            f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'"
+        )
     store.ensure()
     if store.is_gone(app_id) and store.record(app_id) is None:
-        raise AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
+        raise AppExists(
+            app_id, f"app id {app_id!r} was an app that has been deleted; choose another id"
+        )
     record = _record(store, request, app_id, submission)
     record["mark"] = mark or os.urandom(16).hex()
     try:
         created = _create(store, app_id, record)
     except OSError as exc:
-        raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING) from exc
+        raise SubmitError(
+            f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING
+        ) from exc
     if created:
         _launch(store, request, app_id, submission, lay, check, fresh=True)
         return True
@@ -92,7 +116,9 @@ def submit(
     return _adopt(store, request, app_id, submission, mark, lay, check)
 
 
-def _record(store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission) -> dict[str, Any]:
+def _record(
+    store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission
+) -> dict[str, Any]:
     roles = [
         {"name": role.name, "num_replicas": role.num_replicas, "min_replicas": role.min_replicas}
         for role in request.roles
@@ -116,14 +142,23 @@ def _record(store: AppFolders, request: SlurmRequest, app_id: str, submission: S
 
 
 def _elsewhere(store: AppFolders, request: SlurmRequest) -> str | None:
-    """Return the folder below which the bulky things lie, if that is not the folder of the apps itself."""
-    same = request.job_dir is None or os.path.realpath(request.job_dir) == os.path.realpath(store.root)
+    """Return the folder below which the bulky things lie, if that is not the folder of the apps
+    itself.
+    """
+    same = request.job_dir is None or os.path.realpath(request.job_dir) == os.path.realpath(
+        store.root
+    )
     return None if same else request.job_dir
 
 
 def _me() -> str:
     return json.dumps(
-        {"host": os.uname().nodename, "boot": boot_id(), "pid": os.getpid(), "started": _started(os.getpid())}
+        {
+            "host": os.uname().nodename,
+            "boot": boot_id(),
+            "pid": os.getpid(),
+            "started": _started(os.getpid()),
+        }
     )
 
 
@@ -146,7 +181,9 @@ def _create(store: AppFolders, app_id: str, record: dict[str, Any]) -> bool:
     try:
         write_file(f"{staged}/record.json", json.dumps(record))
         write_file(f"{staged}/submitting", _me())
-        os.rename(staged, store.folder(app_id))  # onto a folder that is not empty: refused by the file system
+        os.rename(
+            staged, store.folder(app_id)
+        )  # onto a folder that is not empty: refused by the file system
     except OSError:
         shutil.rmtree(staged, ignore_errors=True)
         if os.path.isdir(store.folder(app_id)):
@@ -156,7 +193,9 @@ def _create(store: AppFolders, app_id: str, record: dict[str, Any]) -> bool:
 
 
 def being_submitted(folder: str) -> bool:
-    """Tell whether somebody is at it: a living process of this machine, or one elsewhere that began a moment ago."""
+    """Tell whether somebody is at it: a living process of this machine, or one elsewhere that began
+    a moment ago.
+    """
     path = f"{folder}/submitting"
     holder = read_json(path)
     if holder is None or not {"host", "boot", "pid", "started"} <= holder.keys():
@@ -170,12 +209,15 @@ def being_submitted(folder: str) -> bool:
 
 
 def token_of(store: AppFolders, app_id: str) -> str:
-    """Return what tells the latest submit of an app from earlier ones; "" if that cannot be read."""
+    """Return what tells the latest submit of an app from earlier ones; "" if that cannot be
+    read.
+    """
     return read_text(f"{store.folder(app_id)}/token") or ""
 
 
 def jobs_of(app_id: str, known: str | None = None) -> list[Job]:
-    """Return this user's jobs that Slurm has of an app of that id, by any submit of it, from any folder of apps.
+    """Return this user's jobs that Slurm has of an app of that id, by any submit of it, from any
+    folder of apps.
 
     Args:
         app_id: the app.
@@ -186,7 +228,11 @@ def jobs_of(app_id: str, known: str | None = None) -> list[Job]:
     """
     found = squeue(f"--user={os.getuid()}")
     start = comment_of(app_id, "")
-    return [job for job in found.values() if job.comment.startswith(start) or (job.id == known and job.name == app_id)]
+    return [
+        job
+        for job in found.values()
+        if job.comment.startswith(start) or (job.id == known and job.name == app_id)
+    ]
 
 
 def find_again(store: AppFolders, app_id: str) -> str | None:
@@ -229,14 +275,19 @@ def _adopt(
                 if find_again(store, app_id) is not None:
                     return False
             except SchedulerUnavailable as exc:
-                raise SubmitError(f"app {app_id!r}: an earlier submit was interrupted; {exc}", transient=True) from exc
+                raise SubmitError(
+                    f"app {app_id!r}: an earlier submit was interrupted; {exc}", transient=True
+                ) from exc
             finally:
                 if store.job_id(app_id) is not None:
                     _unlink(f"{folder}/submitting")
             _launch(store, request, app_id, submission, lay, check, fresh=False)
             return True
         if time.monotonic() >= deadline:
-            raise SubmitError(f"app {app_id!r} is being submitted by another process, for too long", transient=True)
+            raise SubmitError(
+                f"app {app_id!r} is being submitted by another process, for too long",
+                transient=True,
+            )
         time.sleep(0.02)
     return False
 
@@ -272,7 +323,9 @@ def _launch(
     *,
     fresh: bool,
 ) -> None:
-    """Fill the app's folder and call ``sbatch``; if that fails, the folder goes, and with it any job that comes up."""
+    """Fill the app's folder and call ``sbatch``; if that fails, the folder goes, and with it any
+    job that comes up.
+    """
     folder = store.folder(app_id)
     try:
         token = os.urandom(8).hex()
@@ -297,7 +350,9 @@ def _launch(
         if record is not None:
             store.remove(app_id, {**record, "id_given": False})
         if isinstance(exc, OSError):
-            raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING) from exc
+            raise SubmitError(
+                f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING
+            ) from exc
         if isinstance(exc, SchedulerUnavailable):
             raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=True) from exc
         raise
@@ -317,13 +372,17 @@ def _check_again(check: Check, job_id: str) -> None:
 
 
 def _runs_all_the_same(folder: str) -> bool:
-    """Tell whether the job of an ``sbatch`` that gave no answer runs the app; if not, it will not do so any more."""
+    """Tell whether the job of an ``sbatch`` that gave no answer runs the app; if not, it will not
+    do so any more.
+    """
     _unlink(f"{folder}/token")
     return _claimed(folder)
 
 
 def take_back(store: AppFolders, app_id: str) -> None:
-    """End the job of an ``sbatch`` that failed though it had submitted; if it is not found it ends by itself."""
+    """End the job of an ``sbatch`` that failed though it had submitted; if it is not found it ends
+    by itself.
+    """
     with contextlib.suppress(SchedulerUnavailable, OSError):
         job_id = find_again(store, app_id)
         if job_id is not None:
@@ -331,7 +390,9 @@ def take_back(store: AppFolders, app_id: str) -> None:
 
 
 def _claimed(folder: str) -> bool:
-    """Tell whether a job of an earlier submit runs the app; one that has just found the new token lets go at once."""
+    """Tell whether a job of an earlier submit runs the app; one that has just found the new token
+    lets go at once.
+    """
     for _ in range(3):
         if read_text(f"{folder}/claim") is None:
             return False
@@ -339,14 +400,17 @@ def _claimed(folder: str) -> bool:
     return True
 
 
-def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str, lay: Lay, *, again: bool) -> None:
+def _fill(
+    folder: str, record: dict[str, Any], request: SlurmRequest, token: str, lay: Lay, *, again: bool
+) -> None:
     app_id, files = record["app_id"], record["files"]
     if files != folder:
         try:
             make_marked(files, record["mark"], again=again)
         except FileExistsError as exc:
             raise ConfigError(
-                f"run option job_dir={request.job_dir}: {files} is there already, and not made by this app: "
+                f"run option job_dir={request.job_dir}: {files} is there already, and not made by "
+                "this app: "
                 "choose another folder, or another app id"
             ) from exc
     for name in BULKY:
@@ -394,7 +458,12 @@ def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submiss
         if missing:
             raise SpecError(f"role {role.name!r}: the secrets {missing} were not resolved")
         # by the job's environment: never in the script, nor in a file of ours
-        env.update({f"TRANSLOAD_SECRET_{index}_{number}": values[name] for number, name in enumerate(role.secrets)})
+        env.update(
+            {
+                f"TRANSLOAD_SECRET_{index}_{number}": values[name]
+                for number, name in enumerate(role.secrets)
+            }
+        )
     for name in commands.PREFERENCES:
         # what is asked for in the script is stronger than the submitter's habits
         flag = f"--{name[len('SBATCH_') :].lower()}="
@@ -404,5 +473,8 @@ def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submiss
     # a site's own filters may say something before the id
     job_id = next(iter(re.findall(r"^(\d+)(?:;.*)?$", answer.out.strip(), re.MULTILINE)[-1:]), "")
     if answer.code != 0 or not job_id:
-        raise SubmitError(f"app {app_id!r} was not submitted: sbatch: {answer.complaint}", transient=answer.unreachable)
+        raise SubmitError(
+            f"app {app_id!r} was not submitted: sbatch: {answer.complaint}",
+            transient=answer.unreachable,
+        )
     return job_id

@@ -9,7 +9,11 @@ PER_ROLE: Final[Mapping[str, tuple[str, type | object, str]]] = {
     "partition": ("--partition", str, "partition (queue)"),
     "account": ("--account", str, "account that is charged"),
     "qos": ("--qos", str, "quality of service"),
-    "time": ("--time", str, "limit of time: minutes, [hours:]minutes:seconds or days-hours[:minutes[:seconds]]"),
+    "time": (
+        "--time",
+        str,
+        "limit of time: minutes, [hours:]minutes:seconds or days-hours[:minutes[:seconds]]",
+    ),
     "constraint": ("--constraint", str, "features that the nodes must have"),
     "nodes": ("--nodes", int, "number of nodes over which the replicas of a role are spread"),
     "ntasks_per_node": ("--ntasks-per-node", int, "replicas of a role on one node"),
@@ -18,7 +22,8 @@ PER_ROLE: Final[Mapping[str, tuple[str, type | object, str]]] = {
     "exclude": ("--exclude", str, "nodes that must not be given"),
     "exclusive": ("--exclusive", bool, "share the nodes with no other job"),
 }
-"""Option → flag of ``sbatch``, type, help. A role may set its own: metadata ``{"slurm.partition": "gpu"}``."""
+"""Option → flag of ``sbatch``, type, help. A role may set its own: metadata ``{"slurm.partition":
+"gpu"}``."""
 
 PER_JOB: Final[Mapping[str, tuple[str, type | object, str]]] = {
     "dependency": ("--dependency", str, "jobs to wait for, for example afterok:1234"),

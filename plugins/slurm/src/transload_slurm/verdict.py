@@ -36,9 +36,9 @@ def judge(
 ) -> AppStatus:
     """Return the status of an app.
 
-    The wrapper's end is decisive: it saw every replica end. Without it Slurm's word counts, save for success, which
-    is only what replicas have recorded. Where Slurm has forgotten the job, the state is UNKNOWN, unless the wrapper
-    wrote that Slurm was ending it.
+    The wrapper's end is decisive: it saw every replica end. Without it Slurm's word counts, save
+    for success, which is only what replicas have recorded. Where Slurm has forgotten the job, the
+    state is UNKNOWN, unless the wrapper wrote that Slurm was ending it.
 
     Args:
         record: what was submitted.
@@ -64,13 +64,18 @@ def judge(
         _cancelled(status, job)
     elif status.state is AppState.FAILED:
         reason = WHY.get(word) or note or "see batch.log"
-        status.msg = f"Slurm job {job.id}: {word}: {reason}" + (f" ({job.reason})" if job.reason else "")
+        status.msg = f"Slurm job {job.id}: {word}: {reason}" + (
+            f" ({job.reason})" if job.reason else ""
+        )
     elif status.state is AppState.PENDING:
         again = f"{status.msg}; " if status.msg and state is not None else ""
         doing = "suspended by Slurm" if word == "SUSPENDED" else "waiting in Slurm's queue"
         status.msg = f"{again}{doing} as job {job.id}" + (f": {job.reason}" if job.reason else "")
         if job.reason == NEVER:
-            status.state, status.msg = AppState.FAILED, f"Slurm job {job.id}: its dependency can never be satisfied"
+            status.state, status.msg = (
+                AppState.FAILED,
+                f"Slurm job {job.id}: its dependency can never be satisfied",
+            )
     elif status.state is AppState.UNKNOWN:
         status.msg = f"Slurm job {job.id} is {job.state!r}, which means nothing to this version"
     if is_terminal(status.state):
@@ -80,7 +85,9 @@ def judge(
     return status
 
 
-def _array(status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job) -> AppStatus:
+def _array(
+    status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job
+) -> AppStatus:
     if not elements.settle(status, record["roles"][0], state, job):
         status.state, status.msg = AppState.UNKNOWN, FORGOTTEN
     elif status.cancel_requested and status.state is AppState.FAILED:
@@ -91,14 +98,18 @@ def _array(status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any
 
 
 def is_unreported(record: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job) -> bool:
-    """Tell whether Slurm says COMPLETED, but the wrapper has written no end; on a shared disk it may come late."""
+    """Tell whether Slurm says COMPLETED, but the wrapper has written no end; on a shared disk it
+    may come late.
+    """
     if not record["gang"]:
         return elements.is_unreported(state, job)
     return clean(job.state) == "COMPLETED" and not written_end(state)
 
 
 def _check_completed(status: AppStatus, record: Mapping[str, Any], job: Job) -> None:
-    """COMPLETED is the batch script's exit code 0, no more: the replicas whose success is recorded decide."""
+    """COMPLETED is the batch script's exit code 0, no more: the replicas whose success is recorded
+    decide.
+    """
     for role, asked in zip(status.roles, record["roles"], strict=False):
         wanted = asked["num_replicas"] if asked["min_replicas"] is None else asked["min_replicas"]
         states = [replica.state for replica in role.replicas]
@@ -118,7 +129,10 @@ def _check_completed(status: AppStatus, record: Mapping[str, Any], job: Job) -> 
 
 def _cancelled(status: AppStatus, job: Job) -> None:
     if job.reason in _DEPENDENCY:
-        status.state, status.msg = AppState.FAILED, f"Slurm job {job.id}: its dependency can never be satisfied"
+        status.state, status.msg = (
+            AppState.FAILED,
+            f"Slurm job {job.id}: its dependency can never be satisfied",
+        )
     elif not status.cancel_requested:
         who = job.state.partition(" by ")[2]  # the record of a job knows
         status.msg = f"Slurm job {job.id} was cancelled" + (f" by user {who}" if who else "")
@@ -126,7 +140,9 @@ def _cancelled(status: AppStatus, job: Job) -> None:
         status.msg = App.ON_REQUEST
 
 
-def _forgotten(status: AppStatus, state: Mapping[str, Any] | None, cancel_requested: bool) -> AppStatus:
+def _forgotten(
+    status: AppStatus, state: Mapping[str, Any] | None, cancel_requested: bool
+) -> AppStatus:
     if state is not None and state.get("signalled"):
         status.state = AppState.CANCELLED if cancel_requested else AppState.FAILED
         why = "Slurm ended its job (scancel, limit of time or pre-emption), and forgot why"
@@ -159,7 +175,10 @@ def _pending(record: Mapping[str, Any]) -> list[RoleStatus]:
     return [
         RoleStatus(
             role["name"],
-            [ReplicaStatus(k, AppState.PENDING, role["name"], "") for k in range(role["num_replicas"])],
+            [
+                ReplicaStatus(k, AppState.PENDING, role["name"], "")
+                for k in range(role["num_replicas"])
+            ],
         )
         for role in record["roles"]
     ]

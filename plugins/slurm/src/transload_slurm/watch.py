@@ -1,4 +1,6 @@
-"""Which apps may have changed: their wrappers' files, looked at often; Slurm, asked seldom, for all at once."""
+"""Which apps may have changed: their wrappers' files, looked at often; Slurm, asked seldom, for all
+at once.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ OVER: Final = "over: "
 
 
 class SlurmWatch:
-    """One watch serves any number of apps. Slurm is asked in the background: a slow answer holds up no file's news.
+    """One watch serves any number of apps. Slurm is asked in the background: a slow answer holds up
+    no file's news.
 
     Args:
         place: app id → the files whose change means news (they need not exist).
@@ -88,7 +91,8 @@ class SlurmWatch:
             self._new = set()
             changed |= {Change(app_id) for app_id in _moved(self._files, _stamp)}
             changed |= {Change(app_id, "logs") for app_id in _moved(self._logs, _length)}
-            # few files are looked at twenty times a second, many less often: the cost stays the same
+            # few files are looked at twenty times a second, many less often: the cost stays the
+            # same
             count = sum(len(files) for files, _ in (*self._files.values(), *self._logs.values()))
             longest = min(_LOOK_S[1], 0.05 + _PER_FILE_S * count)
             self._look = _LOOK_S[0] if changed else min(self._look * _GROWTH, longest)
@@ -115,8 +119,12 @@ class SlurmWatch:
         return changed
 
     def _is_news(self, app_id: str, word: str) -> bool:
-        """Tell whether it is another word than before; the first one is, if the job may have ended before it."""
-        return self._states.get(app_id, word) != word or (app_id not in self._states and word.startswith(OVER))
+        """Tell whether it is another word than before; the first one is, if the job may have ended
+        before it.
+        """
+        return self._states.get(app_id, word) != word or (
+            app_id not in self._states and word.startswith(OVER)
+        )
 
     def wake(self) -> None:
         """Make a `wait` in another thread return at once."""
@@ -140,7 +148,9 @@ def _moved(places: dict[str, tuple[list[str], object]], stamp: Callable[[str], o
 
 
 def _length(path: str) -> int | None:
-    """Return how long a file is; opened, since what is known of others' files may be old on a shared disk."""
+    """Return how long a file is; opened, since what is known of others' files may be old on a
+    shared disk.
+    """
     try:
         fd = layout.open_own(path, os.O_RDONLY)
     except OSError:

@@ -1,4 +1,6 @@
-"""What a process here and the helper on the login node say to each other: lines of JSON, bytes behind some of them."""
+"""What a process here and the helper on the login node say to each other: lines of JSON, bytes
+behind some of them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _READ: Final = 1 << 16
 
 
 def clock() -> float:
-    """Return the seconds that this machine has been up: they go on where a process, or the machine, is stopped."""
+    """Return the seconds that this machine has been up: they go on where a process, or the machine,
+    is stopped.
+    """
     which = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
     return time.monotonic() if which is None else time.clock_gettime(which)
 
@@ -99,12 +103,18 @@ class Channel:
 
 def error_to_dict(exc: BaseException) -> Message:
     """Return an exception in a form that travels."""
-    more = {name: getattr(exc, name) for name in ("transient", "app_id", "app_handle", "field") if hasattr(exc, name)}
+    more = {
+        name: getattr(exc, name)
+        for name in ("transient", "app_id", "app_handle", "field")
+        if hasattr(exc, name)
+    }
     return {"type": type(exc).__name__, "message": str(exc), **more}
 
 
 def error_from_dict(data: Message) -> errors.TransloadError:
-    """Return the exception that `error_to_dict` was given; one that is none of ours is `SchedulerUnavailable`."""
+    """Return the exception that `error_to_dict` was given; one that is none of ours is
+    `SchedulerUnavailable`.
+    """
     kind, message = data["type"], data["message"]
     if kind == "SubmitError":
         return errors.SubmitError(message, transient=bool(data.get("transient")))
@@ -145,7 +155,11 @@ def request_from_dict(data: Message) -> SlurmRequest:
 
 
 def _at_home(name: str, value: str) -> str:
-    return os.path.expanduser(value) if name.startswith("TRANSLOAD_") and value.startswith("~/") else value
+    return (
+        os.path.expanduser(value)
+        if name.startswith("TRANSLOAD_") and value.startswith("~/")
+        else value
+    )
 
 
 def submission_to_dict(submission: Submission) -> Message:
@@ -163,7 +177,9 @@ def submission_to_dict(submission: Submission) -> Message:
 
 
 def submission_from_dict(data: Message) -> Submission:
-    """Return a submission. Of the environment a job gets the allow-list, as it is on the login node."""
+    """Return a submission. Of the environment a job gets the allow-list, as it is on the login
+    node.
+    """
     base = data["tracker_base"]
     if base and base.startswith("~/"):
         base = os.path.expanduser(base)
@@ -176,9 +192,22 @@ def submission_from_dict(data: Message) -> Submission:
 
 def description_to_dict(found: AppDescription) -> Message:
     """Return what is known of an app."""
-    names = ("app_id", "session", "cfg", "digest", "tracker_base", "parent_run_id", "created", "log_url")
+    names = (
+        "app_id",
+        "session",
+        "cfg",
+        "digest",
+        "tracker_base",
+        "parent_run_id",
+        "created",
+        "log_url",
+    )
     app = None if found.app is None else found.app.to_json()
-    return {**{name: getattr(found, name) for name in names}, "status": found.status.to_json(), "app": app}
+    return {
+        **{name: getattr(found, name) for name in names},
+        "status": found.status.to_json(),
+        "app": app,
+    }
 
 
 def description_from_dict(data: Message) -> AppDescription:

@@ -1,7 +1,8 @@
-"""For authors of schedulers, trackers and adapters: a scheduler that plays scripts, and suites that a plugin must pass.
+"""For authors of schedulers, trackers and adapters: a scheduler that plays scripts, and suites that
+a plugin must pass.
 
-The suites are pytest classes: subclass one in a test module of yours, say how to make what is tested, and run pytest.
-Nothing but the suites' own modules imports pytest.
+The suites are pytest classes: subclass one in a test module of yours, say how to make what is
+tested, and run pytest. Nothing but the suites' own modules imports pytest.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
     from transload_testing.adapter_driver import AdapterDriver, ChildDriver, HostJob, Observed
     from transload_testing.adapters import AdapterConformance
     from transload_testing.schedulers import Program, SchedulerConformance
-    from transload_testing.scripted import Line, Script, ScriptedControl, ScriptedScheduler, Step, scripted_app
+    from transload_testing.scripted import (
+        Line,
+        Script,
+        ScriptedControl,
+        ScriptedScheduler,
+        Step,
+        scripted_app,
+    )
     from transload_testing.trackers import ResultTrackerConformance, TrackerConformance
 
 __all__ = [

@@ -10,7 +10,9 @@ class CrashScenarios(AdapterSuite):
     """Crashes of the host, failed submits, and what a run after them does."""
 
     def test_crash_between_submit_and_store(self, stage: Stage) -> None:
-        """The process dies after the app was taken and before it learnt so: the next run finds the app."""
+        """The process dies after the app was taken and before it learnt so: the next run finds the
+        app.
+        """
         stage.start(held(crash="after", results={"0": {"x": 1}}))
         stage.dead()
         assert len(stage.started) == 1
@@ -97,7 +99,9 @@ class CrashScenarios(AdapterSuite):
         stage.control.open("first", first)
         stage.ended()
         stage.driver.restart()
-        second = stage.until(lambda: len(stage.started) == 2 and stage.started[1], "a second attempt")
+        second = stage.until(
+            lambda: len(stage.started) == 2 and stage.started[1], "a second attempt"
+        )
         stage.watched(second)
         stage.driver.crash()
         stage.driver.restart()
@@ -135,11 +139,21 @@ class CrashScenarios(AdapterSuite):
         assert len(stage.started) == 2
 
     def test_logs_resume_without_repeats(self, stage: Stage) -> None:
-        """Lines that were in the host's log before a crash are not there again after it, and none is missing."""
+        """Lines that were in the host's log before a crash are not there again after it, and none
+        is missing.
+        """
         lines = tuple(f"line {n}." for n in range(20))
-        stage.start(held({"state": "RUNNING", "lines": ["line 20."], "seconds": 0.1}, "SUCCEEDED", lines=lines))
+        stage.start(
+            held(
+                {"state": "RUNNING", "lines": ["line 20."], "seconds": 0.1},
+                "SUCCEEDED",
+                lines=lines,
+            )
+        )
         app_id = stage.running()
-        stage.until(lambda: sum("line" in line for line in stage.driver.observe().logs) == 20, "20 lines")
+        stage.until(
+            lambda: sum("line" in line for line in stage.driver.observe().logs) == 20, "20 lines"
+        )
         stage.read_on(app_id)  # the host has gone on since: how far it came is noted
         stage.driver.crash()
         stage.driver.restart()
@@ -150,7 +164,9 @@ class CrashScenarios(AdapterSuite):
         assert found == [*lines, "line 20."]
 
     def test_transient_submit_error(self, stage: Stage) -> None:
-        """A submit that may work later is the host's failure, to be retried; nothing was started."""
+        """A submit that may work later is the host's failure, to be retried; nothing was
+        started.
+        """
         stage.start({"submit_error": "transient"})
         seen = stage.ended()
         self.is_failure(seen, self.submit_failed_state)

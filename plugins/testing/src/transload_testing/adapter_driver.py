@@ -1,4 +1,6 @@
-"""How the suite drives an adapter: as its host would, in a process that can be killed at any point."""
+"""How the suite drives an adapter: as its host would, in a process that can be killed at any
+point.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 ASKED: Final = ".asked"
-"""Ending of the file that says that somebody asked for the end of a unit of work, beside its report."""
+"""Ending of the file that says that somebody asked for the end of a unit of work, beside its
+report."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,9 @@ class HostJob:
         options: the user's settings: those of ``transload.pipelines.ExecutionOptions``, by name.
         cfg: run options of the scheduler.
         scheduler: where its app runs.
-        launch: what is run in place of an app, as arguments of ``transload.pipelines.Launch``: ``component``, ``args``,
-            ``command``, ``workspace``, ``pass_env``; ``folder`` is that of the file that defines the unit of work.
+        launch: what is run in place of an app, as arguments of ``transload.pipelines.Launch``:
+            ``component``, ``args``, ``command``, ``workspace``, ``pass_env``; ``folder`` is that of
+            the file that defines the unit of work.
     """
 
     name: str = "job"
@@ -81,19 +85,27 @@ class AdapterDriver(ABC):
 
     @abstractmethod
     def restart(self) -> None:
-        """Have the host run the same unit of work again: after a crash, or as its retry. Logs go on where they were."""
+        """Have the host run the same unit of work again: after a crash, or as its retry. Logs go on
+        where they were.
+        """
 
     @abstractmethod
     def cancel(self) -> None:
         """Have the host kill the unit of work, in the way that its users do; return at once."""
 
     def terminate(self) -> None:
-        """Send SIGTERM to the host's process, though nobody asked for the end of its unit of work; return at once."""
-        raise NotImplementedError(f"{type(self).__name__}.terminate: must send SIGTERM to the host's process")
+        """Send SIGTERM to the host's process, though nobody asked for the end of its unit of work;
+        return at once.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__}.terminate: must send SIGTERM to the host's process"
+        )
 
     @abstractmethod
     def observe(self) -> Observed:
-        """Return what the host shows of the latest run of the unit of work, with the logs of all of its runs."""
+        """Return what the host shows of the latest run of the unit of work, with the logs of all of
+        its runs.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -101,7 +113,8 @@ class AdapterDriver(ABC):
 
 
 class ChildDriver(AdapterDriver):
-    """Runs ``entry(ChildJob)`` in a child process; an adapter's driver often is no more than that function.
+    """Runs ``entry(ChildJob)`` in a child process; an adapter's driver often is no more than that
+    function.
 
     Attributes:
         entry: ``module:function``.
@@ -126,9 +139,15 @@ class ChildDriver(AdapterDriver):
     def start(self, app: str, job: HostJob) -> None:
         """Start a child for a unit of work."""
         self.close()
-        self._key = sha256(json.dumps([job.namespace, job.name, job.generation]).encode()).hexdigest()[:12]
+        self._key = sha256(
+            json.dumps([job.namespace, job.name, job.generation]).encode()
+        ).hexdigest()[:12]
         store = sha256(json.dumps([job.namespace, job.name]).encode()).hexdigest()[:12]
-        self._request = {"app": app, "job": asdict(job), "store": str(self.folder / f"store-{store}.json")}
+        self._request = {
+            "app": app,
+            "job": asdict(job),
+            "store": str(self.folder / f"store-{store}.json"),
+        }
         self._run = -1
         self.restart()
 
@@ -202,7 +221,8 @@ class ChildJob:
     Args:
         app: the app as JSON.
         job: the unit of work.
-        store: file for the host's store (``transload_testing.stores.JsonFileStore``); it outlives the process.
+        store: file for the host's store (``transload_testing.stores.JsonFileStore``); it outlives
+            the process.
         report: file for reports.
     """
 
@@ -214,7 +234,11 @@ class ChildJob:
     @property
     def launch(self) -> dict[str, Any]:
         """What to run and where, as arguments of ``transload.pipelines.Launch``."""
-        return {"scheduler": self.job.scheduler, "cfg": self.job.cfg, **(self.job.launch or {"app": self.app})}
+        return {
+            "scheduler": self.job.scheduler,
+            "cfg": self.job.cfg,
+            **(self.job.launch or {"app": self.app}),
+        }
 
     def log(self, line: str) -> None:
         """Report a line in the host's log."""
@@ -251,7 +275,9 @@ class ChildJob:
         signal.signal(signal.SIGTERM, lambda *_: callback())
 
     def asked(self) -> bool:
-        """Tell whether somebody asked the host for the end of the unit of work: what the host would know of it."""
+        """Tell whether somebody asked the host for the end of the unit of work: what the host would
+        know of it.
+        """
         return Path(self.report).with_suffix(ASKED).exists()
 
     def _write(self, report: dict[str, Any]) -> None:

@@ -26,7 +26,9 @@ class EndingScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_success_needs_no_results(self, stage: Stage) -> None:
-        """Success is decided by the state; without results, the place where they were looked for is named."""
+        """Success is decided by the state; without results, the place where they were looked for is
+        named.
+        """
         stage.start()
         seen = stage.ended()
         self.is_state(seen, AppState.SUCCEEDED)
@@ -46,7 +48,9 @@ class EndingScenarios(AdapterSuite):
         assert seen.retryable is not False
 
     def test_failure_says_what_was_raised(self, stage: Stage) -> None:
-        """The exception of a real program is the host's error: what it was and where, before the last lines."""
+        """The exception of a real program is the host's error: what it was and where, before the
+        last lines.
+        """
         source = "def train():\n    raise ValueError('no such thing')\ntrain()\n"
         role = Role("main", "", entrypoint=sys.executable, args=["-c", source])
         stage.start(AppDef("app", [role]), HostJob(scheduler="local"))
@@ -59,17 +63,25 @@ class EndingScenarios(AdapterSuite):
         assert "Traceback" in lines
 
     def test_any_command(self, stage: Stage) -> None:
-        """A command is run as it is in place of an app: its lines, its exit code, and the variables that are passed."""
+        """A command is run as it is in place of an app: its lines, its exit code, and the variables
+        that are passed.
+        """
         command = ["sh", "-c", 'echo "said $SUITE_PASSED ${OTHER-none}"; exit 5']
-        stage.start(job=HostJob(scheduler="local", launch={"command": command, "pass_env": ["SUITE_*"]}))
+        stage.start(
+            job=HostJob(scheduler="local", launch={"command": command, "pass_env": ["SUITE_*"]})
+        )
         seen = stage.ended()
         self.is_state(seen, AppState.FAILED)
         assert "exit code 5" in seen.error
         assert any(line.endswith("said passed none") for line in seen.logs), seen.logs
 
     @pytest.mark.parametrize("workspace", [None, "data=data"])
-    def test_paths_are_relative_to_the_defining_file(self, stage: Stage, tmp_path: Path, workspace: str | None) -> None:
-        """Component file, workspace and files are found beside the file that defines the unit; a report comes."""
+    def test_paths_are_relative_to_the_defining_file(
+        self, stage: Stage, tmp_path: Path, workspace: str | None
+    ) -> None:
+        """Component file, workspace and files are found beside the file that defines the unit; a
+        report comes.
+        """
         project = tmp_path / "project"
         (project / "data").mkdir(parents=True)
         (project / "data" / "offset.txt").write_text("0.25", encoding="utf-8")
@@ -79,7 +91,12 @@ class EndingScenarios(AdapterSuite):
         source = "from transload.specs import AppDef, Role\n\ndef train(lr: float) -> AppDef:\n"
         source += f'    """Train.\n\n    Args:\n        lr: the rate\n    """\n    return AppDef("train", [{role}])\n'
         (project / "jobs.py").write_text(source, encoding="utf-8")
-        launch = {"component": "jobs.py:train", "args": {"lr": 0.5}, "folder": str(project), "workspace": workspace}
+        launch = {
+            "component": "jobs.py:train",
+            "args": {"lr": 0.5},
+            "folder": str(project),
+            "workspace": workspace,
+        }
         stage.start(job=HostJob(scheduler="local", launch=launch))
         seen = stage.ended()
         self.is_state(seen, AppState.SUCCEEDED)
@@ -87,7 +104,9 @@ class EndingScenarios(AdapterSuite):
         assert seen.results["results"] == {"0": {"loss": 0.75}}
 
     def test_variables_and_files_of_a_real_program(self, stage: Stage) -> None:
-        """A job gets those variables of the host that are passed by pattern, and its files are among its results."""
+        """A job gets those variables of the host that are passed by pattern, and its files are
+        among its results.
+        """
         command = 'echo "$SUITE_PASSED ${OTHER-none}" > "$TRANSLOAD_OUTPUT_DIR/model.txt"'
         role = Role("main", "", entrypoint="sh", args=["-c", command])
         job = HostJob(scheduler="local", cfg={"pass_env": ["SUITE_*"]})
@@ -95,7 +114,11 @@ class EndingScenarios(AdapterSuite):
         seen = stage.ended()
         self.is_state(seen, AppState.SUCCEEDED)
         assert seen.results is not None
-        (found,) = [each["path"] for name, each in seen.results["artifacts"].items() if name.endswith("model.txt")]
+        (found,) = [
+            each["path"]
+            for name, each in seen.results["artifacts"].items()
+            if name.endswith("model.txt")
+        ]
         assert Path(found).read_text(encoding="utf-8") == "passed none\n"
 
     def test_cancelled_elsewhere(self, stage: Stage) -> None:
@@ -128,7 +151,10 @@ class EndingScenarios(AdapterSuite):
     def test_logs_while_it_runs(self, stage: Stage) -> None:
         """Lines appear in the host's log before the app ends."""
         stage.start(held(lines=("early",)))
-        stage.until(lambda: any("early" in line for line in stage.driver.observe().logs), "a line while it runs")
+        stage.until(
+            lambda: any("early" in line for line in stage.driver.observe().logs),
+            "a line while it runs",
+        )
         assert stage.driver.observe().state is None
         stage.control.open("go")
         self.is_state(stage.ended(), AppState.SUCCEEDED)
@@ -152,7 +178,9 @@ class EndingScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_sigterm_that_nobody_asked_for(self, stage: Stage) -> None:
-        """SIGTERM to the host's process, of a machine that is stopped, say, leaves the app; the next run attaches."""
+        """SIGTERM to the host's process, of a machine that is stopped, say, leaves the app; the
+        next run attaches.
+        """
         stage.start(held(results={"0": {"x": 1}}), on_kill="cancel")
         app_id = stage.running()
         stage.driver.terminate()
@@ -167,7 +195,9 @@ class EndingScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_kill_detaches_when_told_to(self, stage: Stage) -> None:
-        """With ``on_kill="detach"`` a kill leaves the app alone, and the next run attaches to it."""
+        """With ``on_kill="detach"`` a kill leaves the app alone, and the next run attaches to
+        it.
+        """
         stage.start(held(results={"0": {"x": 1}}), on_kill="detach")
         app_id = stage.running()
         stage.driver.cancel()
@@ -181,8 +211,15 @@ class EndingScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_cancel_racing_the_end(self, stage: Stage) -> None:
-        """An app that ends well although its end was asked for has succeeded; running it again collects that."""
-        stage.start(held(results={"0": {"x": 1}}, on_cancel=[{"state": "RUNNING", "seconds": 0.1}, "SUCCEEDED"]))
+        """An app that ends well although its end was asked for has succeeded; running it again
+        collects that.
+        """
+        stage.start(
+            held(
+                results={"0": {"x": 1}},
+                on_cancel=[{"state": "RUNNING", "seconds": 0.1}, "SUCCEEDED"],
+            )
+        )
         app_id = stage.running()
         stage.driver.cancel()
         stage.until(lambda: app_id in stage.cancelled, "the app is cancelled")
@@ -194,7 +231,10 @@ class EndingScenarios(AdapterSuite):
 
     def test_preemption_is_no_end(self, stage: Stage) -> None:
         """RUNNING → PENDING → RUNNING is one app on its way."""
-        steps = [{"state": "RUNNING", "seconds": 0.1}, {"state": "PENDING", "seconds": 0.15, "restarts": 1}]
+        steps = [
+            {"state": "RUNNING", "seconds": 0.1},
+            {"state": "PENDING", "seconds": 0.15, "restarts": 1},
+        ]
         stage.start(
             {
                 "steps": [
@@ -210,7 +250,11 @@ class EndingScenarios(AdapterSuite):
     def test_slow_scheduler(self, stage: Stage) -> None:
         """A scheduler that takes its time to answer changes nothing in the end."""
         stage.start(
-            {"steps": [{"state": "RUNNING", "seconds": 0.2}, "SUCCEEDED"], "latency": 0.2, "submit_seconds": 0.2}
+            {
+                "steps": [{"state": "RUNNING", "seconds": 0.2}, "SUCCEEDED"],
+                "latency": 0.2,
+                "submit_seconds": 0.2,
+            }
         )
         self.is_state(stage.ended(), AppState.SUCCEEDED)
         assert len(stage.started) == 1
@@ -240,7 +284,9 @@ class EndingScenarios(AdapterSuite):
         return AppDef.from_json(record["app"]).roles[0].max_retries
 
     def test_refused_spec_is_one_clear_line(self, stage: Stage) -> None:
-        """What the scheduler cannot express is refused by field name; nothing is started, nothing retried."""
+        """What the scheduler cannot express is refused by field name; nothing is started, nothing
+        retried.
+        """
         app = AppDef("app", [Role("main", "none", entrypoint="none", port_map={"web": 80})])
         stage.start(app)
         seen = stage.ended()

@@ -23,7 +23,10 @@ class IdentityScenarios(AdapterSuite):
 
     def test_running_again_on_purpose_runs_again(self, stage: Stage) -> None:
         """A new generation is a new job, also after success."""
-        assert len(set(self._runs(stage, HostJob(), HostJob(generation="1"), HostJob(generation="2")))) == 3
+        assert (
+            len(set(self._runs(stage, HostJob(), HostJob(generation="1"), HostJob(generation="2"))))
+            == 3
+        )
 
     def test_equal_identities_in_two_namespaces_stay_apart(self, stage: Stage) -> None:
         """The same unit of work in two runs or installations is two jobs."""
@@ -35,7 +38,14 @@ class IdentityScenarios(AdapterSuite):
 
     def test_names_that_look_alike_stay_apart(self, stage: Stage) -> None:
         """Names that differ only in what an id cannot hold are two jobs."""
-        assert len(set(self._runs(stage, HostJob(name="a-b"), HostJob(name="a b"), HostJob(name="A_B")))) == 3
+        assert (
+            len(
+                set(
+                    self._runs(stage, HostJob(name="a-b"), HostJob(name="a b"), HostJob(name="A_B"))
+                )
+            )
+            == 3
+        )
 
     def test_unicode_and_long_names(self, stage: Stage) -> None:
         """Any name gives a valid id, and no two the same."""
@@ -46,7 +56,9 @@ class IdentityScenarios(AdapterSuite):
             assert _APP_ID.match(app_id), app_id
 
     def test_new_generation_waits_for_the_old_app(self, stage: Stage) -> None:
-        """Run again on purpose while an app whose host died still runs: that is cancelled, and ends first."""
+        """Run again on purpose while an app whose host died still runs: that is cancelled, and ends
+        first.
+        """
         stage.start(held(on_cancel=[{"state": "RUNNING", "until": "ended"}, "CANCELLED"]))
         first = stage.running()
         stage.driver.crash()

@@ -1,4 +1,6 @@
-"""What the scenarios of the adapter suite share: a stage, a driver on it, and waiting with a deadline."""
+"""What the scenarios of the adapter suite share: a stage, a driver on it, and waiting with a
+deadline.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,13 @@ RUNNING_UNTIL = "go"
 
 
 def held(*after: Any, lines: tuple[Any, ...] = (), **more: Any) -> dict[str, Any]:
-    """Return a script that runs until the gate ``go`` is opened, then goes on with ``after`` (default: succeeds)."""
-    steps = [{"state": "RUNNING", "until": RUNNING_UNTIL, "lines": lines}, *(after or ("SUCCEEDED",))]
+    """Return a script that runs until the gate ``go`` is opened, then goes on with ``after``
+    (default: succeeds).
+    """
+    steps = [
+        {"state": "RUNNING", "until": RUNNING_UNTIL, "lines": lines},
+        *(after or ("SUCCEEDED",)),
+    ]
     return {"steps": steps, **more}
 
 
@@ -62,7 +69,13 @@ class Stage:
         """Have the host run an app that plays a script, or what the job itself says."""
         app = script if isinstance(script, AppDef) else scripted_app("app", script, roles=roles)
         self.job = job or HostJob()
-        merged = {"poll_interval": 0.1, "logging_interval": 0.05, "patience": 60.0, **self.job.options, **options}
+        merged = {
+            "poll_interval": 0.1,
+            "logging_interval": 0.05,
+            "patience": 60.0,
+            **self.job.options,
+            **options,
+        }
         self.job = replace(self.job, options=merged)
         self.driver.start("" if self.job.launch else app.to_json(), self.job)
 
@@ -77,7 +90,8 @@ class Stage:
                 return value
             if time.monotonic() > end:
                 pytest.fail(
-                    f"{what}: not within {self.timeout} s; {self.driver.observe()}; {self.control.calls()[-8:]}"
+                    f"{what}: not within {self.timeout} s; {self.driver.observe()}; "
+                    f"{self.control.calls()[-8:]}"
                 )
             time.sleep(pause)
             pause = min(pause * 1.3, 0.05)
@@ -94,17 +108,29 @@ class Stage:
         self.until(lambda: len(self._questions(app_id)) > before, f"the host asks about {app_id}")
 
     def read_on(self, app_id: str) -> None:
-        """Wait until the host has read an app's log a few times from now on: what it read before is done with."""
+        """Wait until the host has read an app's log a few times from now on: what it read before is
+        done with.
+        """
         before = len(self.control.calls("log_read", app_id))
-        # a turn that hands on lines still reads to the end of each stream, and only then notes how far it came
-        self.until(lambda: len(self.control.calls("log_read", app_id)) >= before + 6, f"the host reads of {app_id}")
+        # a turn that hands on lines still reads to the end of each stream, and only then notes how
+        # far it came
+        self.until(
+            lambda: len(self.control.calls("log_read", app_id)) >= before + 6,
+            f"the host reads of {app_id}",
+        )
 
     def _questions(self, app_id: str) -> list[dict[str, Any]]:
-        return [each for each in self.control.calls(app_id=app_id) if each["call"].startswith("describe")]
+        return [
+            each
+            for each in self.control.calls(app_id=app_id)
+            if each["call"].startswith("describe")
+        ]
 
     def ended(self) -> Observed:
         """Wait until the host shows a final state."""
-        return self.until(lambda: (seen := self.driver.observe()).state is not None and seen, "the host ends it")
+        return self.until(
+            lambda: (seen := self.driver.observe()).state is not None and seen, "the host ends it"
+        )
 
     def logged(self, *lines: str) -> None:
         """Wait until the host's log has these lines."""
@@ -132,7 +158,8 @@ class AdapterSuite:
         state_map: the adapter's.
         unknown_state: the host's state when patience is exhausted; default: the map's UNKNOWN.
         lost_state: the host's state when an app is lost; default: the map's FAILED.
-        submit_failed_state: the host's state when an app cannot be submitted; default: the map's FAILED.
+        submit_failed_state: the host's state when an app cannot be submitted; default: the map's
+            FAILED.
         detached_state: the host's state after a kill with ``on_kill="detach"``; None: any, or none.
         cannot: scenario (name of the test) → why this host cannot have it.
         timeout: seconds for each wait.
@@ -153,11 +180,15 @@ class AdapterSuite:
             folder: where it may keep files, the host's store among them.
             environment: variables that its processes must have.
         """
-        raise NotImplementedError("an AdapterConformance says how to make its driver: override make_driver")
+        raise NotImplementedError(
+            "an AdapterConformance says how to make its driver: override make_driver"
+        )
 
     @pytest.fixture
     def stage(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-        """A stage of its own for each scenario; one that the host cannot have is skipped with its reason."""
+        """A stage of its own for each scenario; one that the host cannot have is skipped with its
+        reason.
+        """
         reason = self.cannot.get(request.function.__name__)
         if reason is not None:
             pytest.skip(f"this host cannot have it: {reason}")
@@ -166,7 +197,12 @@ class AdapterSuite:
         environment |= {"SUITE_PASSED": "passed", "OTHER": "not passed"}
         driver = self.make_driver(tmp_path / "driver", environment)
         try:
-            yield Stage(control, driver, lambda: self.make_driver(tmp_path / "another", environment), self.timeout)
+            yield Stage(
+                control,
+                driver,
+                lambda: self.make_driver(tmp_path / "another", environment),
+                self.timeout,
+            )
         finally:
             driver.close()
 
@@ -181,7 +217,8 @@ class AdapterSuite:
         if not cls.cannot:
             return f"All {len(cls.scenarios())} scenarios of the conformance suite hold.\n"
         rows = [
-            f"| {name.removeprefix('test_').replace('_', ' ')} | {why} |" for name, why in sorted(cls.cannot.items())
+            f"| {name.removeprefix('test_').replace('_', ' ')} | {why} |"
+            for name, why in sorted(cls.cannot.items())
         ]
         return "\n".join(["| scenario | why this host cannot have it |", "|---|---|", *rows]) + "\n"
 
@@ -190,8 +227,12 @@ class AdapterSuite:
         assert seen.state == state_name(self.state_map[state]), seen
 
     def is_failure(self, seen: Observed, own: object) -> None:
-        """Check that the host shows a state of its own for a failure; by default the map's FAILED."""
-        assert seen.state == state_name(self.state_map[AppState.FAILED] if own is None else own), seen
+        """Check that the host shows a state of its own for a failure; by default the map's
+        FAILED.
+        """
+        assert seen.state == state_name(self.state_map[AppState.FAILED] if own is None else own), (
+            seen
+        )
 
 
 def state_name(value: object) -> str:

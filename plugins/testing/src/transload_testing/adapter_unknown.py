@@ -25,7 +25,9 @@ class UnknownScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_unknown_longer_than_patience(self, stage: Stage) -> None:
-        """UNKNOWN for longer is the host's failure; the app is neither cancelled nor started again."""
+        """UNKNOWN for longer is the host's failure; the app is neither cancelled nor started
+        again.
+        """
         stage.start({"steps": [{"state": "RUNNING"}, {"state": "UNKNOWN"}]}, patience=0.3)
         seen = stage.ended()
         self.is_failure(seen, self.unknown_state)

@@ -11,9 +11,11 @@ __all__ = ["AdapterConformance"]
 
 
 class AdapterConformance(EndingScenarios, CrashScenarios, UnknownScenarios, IdentityScenarios):
-    """What every adapter must do, whatever its host. Subclass it, set ``state_map`` and override ``make_driver``.
+    """What every adapter must do, whatever its host. Subclass it, set ``state_map`` and override
+    ``make_driver``.
 
-    Each test is one scenario. One that a host cannot have is declared in ``cannot``, with the reason, and published.
+    Each test is one scenario. One that a host cannot have is declared in ``cannot``, with the
+    reason, and published.
     """
 
     def test_only_scenarios_are_declared_impossible(self) -> None:

@@ -35,7 +35,14 @@ ODD_TEXTS: Final = {
 }
 """Must all work and come back as they are; no two are the same."""
 
-BAD_TEXTS: Final = {"empty": "", "surrogate": "bad\ud800", "bytes": b"bytes", "None": None, "float": 1.5, "bool": True}
+BAD_TEXTS: Final = {
+    "empty": "",
+    "surrogate": "bad\ud800",
+    "bytes": b"bytes",
+    "None": None,
+    "float": 1.5,
+    "bool": True,
+}
 """Must all be refused."""
 
 RESULT_VALUES: Final[dict[str, int | float | str]] = {

@@ -31,7 +31,8 @@ _BAD_VALUES = {
 
 
 class ResultTrackerConformance:
-    """What must hold for a ``ResultTracker``. Subclass it, name your factory, and give an empty place to each test::
+    """What must hold for a ``ResultTracker``. Subclass it, name your factory, and give an empty
+    place to each test::
 
         class TestMine(ResultTrackerConformance):
             factory = "my_package:MyResultTracker"
@@ -42,7 +43,8 @@ class ResultTrackerConformance:
 
     Attributes:
         factory: ``module:attribute``, called with the base; other processes call it too.
-        processes: False if other processes cannot see the store: threads take their place, and nothing is killed.
+        processes: False if other processes cannot see the store: threads take their place, and
+            nothing is killed.
         writers: how many write at once.
         writes: how much each of them writes.
         kills: how many writers are killed.
@@ -84,7 +86,9 @@ class ResultTrackerConformance:
         assert "k" not in tracker
         assert list(tracker.keys()) == []
 
-    def test_put_and_map_forms_agree(self, tracker: ResultTracker, open_tracker: Callable[[], ResultTracker]) -> None:
+    def test_put_and_map_forms_agree(
+        self, tracker: ResultTracker, open_tracker: Callable[[], ResultTracker]
+    ) -> None:
         """``put`` and ``[]=`` store the same, and another tracker sees it."""
         tracker.put("a", **{"l2norm/mean": 1.5, "n": 3})
         tracker["b"] = {"l2norm/mean": 1.5, "n": 3}
@@ -116,7 +120,9 @@ class ResultTrackerConformance:
         assert sorted(tracker.keys()) == ["-12", "7"]
 
     @pytest.mark.parametrize("key", ODD_TEXTS.values(), ids=ODD_TEXTS.keys())
-    def test_odd_key(self, tracker: ResultTracker, open_tracker: Callable[[], ResultTracker], key: str) -> None:
+    def test_odd_key(
+        self, tracker: ResultTracker, open_tracker: Callable[[], ResultTracker], key: str
+    ) -> None:
         """Any text is a key and comes back as it is."""
         tracker.put(key, x=1)
         assert open_tracker().get(key) == {"x": 1}
@@ -128,13 +134,21 @@ class ResultTrackerConformance:
         for index, key in enumerate(ODD_TEXTS.values()):
             tracker.put(key, x=index)
         assert sorted(tracker.keys()) == sorted(ODD_TEXTS.values())
-        assert [tracker.get(key) for key in ODD_TEXTS.values()] == [{"x": index} for index in range(len(ODD_TEXTS))]
-        assert tracker.to_dict() == {key: {"x": index} for index, key in enumerate(ODD_TEXTS.values())}
+        assert [tracker.get(key) for key in ODD_TEXTS.values()] == [
+            {"x": index} for index in range(len(ODD_TEXTS))
+        ]
+        assert tracker.to_dict() == {
+            key: {"x": index} for index, key in enumerate(ODD_TEXTS.values())
+        }
 
     @pytest.mark.parametrize("key", BAD_TEXTS.values(), ids=BAD_TEXTS.keys())
     def test_bad_key_is_refused(self, tracker: ResultTracker, key: Any) -> None:
         """What is not a key is refused by name, and nothing is stored."""
-        for call in (lambda: tracker.put(key, x=1), lambda: tracker.get(key), lambda: tracker.wait(key, 0)):
+        for call in (
+            lambda: tracker.put(key, x=1),
+            lambda: tracker.get(key),
+            lambda: tracker.wait(key, 0),
+        ):
             with pytest.raises(TrackingError, match="key"):
                 call()
         assert list(tracker.keys()) == []
@@ -144,7 +158,9 @@ class ResultTrackerConformance:
         with pytest.raises(TrackingError, match=r"key.*1025 bytes.*1024"):
             tracker.put("k" * 1025, x=1)
 
-    def test_values_are_kept_exactly(self, tracker: ResultTracker, open_tracker: Callable[[], ResultTracker]) -> None:
+    def test_values_are_kept_exactly(
+        self, tracker: ResultTracker, open_tracker: Callable[[], ResultTracker]
+    ) -> None:
         """Every value comes back equal, and of the same type."""
         tracker.put("k", **RESULT_VALUES)
         assert same(open_tracker().get("k"), RESULT_VALUES)
@@ -162,7 +178,9 @@ class ResultTrackerConformance:
         assert tracker.get("k") == {"x": 1}
 
     @pytest.mark.parametrize(
-        "name", [1, None, b"x", "n" * 1025, "bad\ud800"], ids=["int", "None", "bytes", "long", "surrogate"]
+        "name",
+        [1, None, b"x", "n" * 1025, "bad\ud800"],
+        ids=["int", "None", "bytes", "long", "surrogate"],
     )
     def test_bad_name_is_refused(self, tracker: ResultTracker, name: Any) -> None:
         """A name is a text of at most 1024 bytes."""
@@ -187,7 +205,9 @@ class ResultTrackerConformance:
         tracker.put("k", x=1)
         assert tracker.wait("k", timeout=0) == {"x": 1}
 
-    def test_wait_sees_a_later_put(self, tracker: ResultTracker, open_tracker: Callable[[], ResultTracker]) -> None:
+    def test_wait_sees_a_later_put(
+        self, tracker: ResultTracker, open_tracker: Callable[[], ResultTracker]
+    ) -> None:
         """Waiting ends with the put of somebody else, be the results empty."""
         began = threading.Event()
 
@@ -228,7 +248,8 @@ class ResultTrackerConformance:
     def test_distinct_keys_are_all_there(self, tracker: ResultTracker, tracker_base: str) -> None:
         """What four writers put under keys of their own is all there."""
         specs = [
-            self._spec("put_distinct", tracker_base, writer=writer, count=self.writes) for writer in range(self.writers)
+            self._spec("put_distinct", tracker_base, writer=writer, count=self.writes)
+            for writer in range(self.writers)
         ]
         run_workers(specs, self.processes)
         wanted = {f"{w}/{i}": {"value": i} for w in range(self.writers) for i in range(self.writes)}
@@ -242,7 +263,12 @@ class ResultTrackerConformance:
         if not hasattr(os, "fork"):
             pytest.skip("needs fork")
         spec = self._spec(
-            "kill_put", tracker_base, key="k", kills=self.kills, longest=self.longest, preload=self.preload
+            "kill_put",
+            tracker_base,
+            key="k",
+            kills=self.kills,
+            longest=self.longest,
+            preload=self.preload,
         )
         assert run_worker(spec) == []
         assert list(tracker.keys()) == ["k"]

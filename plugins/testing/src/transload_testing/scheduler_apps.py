@@ -16,7 +16,12 @@ from transload.components.builtin import utils
 from transload.errors import SpecError, SubmitError, UnsupportedFeature
 from transload.runner import last_words
 from transload.specs import AppState, Resource, RetryPolicy, macros, parse_app_handle
-from transload_testing.scheduler_stage import Program, SchedulerStage, SchedulerSuite, needs_programs
+from transload_testing.scheduler_stage import (
+    Program,
+    SchedulerStage,
+    SchedulerSuite,
+    needs_programs,
+)
 
 
 class AppTests(SchedulerSuite):
@@ -55,7 +60,9 @@ class AppTests(SchedulerSuite):
         status = stage.ended(stage.submit(app))
         assert status.state is AppState.SUCCEEDED, status
         assert [role.role for role in status.roles] == ["one", "two"]
-        assert [[replica.id for replica in role.replicas] for role in status.roles] == [[0, 1, 2]] * 2
+        assert [[replica.id for replica in role.replicas] for role in status.roles] == [
+            [0, 1, 2]
+        ] * 2
 
     def test_one_replica_fails_all_end(self, stage: SchedulerStage) -> None:
         """Where replicas are a gang, the final failure of one ends the others."""
@@ -80,7 +87,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_macros(self, stage: SchedulerStage) -> None:
-        """The macros that are the scheduler's are replaced in arguments; any other ``$`` is the program's."""
+        """The macros that are the scheduler's are replaced in arguments; any other ``$`` is the
+        program's.
+        """
         command = f'x=kept; echo "{macros.replica_id} $x ${{x}}"; printenv {macros.rank0_env} > /dev/null && echo rank0'
         replicas = 2 if stage.scheduler.capabilities.replicas else 1
         app_id = stage.submit(stage.app(Program(command=command), replicas=replicas))
@@ -112,15 +121,22 @@ class AppTests(SchedulerSuite):
         stage.scheduler.cancel(app_id)
         assert stage.status(app_id).state is AppState.SUCCEEDED
 
-    @pytest.mark.parametrize("policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION])
+    @pytest.mark.parametrize(
+        "policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION]
+    )
     def test_retries(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
         """A failure is answered by a new start, as often as ``max_retries`` says."""
         if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
             pytest.skip(f"retry policy {policy.value} is not offered")
-        app = stage.app(Program(failures=2), max_retries=2, retry_policy=policy, **self._soon(stage))
+        app = stage.app(
+            Program(failures=2), max_retries=2, retry_policy=policy, **self._soon(stage)
+        )
         status = stage.ended(stage.submit(app))
         assert status.state is AppState.SUCCEEDED, status
-        assert max([status.num_restarts, *(replica.restarts for replica in stage.replicas(status))]) == 2
+        assert (
+            max([status.num_restarts, *(replica.restarts for replica in stage.replicas(status))])
+            == 2
+        )
 
     @staticmethod
     def _soon(stage: SchedulerStage) -> dict[str, Any]:
@@ -132,7 +148,9 @@ class AppTests(SchedulerSuite):
         capabilities = stage.scheduler.capabilities
         if RetryPolicy.REPLICA not in capabilities.retries:
             pytest.skip("no retries")
-        app = stage.app(Program(failures=1), max_retries=1, retry_policy=RetryPolicy.REPLICA, retry_delay=3.0)
+        app = stage.app(
+            Program(failures=1), max_retries=1, retry_policy=RetryPolicy.REPLICA, retry_delay=3.0
+        )
         if not capabilities.retry_delay:
             with pytest.raises(UnsupportedFeature, match="retry_delay"):
                 stage.scheduler.convert(app, stage.cfg())
@@ -144,12 +162,16 @@ class AppTests(SchedulerSuite):
             assert replica.earlier[0].end_time is not None
             assert replica.start_time - replica.earlier[0].end_time > 2.9
 
-    @pytest.mark.parametrize("policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION])
+    @pytest.mark.parametrize(
+        "policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION]
+    )
     def test_retries_used_up(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
         """One failure more than ``max_retries`` allows is final."""
         if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
             pytest.skip(f"retry policy {policy.value} is not offered")
-        app = stage.app(Program(failures=2), max_retries=1, retry_policy=policy, **self._soon(stage))
+        app = stage.app(
+            Program(failures=2), max_retries=1, retry_policy=policy, **self._soon(stage)
+        )
         status = stage.ended(stage.submit(app))
         assert status.state is AppState.FAILED, status
         assert [replica.exit_code for replica in stage.replicas(status)] == [9]
@@ -164,7 +186,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_program_that_does_not_exist(self, stage: SchedulerStage) -> None:
-        """An entrypoint that cannot be started is refused, or fails the app; no other role is left running."""
+        """An entrypoint that cannot be started is refused, or fails the app; no other role is left
+        running.
+        """
         roles = {"main": Program()}
         if stage.scheduler.capabilities.roles:
             roles["other"] = Program(hold=True)
@@ -180,7 +204,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_environment(self, stage: SchedulerStage) -> None:
-        """``Role.env`` reaches the job byte for byte; the submitter's own environment only if it is told to."""
+        """``Role.env`` reaches the job byte for byte; the submitter's own environment only if it is
+        told to.
+        """
         os.environ["SUITE_OUTSIDE"] = "outside"
         try:
             command = 'printf "%s|%s\\n" "$SUITE_INSIDE" "${SUITE_OUTSIDE-none}"'
@@ -199,19 +225,26 @@ class AppTests(SchedulerSuite):
     def test_secrets_reach_the_job_and_nothing_else(self, stage: SchedulerStage) -> None:
         """A resolved secret is in the job's environment, and in nothing that is shown or kept."""
         app = stage.app(
-            Program(command='test "${PASSWORD#hunter2-}" = value && echo same'), secrets={"PASSWORD": "env:X"}
+            Program(command='test "${PASSWORD#hunter2-}" = value && echo same'),
+            secrets={"PASSWORD": "env:X"},
         )
         app_id = stage.submit(app, secrets={"main": {"PASSWORD": "hunter2-value"}})
         assert stage.ended(app_id).state is AppState.SUCCEEDED
         assert stage.everything(app_id) == ["same\n"]
         found = stage.scheduler.describe(app_id)
         assert "hunter2-value" not in repr(found)
-        for path in (path for folder in self.state_folders(stage.folder) for path in folder.rglob("*")):
+        for path in (
+            path for folder in self.state_folders(stage.folder) for path in folder.rglob("*")
+        ):
             assert not path.is_file() or b"hunter2-value" not in path.read_bytes(), path
 
     @needs_programs
-    def test_variables_are_passed_by_pattern(self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch) -> None:
-        """``pass_env`` brings variables of the submitter to the job, a secret one too, which is shown nowhere."""
+    def test_variables_are_passed_by_pattern(
+        self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """``pass_env`` brings variables of the submitter to the job, a secret one too, which is
+        shown nowhere.
+        """
         monkeypatch.setenv("SUITE_PLAIN", "plain value")
         monkeypatch.setenv("SUITE_TOKEN", "hunter3-value")
         app = stage.app(Program(command='echo "$SUITE_PLAIN ${SUITE_TOKEN#hunter3-}"'))
@@ -248,7 +281,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_what_a_program_says_of_its_failure(self, stage: SchedulerStage) -> None:
-        """What a replica writes to its error file is why the app failed; torchrun's it may make anew, as that does."""
+        """What a replica writes to its error file is why the app failed; torchrun's it may make
+        anew, as that does.
+        """
         said = """'{"message": {"message": "ValueError: no such thing"}}'"""
         torch = 'echo x > "$TORCHELASTIC_ERROR_FILE" && rm "$TORCHELASTIC_ERROR_FILE"'
         command = f'test -s "$TRANSLOAD_ERROR_FILE" || {{ {torch} && echo {said} > "$TRANSLOAD_ERROR_FILE"; }}; exit 3'
@@ -262,7 +297,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_exception_of_a_program(self, stage: SchedulerStage) -> None:
-        """The exception that a Python program ends with is why the app failed, though nobody wrote it to a file."""
+        """The exception that a Python program ends with is why the app failed, though nobody wrote
+        it to a file.
+        """
         text = 'Traceback (most recent call last):\\n  File "x.py", line 3, in main\\n    f()\\nKeyError: 7\\n'
         app_id = stage.submit(stage.app(Program(command=f"printf '{text}' >&2; exit 1")))
         status = stage.ended(app_id)
@@ -274,10 +311,14 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_a_python_program_tells_what_it_died_of(self, stage: SchedulerStage) -> None:
-        """What ``utils.python`` starts writes its exception itself, with nothing installed, and whatever it prints."""
+        """What ``utils.python`` starts writes its exception itself, with nothing installed, and
+        whatever it prints.
+        """
         (role,) = utils.python(c="raise ValueError('no such thing')").roles
         python = "exec $(command -v python3 || echo true)"  # an image may have none
-        app_id = stage.submit(stage.app(Program(command=f"{python} {shlex.join(role.args)} 2>/dev/null")))
+        app_id = stage.submit(
+            stage.app(Program(command=f"{python} {shlex.join(role.args)} 2>/dev/null"))
+        )
         status = stage.ended(app_id)
         if status.state is AppState.SUCCEEDED:
             pytest.skip("there is no python3 where its programs run")
@@ -288,7 +329,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_reason_of_the_last_attempt(self, stage: SchedulerStage) -> None:
-        """An attempt that ends without a word is not explained by the exception of the one before, nor by its lines."""
+        """An attempt that ends without a word is not explained by the exception of the one before,
+        nor by its lines.
+        """
         if RetryPolicy.REPLICA not in stage.scheduler.capabilities.retries:
             pytest.skip("no retries")
         raising = "exec python3 -c 'raise ValueError(\"no such thing\")'"
@@ -306,11 +349,17 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_usage(self, stage: SchedulerStage) -> None:
-        """What a replica used is told, its earlier attempts included, or nothing is: a nought would be a lie."""
+        """What a replica used is told, its earlier attempts included, or nothing is: a nought would
+        be a lie.
+        """
         retried = RetryPolicy.REPLICA in stage.scheduler.capabilities.retries
         used = "dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 2"
         command = f'test "$TRANSLOAD_RETRY" != 0 || {{ {used}; exit {int(retried)}; }}'
-        fields = {"max_retries": 1, "retry_policy": RetryPolicy.REPLICA, **self._soon(stage)} if retried else {}
+        fields = (
+            {"max_retries": 1, "retry_policy": RetryPolicy.REPLICA, **self._soon(stage)}
+            if retried
+            else {}
+        )
         app_id = stage.submit(stage.app(Program(command=command), **fields))
         status = stage.ended(app_id)
         assert status.state is AppState.SUCCEEDED, status
@@ -325,19 +374,26 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_out_of_memory_is_named(self, stage: SchedulerStage) -> None:
-        """A program that takes far more memory than its role asked for is ended for that, and so it is told."""
+        """A program that takes far more memory than its role asked for is ended for that, and so it
+        is told.
+        """
         program = Program(command="exec dd if=/dev/zero of=/dev/null bs=400M count=40")
-        status = stage.ended(stage.submit(stage.app(program, resource=Resource(cpu=1, gpu=0, memMB=64))))
+        status = stage.ended(
+            stage.submit(stage.app(program, resource=Resource(cpu=1, gpu=0, memMB=64)))
+        )
         if status.state is AppState.SUCCEEDED:
             pytest.skip("this scheduler sets no limit of memory")
         assert status.state is AppState.FAILED and "memory" in status.msg
 
     @needs_programs
     def test_each_apps_results_are_its_own(self, stage: SchedulerStage) -> None:
-        """Apps that share a tracker base do not see each other's results, steps and files; replicas overwrite none."""
+        """Apps that share a tracker base do not see each other's results, steps and files; replicas
+        overwrite none.
+        """
         body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'
         command = (
-            'mkdir -p "$TRANSLOAD_OUTPUT_DIR" && cd "$TRANSLOAD_TRACKER_BASE" && test $TRANSLOAD_ROLES = main && '
+            'mkdir -p "$TRANSLOAD_OUTPUT_DIR" && cd "$TRANSLOAD_TRACKER_BASE" && test '
+            "$TRANSLOAD_ROLES = main && "
             f'echo $X > "$TRANSLOAD_OUTPUT_DIR/{macros.replica_id}.txt" && '
             f"printf '{body}' {macros.replica_id} $X > {macros.replica_id}.json && "
             'echo "{\\"schema\\": 1, \\"step\\": 3, \\"results\\": {\\"x\\": $X}}" >> '

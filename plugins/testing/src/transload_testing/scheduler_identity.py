@@ -11,7 +11,13 @@ from transload.errors import AppExists, SchedulerUnavailable
 from transload.runner import log_lines
 from transload.schedulers.api import LogQuery
 from transload.specs import AppState
-from transload_testing.scheduler_stage import Damage, Program, SchedulerStage, SchedulerSuite, submits_once
+from transload_testing.scheduler_stage import (
+    Damage,
+    Program,
+    SchedulerStage,
+    SchedulerSuite,
+    submits_once,
+)
 
 
 class IdentityTests(SchedulerSuite):
@@ -28,7 +34,9 @@ class IdentityTests(SchedulerSuite):
 
     @submits_once
     def test_same_id_same_app_is_adopted(self, stage: SchedulerStage) -> None:
-        """A second submit of the same app under the same id starts nothing, while it runs and after its end."""
+        """A second submit of the same app under the same id starts nothing, while it runs and after
+        its end.
+        """
         app = stage.app(Program(out=("once",), seconds=0.2))
         app_id = stage.submit(app)
         assert stage.start(app, app_id) is False
@@ -52,7 +60,9 @@ class IdentityTests(SchedulerSuite):
         assert stage.start(stage.app(Program()), "suite-first") is True
 
     def test_delete_forgets_the_app_and_keeps_the_record(self, stage: SchedulerStage) -> None:
-        """A deleted app is gone; that its given id was used is remembered. Deleting again does nothing."""
+        """A deleted app is gone; that its given id was used is remembered. Deleting again does
+        nothing.
+        """
         app_id = stage.submit(stage.app(Program()), given=True)
         assert stage.scheduler.existed(app_id)
         stage.ended(app_id)
@@ -72,7 +82,9 @@ class IdentityTests(SchedulerSuite):
         stage.until(lambda: stage.scheduler.describe(app_id) is None, "the app is gone")
 
     def test_description(self, stage: SchedulerStage) -> None:
-        """An app is described as it was submitted: definition, digest, session, parent run, options, time."""
+        """An app is described as it was submitted: definition, digest, session, parent run,
+        options, time.
+        """
         before = time.time()
         app = stage.app(Program(), env={"API_TOKEN": "hunter2-value", "PLAIN": "shown"})
         app.arguments = {"lr": 0.1}
@@ -109,7 +121,9 @@ class IdentityTests(SchedulerSuite):
 
     @pytest.mark.parametrize("damage", get_args(Damage))
     def test_damaged_record(self, stage: SchedulerStage, damage: Damage) -> None:
-        """An app whose record is damaged hides no other, is listed, says what to type, and can be deleted."""
+        """An app whose record is damaged hides no other, is listed, says what to type, and can be
+        deleted.
+        """
         good = stage.submit(stage.app(Program()))
         bad = stage.submit(stage.app(Program()))
         stage.ended(good)
@@ -122,7 +136,10 @@ class IdentityTests(SchedulerSuite):
             assert found[good] is not None and found["suite-never-was"] is None
             for shown in (found[bad], other.describe(bad)):
                 assert shown is not None
-                assert "is damaged" in shown.status.msg and "`transload delete --force`" in shown.status.msg
+                assert (
+                    "is damaged" in shown.status.msg
+                    and "`transload delete --force`" in shown.status.msg
+                )
             assert other.existed(bad)
             with pytest.raises(AppExists, match="is damaged"):
                 stage.start(stage.app(Program()), bad)

@@ -78,7 +78,9 @@ class LogTests(SchedulerSuite):
             stage.scheduler.log_read("suite-never-was", LogQuery("main", 0, stage.stream))
 
     def test_pages(self, stage: SchedulerStage) -> None:
-        """Read page by page, with small pages, the log is the same: no line lost, none twice, none torn."""
+        """Read page by page, with small pages, the log is the same: no line lost, none twice, none
+        torn.
+        """
         lines = tuple(f"line {number} {'x' * (number % 37)}" for number in range(300))
         app_id = stage.submit(stage.app(Program(out=lines)))
         stage.ended(app_id)
@@ -91,7 +93,9 @@ class LogTests(SchedulerSuite):
         assert isinstance(pages[0].cursor, str)
 
     def test_cursor_in_another_process(self, stage: SchedulerStage) -> None:
-        """A cursor is text that another scheduler object goes on from; a complete log stays complete."""
+        """A cursor is text that another scheduler object goes on from; a complete log stays
+        complete.
+        """
         lines = tuple(f"line {number}" for number in range(100))
         app_id = stage.submit(stage.app(Program(out=lines)))
         stage.ended(app_id)
@@ -100,8 +104,12 @@ class LogTests(SchedulerSuite):
         mine, stage.scheduler = stage.scheduler, self.make_scheduler(stage.folder)
         try:
             pages = list(stage.pages(app_id, first.cursor, 1 << 20))
-            assert [*first.lines, *(line for page in pages for line in page.lines)] == [f"{line}\n" for line in lines]
-            again = stage.scheduler.log_read(app_id, LogQuery("main", 0, stage.stream, pages[-1].cursor))
+            assert [*first.lines, *(line for page in pages for line in page.lines)] == [
+                f"{line}\n" for line in lines
+            ]
+            again = stage.scheduler.log_read(
+                app_id, LogQuery("main", 0, stage.stream, pages[-1].cursor)
+            )
             assert (again.lines, again.complete) == ([], True)
         finally:
             stage.scheduler.close()
@@ -125,7 +133,9 @@ class LogTests(SchedulerSuite):
     def test_last_lines(self, stage: SchedulerStage, ends: bool) -> None:
         """The last lines are those at the end; what is read on from there has no line twice."""
         lines = [f"line {number}\n" for number in range(200)]
-        app_id = stage.submit(stage.app(Program(out=tuple(line.rstrip() for line in lines), hold=not ends)))
+        app_id = stage.submit(
+            stage.app(Program(out=tuple(line.rstrip() for line in lines), hold=not ends))
+        )
         stage.until(lambda: stage.lines(app_id)[-1:] == lines[-1:], "the last line is there")
         for count in (1, 7, 500):
             found = last_lines(stage.scheduler, app_id, "main", 0, stage.stream, count)
@@ -140,7 +150,9 @@ class LogTests(SchedulerSuite):
         assert found == lines[-len(found) :]
 
     def test_a_log_that_grows_as_fast_as_it_is_read(self, stage: SchedulerStage) -> None:
-        """Read without following, a log is what it was when its reading began: it ends, and lacks nothing."""
+        """Read without following, a log is what it was when its reading began: it ends, and lacks
+        nothing.
+        """
         if not self.runs_programs:
             pytest.skip("this scheduler runs no programs")
         line = f"echo $i {'x' * 250}; [ $((i % 500)) -ne 0 ] || sleep 0.05"

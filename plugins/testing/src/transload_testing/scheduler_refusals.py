@@ -22,7 +22,10 @@ class RefusalTests(SchedulerSuite):
         """Converting starts nothing, changes nothing, and gives the same each time."""
         app = stage.app(Program(out=("a",)))
         before = app.to_json()
-        texts = [stage.scheduler.format_request(stage.scheduler.convert(app, stage.cfg())) for _ in range(2)]
+        texts = [
+            stage.scheduler.format_request(stage.scheduler.convert(app, stage.cfg()))
+            for _ in range(2)
+        ]
         assert app.to_json() == before
         assert texts[0] == texts[1]
         assert texts[0].strip()
@@ -36,8 +39,13 @@ class RefusalTests(SchedulerSuite):
         assert "shown" in text
 
     def test_options_describe_themselves(self, stage: SchedulerStage) -> None:
-        """Every option and connection setting has a help text, and none is both; a misspelt one is refused."""
-        options, settings = dict(stage.scheduler.run_opts()), dict(stage.scheduler.connection_opts())
+        """Every option and connection setting has a help text, and none is both; a misspelt one is
+        refused.
+        """
+        options, settings = (
+            dict(stage.scheduler.run_opts()),
+            dict(stage.scheduler.connection_opts()),
+        )
         for name, option in {**options, **settings}.items():
             assert option.help, name
         assert not options.keys() & settings.keys()
@@ -49,17 +57,23 @@ class RefusalTests(SchedulerSuite):
     def test_mounts(self, stage: SchedulerStage, kind: MountType) -> None:
         """A kind of mount that is not offered is refused by its path."""
         app = stage.app(Program(), mounts=[_MOUNTS[kind]])
-        self._offered_or_refused(stage, app, kind in stage.scheduler.capabilities.mounts, "roles[0].mounts[0]")
+        self._offered_or_refused(
+            stage, app, kind in stage.scheduler.capabilities.mounts, "roles[0].mounts[0]"
+        )
 
     def test_ports(self, stage: SchedulerStage) -> None:
         """Ports are offered, or refused by their path."""
         app = stage.app(Program(), port_map={"web": 8080})
-        self._offered_or_refused(stage, app, stage.scheduler.capabilities.ports, "roles[0].port_map")
+        self._offered_or_refused(
+            stage, app, stage.scheduler.capabilities.ports, "roles[0].port_map"
+        )
 
     def test_replicas(self, stage: SchedulerStage) -> None:
         """Several replicas are offered, or refused by their path."""
         app = stage.app(Program(), replicas=2)
-        self._offered_or_refused(stage, app, stage.scheduler.capabilities.replicas, "roles[0].num_replicas")
+        self._offered_or_refused(
+            stage, app, stage.scheduler.capabilities.replicas, "roles[0].num_replicas"
+        )
 
     def test_roles(self, stage: SchedulerStage) -> None:
         """Several roles are offered, or refused by their path."""
@@ -71,7 +85,9 @@ class RefusalTests(SchedulerSuite):
         if not stage.scheduler.capabilities.replicas:
             pytest.skip("one replica only")
         app = stage.app(Program(), replicas=2, min_replicas=1)
-        self._offered_or_refused(stage, app, stage.scheduler.capabilities.min_replicas, "roles[0].min_replicas")
+        self._offered_or_refused(
+            stage, app, stage.scheduler.capabilities.min_replicas, "roles[0].min_replicas"
+        )
 
     def test_timeout_is_offered_or_refused(self, stage: SchedulerStage) -> None:
         """``AppDef.timeout`` is offered, or refused by its path."""
@@ -82,9 +98,13 @@ class RefusalTests(SchedulerSuite):
     def test_retry_policies(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
         """A retry policy is offered, or refused by its path, when there are retries."""
         app = stage.app(Program(), max_retries=1, retry_policy=policy)
-        self._offered_or_refused(stage, app, policy in stage.scheduler.capabilities.retries, "roles[0].retry_policy")
+        self._offered_or_refused(
+            stage, app, policy in stage.scheduler.capabilities.retries, "roles[0].retry_policy"
+        )
 
-    def _offered_or_refused(self, stage: SchedulerStage, app: object, offered: bool, path: str) -> None:
+    def _offered_or_refused(
+        self, stage: SchedulerStage, app: object, offered: bool, path: str
+    ) -> None:
         if offered:
             stage.scheduler.convert(app, stage.cfg())  # type: ignore[arg-type]
             return

@@ -1,4 +1,6 @@
-"""What the tests of the scheduler suite share: programs, apps made of them, and waiting with a deadline."""
+"""What the tests of the scheduler suite share: programs, apps made of them, and waiting with a
+deadline.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ class Program:
         exit_code: then ends so; −N: by signal N.
         failures: that many starts fail (exit code 9) before one does all of the above.
         ragged: the last line of stdout has no newline.
-        command: a line of shell in place of all of the above; tests that need it want a scheduler that runs programs.
+        command: a line of shell in place of all of the above; tests that need it want a scheduler
+            that runs programs.
         only: the replicas that do this; the others end well at once. None: all.
     """
 
@@ -84,10 +87,14 @@ class Program:
             return self.command
         parts = []
         if self.only is not None:
-            parts.append(f"case {macros.replica_id} in {'|'.join(map(str, self.only))}) ;; *) exit 0 ;; esac")
+            parts.append(
+                f"case {macros.replica_id} in {'|'.join(map(str, self.only))}) ;; *) exit 0 ;; esac"
+            )
         if self.failures:
             count = folder / f"starts-{uuid.uuid4().hex}-{macros.replica_id}"
-            parts.append(f"echo x >> {count}; if [ $(wc -l < {count}) -le {self.failures} ]; then exit 9; fi")
+            parts.append(
+                f"echo x >> {count}; if [ $(wc -l < {count}) -le {self.failures} ]; then exit 9; fi"
+            )
         for number, line in enumerate(self.out):
             end = "" if self.ragged and number == len(self.out) - 1 else r"\n"
             parts.append(f"printf '%s{end}' '{line}'")
@@ -96,7 +103,9 @@ class Program:
             parts.append("sleep 300 & wait $!")
         if self.seconds:
             parts.append(f"sleep {self.seconds}")
-        parts.append(f"kill -{-self.exit_code} $$" if self.exit_code < 0 else f"exit {self.exit_code}")
+        parts.append(
+            f"kill -{-self.exit_code} $$" if self.exit_code < 0 else f"exit {self.exit_code}"
+        )
         return "; ".join(parts)
 
 
@@ -115,7 +124,9 @@ class SchedulerStage:
     folder: Path
     submitted: list[str] = field(default_factory=list)
 
-    def app(self, programs: Mapping[str, Program] | Program, replicas: int = 1, **fields: Any) -> AppDef:
+    def app(
+        self, programs: Mapping[str, Program] | Program, replicas: int = 1, **fields: Any
+    ) -> AppDef:
         """Return an app; ``fields`` are the first role's, save ``timeout``, which is the app's."""
         if isinstance(programs, Program):
             programs = {"main": programs}
@@ -132,7 +143,11 @@ class SchedulerStage:
 
     def runner(self) -> Runner:
         """Return a runner that has this scheduler alone."""
-        return Runner("suite", {self.scheduler.name: lambda session, **_: self.scheduler}, settings=Settings({}, {}))
+        return Runner(
+            "suite",
+            {self.scheduler.name: lambda session, **_: self.scheduler},
+            settings=Settings({}, {}),
+        )
 
     def submit(self, app: AppDef, app_id: str | None = None, **more: Any) -> str:
         """Submit an app; return its id."""
@@ -148,7 +163,9 @@ class SchedulerStage:
         return self.scheduler.submit(request, app_id, self.submission(app, **more))
 
     def status(self, app_id: str) -> AppStatus:
-        """Return the status of an app that must be there; what is due for it is done, as by any owner that waits."""
+        """Return the status of an app that must be there; what is due for it is done, as by any
+        owner that waits.
+        """
         found = self.scheduler.describe(app_id)
         tend(self.scheduler, found)
         assert found is not None, f"{app_id} is not there"
@@ -169,21 +186,36 @@ class SchedulerStage:
             pause = min(pause * 1.4, self.suite.longest_pause)
 
     def ended(self, app_id: str) -> AppStatus:
-        """Wait for the end of an app; return its final status, in which every replica has an end."""
+        """Wait for the end of an app; return its final status, in which every replica has an
+        end.
+        """
         __tracebackhide__ = True
-        status = self.until(lambda: (status := self.status(app_id)).is_terminal() and status, f"{app_id} ends")
-        endless = [replica for role in status.roles for replica in role.replicas if replica.end_time is None]
+        status = self.until(
+            lambda: (status := self.status(app_id)).is_terminal() and status, f"{app_id} ends"
+        )
+        endless = [
+            replica
+            for role in status.roles
+            for replica in role.replicas
+            if replica.end_time is None
+        ]
         assert not endless, f"{app_id} has ended, but its duration counts up for ever: {endless}"
         return status
 
     def running(self, app_id: str, *, said: str | None = None) -> AppStatus:
-        """Wait until an app runs, and has written a line to the stdout of its first replica if one is named."""
+        """Wait until an app runs, and has written a line to the stdout of its first replica if one
+        is named.
+        """
         status = self.until(
-            lambda: (status := self.status(app_id)).state is AppState.RUNNING and status, f"{app_id} runs"
+            lambda: (status := self.status(app_id)).state is AppState.RUNNING and status,
+            f"{app_id} runs",
         )
         if said is not None:
             role = status.roles[0].role
-            self.until(lambda: any(said in line for line in self.lines(app_id, role)), f"{app_id} says {said}")
+            self.until(
+                lambda: any(said in line for line in self.lines(app_id, role)),
+                f"{app_id} says {said}",
+            )
         return status
 
     def replicas(self, status: AppStatus) -> list[ReplicaStatus]:
@@ -197,21 +229,34 @@ class SchedulerStage:
         return Stream.STDOUT if Stream.STDOUT in streams else Stream.COMBINED
 
     def lines(self, app_id: str, role: str = "main", k: int = 0, **options: Any) -> list[str]:
-        """Return the lines that are there now; ``options`` are those of `transload.runner.log_lines`."""
-        return list(log_lines(self.scheduler, app_id, role, k, **{"stream": self.stream, **options}))
+        """Return the lines that are there now; ``options`` are those of
+        `transload.runner.log_lines`.
+        """
+        return list(
+            log_lines(self.scheduler, app_id, role, k, **{"stream": self.stream, **options})
+        )
 
     def pages(
-        self, app_id: str, cursor: str | None, max_bytes: int, stream: Stream | None = None, limit: int = 10_000
+        self,
+        app_id: str,
+        cursor: str | None,
+        max_bytes: int,
+        stream: Stream | None = None,
+        limit: int = 10_000,
     ) -> Iterator[LogPage]:
         """Yield the pages of the first replica's log, up to the complete one."""
         for _ in range(limit):
-            page = self.scheduler.log_read(app_id, LogQuery("main", 0, stream or self.stream, cursor, max_bytes))
+            page = self.scheduler.log_read(
+                app_id, LogQuery("main", 0, stream or self.stream, cursor, max_bytes)
+            )
             yield page
             cursor = page.cursor
             if page.complete:
                 return
 
-    def everything(self, app_id: str, stream: Stream | None = None, *, role: str = "main", k: int = 0) -> list[str]:
+    def everything(
+        self, app_id: str, stream: Stream | None = None, *, role: str = "main", k: int = 0
+    ) -> list[str]:
         """Wait until a log is complete; return its lines."""
         lines: list[str] = []
         reader = LogReader(self.scheduler, app_id, LogQuery(role, k, stream or self.stream))
@@ -230,11 +275,13 @@ class SchedulerSuite:
     Attributes:
         image: image of the roles.
         cfg: run options for every submit.
-        runs_programs: False for a scheduler that runs nothing; tests that need a shell are then left out.
+        runs_programs: False for a scheduler that runs nothing; tests that need a shell are then
+            left out.
         inherits_environment: jobs can get the environment of the submitting process.
         timeout: seconds for each wait.
         longest_pause: seconds between two questions while waiting.
-        cannot: name of the test → why this scheduler cannot have it. Submitting once is not to be had for less.
+        cannot: name of the test → why this scheduler cannot have it. Submitting once is not to be
+            had for less.
     """
 
     image: ClassVar[str] = ""
@@ -246,15 +293,19 @@ class SchedulerSuite:
     cannot: ClassVar[Mapping[str, str]] = {}
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
-        """Return a scheduler; to be overridden. Two made of one folder are as two processes of one user would have.
+        """Return a scheduler; to be overridden. Two made of one folder are as two processes of one
+        user would have.
 
         Args:
             folder: a folder of the test's own.
         """
-        raise NotImplementedError("a SchedulerConformance says how to make its scheduler: override make_scheduler")
+        raise NotImplementedError(
+            "a SchedulerConformance says how to make its scheduler: override make_scheduler"
+        )
 
     def state_folders(self, folder: Path) -> list[Path]:
-        """Return where the scheduler keeps state that the test may read: no secret may be found there.
+        """Return where the scheduler keeps state that the test may read: no secret may be found
+        there.
 
         Args:
             folder: the test's own folder.
@@ -262,17 +313,23 @@ class SchedulerSuite:
         return [folder]
 
     def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
-        """Damage what is kept of an app, as a crash or a full disk would; False if that cannot be done to it.
+        """Damage what is kept of an app, as a crash or a full disk would; False if that cannot be
+        done to it.
 
         Args:
             folder: the test's own folder.
             app_id: the app, which has ended or runs.
-            damage: what becomes of its record; `damage_file` does it to a file, `damaged_text` to a text.
+            damage: what becomes of its record; `damage_file` does it to a file, `damaged_text` to a
+                text.
         """
         return False
 
     def make_app(
-        self, programs: Mapping[str, Program], replicas: int, folder: Path, fields: Mapping[str, Any]
+        self,
+        programs: Mapping[str, Program],
+        replicas: int,
+        folder: Path,
+        fields: Mapping[str, Any],
     ) -> AppDef:
         """Return an app that runs programs, by default through ``sh -c``.
 
@@ -285,7 +342,13 @@ class SchedulerSuite:
         extra = dict(fields)
         timeout = extra.pop("timeout", None)
         roles = [
-            Role(name, self.image, entrypoint="sh", args=["-c", program.shell(folder)], num_replicas=replicas)
+            Role(
+                name,
+                self.image,
+                entrypoint="sh",
+                args=["-c", program.shell(folder)],
+                num_replicas=replicas,
+            )
             for name, program in programs.items()
         ]
         for name, value in extra.items():
@@ -294,7 +357,9 @@ class SchedulerSuite:
 
     @pytest.fixture
     def stage(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SchedulerStage]:
-        """A scheduler of its own for each test; one that it cannot have is skipped with its reason."""
+        """A scheduler of its own for each test; one that it cannot have is skipped with its
+        reason.
+        """
         reason = self.cannot.get(request.function.__name__)
         if reason is not None:
             pytest.skip(f"this scheduler cannot have it: {reason}")

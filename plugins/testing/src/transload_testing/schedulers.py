@@ -6,16 +6,31 @@ from transload_testing.scheduler_apps import AppTests
 from transload_testing.scheduler_identity import IdentityTests
 from transload_testing.scheduler_logs import LogTests
 from transload_testing.scheduler_refusals import RefusalTests
-from transload_testing.scheduler_stage import Damage, Program, SchedulerStage, damage_file, damaged_text
+from transload_testing.scheduler_stage import (
+    Damage,
+    Program,
+    SchedulerStage,
+    damage_file,
+    damaged_text,
+)
 
-__all__ = ["Damage", "Program", "SchedulerConformance", "SchedulerStage", "damage_file", "damaged_text"]
+__all__ = [
+    "Damage",
+    "Program",
+    "SchedulerConformance",
+    "SchedulerStage",
+    "damage_file",
+    "damaged_text",
+]
 
 
 class SchedulerConformance(AppTests, IdentityTests, LogTests, RefusalTests):
-    """What every scheduler must do. Subclass it, override ``make_scheduler``, and set ``image`` and ``cfg``.
+    """What every scheduler must do. Subclass it, override ``make_scheduler``, and set ``image`` and
+    ``cfg``.
 
-    What ``Capabilities`` rule out is not asked for; it must be refused instead. What a scheduler cannot have for
-    another reason is declared in ``cannot``, with the reason, and published in its documentation.
+    What ``Capabilities`` rule out is not asked for; it must be refused instead. What a scheduler
+    cannot have for another reason is declared in ``cannot``, with the reason, and published in its
+    documentation.
     """
 
     def test_only_tests_are_declared_impossible(self) -> None:

@@ -11,7 +11,15 @@ from typing import Any, ClassVar
 import pytest
 
 from transload.runtime.tracking import TrackingError
-from transload.tracker import AppRun, Lineage, LineageEdge, TrackerArtifact, TrackerBase, TrackerSource, build_trackers
+from transload.tracker import (
+    AppRun,
+    Lineage,
+    LineageEdge,
+    TrackerArtifact,
+    TrackerBase,
+    TrackerSource,
+    build_trackers,
+)
 from transload_testing.odd_texts import BAD_TEXTS, METADATA_VALUES, ODD_TEXTS, same
 from transload_testing.tracking_workers import is_whole, run_worker, run_workers, state
 
@@ -28,7 +36,8 @@ _BAD_VALUES = {
 
 
 class TrackerConformance:
-    """What must hold for a ``TrackerBase``. Subclass it, name your factory, and give an empty place to each test::
+    """What must hold for a ``TrackerBase``. Subclass it, name your factory, and give an empty place
+    to each test::
 
         class TestMine(TrackerConformance):
             factory = "mine"  # as registered by a plugin, or "my_package:factory"
@@ -38,8 +47,10 @@ class TrackerConformance:
                 return str(tmp_path / "runs")
 
     Attributes:
-        factory: name of the tracker or ``module:factory``, called with the configuration; other processes call it too.
-        processes: False if other processes cannot see the store: threads take their place, and nothing is killed.
+        factory: name of the tracker or ``module:factory``, called with the configuration; other
+            processes call it too.
+        processes: False if other processes cannot see the store: threads take their place, and
+            nothing is killed.
         writers: how many write at once.
         writes: how much each of them writes.
         kills: how many writers are killed.
@@ -71,12 +82,21 @@ class TrackerConformance:
         return open_tracker()
 
     def _spec(self, worker: str, config: str | None, **parameters: Any) -> dict[str, Any]:
-        return {"worker": worker, "factory": self.factory, "config": config, "run_id": "run", **parameters}
+        return {
+            "worker": worker,
+            "factory": self.factory,
+            "config": config,
+            "run_id": "run",
+            **parameters,
+        }
 
-    # ------------------------------------------------------------------------------------------- metadata and artifacts
+    # -------------------------------------------------------------------------------------------
+    # metadata and artifacts
 
     def test_unknown_run_is_empty(self, tracker: TrackerBase) -> None:
-        """Of a run that nobody has written about nothing is known, and asking does not make it known."""
+        """Of a run that nobody has written about nothing is known, and asking does not make it
+        known.
+        """
         assert dict(tracker.metadata("nobody")) == {}
         assert dict(tracker.artifacts("nobody")) == {}
         assert list(tracker.sources("nobody")) == []
@@ -84,7 +104,9 @@ class TrackerConformance:
         assert list(tracker.run_ids()) == []
         assert list(tracker.run_ids(parent_run_id="nobody")) == []
 
-    def test_metadata_is_kept_exactly(self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase]) -> None:
+    def test_metadata_is_kept_exactly(
+        self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase]
+    ) -> None:
         """Every value comes back equal and of the same type, whatever its name."""
         tracker.add_metadata("run", **METADATA_VALUES)
         assert same(dict(open_tracker().metadata("run")), METADATA_VALUES)
@@ -110,7 +132,12 @@ class TrackerConformance:
     def test_artifacts(self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase]) -> None:
         """Artifacts come back by name, the last of a name, with metadata or without."""
         tracker.add_artifact("run", "model", "/old", {"step": 1})
-        tracker.add_artifact("run", "model", "s3://bucket/model ☃.pt", {"step": 2, "loss": float("inf"), "tags": ["a"]})
+        tracker.add_artifact(
+            "run",
+            "model",
+            "s3://bucket/model ☃.pt",
+            {"step": 2, "loss": float("inf"), "tags": ["a"]},
+        )
         tracker.add_artifact("run", "log/☃ %", "rel/path", None)
         tracker.add_artifact("run", "empty", "/e", {})
         assert dict(open_tracker().artifacts("run")) == {
@@ -123,7 +150,8 @@ class TrackerConformance:
         assert dict(tracker.metadata("run")) == {}
         assert list(tracker.run_ids()) == ["run"]
 
-    # ------------------------------------------------------------------------------------------------- order of writes
+    # -------------------------------------------------------------------------------------------------
+    # order of writes
 
     def test_last_write_wins(self, open_tracker: Callable[[], TrackerBase]) -> None:
         """Of writes that follow each other the last one counts, from one writer or from many."""
@@ -147,10 +175,13 @@ class TrackerConformance:
         monkeypatch.undo()
         assert dict(open_tracker().metadata("run")) == {"n": 7}
 
-    # ---------------------------------------------------------------------------------------------------------- run ids
+    # ----------------------------------------------------------------------------------------------------------
+    # run ids
 
     @pytest.mark.parametrize("run_id", ODD_TEXTS.values(), ids=ODD_TEXTS.keys())
-    def test_odd_run_id(self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase], run_id: str) -> None:
+    def test_odd_run_id(
+        self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase], run_id: str
+    ) -> None:
         """Any text is a run id, as a run and as a source, and comes back as it is."""
         tracker.add_metadata(run_id, x=1)
         tracker.add_source("child", run_id, "what")
@@ -167,7 +198,9 @@ class TrackerConformance:
         for index, run_id in enumerate(ODD_TEXTS.values()):
             tracker.add_metadata(run_id, x=index)
         assert sorted(tracker.run_ids()) == sorted(ODD_TEXTS.values())
-        assert [tracker.metadata(run_id)["x"] for run_id in ODD_TEXTS.values()] == list(range(len(ODD_TEXTS)))
+        assert [tracker.metadata(run_id)["x"] for run_id in ODD_TEXTS.values()] == list(
+            range(len(ODD_TEXTS))
+        )
 
     @pytest.mark.parametrize("run_id", BAD_TEXTS.values(), ids=BAD_TEXTS.keys())
     def test_bad_run_id_is_refused(self, tracker: TrackerBase, run_id: Any) -> None:
@@ -184,16 +217,22 @@ class TrackerConformance:
             tracker.add_source("run", run_id)
         assert list(tracker.run_ids()) == []
 
-    # ---------------------------------------------------------------------------------------------------------- lineage
+    # ----------------------------------------------------------------------------------------------------------
+    # lineage
 
     def test_sources(self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase]) -> None:
-        """All sources are kept, each once; one source may be used in several ways, and they can be filtered."""
+        """All sources are kept, each once; one source may be used in several ways, and they can be
+        filtered.
+        """
         tracker.add_source("run", "prep", "data")
         tracker.add_source("run", "prep", "vocabulary")
         tracker.add_source("run", "experiment 7")
         tracker.add_source("run", "prep", "data")
         other = open_tracker()
-        found = sorted(other.sources("run"), key=lambda source: (source.source_run_id, source.artifact_name or ""))
+        found = sorted(
+            other.sources("run"),
+            key=lambda source: (source.source_run_id, source.artifact_name or ""),
+        )
         assert found == [
             TrackerSource("experiment 7", None),
             TrackerSource("prep", "data"),
@@ -203,7 +242,9 @@ class TrackerConformance:
         assert list(other.sources("run", artifact_name="none such")) == []
 
     def test_run_ids_by_parent(self, tracker: TrackerBase) -> None:
-        """The filter gives the direct children, and only these; the parent need not be a run itself."""
+        """The filter gives the direct children, and only these; the parent need not be a run
+        itself.
+        """
         for child, parent in (("b", "a"), ("c", "a"), ("d", "b"), ("e", "elsewhere")):
             tracker.add_source(child, parent)
         assert sorted(tracker.run_ids(parent_run_id="a")) == ["b", "c"]
@@ -211,7 +252,9 @@ class TrackerConformance:
         assert list(tracker.run_ids(parent_run_id="e")) == []
         assert sorted(tracker.run_ids()) == ["b", "c", "d", "e"]
 
-    def test_lineage_both_ways(self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase]) -> None:
+    def test_lineage_both_ways(
+        self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase]
+    ) -> None:
         """Lineage goes all the way up and down, with the artifacts of everything on the way."""
         tracker.add_source("prep", "raw")
         tracker.add_source("train", "prep", "data")
@@ -254,18 +297,26 @@ class TrackerConformance:
         child.add_source("parent", "model")
         child.add_artifact("a", "/a", {"m": 1})
         assert dict(tracker.metadata("parent")) == {"self": 1, "run_id": 2}
-        assert [(s.parent.job_id(), s.artifact_name) for s in child.sources()] == [("parent", "model")]
+        assert [(s.parent.job_id(), s.artifact_name) for s in child.sources()] == [
+            ("parent", "model")
+        ]
         assert [run.id for run in parent.children()] == ["child"]
         assert list(child.children()) == []
         assert [run.id for run in next(iter(child.sources())).parent.children()] == ["child"]
 
-    # ------------------------------------------------------------------------------------------ many writers, and kills
+    # ------------------------------------------------------------------------------------------
+    # many writers, and kills
 
     def test_no_torn_read(self, tracker: TrackerBase, tracker_config: str | None) -> None:
-        """While four writers replace one value, every read is whole, and in the end one of the last writes is there."""
+        """While four writers replace one value, every read is whole, and in the end one of the last
+        writes is there.
+        """
         tracker.add_metadata("run", state=state(0))
         reads: list[Any] = []
-        specs = [self._spec("add_same", tracker_config, writer=w, count=self.writes) for w in range(self.writers)]
+        specs = [
+            self._spec("add_same", tracker_config, writer=w, count=self.writes)
+            for w in range(self.writers)
+        ]
         run_workers(specs, self.processes, lambda: reads.append(tracker.metadata("run")["state"]))
         assert reads
         assert [read for read in reads if not is_whole(read)] == []
@@ -274,9 +325,14 @@ class TrackerConformance:
         assert last["n"] == self.writes - 1
         assert list(tracker.run_ids()) == ["run"]
 
-    def test_distinct_names_are_all_there(self, tracker: TrackerBase, tracker_config: str | None) -> None:
+    def test_distinct_names_are_all_there(
+        self, tracker: TrackerBase, tracker_config: str | None
+    ) -> None:
         """What four writers add to one run under names of their own is all there."""
-        specs = [self._spec("add_distinct", tracker_config, writer=w, count=self.writes) for w in range(self.writers)]
+        specs = [
+            self._spec("add_distinct", tracker_config, writer=w, count=self.writes)
+            for w in range(self.writers)
+        ]
         run_workers(specs, self.processes)
         wanted = {f"{w}/{i}": i for w in range(self.writers) for i in range(self.writes)}
         assert dict(tracker.metadata("run")) == wanted
@@ -296,17 +352,29 @@ class TrackerConformance:
         for thread in threads:
             thread.join()
         assert len(tracker.metadata("run")) == 4 * count
-        assert sorted(tracker.run_ids(parent_run_id="run")) == [f"run-{number}" for number in range(4)]
+        assert sorted(tracker.run_ids(parent_run_id="run")) == [
+            f"run-{number}" for number in range(4)
+        ]
 
-    def test_killed_writers_do_no_harm(self, tracker: TrackerBase, tracker_config: str | None) -> None:
-        """A writer killed at any moment leaves the old value or the new one, and the run goes on."""
+    def test_killed_writers_do_no_harm(
+        self, tracker: TrackerBase, tracker_config: str | None
+    ) -> None:
+        """A writer killed at any moment leaves the old value or the new one, and the run goes
+        on.
+        """
         if not self.processes:
             pytest.skip("the store lives in one process: there is nobody to kill")
         if not hasattr(os, "fork"):
             pytest.skip("needs fork")
         assert (
             run_worker(
-                self._spec("kill_add", tracker_config, kills=self.kills, longest=self.longest, preload=self.preload)
+                self._spec(
+                    "kill_add",
+                    tracker_config,
+                    kills=self.kills,
+                    longest=self.longest,
+                    preload=self.preload,
+                )
             )
             == []
         )

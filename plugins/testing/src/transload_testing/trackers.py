@@ -1,6 +1,7 @@
 """Conformance suites for trackers: subclass them in your tests.
 
-What must hold for every tracker, on any store, is tested here; what only yours promises, test yourself.
+What must hold for every tracker, on any store, is tested here; what only yours promises, test
+yourself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What the tracking suites let other processes do: write a lot, and be killed while doing so.
 
-Run as ``python -m transload_testing.tracking_workers SPEC``, SPEC a JSON object with ``worker``, ``factory``
-(``module:attribute`` or, for trackers, a name), ``config`` and the worker's own parameters. Prints one JSON line.
+Run as ``python -m transload_testing.tracking_workers SPEC``, SPEC a JSON object with ``worker``,
+``factory`` (``module:attribute`` or, for trackers, a name), ``config`` and the worker's own
+parameters. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _DEADLINE = 300.0
 
 
 def state(number: int, writer: int = 0) -> dict[str, int | str]:
-    """Return a value that shows whether it is whole: what it says twice agrees, and the padding is all there."""
+    """Return a value that shows whether it is whole: what it says twice agrees, and the padding is
+    all there.
+    """
     return {"n": number, "writer": writer, "pad": PAD, "copy": number}
 
 
@@ -89,7 +92,9 @@ def _metadata_state(tracker: Any, spec: Mapping[str, Any]) -> Mapping[str, objec
     return found
 
 
-def _write_until_killed(spec: Mapping[str, Any], write: Callable[..., None], first: int, report: int) -> NoReturn:
+def _write_until_killed(
+    spec: Mapping[str, Any], write: Callable[..., None], first: int, report: int
+) -> NoReturn:
     try:
         tracker = _open(spec)
         number = first
@@ -102,7 +107,9 @@ def _write_until_killed(spec: Mapping[str, Any], write: Callable[..., None], fir
 
 
 def _read_apart(spec: Mapping[str, Any], read: Callable[..., Any]) -> dict[str, Any]:
-    """Read in a child: the process that forks the writers must itself have opened nothing that a fork would break."""
+    """Read in a child: the process that forks the writers must itself have opened nothing that a
+    fork would break.
+    """
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -122,11 +129,14 @@ def _read_apart(spec: Mapping[str, Any], read: Callable[..., Any]) -> dict[str, 
     return found
 
 
-def _kill_writers(spec: Mapping[str, Any], write: Callable[..., None], read: Callable[..., Any]) -> list[str]:
-    """Kill a writer again and again at any moment; return what a reader then saw that it must not see.
+def _kill_writers(
+    spec: Mapping[str, Any], write: Callable[..., None], read: Callable[..., Any]
+) -> list[str]:
+    """Kill a writer again and again at any moment; return what a reader then saw that it must not
+    see.
 
-    A writer numbers its values and tells each one that it has written, so the value found must be the last one told, or
-    the one that was being written.
+    A writer numbers its values and tells each one that it has written, so the value found must be
+    the last one told, or the one that was being written.
     """
     for module in spec["preload"]:
         importlib.import_module(module)
@@ -142,7 +152,9 @@ def _kill_writers(spec: Mapping[str, Any], write: Callable[..., None], read: Cal
         os.close(theirs)
         with os.fdopen(ours) as reports:
             told = [reports.readline()]
-            time.sleep(moments.uniform(0, spec["longest"]))  # any moment will do: nothing is waited for
+            time.sleep(
+                moments.uniform(0, spec["longest"])
+            )  # any moment will do: nothing is waited for
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             told += reports.readlines()
@@ -181,12 +193,18 @@ def run_worker(spec: Mapping[str, Any]) -> Any:
         finally:
             process.kill()
     if process.returncode:
-        raise AssertionError(f"worker {spec['worker']} ended with {process.returncode}: {err[-2000:]}")
+        raise AssertionError(
+            f"worker {spec['worker']} ended with {process.returncode}: {err[-2000:]}"
+        )
     return json.loads(out)
 
 
-def run_workers(specs: list[dict[str, Any]], processes: bool, meanwhile: Callable[[], None] | None = None) -> None:
-    """Run workers side by side, in processes or threads, calling ``meanwhile`` at least once, until all have ended."""
+def run_workers(
+    specs: list[dict[str, Any]], processes: bool, meanwhile: Callable[[], None] | None = None
+) -> None:
+    """Run workers side by side, in processes or threads, calling ``meanwhile`` at least once, until
+    all have ended.
+    """
     failures: list[str] = []
 
     def one(spec: dict[str, Any]) -> None:

@@ -76,19 +76,30 @@ def _files(path: Path) -> Iterator[_File]:
 def _own(source: Path, target: Path, text: str, left: list[Left]) -> _File:
     """Return a new file; one that is there already, with other content, is left to its owner."""
     if target.exists() and target.read_text(encoding="utf-8") != text:
-        return _File(source, target, target.read_text(encoding="utf-8"), [Left(1, f"{target} is there already"), *left])
+        return _File(
+            source,
+            target,
+            target.read_text(encoding="utf-8"),
+            [Left(1, f"{target} is there already"), *left],
+        )
     return _File(source, target, text, left)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
     for where, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NOT_LOOKED_INTO]
-        yield from (Path(where, name) for name in files if name.endswith(".py") or name in _SETTINGS)
+        folders[:] = [
+            name for name in folders if not name.startswith(".") and name not in _NOT_LOOKED_INTO
+        ]
+        yield from (
+            Path(where, name) for name in files if name.endswith(".py") or name in _SETTINGS
+        )
 
 
 def _show(file: _File, before: str) -> None:
     old, new = before.splitlines(keepends=True), file.text.splitlines(keepends=True)
-    click.echo("".join(difflib.unified_diff(old, new, str(file.source), str(file.target))), nl=False)
+    click.echo(
+        "".join(difflib.unified_diff(old, new, str(file.source), str(file.target))), nl=False
+    )
 
 
 def _replace(path: Path, text: str) -> None:

@@ -29,7 +29,11 @@ def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
     ini = configparser.ConfigParser(interpolation=None)
     ini.optionxform = str  # type: ignore[assignment,method-assign]
     ini.read_string(text)
-    at = {section: number for number, line in enumerate(text.split("\n"), 1) for section in [line.strip()]}
+    at = {
+        section: number
+        for number, line in enumerate(text.split("\n"), 1)
+        for section in [line.strip()]
+    }
     top: list[str] = []
     tables: dict[str, list[str]] = {}
     left: list[Left] = []
@@ -40,19 +44,29 @@ def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
                 if key in ("scheduler", "workspace"):
                     top.append(f"{key} = {json.dumps(SCHEDULERS.get(value, value))}")
                 elif key == "component":
-                    top.append(f"# component = {json.dumps(value)}  (name it: transload run {value})")
-                    left.append(Left(line, f"[cli:run] {key} = {value}: name it on the command line"))
+                    top.append(
+                        f"# component = {json.dumps(value)}  (name it: transload run {value})"
+                    )
+                    left.append(
+                        Left(line, f"[cli:run] {key} = {value}: name it on the command line")
+                    )
                 else:
-                    left.append(Left(line, f"[cli:run] {key} = {value}: name it on the command line"))
+                    left.append(
+                        Left(line, f"[cli:run] {key} = {value}: name it on the command line")
+                    )
         elif section.startswith("component:"):
             name = json.dumps(section.removeprefix("component:"))
-            tables[f"component.{name}"] = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+            tables[f"component.{name}"] = [
+                f"{key} = {json.dumps(value)}" for key, value in values.items()
+            ]
         elif section == "torchx:tracker":
             for name in values:
                 tables.setdefault(f"tracker.{name}", [])
         elif section.startswith("tracker:"):
             name = section.removeprefix("tracker:")
-            tables[f"tracker.{name}"] = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+            tables[f"tracker.{name}"] = [
+                f"{key} = {json.dumps(value)}" for key, value in values.items()
+            ]
         else:
             name = SCHEDULERS.get(section, section)
             tables[f"schedulers.{name}"] = _options(name, values, runner, line, left)
@@ -61,8 +75,12 @@ def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
     return "\n\n".join(body) + "\n", left
 
 
-def _options(name: str, values: dict[str, str], runner: Runner, line: int, left: list[Left]) -> list[str]:
-    """Return the lines of a scheduler's table; an option that it does not take becomes a comment."""
+def _options(
+    name: str, values: dict[str, str], runner: Runner, line: int, left: list[Left]
+) -> list[str]:
+    """Return the lines of a scheduler's table; an option that it does not take becomes a
+    comment.
+    """
     try:
         opts = runner.scheduler_run_opts(name)
     except TransloadError as exc:
@@ -85,5 +103,9 @@ def _options(name: str, values: dict[str, str], runner: Runner, line: int, left:
 
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {json.dumps(item)}" for key, item in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(key)} = {json.dumps(item)}" for key, item in value.items())
+            + "}"
+        )
     return json.dumps(value)

@@ -73,7 +73,11 @@ def convert_source(text: str) -> tuple[str, list[Left]]:
             dotted = _dotted(node)
             if dotted.startswith("torchx."):
                 _rename(dotted, node.lineno, node.col_offset, changes, left, name_last=True)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "TORCHX_" in node.value:
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and "TORCHX_" in node.value
+        ):
             _variable(node, lines, changes, left)
     for change in sorted(set(changes), reverse=True):
         line = lines[change.line - 1]
@@ -114,7 +118,13 @@ def _exists(dotted: str) -> bool:
 
 
 def _rename(
-    dotted: str, line: int, column: int, changes: list[_Change], left: list[Left], *, name_last: bool = False
+    dotted: str,
+    line: int,
+    column: int,
+    changes: list[_Change],
+    left: list[Left],
+    *,
+    name_last: bool = False,
 ) -> None:
     new = _translated(dotted)
     while new is not None and not _exists(new) and name_last:  # an attribute of a name
@@ -134,9 +144,13 @@ def _import_from(node: ast.ImportFrom, changes: list[_Change], left: list[Left])
     names, new = [f"{module}.{alias.name}" for alias in node.names], _translated(module)
     missing = [name for name in names if (ours := _translated(name)) is None or not _exists(ours)]
     if new is None or (module == "torchx" and missing):
-        left.append(Left(node.lineno, f"{', '.join(missing) or module}: transload has nothing of that name"))
+        left.append(
+            Left(node.lineno, f"{', '.join(missing) or module}: transload has nothing of that name")
+        )
         return
-    left.extend(Left(node.lineno, f"{name}: transload has nothing of that name") for name in missing)
+    left.extend(
+        Left(node.lineno, f"{name}: transload has nothing of that name") for name in missing
+    )
     changes.append(_Change(node.lineno, node.col_offset, module, new))
 
 
@@ -148,9 +162,13 @@ def _dotted(node: ast.expr) -> str:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
-def _variable(node: ast.Constant, lines: list[bytes], changes: list[_Change], left: list[Left]) -> None:
+def _variable(
+    node: ast.Constant, lines: list[bytes], changes: list[_Change], left: list[Left]
+) -> None:
     value = str(node.value)
-    new = VARIABLES.get(value) or (_TRACKER.sub(r"TRANSLOAD_TRACKER_\1_CONFIG", value) if _TRACKER.match(value) else "")
+    new = VARIABLES.get(value) or (
+        _TRACKER.sub(r"TRANSLOAD_TRACKER_\1_CONFIG", value) if _TRACKER.match(value) else ""
+    )
     if new and value.encode() in lines[node.lineno - 1][node.col_offset :]:
         changes.append(_Change(node.lineno, node.col_offset, value, new))
     else:

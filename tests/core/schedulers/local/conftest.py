@@ -67,10 +67,15 @@ class Local:
             options,
             id_given=given,
             inherit_env=inherit_env,
-            secrets={r.name: {k: resolve_secret(v, k) for k, v in r.secrets.items()} for r in definition.roles},
+            secrets={
+                r.name: {k: resolve_secret(v, k) for k, v in r.secrets.items()}
+                for r in definition.roles
+            },
         )
         prepared = self.scheduler.prepare(definition, options)
-        self.started = self.scheduler.submit(self.scheduler.convert(prepared, options), app_id, submission)
+        self.started = self.scheduler.submit(
+            self.scheduler.convert(prepared, options), app_id, submission
+        )
         return app_id
 
     def status(self, app_id: str) -> AppStatus:
@@ -80,7 +85,10 @@ class Local:
         return found.status
 
     def wait(
-        self, app_id: str, until: Callable[[AppStatus], bool] = AppStatus.is_terminal, timeout: float = 60
+        self,
+        app_id: str,
+        until: Callable[[AppStatus], bool] = AppStatus.is_terminal,
+        timeout: float = 60,
     ) -> AppStatus:
         """Wait, by a watch, until the status is as wanted (default: terminal)."""
         deadline = time.monotonic() + timeout
@@ -112,7 +120,9 @@ class Local:
         return self.home / "local" / "apps" / app_id
 
     def keeper(self, app_id: str) -> int:
-        """Return the pid of the app's keeper: the process named so that has the app's record open, which it locks."""
+        """Return the pid of the app's keeper: the process named so that has the app's record open,
+        which it locks.
+        """
         lock = str(self.folder(app_id) / "record.json")
         for pid in self._named("tl-keeper"):
             if lock in _open_files(pid):
@@ -128,7 +138,9 @@ class Local:
         return list(self._named("tl-keeper"))
 
     def _named(self, name: str) -> Iterator[int]:
-        """Yield the helpers of this state folder that have this name; all have the spawner's command line."""
+        """Yield the helpers of this state folder that have this name; all have the spawner's
+        command line.
+        """
         mark = str(self.home).encode()
         for entry in os.listdir("/proc"):
             if entry.isdigit() and alive(int(entry)):
@@ -155,7 +167,9 @@ def _open_files(pid: int) -> set[str]:
 
 @pytest.fixture
 def local(transload_home: Path) -> Iterator[Local]:
-    """The scheduler ``local`` on a fresh state folder; apps still running at the end are cancelled."""
+    """The scheduler ``local`` on a fresh state folder; apps still running at the end are
+    cancelled.
+    """
     wrapped = Local(transload_home)
     yield wrapped
     for row in wrapped.scheduler.list():

@@ -1,4 +1,6 @@
-"""What may go wrong around a local app, done for real: kills, reboots, recycled pids, stubborn processes."""
+"""What may go wrong around a local app, done for real: kills, reboots, recycled pids, stubborn
+processes.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,16 @@ time.sleep(60)
 
 def client(app_id: str, script: str) -> subprocess.Popen[str]:
     """Start another program that submits an app and stays."""
-    return subprocess.Popen([sys.executable, "-c", CLIENT, app_id, script], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", CLIENT, app_id, script], stdout=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
 def test_client_killed_app_goes_on(local, tmp_path: Path, number: signal.Signals) -> None:
-    """The submitter dies; another process reads the rest of the log without loss or repeat and sees the exit code."""
+    """The submitter dies; another process reads the rest of the log without loss or repeat and sees
+    the exit code.
+    """
     go = tmp_path / "go"
     wait = f"until [ -e {go} ]; do sleep 0.01; done"
     script = f"i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i+1)); [ $i = 20 ] && {wait}; done; exit 7"
@@ -66,7 +72,8 @@ def test_client_killed_app_goes_on(local, tmp_path: Path, number: signal.Signals
 
 
 GRANDCHILDREN = (
-    "setsid sh -c 'echo inner $$; sleep 300' & setsid setsid sh -c 'echo deep $$; sleep 300' & echo outer $$; sleep 300"
+    "setsid sh -c 'echo inner $$; sleep 300' & "
+    "setsid setsid sh -c 'echo deep $$; sleep 300' & echo outer $$; sleep 300"
 )
 
 
@@ -76,7 +83,9 @@ def pids_of(local, app_id: str) -> list[int]:
 
 
 def test_keeper_killed(local, eventually) -> None:
-    """No process of the app is left, in other sessions neither; FAILED with the reason; another app is untouched."""
+    """No process of the app is left, in other sessions neither; FAILED with the reason; another app
+    is untouched.
+    """
     other = local.run(local.sh("sleep 300"))
     victim = local.run(local.sh(GRANDCHILDREN))
     pids = pids_of(local, victim)
@@ -112,7 +121,9 @@ def test_spawner_killed_no_app_lost(local) -> None:
 
 
 def test_spawner_killed_then_keeper(local, eventually) -> None:
-    """After the spawner's death each keeper has a watcher, which ends the app should the keeper die too."""
+    """After the spawner's death each keeper has a watcher, which ends the app should the keeper die
+    too.
+    """
     victim = local.run(local.sh(GRANDCHILDREN))
     pids = pids_of(local, victim)
     keeper = local.keeper(victim)
@@ -122,7 +133,9 @@ def test_spawner_killed_then_keeper(local, eventually) -> None:
     eventually(lambda: next((pid for pid in local._named("tl-watcher") if pid != watcher), 0))
     os.kill(keeper, signal.SIGKILL)
     state = local.folder(victim) / "states.jsonl"
-    eventually(lambda: layout.read_json(str(state))["state"] == "FAILED", timeout=5)  # nobody asked the scheduler
+    eventually(
+        lambda: layout.read_json(str(state))["state"] == "FAILED", timeout=5
+    )  # nobody asked the scheduler
     eventually(lambda: not any(map(local.alive, pids)), timeout=5)
 
 
@@ -155,7 +168,9 @@ def test_reboot(local) -> None:
 
 
 def make_stale(local, app_id: str, pid: int, **record: str) -> None:
-    """Let an app end, and then leave it as a crash would have: not ended, no keeper, another's pid recorded."""
+    """Let an app end, and then leave it as a crash would have: not ended, no keeper, another's pid
+    recorded.
+    """
     before = layout.read_json(str(local.folder(app_id) / "states.jsonl"))
     local.scheduler.cancel(app_id)
     local.wait(app_id)
@@ -169,7 +184,9 @@ def make_stale(local, app_id: str, pid: int, **record: str) -> None:
 
 
 def test_recycled_pid_is_never_signalled(local) -> None:
-    """A recorded pid that belongs to a stranger now (another start time) is left alone, by finalising and by cancel."""
+    """A recorded pid that belongs to a stranger now (another start time) is left alone, by
+    finalising and by cancel.
+    """
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     stranger = subprocess.Popen(["sleep", "300"], start_new_session=True)
@@ -189,7 +206,9 @@ def test_recycled_pid_is_never_signalled(local) -> None:
 
 
 def test_really_recycled_pid(local) -> None:
-    """The kernel is made to hand a dead replica's pid to a stranger: asking, cancelling and deleting spare it."""
+    """The kernel is made to hand a dead replica's pid to a stranger: asking, cancelling and
+    deleting spare it.
+    """
     knob = Path("/proc/sys/kernel/ns_last_pid")
     if not os.access(knob, os.W_OK):
         pytest.skip("not run: the kernel does not let us choose a pid here")
@@ -227,29 +246,47 @@ def test_second_role_cannot_start(local, tmp_path: Path, kind: str) -> None:
     if kind == "folder":
         program.mkdir()
     elif kind != "missing":
-        program.write_text("#!/no/such/interpreter\n" if kind == "bad interpreter" else "#!/bin/sh\n")
+        program.write_text(
+            "#!/no/such/interpreter\n" if kind == "bad interpreter" else "#!/bin/sh\n"
+        )
         program.chmod(0o755 if kind == "bad interpreter" else 0o644)
     ran = tmp_path / "ran"
     with pytest.raises(SpecError) as caught:
-        local.run(local.app(local.sh(f"touch {ran}; sleep 300", "first"), Role("second", "", entrypoint=str(program))))
+        local.run(
+            local.app(
+                local.sh(f"touch {ran}; sleep 300", "first"),
+                Role("second", "", entrypoint=str(program)),
+            )
+        )
     assert "'second'" in str(caught.value) and str(program) in str(caught.value)
     assert not ran.exists() and local.scheduler.list() == []
 
 
 def test_exec_fails_late(local, tmp_path: Path, eventually) -> None:
-    """A program that only the kernel finds unfit: the app FAILED, naming role and file; the first role is ended."""
+    """A program that only the kernel finds unfit: the app FAILED, naming role and file; the first
+    role is ended.
+    """
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF nonsense")
     program.chmod(0o755)
-    app_id = local.run(local.app(local.sh("echo $$; sleep 300", "first"), Role("second", "", entrypoint=str(program))))
+    app_id = local.run(
+        local.app(
+            local.sh("echo $$; sleep 300", "first"), Role("second", "", entrypoint=str(program))
+        )
+    )
     status = local.wait(app_id)
     assert status.state is AppState.FAILED
     assert "'second'" in status.msg and str(program) in status.msg
-    assert [role.replicas[0].state for role in status.roles] == [AppState.CANCELLED, AppState.FAILED]
+    assert [role.replicas[0].state for role in status.roles] == [
+        AppState.CANCELLED,
+        AppState.FAILED,
+    ]
 
 
 def test_stubborn_replica_and_grandchild(local, eventually) -> None:
-    """Cancel returns at once; after the grace period what ignores SIGTERM is killed, in other sessions too."""
+    """Cancel returns at once; after the grace period what ignores SIGTERM is killed, in other
+    sessions too.
+    """
     inner = "setsid sh -c 'trap \"\" TERM; echo inner $$; while :; do sleep 1; done'"
     script = f"trap '' TERM; {inner} & echo outer $$; while :; do sleep 1; done"
     app_id = local.run(local.sh(script), cfg={"grace_period": 4.0})
@@ -265,7 +302,9 @@ def test_stubborn_replica_and_grandchild(local, eventually) -> None:
 
 def test_cancel_lets_replicas_clean_up(local) -> None:
     """SIGTERM comes first, and a replica that uses the grace period gets it."""
-    app_id = local.run(local.sh("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done"))
+    app_id = local.run(
+        local.sh("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+    )
     local.line(app_id, "ready")
     local.scheduler.cancel(app_id)
     status = local.wait(app_id)
@@ -282,11 +321,15 @@ def test_leftovers_of_a_finished_app_are_ended(local) -> None:
 
 
 def test_gang(local) -> None:
-    """One replica of three fails: the app is FAILED at once; the status names the replica and its code."""
+    """One replica of three fails: the app is FAILED at once; the status names the replica and its
+    code.
+    """
     script = 'echo up; [ "$TRANSLOAD_REPLICA_ID" = 1 ] && { read x < $0; exit 3; }; exec sleep 300'
     fifo = local.home / "go"
     os.mkfifo(fifo)
-    app_id = local.run(local.app(Role("main", "", entrypoint="sh", args=["-c", script, str(fifo)], num_replicas=3)))
+    app_id = local.run(
+        local.app(Role("main", "", entrypoint="sh", args=["-c", script, str(fifo)], num_replicas=3))
+    )
     for k in range(3):
         local.line(app_id, "up", k=k)
     fifo.write_text("go\n")
@@ -297,17 +340,25 @@ def test_gang(local) -> None:
     assert "replica 1" in status.msg and "exit code 3" in status.msg
     replicas = status.roles[0].replicas
     assert [replica.exit_code for replica in replicas] == [-15, 3, -15]
-    assert [replica.state for replica in replicas] == [AppState.CANCELLED, AppState.FAILED, AppState.CANCELLED]
+    assert [replica.state for replica in replicas] == [
+        AppState.CANCELLED,
+        AppState.FAILED,
+        AppState.CANCELLED,
+    ]
     assert all(replica.start_time and replica.end_time and replica.hostname for replica in replicas)
 
 
 def test_min_replicas_hold(local) -> None:
     """With min_replicas the app survives the failures that it allows."""
-    role = local.sh('[ "$TRANSLOAD_REPLICA_ID" = 1 ] && exit 3; exit 0', num_replicas=3, min_replicas=2)
+    role = local.sh(
+        '[ "$TRANSLOAD_REPLICA_ID" = 1 ] && exit 3; exit 0', num_replicas=3, min_replicas=2
+    )
     status = local.wait(local.run(role))
     assert status.state is AppState.SUCCEEDED
     assert [replica.exit_code for replica in status.roles[0].replicas] == [0, 3, 0]
-    role = local.sh('[ "$TRANSLOAD_REPLICA_ID" = 1 ] && exit 3; exit 0', num_replicas=3, min_replicas=3)
+    role = local.sh(
+        '[ "$TRANSLOAD_REPLICA_ID" = 1 ] && exit 3; exit 0', num_replicas=3, min_replicas=3
+    )
     assert local.wait(local.run(role)).state is AppState.FAILED
 
 
@@ -345,7 +396,9 @@ def test_three_hundred_apps(local) -> None:
 
 
 def test_spawner_killed_again_and_again(local, eventually) -> None:
-    """However often the helper dies while apps are submitted: each app runs, once, and nothing is left."""
+    """However often the helper dies while apps are submitted: each app runs, once, and nothing is
+    left.
+    """
     marks = local.home / "marks"
     stop = threading.Event()
 
@@ -353,7 +406,9 @@ def test_spawner_killed_again_and_again(local, eventually) -> None:
         while not stop.wait(0.03):
             for pid in local.spawners():
                 try:
-                    if Path(f"/proc/{pid}/comm").read_text() != "tl-spawner\n":  # forked from it: a keeper by now
+                    if (
+                        Path(f"/proc/{pid}/comm").read_text() != "tl-spawner\n"
+                    ):  # forked from it: a keeper by now
                         continue
                     os.kill(pid, signal.SIGKILL)
                 except (ProcessLookupError, FileNotFoundError):
@@ -365,7 +420,11 @@ def test_spawner_killed_again_and_again(local, eventually) -> None:
     try:
         for number in range(25):
             try:
-                submitted.append(local.run(local.sh(f"echo $TRANSLOAD_APP_ID >> {marks}"), f"hit-{number}", given=True))
+                submitted.append(
+                    local.run(
+                        local.sh(f"echo $TRANSLOAD_APP_ID >> {marks}"), f"hit-{number}", given=True
+                    )
+                )
             except SubmitError:
                 continue  # six spawners in a row were killed
     finally:
@@ -381,7 +440,9 @@ def test_many_clients_come_and_go(local) -> None:
     """Clients that end as others begin always find a spawner, or start one."""
     script = CLIENT.replace("time.sleep(60)", "scheduler.close()")
     clients = [
-        subprocess.Popen([sys.executable, "-c", script, f"c-{n}", "exit 0"], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", script, f"c-{n}", "exit 0"], stdout=subprocess.PIPE, text=True
+        )
         for n in range(12)
     ]
     assert [one.communicate(timeout=60)[0] for one in clients] == ["submitted True\n"] * 12
@@ -390,7 +451,9 @@ def test_many_clients_come_and_go(local) -> None:
 
 
 def test_signal_handlers_untouched(local) -> None:
-    """The host program's handlers, wakeup descriptor, working directory and umask stay as they are."""
+    """The host program's handlers, wakeup descriptor, working directory and umask stay as they
+    are.
+    """
     numbers = [n for n in signal.valid_signals() if n not in (signal.SIGKILL, signal.SIGSTOP)]
     before = [signal.getsignal(n) for n in numbers]
     wakeup = signal.set_wakeup_fd(-1)
@@ -403,7 +466,9 @@ def test_signal_handlers_untouched(local) -> None:
 
 
 def test_nothing_left_after_close(transload_home: Path) -> None:
-    """When the last app has ended and its client closes, no process of ours is left, and no thread."""
+    """When the last app has ended and its client closes, no process of ours is left, and no
+    thread.
+    """
     script = f"""
         from pathlib import Path
         import os, threading
@@ -417,7 +482,9 @@ def test_nothing_left_after_close(transload_home: Path) -> None:
             assert threading.active_count() == 1
         print('clean')
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout == "clean\n", done.stderr
 
 
@@ -440,7 +507,8 @@ def test_zombies_are_dead(local) -> None:
 def test_full_disk(transload_home: Path) -> None:
     """A state folder without room: a clear error, nothing started."""
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(transload_home)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(transload_home)],
+        capture_output=True,
     )
     if mounted.returncode:
         pytest.skip("not run: no file system of limited size can be mounted here")
@@ -457,7 +525,9 @@ def test_full_disk(transload_home: Path) -> None:
         app = AppDef("demo", [Role("main", "", entrypoint="touch", args=[str(ran)])])
         cfg = scheduler.run_opts().resolve({})
         with pytest.raises(SubmitError, match="No space left"):
-            scheduler.submit(scheduler.convert(app, cfg), "a", Submission(app, app.digest(), "t", cfg))
+            scheduler.submit(
+                scheduler.convert(app, cfg), "a", Submission(app, app.digest(), "t", cfg)
+            )
         assert scheduler.list() == [] and not ran.exists()
         scheduler.close()
     finally:
@@ -468,17 +538,22 @@ def test_full_disk(transload_home: Path) -> None:
 def test_cancel_on_a_full_disk(local, eventually, replicas: int) -> None:
     """The processes end at once all the same, and so does the app.
 
-    The end of a small app finds room beside its earlier states; of a large one exit codes follow once there is room.
+    The end of a small app finds room beside its earlier states; of a large one exit codes follow
+    once there is room.
     """
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(local.home)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(local.home)],
+        capture_output=True,
     )
     if mounted.returncode:
         pytest.skip("not run: no file system of limited size can be mounted here")
     try:
         app_id = local.run(local.sh("echo $$; exec sleep 300", num_replicas=replicas))
         pid = int(local.line(app_id, ""))
-        local.wait(app_id, lambda status: all(each.state is AppState.RUNNING for each in status.roles[0].replicas))
+        local.wait(
+            app_id,
+            lambda status: all(each.state is AppState.RUNNING for each in status.roles[0].replicas),
+        )
         filler = local.home / "filler"
         with open(filler, "wb", buffering=0) as file, pytest.raises(OSError):
             while True:
@@ -487,20 +562,27 @@ def test_cancel_on_a_full_disk(local, eventually, replicas: int) -> None:
         eventually(lambda: not local.alive(pid), timeout=5)
         assert local.status(app_id).cancel_requested
         status = local.wait(app_id)
-        assert status.state is AppState.CANCELLED and status.roles[0].replicas[0].state is AppState.CANCELLED
+        assert (
+            status.state is AppState.CANCELLED
+            and status.roles[0].replicas[0].state is AppState.CANCELLED
+        )
         assert ("no room" in status.msg) is (replicas > 1)
         assert [row.state for row in local.scheduler.list()] == [AppState.CANCELLED]
         filler.unlink()
         eventually(lambda: local.status(app_id).msg == "cancelled on request", timeout=30)
         status = local.status(app_id)
-        assert status.state is AppState.CANCELLED and {each.exit_code for each in status.roles[0].replicas} == {-15}
+        assert status.state is AppState.CANCELLED and {
+            each.exit_code for each in status.roles[0].replicas
+        } == {-15}
         local.scheduler.close()
     finally:
         subprocess.run(["umount", "-l", str(local.home)], check=True)
 
 
 def test_python_removed_under_a_running_app(local, tmp_path: Path, monkeypatch) -> None:
-    """A long job outlives the Python that keeps it, as after an upgrade: its failure is named, and tried again."""
+    """A long job outlives the Python that keeps it, as after an upgrade: its failure is named, and
+    tried again.
+    """
     library, link, python = sysconfig.get_path("stdlib"), tmp_path / "library", tmp_path / "python"
     link.symlink_to(library)
     python.write_text(
@@ -513,7 +595,9 @@ $code"
     )
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    script = f"while test -e {link}; do sleep 0.05; done; echo '[1]' > $TRANSLOAD_ERROR_FILE; kill -9 $$"
+    script = (
+        f"while test -e {link}; do sleep 0.05; done; echo '[1]' > $TRANSLOAD_ERROR_FILE; kill -9 $$"
+    )
     app_id = local.run(local.sh(script, max_retries=1, retry_delay=0.0))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     time.sleep(2)
@@ -542,7 +626,9 @@ def test_folder_removed_under_a_running_app(local, eventually) -> None:
 
 
 def test_keeper_sigterm_is_no_cancel(local) -> None:
-    """A polite end of the keeper (a reboot, a stopped service) is nobody's cancel: FAILED, with that reason."""
+    """A polite end of the keeper (a reboot, a stopped service) is nobody's cancel: FAILED, with
+    that reason.
+    """
     app_id = local.run(local.sh("sleep 300", max_retries=3))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     os.kill(local.keeper(app_id), signal.SIGTERM)
@@ -553,16 +639,24 @@ def test_keeper_sigterm_is_no_cancel(local) -> None:
 
 def test_cancel_before_the_keepers_sigterm(local) -> None:
     """Who asked first is believed: a cancelled app that is caught by a shutdown stays CANCELLED."""
-    app_id = local.run(local.sh("trap '' TERM; echo up; while :; do sleep 0.05; done"), cfg={"grace_period": 0.5})
+    app_id = local.run(
+        local.sh("trap '' TERM; echo up; while :; do sleep 0.05; done"), cfg={"grace_period": 0.5}
+    )
     local.line(app_id, "up")
     local.scheduler.cancel(app_id)
     os.kill(local.keeper(app_id), signal.SIGTERM)
     status = local.wait(app_id)
-    assert status.state is AppState.CANCELLED and status.cancel_requested and status.msg == "cancelled on request"
+    assert (
+        status.state is AppState.CANCELLED
+        and status.cancel_requested
+        and status.msg == "cancelled on request"
+    )
 
 
 def test_fork_of_the_host_program(local) -> None:
-    """A forked child of the host submits on a connection of its own and does not disturb its parent's."""
+    """A forked child of the host submits on a connection of its own and does not disturb its
+    parent's.
+    """
     local.wait(local.run(local.sh("exit 0")))
     pid = os.fork()
     if pid == 0:
@@ -579,11 +673,16 @@ def test_fork_of_the_host_program(local) -> None:
 
 
 def test_out_of_memory_is_named(local, tmp_path: Path) -> None:
-    """What the kernel kills in a control group that is full is said to be that; what somebody kills is not."""
+    """What the kernel kills in a control group that is full is said to be that; what somebody kills
+    is not.
+    """
     group = Path("/sys/fs/cgroup/memory/transload-test")
     limit = group / "memory.limit_in_bytes"
     if not group.parent.is_dir():
-        group, limit = Path("/sys/fs/cgroup/transload-test"), Path("/sys/fs/cgroup/transload-test/memory.max")
+        group, limit = (
+            Path("/sys/fs/cgroup/transload-test"),
+            Path("/sys/fs/cgroup/transload-test/memory.max"),
+        )
     try:
         group.mkdir()
         limit.write_text(str(100 << 20), encoding="ascii")
@@ -591,8 +690,16 @@ def test_out_of_memory_is_named(local, tmp_path: Path) -> None:
         group.is_dir() and group.rmdir()
         pytest.skip(f"control groups are not ours to make here: {exc}")
     enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
-    hog = [sys.executable, "-c", CLIENT, "hog", "dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?"]
-    with subprocess.Popen(["sh", "-c", enter, "sh", *hog], stdout=subprocess.PIPE, text=True) as other:
+    hog = [
+        sys.executable,
+        "-c",
+        CLIENT,
+        "hog",
+        "dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?",
+    ]
+    with subprocess.Popen(
+        ["sh", "-c", enter, "sh", *hog], stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None and other.stdout.readline() == "submitted True\n"
         assert "out of memory: the kernel killed it" in local.wait("hog").msg
         other.kill()
@@ -604,7 +711,9 @@ def test_out_of_memory_is_named(local, tmp_path: Path) -> None:
 
 
 def test_cancel_as_soon_as_an_app_can_be_seen(transload_home: Path) -> None:
-    """Between an app's appearance and its keeper's first look there is no moment in which a cancel is lost."""
+    """Between an app's appearance and its keeper's first look there is no moment in which a cancel
+    is lost.
+    """
     scheduler = LocalScheduler("tests")
     scheduler._ensure()
     request = {"record": {"token": "t"}, "roles": [], "log_dir": None}
@@ -619,7 +728,9 @@ def test_cancel_as_soon_as_an_app_can_be_seen(transload_home: Path) -> None:
 
 
 def test_interrupted_submit_does_not_answer_the_next(local) -> None:
-    """A signal's exception while an answer is awaited: the next submit gets its own, not that one."""
+    """A signal's exception while an answer is awaited: the next submit gets its own, not that
+    one.
+    """
 
     class Alarm(Exception):
         pass
@@ -644,9 +755,12 @@ def test_interrupted_submit_does_not_answer_the_next(local) -> None:
 
 
 def test_retry_on_a_disk_that_the_log_has_filled(local, tmp_path: Path) -> None:
-    """The log breaks off at the end of a block, without room for a newline: the app is started again all the same."""
+    """The log breaks off at the end of a block, without room for a newline: the app is started
+    again all the same.
+    """
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(local.home)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(local.home)],
+        capture_output=True,
     )
     if mounted.returncode:
         pytest.skip("not run: no file system of limited size can be mounted here")

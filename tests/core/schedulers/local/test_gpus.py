@@ -19,7 +19,9 @@ def _four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "4")
 
 
-def holder(local, gpus: int, replicas: int = 1, script: str = "echo [$CUDA_VISIBLE_DEVICES]; sleep 300"):
+def holder(
+    local, gpus: int, replicas: int = 1, script: str = "echo [$CUDA_VISIBLE_DEVICES]; sleep 300"
+):
     """Return a role whose replicas hold GPUs and say which."""
     return local.sh(script, num_replicas=replicas, resource=Resource(1, gpus, 100))
 
@@ -30,7 +32,9 @@ def seen(local, app_id: str, k: int = 0) -> set[str]:
 
 
 def test_disjoint_and_waited_for(local) -> None:
-    """Two apps get different GPUs; a third is PENDING until some are free, and then starts by itself."""
+    """Two apps get different GPUs; a third is PENDING until some are free, and then starts by
+    itself.
+    """
     first, second = local.run(holder(local, 1, 2)), local.run(holder(local, 2))
     assert len(seen(local, first) | seen(local, first, 1) | seen(local, second)) == 4
     third = local.run(holder(local, 1))
@@ -84,7 +88,9 @@ def test_switched_off(local, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_those_that_the_submitter_may_use(local, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the submitter itself has been given some, as by a batch system, its apps share those."""
+    """Where the submitter itself has been given some, as by a batch system, its apps share
+    those.
+    """
     monkeypatch.delenv("TRANSLOAD_LOCAL_GPUS")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
     assert seen(local, local.run(holder(local, 2))) == {"1", "3"}
@@ -92,8 +98,12 @@ def test_only_those_that_the_submitter_may_use(local, monkeypatch: pytest.Monkey
         local.run(holder(local, 3))
 
 
-def test_what_others_use_is_not_given_away(local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU on which somebody computes is passed over, and waited for. A stub of nvidia-smi: there is no GPU here."""
+def test_what_others_use_is_not_given_away(
+    local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU on which somebody computes is passed over, and waited for. A stub of nvidia-smi: there
+    is no GPU here.
+    """
     busy, tool = tmp_path / "busy", tmp_path / "nvidia-smi"
     busy.write_text("GPU-b, 4711\n")
     gpus = "".join(f"{number}, GPU-{letter}\\n" for number, letter in enumerate("abcd"))
@@ -129,7 +139,9 @@ def test_named_gpus(local, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_trouble_after_the_end_does_not_change_it(local) -> None:
-    """What goes wrong once the final state is written (here: GPUs cannot be given back) rewrites nothing."""
+    """What goes wrong once the final state is written (here: GPUs cannot be given back) rewrites
+    nothing.
+    """
     os.mkfifo(local.home / "go")
     role = local.sh(f"read x < {local.home}/go", resource=Resource(1, 1, 100))
     app_id = local.run(role)

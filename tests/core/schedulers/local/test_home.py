@@ -1,4 +1,6 @@
-"""A state folder on a network file system: local apps are kept on this machine, and only where that is safe."""
+"""A state folder on a network file system: local apps are kept on this machine, and only where that
+is safe.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,14 @@ from transload.specs import AppState
 
 @pytest.fixture
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home directory on a file system that counts as a network one: a tmpfs stands in, nothing else is replaced."""
+    """A home directory on a file system that counts as a network one: a tmpfs stands in, nothing
+    else is replaced.
+    """
     folder = tmp_path / "home"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(folder)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(folder)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("not run: no file system can be mounted here")
     monkeypatch.setattr(kernel, "_NETWORK", frozenset({"tmpfs"}))
@@ -42,8 +48,12 @@ def fallback(remote: Path) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_apps_are_kept_on_this_machine(local, remote: Path, fallback: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The first submit says in a line where apps are kept; everything works there, and later ones are silent."""
+def test_apps_are_kept_on_this_machine(
+    local, remote: Path, fallback: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first submit says in a line where apps are kept; everything works there, and later ones
+    are silent.
+    """
     other = type(local)(fallback)
     with caplog.at_level(logging.WARNING, "transload.local"):
         assert other.wait(other.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
@@ -60,7 +70,9 @@ def test_apps_are_kept_on_this_machine(local, remote: Path, fallback: Path, capl
 
 
 @pytest.mark.parametrize("how", ["link", "open", "file", "of another user"])
-def test_unsafe_folder_of_this_machine_is_refused(local, fallback: Path, tmp_path: Path, how: str) -> None:
+def test_unsafe_folder_of_this_machine_is_refused(
+    local, fallback: Path, tmp_path: Path, how: str
+) -> None:
     """What somebody put there first is neither followed nor used, to submit or to look."""
     if how == "link":
         (tmp_path / "trap").mkdir(mode=0o700)
@@ -90,8 +102,12 @@ def test_trap_set_after_the_look(local, fallback: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "trap") == []
 
 
-def test_what_was_asked_for_is_not_replaced(local, remote: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRANSLOAD_HOME on a network file system is refused in one line; TRANSLOAD_ALLOW_NETWORK_HOME=1 allows it."""
+def test_what_was_asked_for_is_not_replaced(
+    local, remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRANSLOAD_HOME on a network file system is refused in one line;
+    TRANSLOAD_ALLOW_NETWORK_HOME=1 allows it.
+    """
     monkeypatch.setenv("TRANSLOAD_HOME", str(remote / "mine"))
     other = type(local)(remote / "mine")
     with pytest.raises(ConfigError, match="network file system") as caught:

@@ -14,12 +14,28 @@ from pathlib import Path
 
 import pytest
 
-from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
+from transload.errors import (
+    AppExists,
+    AppNotFound,
+    SchedulerUnavailable,
+    SpecError,
+    SubmitError,
+    UnsupportedFeature,
+)
 from transload.schedulers import Change, Stream
 from transload.schedulers.api import LogQuery
 from transload.schedulers.local import LocalScheduler, notify
 from transload.schedulers.local.supervisor import layout
-from transload.specs import AppDef, AppState, BindMount, Resource, RetryPolicy, Role, Workspace, macros
+from transload.specs import (
+    AppDef,
+    AppState,
+    BindMount,
+    Resource,
+    RetryPolicy,
+    Role,
+    Workspace,
+    macros,
+)
 
 
 def printed_env(local, app_id: str, k: int = 0) -> dict[str, str]:
@@ -53,13 +69,19 @@ def test_environment_of_a_replica(local) -> None:
     local.wait(app_id)
     env = printed_env(local, app_id, 1)
     assert env["TRANSLOAD_APP_ID"] == app_id and env["TRANSLOAD_ROLE"] == "main"
-    assert (env["TRANSLOAD_REPLICA_ID"], env["TRANSLOAD_NUM_REPLICAS"], env["TRANSLOAD_RETRY"]) == ("1", "2", "0")
+    assert (env["TRANSLOAD_REPLICA_ID"], env["TRANSLOAD_NUM_REPLICAS"], env["TRANSLOAD_RETRY"]) == (
+        "1",
+        "2",
+        "0",
+    )
     assert env["MINE"] == "1 ${other} $$"
     assert env[env["RANK0"]] == "localhost"
 
 
 def test_inherited_environment(local, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of the submitter's environment, or an allow-list; Role.env goes first; odd bytes survive."""
+    """All of the submitter's environment, or an allow-list; Role.env goes first; odd bytes
+    survive.
+    """
     monkeypatch.setenv("SUBMITTER_ONLY", "here")
     monkeypatch.setenv("TZ", "UTC")
     os.environb[b"ODD"] = b"\xff\xfe"
@@ -83,11 +105,15 @@ def test_secrets_stay_off_the_disk(local, monkeypatch: pytest.MonkeyPatch) -> No
     role = local.sh(script, env={"API_KEY": "k3y-in-env"}, secrets={"GIVEN": "env:SOURCE"})
     app_id = local.run(role)
     options = local.scheduler.run_opts().resolve({})
-    assert "k3y-in-env" not in local.scheduler.format_request(local.scheduler.convert(local.app(role), options))
+    assert "k3y-in-env" not in local.scheduler.format_request(
+        local.scheduler.convert(local.app(role), options)
+    )
     assert local.wait(app_id).state is AppState.SUCCEEDED
     for path in local.home.rglob("*"):
         if path.is_file():
-            assert b"s3cr3t-by" not in path.read_bytes() and b"k3y-in" not in path.read_bytes(), path
+            assert b"s3cr3t-by" not in path.read_bytes() and b"k3y-in" not in path.read_bytes(), (
+                path
+            )
             assert b"t0k3n" not in path.read_bytes(), path
     described = local.scheduler.describe(app_id)
     assert described.app.roles[0].env["API_KEY"] != "k3y-in-env"
@@ -95,7 +121,9 @@ def test_secrets_stay_off_the_disk(local, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_where_it_runs(local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image that is a folder is img_root and working directory; else the current directory is."""
+    """An image that is a folder is img_root and working directory; else the current directory
+    is.
+    """
     image, here = tmp_path / "image", tmp_path / "here"
     image.mkdir(), here.mkdir()
     (image / "tool").write_text("#!/bin/sh\necho tool of the image in $PWD, root $1\n")
@@ -132,13 +160,17 @@ def test_log_dir(local, tmp_path: Path) -> None:
     app_id = local.run(local.sh("echo out; echo err >&2"), cfg={"log_dir": str(tmp_path)})
     local.wait(app_id)
     folder = tmp_path / app_id / "main" / "0"
-    assert (folder / "stdout.log").read_text() == "out\n" and (folder / "stderr.log").read_text() == "err\n"
+    assert (folder / "stdout.log").read_text() == "out\n" and (
+        folder / "stderr.log"
+    ).read_text() == "err\n"
     local.scheduler.delete(app_id)
     assert (folder / "stdout.log").exists()
 
 
 def test_umask_and_limits_of_the_submitter(local, tmp_path: Path) -> None:
-    """Replicas have the submitter's umask, limits and niceness, not the spawner's; and default signal handling."""
+    """Replicas have the submitter's umask, limits and niceness, not the spawner's; and default
+    signal handling.
+    """
     script = "umask; ulimit -S -n; trap; grep SigIgn /proc/self/status"
     local.wait(local.run(local.sh("exit 0")))  # the spawner has the limits of before
     before, soft_hard = os.umask(0o027), resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -155,9 +187,18 @@ def test_umask_and_limits_of_the_submitter(local, tmp_path: Path) -> None:
 
 
 def test_workspace_is_copied_once(local, tmp_path: Path) -> None:
-    """The workspace is copied for the submit, ignored files are not, replicas share it, delete removes it."""
+    """The workspace is copied for the submit, ignored files are not, replicas share it, delete
+    removes it.
+    """
     (tmp_path / "code.sh").write_text("echo from the workspace\n")
-    role = Role("main", "", entrypoint="sh", args=["code.sh"], num_replicas=2, workspace=Workspace({str(tmp_path): ""}))
+    role = Role(
+        "main",
+        "",
+        entrypoint="sh",
+        args=["code.sh"],
+        num_replicas=2,
+        workspace=Workspace({str(tmp_path): ""}),
+    )
     app_id = local.run(role)
     assert local.wait(app_id).state is AppState.SUCCEEDED
     assert local.log(app_id, k=1) == ["from the workspace\n"]
@@ -168,7 +209,9 @@ def test_workspace_is_copied_once(local, tmp_path: Path) -> None:
 
 
 def test_the_copy_of_another_app_is_left_alone(local, tmp_path: Path) -> None:
-    """An image that is another app's copy of a workspace is not this app's: no failed submit or delete removes it."""
+    """An image that is another app's copy of a workspace is not this app's: no failed submit or
+    delete removes it.
+    """
     (tmp_path / "code.sh").write_text("echo from the workspace\n")
     owner = local.run(Role("main", "", entrypoint="true", workspace=Workspace({str(tmp_path): ""})))
     local.wait(owner)
@@ -185,7 +228,9 @@ def test_the_copy_of_another_app_is_left_alone(local, tmp_path: Path) -> None:
 
 
 def test_a_copy_that_fails_leaves_nothing(local, tmp_path: Path) -> None:
-    """Two projects that bring the same file are refused after the first was copied: the copy is removed again."""
+    """Two projects that bring the same file are refused after the first was copied: the copy is
+    removed again.
+    """
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "same.py").write_text(name)
@@ -196,9 +241,13 @@ def test_a_copy_that_fails_leaves_nothing(local, tmp_path: Path) -> None:
 
 
 def test_prune_removes_copies_that_nobody_uses(local, tmp_path: Path) -> None:
-    """A client killed between copy and submit leaves a copy; prune removes it after a day, and none that is in use."""
+    """A client killed between copy and submit leaves a copy; prune removes it after a day, and none
+    that is in use.
+    """
     (tmp_path / "code").mkdir()
-    app_id = local.run(local.sh("exec sleep 300", workspace=Workspace({str(tmp_path / "code"): ""})))
+    app_id = local.run(
+        local.sh("exec sleep 300", workspace=Workspace({str(tmp_path / "code"): ""}))
+    )
     copies = local.home / "local" / "workspaces"
     used = os.listdir(copies)
     for name in ("left", "fresh"):
@@ -211,7 +260,9 @@ def test_prune_removes_copies_that_nobody_uses(local, tmp_path: Path) -> None:
     os.utime(copies / "fresh", (1.0, 1.0))
     other = LocalScheduler("other")
     other.prune(older_than=0.0)
-    assert sorted(os.listdir(copies)) == sorted([*used, "fresh"]), "a damaged record may name any of them"
+    assert sorted(os.listdir(copies)) == sorted([*used, "fresh"]), (
+        "a damaged record may name any of them"
+    )
 
 
 def test_everything_is_private(local) -> None:
@@ -241,13 +292,17 @@ print(d.status.state, d.session, d.app.roles[0].name, d.digest[:7])
 print([row.app_id for row in s.list()], next(log_lines(s, {app_id!r}, "main", 0)), end="")
 s.cancel({app_id!r})
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+    )
     assert done.stdout == f"RUNNING tests main sha256:\n{[app_id]} hello\n"
     assert local.wait(app_id).state is AppState.CANCELLED
 
 
 def test_unknown_app(local) -> None:
-    """What does not exist is None, cannot be cancelled or deleted, and its log says so; ids cannot leave the folder."""
+    """What does not exist is None, cannot be cancelled or deleted, and its log says so; ids cannot
+    leave the folder.
+    """
     for app_id in ("nothing", "../apps", "..", "a/b", ""):
         assert local.scheduler.describe(app_id) is None
         assert not local.scheduler.existed(app_id)
@@ -273,7 +328,9 @@ def test_adopt_if_exists(local) -> None:
 
 
 def test_delete_remembers_given_ids(local) -> None:
-    """Delete ends the app and removes it; that a caller-given id existed stays known, and it is not used again."""
+    """Delete ends the app and removes it; that a caller-given id existed stays known, and it is not
+    used again.
+    """
     local.run(local.sh("echo $$; sleep 300"), "mine", given=True)
     pid = int(local.line("mine", ""))
     local.scheduler.delete("mine")
@@ -290,7 +347,10 @@ def test_delete_remembers_given_ids(local) -> None:
 
 def test_prune(local) -> None:
     """Ended apps go by age and by size, oldest first; what runs stays."""
-    ended = [local.run(local.sh(f"head -c 200000 /dev/zero; exit {i}"), f"old-{i}", given=i == 0) for i in range(4)]
+    ended = [
+        local.run(local.sh(f"head -c 200000 /dev/zero; exit {i}"), f"old-{i}", given=i == 0)
+        for i in range(4)
+    ]
     for place, app_id in enumerate(ended):
         local.wait(app_id)
         state = local.folder(app_id) / "states.jsonl"
@@ -327,8 +387,13 @@ def test_timeout_of_the_app(local) -> None:
 
 @pytest.mark.parametrize("seconds", [90 * 86400.0, 1e300])
 def test_limits_of_months(local, seconds: float) -> None:
-    """A limit that is longer than the kernel lets anybody sleep ends nothing; a grace period neither."""
-    app_id = local.run(local.app(local.sh("echo up; exec sleep 300"), timeout=seconds), cfg={"grace_period": seconds})
+    """A limit that is longer than the kernel lets anybody sleep ends nothing; a grace period
+    neither.
+    """
+    app_id = local.run(
+        local.app(local.sh("echo up; exec sleep 300"), timeout=seconds),
+        cfg={"grace_period": seconds},
+    )
     local.line(app_id, "up")
     local.scheduler.cancel(app_id)
     assert local.wait(app_id).state is AppState.CANCELLED
@@ -350,14 +415,18 @@ def test_newer_state_is_refused(local) -> None:
     other = local.run(local.sh("exit 0"))
     local.wait(other)
     many = local.scheduler.describe_many([app_id, other, "nobody"])
-    assert many[app_id].status.state is AppState.UNKNOWN and "newer version" in many[app_id].status.msg
+    assert (
+        many[app_id].status.state is AppState.UNKNOWN and "newer version" in many[app_id].status.msg
+    )
     assert (many[other].status.state, many["nobody"]) == (AppState.SUCCEEDED, None)
     assert local.scheduler.prune(older_than=0.0) == [other]
     path.write_text(json.dumps(state))
 
 
 def test_damaged_state(local) -> None:
-    """Half-written files of a crash of the machine are no traceback: FAILED, or UNKNOWN at worst."""
+    """Half-written files of a crash of the machine are no traceback: FAILED, or UNKNOWN at
+    worst.
+    """
     app_id = local.run(local.sh("exit 0"))
     local.wait(app_id)
     (local.folder(app_id) / "states.jsonl").write_bytes(b"")
@@ -391,7 +460,10 @@ def test_options_out_of_range(local, option: dict[str, float]) -> None:
 def test_convert_touches_nothing(transload_home: Path) -> None:
     """A dry-run makes no folder, no file and no process."""
     scheduler = LocalScheduler("tests")
-    app = AppDef("demo", [Role("main", "", entrypoint="true", port_map={"http": 80}, resource=Resource(1, 1, 10))])
+    app = AppDef(
+        "demo",
+        [Role("main", "", entrypoint="true", port_map={"http": 80}, resource=Resource(1, 1, 10))],
+    )
     request = scheduler.convert(app, scheduler.run_opts().resolve({}))
     assert "true" in scheduler.format_request(request)
     assert scheduler.describe("x") is None and scheduler.list() == [] and scheduler.prune() == []
@@ -400,7 +472,9 @@ def test_convert_touches_nothing(transload_home: Path) -> None:
 
 
 def test_bad_home(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state folder that is open to others, somebody else's or no folder: a clear error, nothing started."""
+    """A state folder that is open to others, somebody else's or no folder: a clear error, nothing
+    started.
+    """
     app = AppDef("demo", [Role("main", "", entrypoint="true")])
 
     def submit() -> None:
@@ -451,7 +525,9 @@ def test_long_state_folder(transload_home: Path, monkeypatch: pytest.MonkeyPatch
     deep = transload_home / ("d" * 120)
     deep.mkdir(0o700)
     monkeypatch.setenv("TRANSLOAD_HOME", str(deep))
-    spec = importlib.util.spec_from_file_location("local_conftest", Path(__file__).with_name("conftest.py"))
+    spec = importlib.util.spec_from_file_location(
+        "local_conftest", Path(__file__).with_name("conftest.py")
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     wrapped = module.Local(deep)
@@ -460,7 +536,9 @@ def test_long_state_folder(transload_home: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_keeper_is_small(local) -> None:
-    """A keeper's proportional memory is at most 15 MiB, and it loads nothing of the host program."""
+    """A keeper's proportional memory is at most 15 MiB, and it loads nothing of the host
+    program.
+    """
     apps = [local.run(local.sh("sleep 300")) for _ in range(3)]
     for app_id in apps:
         local.wait(app_id, lambda status: status.state is AppState.RUNNING)
@@ -471,13 +549,20 @@ def test_keeper_is_small(local) -> None:
 
 
 def test_supervisor_imports_nothing_of_ours() -> None:
-    """The spawner runs its folder as a package of its own, with the rules of attempts; heavy modules stay out."""
+    """The spawner runs its folder as a package of its own, with the rules of attempts; heavy
+    modules stay out.
+    """
     from transload.schedulers.local.connection import import_spawner
 
     code = f"{import_spawner()}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
     loaded = set(done.stdout.split())
-    assert {name for name in loaded if name.startswith("transload")} == {"transload", "transload.retries"}
+    assert {name for name in loaded if name.startswith("transload")} == {
+        "transload",
+        "transload.retries",
+    }
     assert not loaded & {
         "dataclasses",
         "typing",
@@ -532,7 +617,9 @@ def test_watch(local) -> None:
 
 
 def test_watch_with_a_fifo_of_one_page(local, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a kernel before 5.14 gives a user who has a thousand (a stand-in): quiet is quiet, and news is news."""
+    """What a kernel before 5.14 gives a user who has a thousand (a stand-in): quiet is quiet, and
+    news is news.
+    """
     monkeypatch.setattr(notify.fcntl, "fcntl", lambda fd, what: 4096)
     app_id = local.run(local.sh("sleep 300"))
     watch = local.scheduler.watch()

@@ -30,7 +30,9 @@ def python(script: str, **fields: object) -> Role:
     return Role("main", "", entrypoint=sys.executable, args=["-u", "-c", script], **fields)  # type: ignore[arg-type]
 
 
-def pages(local, app_id: str, stream: Stream, max_bytes: int, cursor: str | None = None) -> tuple[list[LogPage], str]:
+def pages(
+    local, app_id: str, stream: Stream, max_bytes: int, cursor: str | None = None
+) -> tuple[list[LogPage], str]:
     """Read an ended app's log page by page."""
     found, reader = [], LogReader(local.scheduler, app_id, LogQuery("main", 0, stream, cursor))
     while not reader.complete:
@@ -62,7 +64,9 @@ def test_order_of_streams_over_pages(local, letter: str) -> None:
 
 
 def test_only_newline_ends_a_line(local) -> None:
-    """Carriage returns, form feeds and Unicode separators stay inside; an unfinished last line comes at the end."""
+    """Carriage returns, form feeds and Unicode separators stay inside; an unfinished last line
+    comes at the end.
+    """
     text = "a\rb\n\x0cform\x1c\n\u2028sep\x85\nlast"
     app_id = local.run(python(f"import sys; sys.stdout.buffer.write({text.encode()!r})"))
     local.wait(app_id)
@@ -71,7 +75,9 @@ def test_only_newline_ends_a_line(local) -> None:
 
 def test_bad_bytes_are_replaced(local) -> None:
     """What is not UTF-8 is replaced; a character is not torn between pages."""
-    app_id = local.run(python("import sys; sys.stdout.buffer.write(b'\\xff\\n' + 'é€😀\\n'.encode() * 50)"))
+    app_id = local.run(
+        python("import sys; sys.stdout.buffer.write(b'\\xff\\n' + 'é€😀\\n'.encode() * 50)")
+    )
     local.wait(app_id)
     for size in (1, 7, 1 << 20):
         found, _ = pages(local, app_id, Stream.STDOUT, size)
@@ -98,17 +104,25 @@ def test_whole_lines_while_running(local) -> None:
 
 def test_tail_sees_every_line_once(local) -> None:
     """A reader that follows sees each line once, in order, and ends with the app."""
-    app_id = local.run(python("import time\nfor i in range(3000):\n print(i)\n if i % 100 == 0: time.sleep(0.01)"))
+    app_id = local.run(
+        python("import time\nfor i in range(3000):\n print(i)\n if i % 100 == 0: time.sleep(0.01)")
+    )
     assert local.log(app_id, follow=True) == [f"{i}\n" for i in range(3000)]
     assert local.status(app_id).state is AppState.SUCCEEDED
 
 
 def test_tail_latency(local) -> None:
     """A line is seen a few milliseconds after it was written."""
-    app_id = local.run(python("import time\nfor i in range(60):\n print(time.time())\n time.sleep(0.02)"))
-    delays = [time.time() - float(line) for line in log_lines(local.scheduler, app_id, "main", 0, follow=True)]
+    app_id = local.run(
+        python("import time\nfor i in range(60):\n print(time.time())\n time.sleep(0.02)")
+    )
+    delays = [
+        time.time() - float(line)
+        for line in log_lines(local.scheduler, app_id, "main", 0, follow=True)
+    ]
     assert len(delays) == 60
-    # 5 ms at the median where nothing else runs, which the benchmark measures; a poll would delay nearly all
+    # 5 ms at the median where nothing else runs, which the benchmark measures; a poll would delay
+    # nearly all
     assert statistics.quantiles(delays, n=4)[0] < 0.01
 
 
@@ -116,13 +130,16 @@ def test_cursor_over_restarts_of_the_reader(local) -> None:
     """Pages taken at any moment join to the log, nothing lost, nothing twice."""
     app_id = local.run(
         python(
-            "import sys, time\nfor i in range(2000):\n print(i, file=sys.stderr if i % 3 == 0 else sys.stdout)\n"
+            "import sys, time\nfor i in range(2000):\n print(i, file=sys.stderr if i % 3 == 0 else "
+            "sys.stdout)\n"
             " if i % 50 == 0: time.sleep(0.005)"
         )
     )
     lines, cursor = [], None
     while True:
-        page = LogReader(local.scheduler, app_id, LogQuery("main", 0, Stream.COMBINED, cursor)).read(700)
+        page = LogReader(
+            local.scheduler, app_id, LogQuery("main", 0, Stream.COMBINED, cursor)
+        ).read(700)
         lines += page.lines
         cursor = page.cursor
         if page.complete:
@@ -135,7 +152,9 @@ def test_cursor_over_restarts_of_the_reader(local) -> None:
 
 def test_since_and_until(local) -> None:
     """Lines by the time at which they were seen."""
-    app_id = local.run(python("import time\nfor i in range(6):\n print(time.time())\n time.sleep(0.4)"))
+    app_id = local.run(
+        python("import time\nfor i in range(6):\n print(time.time())\n time.sleep(0.4)")
+    )
     local.wait(app_id)
     times = [float(line) for line in local.log(app_id)]
     low, high = times[2] - 0.2, times[4] - 0.2
@@ -186,7 +205,9 @@ def test_bad_cursor(local, cursor: str) -> None:
 
 
 def test_size_limit(local) -> None:
-    """Beyond max_log_size the oldest part goes, its blocks are freed, whole lines remain, and it is told."""
+    """Beyond max_log_size the oldest part goes, its blocks are freed, whole lines remain, and it is
+    told.
+    """
     block = "''.join(f'{i:04} {j:04} ' + 'x' * 90 + '\\n' for j in range(100))"
     script = f"import time\nfor i in range(400):\n print({block}, end='')\n time.sleep(0.001)"
     app_id = local.run(python(script), cfg={"max_log_size": 0.5})
@@ -217,7 +238,9 @@ def test_memory_stays_flat(local) -> None:
 
     for stream in (Stream.STDOUT, Stream.COMBINED):
         tracemalloc.start()
-        assert sum(1 for _ in log_lines(local.scheduler, app_id, "main", 0, stream=stream)) == 400_000
+        assert (
+            sum(1 for _ in log_lines(local.scheduler, app_id, "main", 0, stream=stream)) == 400_000
+        )
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 20 << 20
@@ -257,7 +280,9 @@ def test_tail_without_notices(local, monkeypatch: pytest.MonkeyPatch) -> None:
         assert local.log(app_id, follow=True) == ["1\n", "2\n", "3\n"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     chunks=st.lists(st.tuples(st.booleans(), st.text("ab\né", max_size=12)), max_size=12),
     page=st.integers(1, 40),
@@ -290,10 +315,14 @@ def test_any_pages_join_to_the_streams(tmp_path_factory, chunks, page: int, ende
 
 
 def test_times_are_right_after_a_full_disk(tmp_path: Path) -> None:
-    """A disk that was full for a while costs times of lines, and leaves no piece of an entry that shifts all others."""
+    """A disk that was full for a while costs times of lines, and leaves no piece of an entry that
+    shifts all others.
+    """
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("not run: no file system of limited size can be mounted here")
     try:
@@ -316,7 +345,9 @@ def test_times_are_right_after_a_full_disk(tmp_path: Path) -> None:
         (disk / "filler").unlink()
         write(whole + 1.0)
         entries = list(ENTRY.iter_unpack((disk / "index").read_bytes()))
-        assert entries == [(float(at), at + 1, 0) for at in range(whole)] + [(whole + 1.0, whole + 2, 0)]
+        assert entries == [(float(at), at + 1, 0) for at in range(whole)] + [
+            (whole + 1.0, whole + 2, 0)
+        ]
     finally:
         for log in logs.logs:
             if log.fd >= 0:

@@ -1,4 +1,6 @@
-"""Apps that a job submits live on their own, also where the job had to start the spawner that they hang on."""
+"""Apps that a job submits live on their own, also where the job had to start the spawner that they
+hang on.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def until(go: Path) -> Role:
 
 
 def submitter(app_id: str, job: Role, leave: Path, **env: str) -> Role:
-    """Return a job that submits ``job`` as ``app_id``, and itself ends well at the file ``leave``."""
+    """Return a job that submits ``job`` as ``app_id``, and itself ends well at the file
+    ``leave``.
+    """
     told = json.dumps([app_id, str(leave), job.args, job.env])
     return Role("main", "", entrypoint=sys.executable, args=["-c", SUBMIT, told], env=env)
 
@@ -70,9 +74,13 @@ def in_other_home(inner) -> dict[str, str]:
 
 @pytest.mark.parametrize("end", ["success", "cancel", "keeper killed"])
 def test_job_that_starts_a_spawner(local, inner, eventually, end: str) -> None:
-    """A job submits to another state folder and ends in any way: what it submitted goes on to its own end."""
+    """A job submits to another state folder and ends in any way: what it submitted goes on to its
+    own end.
+    """
     go, leave = local.home / "go", local.home / "leave"
-    outer = local.run(submitter("b", until(go), leave, **in_other_home(inner)), cfg={"grace_period": 0.2})
+    outer = local.run(
+        submitter("b", until(go), leave, **in_other_home(inner)), cfg={"grace_period": 0.2}
+    )
     local.line(outer, "submitted")
     inner.line("b", "up")
     if end == "success":
@@ -81,7 +89,9 @@ def test_job_that_starts_a_spawner(local, inner, eventually, end: str) -> None:
         local.scheduler.cancel(outer)
     else:
         os.kill(local.keeper(outer), signal.SIGKILL)
-    expected = {"success": AppState.SUCCEEDED, "cancel": AppState.CANCELLED}.get(end, AppState.FAILED)
+    expected = {"success": AppState.SUCCEEDED, "cancel": AppState.CANCELLED}.get(
+        end, AppState.FAILED
+    )
     assert local.wait(outer).state is expected
     assert inner.status("b").state is AppState.RUNNING
     go.touch()
@@ -89,7 +99,9 @@ def test_job_that_starts_a_spawner(local, inner, eventually, end: str) -> None:
 
 
 def test_spawner_that_a_job_replaced(local, eventually) -> None:
-    """The spawner is killed, a job starts the next one, strangers use it: the job's end is the job's alone."""
+    """The spawner is killed, a job starts the next one, strangers use it: the job's end is the
+    job's alone.
+    """
     go, leave, again = (local.home / name for name in ("go", "leave", "again"))
     wait = f"import os, time\nwhile not os.path.exists({str(again)!r}): time.sleep(0.01)\n"
     job = submitter("b", until(go), leave)
@@ -128,7 +140,9 @@ def test_spawner_in_a_job_killed(local, inner, eventually) -> None:
 
 
 def test_job_in_a_job_in_a_job(local, inner, eventually) -> None:
-    """Three deep, in turn in two state folders: the middle one is killed, the others do not notice."""
+    """Three deep, in turn in two state folders: the middle one is killed, the others do not
+    notice.
+    """
     go, leave = local.home / "go", local.home / "leave"
     b = submitter("c", until(go), leave, TRANSLOAD_HOME=str(local.home))
     outer = local.run(submitter("b", b, leave, **in_other_home(inner)))
@@ -155,7 +169,9 @@ time.sleep(300)
 
 
 def test_what_only_looks_like_a_helper_ends_with_its_job(local) -> None:
-    """A job's own process in a session of its own is ended, also with a helper's name, folder and environment."""
+    """A job's own process in a session of its own is ended, also with a helper's name, folder and
+    environment.
+    """
     role = local.sh(f"setsid {sys.executable} -c '{PRETENDER}' & wait")
     app_id = local.run(role, cfg={"grace_period": 0.2})
     pid = int(local.line(app_id, "pretender").split()[1])
@@ -165,7 +181,9 @@ def test_what_only_looks_like_a_helper_ends_with_its_job(local) -> None:
 
 
 def test_entries_of_helpers_go_with_them(local, eventually) -> None:
-    """A helper is known by pid and start time for as long as it lives; a killed one is forgotten at the next start."""
+    """A helper is known by pid and start time for as long as it lives; a killed one is forgotten at
+    the next start.
+    """
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     keeper, spawner = local.keeper(app_id), local.spawners()[0]

@@ -28,14 +28,18 @@ def attempts(local, app_id: str, role: str = "main") -> list[int]:
 
 def test_by_replica(local) -> None:
     """REPLICA starts the failed replica alone."""
-    app_id = local.run(local.sh(FLAKY, num_replicas=3, max_retries=2, retry_policy=RetryPolicy.REPLICA))
+    app_id = local.run(
+        local.sh(FLAKY, num_replicas=3, max_retries=2, retry_policy=RetryPolicy.REPLICA)
+    )
     status = local.wait(app_id)
     assert status.state is AppState.SUCCEEDED and status.num_restarts == 2
     assert [replica.restarts for replica in status.roles[0].replicas] == [0, 2, 0]
     assert attempts(local, app_id) == [1, 3, 1]
     flaky = status.roles[0].replicas[1]
     assert [(each.state, each.exit_code) for each in flaky.earlier] == [(AppState.FAILED, 3)] * 2
-    times = [moment for each in [*flaky.earlier, flaky] for moment in (each.start_time, each.end_time)]
+    times = [
+        moment for each in [*flaky.earlier, flaky] for moment in (each.start_time, each.end_time)
+    ]
     assert None not in times and times == sorted(times)
     assert status.roles[0].replicas[0].earlier == []
 
@@ -66,7 +70,9 @@ def test_by_application(local) -> None:
 @pytest.mark.parametrize("policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION])
 def test_used_up(local, policy: RetryPolicy) -> None:
     """When the retries are used up the app is FAILED, after exactly 1 + max_retries attempts."""
-    app_id = local.run(local.sh("echo attempt $TRANSLOAD_RETRY; exit 3", max_retries=2, retry_policy=policy))
+    app_id = local.run(
+        local.sh("echo attempt $TRANSLOAD_RETRY; exit 3", max_retries=2, retry_policy=policy)
+    )
     status = local.wait(app_id)
     assert status.state is AppState.FAILED and status.num_restarts == 2
     assert status.roles[0].replicas[0].exit_code == 3
@@ -74,8 +80,12 @@ def test_used_up(local, policy: RetryPolicy) -> None:
 
 
 def test_leftovers_of_an_attempt_are_ended_first(local) -> None:
-    """What a failed attempt left running (in another session) is ended before the next one starts."""
-    script = 'if [ "$TRANSLOAD_RETRY" = 0 ]; then setsid sleep 300 & echo $!; exit 3; fi; echo second'
+    """What a failed attempt left running (in another session) is ended before the next one
+    starts.
+    """
+    script = (
+        'if [ "$TRANSLOAD_RETRY" = 0 ]; then setsid sleep 300 & echo $!; exit 3; fi; echo second'
+    )
     role = local.sh(script, max_retries=1, retry_policy=RetryPolicy.REPLICA)
     other = local.sh("sleep 300", "other")
     app_id = local.run(local.app(role, other))
@@ -84,20 +94,28 @@ def test_leftovers_of_an_attempt_are_ended_first(local) -> None:
 
 
 def test_pending_in_between(local) -> None:
-    """While nothing runs because everything is being started again, the app is PENDING; then RUNNING again."""
+    """While nothing runs because everything is being started again, the app is PENDING; then
+    RUNNING again.
+    """
     fifo = local.home / "go"
     os.mkfifo(fifo)
     script = f"trap 'sleep 0.4; exit 1' TERM; [ $TRANSLOAD_RETRY = 0 ] && exit 3; read x < {fifo}"
     app_id = local.run(local.sh(script, max_retries=1))
-    status = local.wait(app_id, lambda status: status.num_restarts == 1 and status.state is AppState.RUNNING)
+    status = local.wait(
+        app_id, lambda status: status.num_restarts == 1 and status.state is AppState.RUNNING
+    )
     assert "started again" in status.msg
     fifo.write_text("x\n")
     assert local.wait(app_id).state is AppState.SUCCEEDED
 
 
 def test_no_pending_at_the_end(local) -> None:
-    """While only leftovers of an app are being ended, it is RUNNING still, never PENDING: nothing will be started."""
-    stubborn = "setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.05; done' & echo $!; sleep 0.2"
+    """While only leftovers of an app are being ended, it is RUNNING still, never PENDING: nothing
+    will be started.
+    """
+    stubborn = (
+        "setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.05; done' & echo $!; sleep 0.2"
+    )
     app_id = local.run(local.sh(stubborn), cfg={"grace_period": 0.5})
     seen = set()
     local.wait(app_id, lambda status: seen.add(status.state) or status.is_terminal())
@@ -107,7 +125,11 @@ def test_no_pending_at_the_end(local) -> None:
 def test_cancel_while_restarting(local) -> None:
     """A cancel in the middle of restarts ends the app: nothing is started again."""
     app_id = local.run(
-        local.sh("echo attempt; sleep 0.02; exit 3", max_retries=100_000, retry_policy=RetryPolicy.REPLICA)
+        local.sh(
+            "echo attempt; sleep 0.02; exit 3",
+            max_retries=100_000,
+            retry_policy=RetryPolicy.REPLICA,
+        )
     )
     local.wait(app_id, lambda status: status.num_restarts > 1)
     local.scheduler.cancel(app_id)
@@ -125,14 +147,18 @@ def test_unfinished_line_of_an_attempt(local) -> None:
 
 
 def test_what_a_replica_says_of_its_failure(local) -> None:
-    """The error file of the first failed replica explains the app; the next attempt begins without it."""
+    """The error file of the first failed replica explains the app; the next attempt begins without
+    it.
+    """
     script = """
     [ -e "$TRANSLOAD_ERROR_FILE" ] && echo stale
     [ "$TRANSLOAD_REPLICA_ID" = 0 ] && exec sleep 300
     echo '{"message": {"message": "ValueError: attempt '$TRANSLOAD_RETRY'"}}' > "$TORCHELASTIC_ERROR_FILE"
     exit 1
     """
-    app_id = local.run(local.sh(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA))
+    app_id = local.run(
+        local.sh(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)
+    )
     status = local.wait(app_id)
     assert status.msg == "role 'main', replica 1 failed (exit code 1): ValueError: attempt 1"
     said = json.loads(status.structured_error_msg)
@@ -144,8 +170,12 @@ def test_what_a_replica_says_of_its_failure(local) -> None:
 
 @pytest.mark.parametrize(("code", "state"), [(1, AppState.FAILED), (0, AppState.SUCCEEDED)])
 def test_what_a_thread_dies_of(local, code: int, state: AppState) -> None:
-    """It ends no program; where the program then exits with 1 and says nothing itself, it is why the app failed."""
-    thread = "import sys, threading; t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()"
+    """It ends no program; where the program then exits with 1 and says nothing itself, it is why
+    the app failed.
+    """
+    thread = (
+        "import sys, threading; t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()"
+    )
     (role,) = utils.python(c=f"{thread}; sys.exit({code})").roles
     status = local.wait(local.run(Role("main", "", entrypoint=sys.executable, args=role.args)))
     assert status.state is state

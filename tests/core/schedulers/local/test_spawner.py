@@ -1,4 +1,6 @@
-"""The spawner: which keeper an app gets; no descriptors, no close_range, long paths, systemd around it."""
+"""The spawner: which keeper an app gets; no descriptors, no close_range, long paths, systemd around
+it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def cpu_seconds(pid: int) -> float:
 
 
 def test_out_of_descriptors(local, eventually) -> None:
-    """With more connections than it has descriptors for, the spawner waits without work, then goes on."""
+    """With more connections than it has descriptors for, the spawner waits without work, then goes
+    on.
+    """
     local.wait(local.run(local.sh("exit 0")))
     (pid,) = local.spawners()
     opened = len(os.listdir(f"/proc/{pid}/fd"))
@@ -61,13 +65,21 @@ def free_keeper(local, eventually) -> int:
     local.wait(local.run(local.sh("exit 0")))
     (pid,) = local.keepers()
     eventually(
-        lambda: not [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if str(fd.resolve()).endswith("/record.json")]
+        lambda: (
+            not [
+                fd
+                for fd in Path(f"/proc/{pid}/fd").iterdir()
+                if str(fd.resolve()).endswith("/record.json")
+            ]
+        )
     )
     return pid
 
 
 def test_a_keeper_keeps_one_app_after_the_other(local, eventually) -> None:
-    """The process of a keeper serves the next app; what it holds does not grow, and its death ends that app alone."""
+    """The process of a keeper serves the next app; what it holds does not grow, and its death ends
+    that app alone.
+    """
     pid = free_keeper(local, eventually)
     opened = len(os.listdir(f"/proc/{pid}/fd"))
     for number in range(3):
@@ -92,7 +104,9 @@ def test_a_keeper_keeps_one_app_after_the_other(local, eventually) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_keeper_without_an_app_may_be_ended(local, eventually, number: int) -> None:
-    """Nothing depends on it: the next app has a keeper of its own, and the one before it keeps its end."""
+    """Nothing depends on it: the next app has a keeper of its own, and the one before it keeps its
+    end.
+    """
     pid = free_keeper(local, eventually)
     os.kill(pid, number)
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
@@ -104,7 +118,9 @@ def test_few_keepers_wait_for_an_app(local, eventually) -> None:
     """Of many that have ended their apps a few stay, none without a client."""
     go = local.home / "go"
     ids = [local.run(local.sh(f"until test -e {go}; do sleep 0.05; done")) for _ in range(6)]
-    eventually(lambda: len(local.keepers()) == 6)  # a replica has its keeper's name until it is its program
+    eventually(
+        lambda: len(local.keepers()) == 6
+    )  # a replica has its keeper's name until it is its program
     go.touch()
     for app_id in ids:
         local.wait(app_id)
@@ -128,14 +144,31 @@ def submission_body_of(local, role: Role, app_id: str) -> bytes:
     app, options = local.app(role), local.scheduler.run_opts().resolve({})
     submission = Submission(app, app.digest(), "tests", options, secrets={role.name: {}})
     request = local.scheduler.convert(local.scheduler.prepare(app, options), options)
-    return json.dumps(submission_body(request, app_id, submission, str(local.folder(app_id)))).encode()
+    return json.dumps(
+        submission_body(request, app_id, submission, str(local.folder(app_id)))
+    ).encode()
 
 
 def test_the_spawner_loads_little() -> None:
-    """It starts in milliseconds: nothing that it imports is one of the slow parts of the standard library."""
-    slow = ["collections", "contextlib", "dataclasses", "enum", "functools", "json", "re", "signal", "socket", "typing"]
+    """It starts in milliseconds: nothing that it imports is one of the slow parts of the standard
+    library.
+    """
+    slow = [
+        "collections",
+        "contextlib",
+        "dataclasses",
+        "enum",
+        "functools",
+        "json",
+        "re",
+        "signal",
+        "socket",
+        "typing",
+    ]
     code = f"{import_spawner()}; print([name for name in {slow} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -148,7 +181,9 @@ JSON = st.recursive(
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON)
 def test_json_as_others_write_and_read_it(value: object) -> None:
-    """What the spawner and keepers write is what the library writes, and they read what it wrote."""
+    """What the spawner and keepers write is what the library writes, and they read what it
+    wrote.
+    """
     assert layout.dumps(value) == json.dumps(value).encode()
     assert layout.loads(json.dumps(value, indent=1).encode()) == value
 
@@ -182,9 +217,13 @@ WITHOUT_CLOSE_RANGE = """
 
 
 def test_without_close_range() -> None:
-    """Where the kernel has no close_range, descriptors are not tried out one by one, up to a million."""
+    """Where the kernel has no close_range, descriptors are not tried out one by one, up to a
+    million.
+    """
     script = WITHOUT_CLOSE_RANGE.format(folder=str(Path(kernel.__file__).parent.parent))
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout == "True 0\n", done.stderr
 
 
@@ -192,7 +231,9 @@ def test_without_close_range() -> None:
 def test_long_address_leaves_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_proc: bool
 ) -> None:
-    """A socket below a long path is reached while other threads rely on the working directory; no file is left."""
+    """A socket below a long path is reached while other threads rely on the working directory; no
+    file is left.
+    """
     if not has_proc:  # as on macOS
         monkeypatch.setattr(protocol.os.path, "isdir", lambda path: False)
     folder = tmp_path / ("long" * 30)
@@ -222,12 +263,18 @@ def test_long_address_leaves_the_working_directory(
         listener.close()
     assert not wrong
     fresh = [Path("/tmp") / name for name in set(os.listdir("/tmp")) - before]
-    assert not [path for path in fresh if (path / "l").is_symlink() and os.readlink(path / "l") == str(folder)]
+    assert not [
+        path
+        for path in fresh
+        if (path / "l").is_symlink() and os.readlink(path / "l") == str(folder)
+    ]
 
 
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stub of systemd-run and of a user manager that lingers: there is no systemd where these tests run."""
+    """A stub of systemd-run and of a user manager that lingers: there is no systemd where these
+    tests run.
+    """
     (tmp_path / "run" / "systemd").mkdir(parents=True)
     (tmp_path / "run" / "systemd" / "private").touch()
     (tmp_path / "linger").mkdir()
@@ -236,7 +283,8 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     stub.parent.mkdir()
     asked = tmp_path / "asked"
     stub.write_text(
-        f'#!/bin/sh\necho "$XDG_RUNTIME_DIR" "$@" >> {asked}\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n'
+        f'#!/bin/sh\necho "$XDG_RUNTIME_DIR" "$@" >> {asked}\nwhile [ "$1" != -- ]; do shift; '
+        'done\nshift\nexec "$@"\n'
     )
     stub.chmod(0o755)
     monkeypatch.setattr(scope, "LINGERING", str(tmp_path / "linger"))
@@ -246,7 +294,9 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_scope_of_its_own(local, systemd: Path) -> None:
-    """Where a user manager is there and lasts, the spawner is started through it (a stub here); doctor says so."""
+    """Where a user manager is there and lasts, the spawner is started through it (a stub here);
+    doctor says so.
+    """
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
     asked = (systemd / "asked").read_text()
     assert asked.startswith(f"{systemd / 'run'} --user --scope --quiet --collect")
@@ -263,7 +313,9 @@ def test_scope_that_cannot_be_had(local, systemd: Path) -> None:
 
 
 def test_scope_that_would_not_last(local, systemd: Path) -> None:
-    """A manager that ends with the last log-out would take apps along that outlive a log-out now: it is not used."""
+    """A manager that ends with the last log-out would take apps along that outlive a log-out now:
+    it is not used.
+    """
     for name in (systemd / "linger").iterdir():
         name.unlink()
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED

@@ -49,7 +49,14 @@ for name, call in tried.items():
 def _as_nobody(program: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run Python code as another user."""
     return subprocess.run(
-        ["/usr/bin/env", *(f"{name}={value}" for name, value in env.items()), program, "-B", "-c", *arguments],
+        [
+            "/usr/bin/env",
+            *(f"{name}={value}" for name, value in env.items()),
+            program,
+            "-B",
+            "-c",
+            *arguments,
+        ],
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],
@@ -73,12 +80,16 @@ def _python_for_everybody() -> str:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become another user")
 def test_another_user_sees_and_touches_nothing(local) -> None:
-    """Another user who names our state folder is refused in one line each time, and our app goes on."""
+    """Another user who names our state folder is refused in one line each time, and our app goes
+    on.
+    """
     program = _python_for_everybody()
     app_id = local.run(local.sh("echo secret; sleep 300"))
     local.line(app_id, "secret")
     paths = os.pathsep.join(sys.path)
-    done = _as_nobody(program, STRANGER, f"local://tests/{app_id}", paths, TRANSLOAD_HOME=str(local.home))
+    done = _as_nobody(
+        program, STRANGER, f"local://tests/{app_id}", paths, TRANSLOAD_HOME=str(local.home)
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         f"{name} refused: 0" for name in ("status", "list", "cancel", "delete", "log", "run")
@@ -106,7 +117,9 @@ with get_runner() as runner:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become another user")
 def test_what_cannot_be_killed(local, eventually) -> None:
-    """A process out of our reach: the status names it, it is looked for ever more rarely, and its end is seen."""
+    """A process out of our reach: the status names it, it is looked for ever more rarely, and its
+    end is seen.
+    """
     program = _python_for_everybody()
     home = local.home
     become_root = home / "become-root"
@@ -116,7 +129,14 @@ def test_what_cannot_be_killed(local, eventually) -> None:
     arguments = [program, "-B", "-c", OUT_OF_REACH, str(become_root), os.pathsep.join(sys.path)]
     env = {"PATH": os.environ["PATH"], "TRANSLOAD_HOME": str(home)}
     with subprocess.Popen(
-        arguments, user=NOBODY, group=NOBODY, extra_groups=[], env=env, cwd="/", stdout=subprocess.PIPE, text=True
+        arguments,
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        env=env,
+        cwd="/",
+        stdout=subprocess.PIPE,
+        text=True,
     ) as client:
         assert client.stdout is not None
         pid = int(client.stdout.readline())
@@ -146,7 +166,9 @@ RECORD = {
     "app": {
         "schema": 1,
         "name": "echo",
-        "roles": [{"name": "main", "image": "", "entrypoint": "echo", "args": ["hi"], "num_replicas": 1}],
+        "roles": [
+            {"name": "main", "image": "", "entrypoint": "echo", "args": ["hi"], "num_replicas": 1}
+        ],
     },
     "cfg": {"grace_period": 5.0},
     "digest": "sha256:c7828fbeb832c2076452c6a6431ec639e37868a85a63561af5e9a53930fb23cf",
@@ -162,7 +184,9 @@ REPLICA = {"id": 0, "role": "main", "hostname": "vm", "start_time": 1795245457.0
 
 @pytest.mark.parametrize("state", ["SUCCEEDED", "RUNNING"])
 def test_state_of_version_0_1(local, state: str) -> None:
-    """What 0.1 wrote can be read for ever: this is a copy of such files, not made by the code that is tested."""
+    """What 0.1 wrote can be read for ever: this is a copy of such files, not made by the code that
+    is tested.
+    """
     folder = Path(local.home) / "local" / "apps" / "old"
     logs = folder / "logs" / "main" / "0"
     logs.mkdir(parents=True)
@@ -176,7 +200,12 @@ def test_state_of_version_0_1(local, state: str) -> None:
         "num_restarts": 0,
         "msg": "",
         "roles": [
-            {"role": "main", "replicas": [REPLICA | {"state": state, "exit_code": None, "end_time": None} | ended]}
+            {
+                "role": "main",
+                "replicas": [
+                    REPLICA | {"state": state, "exit_code": None, "end_time": None} | ended
+                ],
+            }
         ],
         "cancel_requested": False,
         "processes": [] if ended else [[1, 12345]],

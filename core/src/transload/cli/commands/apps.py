@@ -11,12 +11,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from transload.cli.options import duration, handle_argument, json_option, long_duration, scheduler_option
-from transload.cli.output import emit, emit_fields, emit_json, emit_table, is_terminal, note, pairs_text, state_text
+from transload.cli.options import (
+    duration,
+    handle_argument,
+    json_option,
+    long_duration,
+    scheduler_option,
+)
+from transload.cli.output import (
+    emit,
+    emit_fields,
+    emit_json,
+    emit_table,
+    is_terminal,
+    note,
+    pairs_text,
+    state_text,
+)
 from transload.cli.quantities import duration_text, time_text, usage_texts
 from transload.cli.session import app_json, description_of, find_target, open_runner, status_of
 from transload.errors import SpecError
-from transload.specs import NONE, AppStatus, exit_text, masked_url, masked_values, nearest, parse_app_handle
+from transload.specs import (
+    NONE,
+    AppStatus,
+    exit_text,
+    masked_url,
+    masked_values,
+    nearest,
+    parse_app_handle,
+)
 from transload.specs.text import parse_size
 
 if TYPE_CHECKING:
@@ -31,27 +54,45 @@ _STATE = click.Choice(_STATES, case_sensitive=False)
 @click.command("list")
 @scheduler_option("Whose apps; default: the configured scheduler, else local.")
 @click.option("--state", "states", multiple=True, type=_STATE, help="Only apps in it.")
-@click.option("--name", metavar="PATTERN", help="Only apps of this name; * and ? stand for any text ('train*').")
-@click.option("--sort", type=click.Choice(["age", "name", "state"]), default="age", help="Default: newest first.")
+@click.option(
+    "--name",
+    metavar="PATTERN",
+    help="Only apps of this name; * and ? stand for any text ('train*').",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(["age", "name", "state"]),
+    default="age",
+    help="Default: newest first.",
+)
 @click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
 @click.option("--arguments", is_flag=True, help="Also what each was called with.")
 @json_option
 def list_apps(scheduler: str | None, as_json: bool, **options: Any) -> None:
-    """List apps, newest first: handle, state, age, scheduler, name. The handle can be given to every other command."""
+    """List apps, newest first: handle, state, age, scheduler, name. The handle can be given to
+    every other command.
+    """
     states, name, sort = options["states"], options["name"], options["sort"]
     with open_runner() as runner:
         found = [
             row
             for row in runner.list(scheduler)
-            if (not states or row.state.name in states) and (name is None or fnmatch(row.name, name))
+            if (not states or row.state.name in states)
+            and (name is None or fnmatch(row.name, name))
         ]
         if sort != "age":  # as the scheduler lists them: equal ones stay newest first
             found.sort(key=lambda row: row.name if sort == "name" else row.state.name)
         rows = found[: options["limit"]]
-        called = [_arguments(runner, row.app_handle) for row in rows] if options["arguments"] else None
+        called = (
+            [_arguments(runner, row.app_handle) for row in rows] if options["arguments"] else None
+        )
     if as_json:
-        more = [{} if called is None else {"arguments": called[index]} for index in range(len(rows))]
-        emit_json({"apps": [{**_row_json(row), **extra} for row, extra in zip(rows, more, strict=True)]})
+        more = [
+            {} if called is None else {"arguments": called[index]} for index in range(len(rows))
+        ]
+        emit_json(
+            {"apps": [{**_row_json(row), **extra} for row, extra in zip(rows, more, strict=True)]}
+        )
         return
     cells = [_row(row) for row in rows]
     headers = ["HANDLE", "STATE", "AGE", "SCHEDULER", "NAME"]
@@ -73,12 +114,24 @@ def _row_json(row: ListAppResponse) -> dict[str, object]:
 
 def _row(row: ListAppResponse) -> list[str]:
     age = "" if row.created is None else duration_text(max(0.0, time.time() - row.created))
-    return [row.app_handle, state_text(row.state), age, parse_app_handle(row.app_handle).scheduler_backend, row.name]
+    return [
+        row.app_handle,
+        state_text(row.state),
+        age,
+        parse_app_handle(row.app_handle).scheduler_backend,
+        row.name,
+    ]
 
 
 @click.command()
 @handle_argument()
-@click.option("--role", "roles", multiple=True, metavar="NAME", help="Only this role; may be given several times.")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    metavar="NAME",
+    help="Only this role; may be given several times.",
+)
 @json_option
 def status(handle: str, roles: tuple[str, ...], as_json: bool) -> None:
     """Show what an app and its replicas are doing.
@@ -111,7 +164,10 @@ def _show_status(handle: str, status: AppStatus) -> None:
         ("app", handle),
         ("state", state_text(status.state)),
         ("why", status.msg),
-        ("error", "" if status.structured_error_msg == NONE else error_line(status.structured_error_msg)),
+        (
+            "error",
+            "" if status.structured_error_msg == NONE else error_line(status.structured_error_msg),
+        ),
         ("restarts", str(status.num_restarts or "")),
         ("cancel", "requested" if status.cancel_requested and not status.is_terminal() else ""),
         ("page", status.ui_url or ""),
@@ -129,8 +185,16 @@ def _replica(replica: ReplicaStatus) -> tuple[str, ...]:
     took = ""
     if replica.start_time is not None:
         took = duration_text((replica.end_time or time.time()) - replica.start_time)
-    code = "" if replica.exit_code is None else exit_text(replica.exit_code).removeprefix("exit code ")
-    known = (f"{replica.role}/{replica.id}", state_text(replica.state), code, took, str(replica.restarts or ""))
+    code = (
+        "" if replica.exit_code is None else exit_text(replica.exit_code).removeprefix("exit code ")
+    )
+    known = (
+        f"{replica.role}/{replica.id}",
+        state_text(replica.state),
+        code,
+        took,
+        str(replica.restarts or ""),
+    )
     return *known, replica.hostname, *usage_texts(replica.usage)
 
 
@@ -198,8 +262,14 @@ def _show_role(role: Role) -> None:
             ("replicas", f"{role.num_replicas}{least}"),
             ("command", shlex.join([role.entrypoint, *role.args])),
             ("image", role.image),
-            ("retries", f"{role.max_retries} by {role.retry_policy.value}" if role.max_retries else ""),
-            ("resource", pairs_text({**needs, **role.resource.devices, **role.resource.capabilities})),
+            (
+                "retries",
+                f"{role.max_retries} by {role.retry_policy.value}" if role.max_retries else "",
+            ),
+            (
+                "resource",
+                pairs_text({**needs, **role.resource.devices, **role.resource.capabilities}),
+            ),
             ("ports", pairs_text(role.port_map)),
             ("mounts", "; ".join(str(mount) for mount in role.mounts)),
             ("workspace", str(role.workspace) if role.workspace else ""),
@@ -213,7 +283,13 @@ def _show_role(role: Role) -> None:
 @click.command()
 @handle_argument()
 @click.option("--timeout", type=duration, help="Wait this long at most (10m); the app goes on.")
-@click.option("--patience", type=duration, default=300.0, show_default="5m", help="Give up after that much UNKNOWN.")
+@click.option(
+    "--patience",
+    type=duration,
+    default=300.0,
+    show_default="5m",
+    help="Give up after that much UNKNOWN.",
+)
 @json_option
 def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> int:
     """Wait until an app has ended, and exit as `run` does: by its state.
@@ -239,7 +315,11 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
 @json_option
 @click.pass_context
 def cancel(
-    ctx: click.Context, handle: tuple[str, ...], wait_for_end: bool, timeout: float | None, as_json: bool
+    ctx: click.Context,
+    handle: tuple[str, ...],
+    wait_for_end: bool,
+    timeout: float | None,
+    as_json: bool,
 ) -> None:
     """Ask apps to end; the state follows. An app that has ended stays as it is.
 
@@ -262,32 +342,51 @@ def cancel(
             return
         for each, found in statuses:
             ended = found is None or found.is_terminal()
-            emit(f"{each}\t{'gone' if found is None else found.state}{'' if ended else ', asked to end'}")
+            emit(
+                f"{each}\t{'gone' if found is None else found.state}{'' if ended else ', asked to end'}"
+            )
 
 
 @click.command()
 @handle_argument(nargs=-1, metavar="[HANDLE]...")
 @click.option("--force", is_flag=True, help="With handles: also apps that have not ended.")
 @click.option("--older-than", type=long_duration, help="Those that ended this long ago (7d).")
-@click.option("--larger-than", metavar="SIZE", help="The oldest, until the rest takes no more than this (10G).")
+@click.option(
+    "--larger-than",
+    metavar="SIZE",
+    help="The oldest, until the rest takes no more than this (10G).",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
-@scheduler_option("With --older-than, --larger-than: whose apps; default: the configured one, else local.")
+@scheduler_option(
+    "With --older-than, --larger-than: whose apps; default: the configured one, else local."
+)
 @json_option
 @click.pass_context
-def delete(ctx: click.Context, /, handle: tuple[str, ...], force: bool, dry_run: bool, **options: Any) -> None:
+def delete(
+    ctx: click.Context, /, handle: tuple[str, ...], force: bool, dry_run: bool, **options: Any
+) -> None:
     """Forget apps: state, logs and results that lie in the app's own folder are gone afterwards.
 
-    Give handles, or --older-than and --larger-than for all ended apps of a scheduler. An app that has not ended is
-    refused, unless --force is given; then it is ended first. All handles are looked up before any app is touched.
+    Give handles, or --older-than and --larger-than for all ended apps of a scheduler. An app that
+    has not ended is refused, unless --force is given; then it is ended first. All handles are
+    looked up before any app is touched.
     """
-    older_than, larger_than, scheduler = options["older_than"], options["larger_than"], options["scheduler"]
+    older_than, larger_than, scheduler = (
+        options["older_than"],
+        options["larger_than"],
+        options["scheduler"],
+    )
     by_rule = older_than is not None or larger_than is not None
     if by_rule == bool(handle):
-        raise click.UsageError("give one or more HANDLEs, or --older-than, --larger-than or both", ctx)
+        raise click.UsageError(
+            "give one or more HANDLEs, or --older-than, --larger-than or both", ctx
+        )
     if by_rule and force:
         raise click.UsageError("--force goes with handles: the rules take ended apps only", ctx)
     if scheduler is not None and handle:
-        raise click.UsageError("--scheduler goes with --older-than and --larger-than: a handle names its own", ctx)
+        raise click.UsageError(
+            "--scheduler goes with --older-than and --larger-than: a handle names its own", ctx
+        )
     size = None if larger_than is None else parse_size(larger_than, "--larger-than")
     from transload.runner.function_keys import forget_keys
 

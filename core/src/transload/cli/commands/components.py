@@ -29,10 +29,14 @@ def _list(as_json: bool) -> None:
     found = get_components()
     broken = broken_components()
     if as_json:
-        shown = [{"name": name, "description": item.description} for name, item in sorted(found.items())]
+        shown = [
+            {"name": name, "description": item.description} for name, item in sorted(found.items())
+        ]
         emit_json({"components": shown, "broken": {name: str(why) for name, why in broken.items()}})
         return
-    rows = [(name, item.description.strip().partition("\n")[0]) for name, item in sorted(found.items())]
+    rows = [
+        (name, item.description.strip().partition("\n")[0]) for name, item in sorted(found.items())
+    ]
     emit_table(("COMPONENT", "WHAT IT DOES"), rows)
     for name, why in broken.items():
         note(f"component {name} is broken: {why}")
@@ -61,7 +65,9 @@ def _json(name: str) -> dict[str, Any]:
                 "name": each.name,
                 "type": each.type_name,
                 "required": each.required and each.name not in defaults,
-                "default": default if isinstance(default, (str, int, float, bool, type(None))) else str(default),
+                "default": default
+                if isinstance(default, (str, int, float, bool, type(None)))
+                else str(default),
                 "help": each.help,
             }
         )
@@ -77,7 +83,10 @@ def check(ctx: click.Context, name: str, as_json: bool) -> int:
     findings = check_component(name)
     errors = [finding for finding in findings if finding.level == "error"]
     if as_json or ctx.obj:
-        rows = [{"path": f.path, "line": f.line, "level": f.level, "message": f.message} for f in findings]
+        rows = [
+            {"path": f.path, "line": f.line, "level": f.level, "message": f.message}
+            for f in findings
+        ]
         emit_json({"component": name, "ok": not errors, "findings": rows})
     else:
         for finding in findings:

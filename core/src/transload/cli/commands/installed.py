@@ -22,13 +22,24 @@ from transload.specs import MASK, get_type_name, looks_secret, masked_url, neare
 
 Rows = list[dict[str, Any]]
 
-_COLOURS = {"default": "bold", "ready": "green", "loaded": "green", "ok": "green", "disabled": "dim", "missing": "dim"}
+_COLOURS = {
+    "default": "bold",
+    "ready": "green",
+    "loaded": "green",
+    "ok": "green",
+    "disabled": "dim",
+    "missing": "dim",
+}
 _MARKS = {"ok": "✓ ok", "missing": "– missing", "broken": "✗ broken"}
 
 
 def _names() -> list[str]:
     plugins = get_plugins()
-    return [*plugins.names("schedulers"), *plugins.names("adapters"), *(info.name for info in plugins.infos())]
+    return [
+        *plugins.names("schedulers"),
+        *plugins.names("adapters"),
+        *(info.name for info in plugins.infos()),
+    ]
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -39,31 +50,44 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.argument("name", required=False, shell_complete=_complete)
 @json_option
 def info(name: str | None, as_json: bool) -> int:
-    """List what is installed: schedulers, adapters to workflow hosts, plugins. With NAME, tell all about it.
+    """List what is installed: schedulers, adapters to workflow hosts, plugins. With NAME, tell all
+    about it.
 
-    Of a scheduler: its options (for `run -c OPTION=VALUE`) and what it can do. Of an adapter: what it can express,
-    and what each state is called there. Of a plugin: what it provides, or why it is broken.
-    TRANSLOAD_DISABLE_PLUGINS=NAME,NAME keeps plugins from being loaded.
+    Of a scheduler: its options (for `run -c OPTION=VALUE`) and what it can do. Of an adapter: what
+    it can express, and what each state is called there. Of a plugin: what it provides, or why it is
+    broken. TRANSLOAD_DISABLE_PLUGINS=NAME,NAME keeps plugins from being loaded.
     """
     from transload.cli.session import open_runner
 
     with open_runner() as runner:
         default = runner.settings.scheduler
-        schedulers = [_look(runner, each) for each in runner.scheduler_backends() if name in (None, each)]
+        schedulers = [
+            _look(runner, each) for each in runner.scheduler_backends() if name in (None, each)
+        ]
     adapters = [each for each in describe_adapters() if name in (None, each["name"])]
     plugins = [each for each in get_plugins().infos() if name in (None, each.name)]
     if not (schedulers or adapters or plugins):
         hint = nearest(str(name), _names())
-        raise ConfigError(f"{name!r}: no scheduler, adapter or plugin of that name is installed: {hint}")
+        raise ConfigError(
+            f"{name!r}: no scheduler, adapter or plugin of that name is installed: {hint}"
+        )
     if as_json:
         found = {"schedulers": [_scheduler_json(each) for each in schedulers], "adapters": adapters}
-        emit_json({"default": default, **found, "plugins": [_plugin_json(each) for each in plugins]})
+        emit_json(
+            {"default": default, **found, "plugins": [_plugin_json(each) for each in plugins]}
+        )
     elif name is None:
         _list(default, schedulers, adapters, plugins)
     else:
-        texts = [*map(_about_scheduler, schedulers), *map(_about_adapter, adapters), *map(_about_plugin, plugins)]
+        texts = [
+            *map(_about_scheduler, schedulers),
+            *map(_about_adapter, adapters),
+            *map(_about_plugin, plugins),
+        ]
         emit("\n\n".join("\n".join(lines) for lines in texts))
-    broken = any(each["error"] for each in schedulers) or any(each.status == "broken" for each in plugins)
+    broken = any(each["error"] for each in schedulers) or any(
+        each.status == "broken" for each in plugins
+    )
     return ExitCode.MISTAKE if name is not None and broken else ExitCode.OK
 
 
@@ -91,17 +115,25 @@ def _list(default: str, schedulers: Rows, adapters: Rows, plugins: list[PluginIn
     registry = get_plugins().registry("schedulers")
     for each in schedulers:
         status = "broken" if each["error"] else "default" if each["name"] == default else "ready"
-        reach = f"reachable from: {each['capabilities']['reachable_from']}" if each["capabilities"] else ""
+        reach = (
+            f"reachable from: {each['capabilities']['reachable_from']}"
+            if each["capabilities"]
+            else ""
+        )
         origin = registry[each["kind"]].plugin if each["kind"] in registry else ""
         about = "; ".join(part for part in (_whereabouts(each), reach) if part)
         rows.append(("scheduler", each["name"], status, origin, each["error"] or about))
     for adapter in adapters:
         wrong = "" if adapter["status"] == "ready" else adapter["status"]
-        rows.append(("adapter", adapter["name"], "broken" if wrong else "ready", adapter["plugin"], wrong))
+        rows.append(
+            ("adapter", adapter["name"], "broken" if wrong else "ready", adapter["plugin"], wrong)
+        )
     for plugin in plugins:
         about = plugin.error.strip().rpartition("\n")[2] or _provides(plugin)
         rows.append(("plugin", plugin.name, plugin.status, _origin(plugin), about))
-    shown = [(what, name, _painted(status), origin, about) for what, name, status, origin, about in rows]
+    shown = [
+        (what, name, _painted(status), origin, about) for what, name, status, origin, about in rows
+    ]
     emit_table(("WHAT", "NAME", "STATUS", "FROM", "ABOUT"), shown)
 
 
@@ -111,14 +143,25 @@ def _painted(status: str, text: str = "") -> str:
 
 def _whereabouts(each: dict[str, Any]) -> str:
     kind = "" if each["kind"] == each["name"] else f"kind: {each['kind']}"
-    return "; ".join(part for part in (kind, each["location"] and f"leads to: {each['location']}") if part)
+    return "; ".join(
+        part for part in (kind, each["location"] and f"leads to: {each['location']}") if part
+    )
 
 
 def _about_scheduler(item: dict[str, Any]) -> list[str]:
     about = f" ({_whereabouts(item)})" if _whereabouts(item) else ""
-    lines = [paint(f"scheduler {item['name']}{about}", "bold") + (f": {item['error']}" if item["error"] else "")]
+    lines = [
+        paint(f"scheduler {item['name']}{about}", "bold")
+        + (f": {item['error']}" if item["error"] else "")
+    ]
     for key, opt in (*item["connection"], *item["options"]):
-        words = "required" if opt.is_required else "" if opt.default is None else f"default {opt.default}"
+        words = (
+            "required"
+            if opt.is_required
+            else ""
+            if opt.default is None
+            else f"default {opt.default}"
+        )
         where = "" if item["options"].get(key) else "connection setting"
         kind = ", ".join(part for part in (where, get_type_name(opt.opt_type), words) if part)
         lines.append(f"  {key} ({kind}): {opt.help}")
@@ -126,7 +169,10 @@ def _about_scheduler(item: dict[str, Any]) -> list[str]:
 
 
 def _about_adapter(row: dict[str, Any]) -> list[str]:
-    lines = [paint(f"adapter {row['name']}", "bold") + ("" if row["status"] == "ready" else f": {row['status']}")]
+    lines = [
+        paint(f"adapter {row['name']}", "bold")
+        + ("" if row["status"] == "ready" else f": {row['status']}")
+    ]
     notes = row["notes"]
     for name, able in row["capabilities"].items():
         lines.append(f"  {name}: {_words(able)}{f' ({notes[name]})' if name in notes else ''}")
@@ -136,12 +182,21 @@ def _about_adapter(row: dict[str, Any]) -> list[str]:
 def _about_plugin(info: PluginInfo) -> list[str]:
     head = paint(f"plugin {info.name}", "bold") + f": {info.status}, from {_origin(info)}"
     if info.error:
-        return [head, *(f"  {line}" for line in f"{info.value}:\n{info.error}".rstrip().splitlines())]
+        return [
+            head,
+            *(f"  {line}" for line in f"{info.value}:\n{info.error}".rstrip().splitlines()),
+        ]
     return [head, f"  {_provides(info)}"] if info.provides else [head]
 
 
 def _words(value: Any) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else ", ".join(value) if type(value) is list else value
+    return (
+        ("yes" if value else "no")
+        if isinstance(value, bool)
+        else ", ".join(value)
+        if type(value) is list
+        else value
+    )
 
 
 def _origin(info: PluginInfo) -> str:
@@ -149,7 +204,9 @@ def _origin(info: PluginInfo) -> str:
 
 
 def _provides(info: PluginInfo) -> str:
-    return "; ".join(f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in info.provides.items())
+    return "; ".join(
+        f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in info.provides.items()
+    )
 
 
 def _scheduler_json(item: dict[str, Any]) -> dict[str, Any]:
@@ -164,19 +221,27 @@ def _scheduler_json(item: dict[str, Any]) -> dict[str, Any]:
 
 def _options_json(opts: runopts) -> list[dict[str, object]]:
     told = ("name", "type", "default", "required", "help")
-    return _records(told, [(key, get_type_name(o.opt_type), o.default, o.is_required, o.help) for key, o in opts])
+    return _records(
+        told,
+        [(key, get_type_name(o.opt_type), o.default, o.is_required, o.help) for key, o in opts],
+    )
 
 
 def _plugin_json(info: PluginInfo) -> dict[str, object]:
     names = {"dist": "distribution"}
-    return {names.get(key, key): value if key == "provides" else value or None for key, value in asdict(info).items()}
+    return {
+        names.get(key, key): value if key == "provides" else value or None
+        for key, value in asdict(info).items()
+    }
 
 
 @click.command()
 @click.argument("key", required=False)
 @json_option
 def config(key: str | None, as_json: bool) -> None:
-    """Show the settings in force, each with the file or environment variable it comes from, or only KEY."""
+    """Show the settings in force, each with the file or environment variable it comes from, or only
+    KEY.
+    """
     found = load_settings().all()
     if key is not None:
         chosen = [item for item in found if item.key == key or item.key.startswith(f"{key}.")]
@@ -187,7 +252,10 @@ def config(key: str | None, as_json: bool) -> None:
     if as_json:
         emit_json({"settings": _records(("key", "value", "source"), rows)})
     else:
-        emit_table(("SETTING", "VALUE", "FROM"), [(name, str(value), source) for name, value, source in rows])
+        emit_table(
+            ("SETTING", "VALUE", "FROM"),
+            [(name, str(value), source) for name, value, source in rows],
+        )
 
 
 def _records(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
@@ -195,7 +263,9 @@ def _records(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[s
 
 
 def _shown(key: str, value: Any) -> Any:
-    """Return a value for display: one whose name looks secret is masked, and so are passwords in URLs."""
+    """Return a value for display: one whose name looks secret is masked, and so are passwords in
+    URLs.
+    """
     if value and any(looks_secret(part) for part in key.split(".")[1:] or [key]):
         return MASK
     return masked_url(value) if isinstance(value, str) else value
@@ -205,7 +275,8 @@ def _shown(key: str, value: Any) -> Any:
 @click.option("--no-run", is_flag=True, help="Do not run a tiny app on the local scheduler.")
 @json_option
 def doctor(no_run: bool, as_json: bool) -> int:
-    """Check what works here and what is missing: state folder, schedulers, plugins, hosts, versions.
+    """Check what works here and what is missing: state folder, schedulers, plugins, hosts,
+    versions.
 
     Exits with 0 if nothing is broken, else with 3. What is merely not installed is not broken.
     """
@@ -217,7 +288,10 @@ def doctor(no_run: bool, as_json: bool) -> int:
         emit_json({"ok": ok, "checks": _records(("area", "name", "status", "detail"), checks)})
     else:
         marks = _MARKS if is_terminal(sys.stdout) else {}
-        rows = [(_painted(status, marks.get(status, "")), area, name, detail) for area, name, status, detail in checks]
+        rows = [
+            (_painted(status, marks.get(status, "")), area, name, detail)
+            for area, name, status, detail in checks
+        ]
         emit_table(("STATUS", "AREA", "WHAT", "FOUND"), rows)
     return ExitCode.OK if ok else ExitCode.UNAVAILABLE
 

@@ -30,14 +30,26 @@ Replicas = list[tuple[str, int]]
 @click.command()
 @handle_argument(metavar="HANDLE[/ROLE[/K,K…]]")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the replicas have ended.")
-@click.option("--role", "roles", multiple=True, metavar="NAME", help="Only this role; may be given several times.")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    metavar="NAME",
+    help="Only this role; may be given several times.",
+)
 @click.option("--replica", "numbers", metavar="K,K…", help="Only these replicas of each role.")
 @click.option("--regex", metavar="REGEX", help="Only lines in which it is found.")
 @click.option("--since", metavar="WHEN", help="Only lines since then: 10m (ago) or an ISO time.")
 @click.option("--until", metavar="WHEN", help="Only lines before then.")
 @click.option("--stream", "--streams", type=click.Choice(["stdout", "stderr", "combined"]), default="combined",
               show_default=True, help="Which output.")  # fmt: skip
-@click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines of each.")
+@click.option(
+    "-n",
+    "--tail",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Begin with the last N lines of each.",
+)
 @click.option("--no-prefix", is_flag=True, help="Show lines without ROLE/REPLICA in front.")
 @json_option
 def log(handle: str, **options: Any) -> None:
@@ -75,14 +87,19 @@ def _span(options: dict[str, Any], target: Target) -> list[float | None]:
     since = parse_when(options["since"], "--since") if options["since"] else None
     until = parse_when(options["until"], "--until") if options["until"] else None
     if (since or until) and not target.scheduler.capabilities.since_until:
-        raise UnsupportedFeature(f"--since, --until: scheduler {target.scheduler.name!r} keeps no times of lines")
+        raise UnsupportedFeature(
+            f"--since, --until: scheduler {target.scheduler.name!r} keeps no times of lines"
+        )
     if since and until and since >= until:
         raise SpecError(f"--until={options['until']!r}: must be after --since={options['since']!r}")
     return [None if at is None else at.timestamp() for at in (since, until)]
 
 
 def _choose(
-    everything: Replicas, roles: tuple[str, ...], numbers: str | None, in_path: tuple[str | None, str | None]
+    everything: Replicas,
+    roles: tuple[str, ...],
+    numbers: str | None,
+    in_path: tuple[str | None, str | None],
 ) -> Replicas:
     """Return the replicas that are asked for."""
     known = list(dict.fromkeys(role for role, _ in everything))
@@ -97,7 +114,9 @@ def _choose(
     try:
         ks = {int(part) for part in text.split(",")}
     except ValueError:
-        raise SpecError(f"--replica={text!r}: must be numbers of replicas, such as 0 or 0,2") from None
+        raise SpecError(
+            f"--replica={text!r}: must be numbers of replicas, such as 0 or 0,2"
+        ) from None
     for k in sorted(ks):
         if not any(number == k for _, number in chosen):
             high = max((number for _, number in chosen), default=-1)
@@ -111,7 +130,8 @@ def _screen(replicas: Replicas, options: dict[str, Any]) -> Screen:
 
 
 class _Log:
-    """Shows one log: as JSON objects, line by line as the program wrote it, or as text behind a prefix.
+    """Shows one log: as JSON objects, line by line as the program wrote it, or as text behind a
+    prefix.
 
     Args:
         reader: reads the log.
@@ -158,21 +178,31 @@ class _Log:
 
 def _write_json(role: str, k: int, lines: list[str]) -> None:
     head = {"schema": SCHEMA, "role": role, "replica": k}
-    text = "".join(f"{json.dumps({**head, 'line': line.removesuffix(chr(10))})}\n" for line in lines)
+    text = "".join(
+        f"{json.dumps({**head, 'line': line.removesuffix(chr(10))})}\n" for line in lines
+    )
     write(sys.stdout, text, flush=True)
 
 
 def _show(
-    target: Target, replicas: Replicas, options: dict[str, Any], span: list[float | None], screen: Screen | None
+    target: Target,
+    replicas: Replicas,
+    options: dict[str, Any],
+    span: list[float | None],
+    screen: Screen | None,
 ) -> None:
-    """Show what each replica has written so far, in constant memory; then, if asked, all of them until they end."""
+    """Show what each replica has written so far, in constant memory; then, if asked, all of them
+    until they end.
+    """
     since, until = span
     tail = options["tail"]
     stream = Stream(options["stream"])
     logs: dict[LogReader, _Log] = {}
     silent: dict[LogReader, None] = {}  # in order
     for role, k in replicas:
-        reader = LogReader(target.scheduler, target.app_id, LogQuery(role, k, stream, since=since, until=until))
+        reader = LogReader(
+            target.scheduler, target.app_id, LogQuery(role, k, stream, since=since, until=until)
+        )
         log = logs[reader] = _Log(reader, LineFilter(options["regex"], since, until), screen)
         last: deque[str] = deque(maxlen=tail)
         silent[reader] = None

@@ -11,7 +11,13 @@ import click
 from click.core import ParameterSource
 
 from transload.cli.exit_codes import ExitCode
-from transload.cli.options import complete_components, duration, json_option, long_duration, scheduler_option
+from transload.cli.options import (
+    complete_components,
+    duration,
+    json_option,
+    long_duration,
+    scheduler_option,
+)
 from transload.cli.output import OutputFailed, emit, emit_json, note
 from transload.cli.screen import Screen, show_progress
 from transload.cli.session import app_json, find_target, open_runner
@@ -54,7 +60,9 @@ class _Run(click.Command):
         return super().shell_complete(ctx, incomplete)
 
 
-def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_arguments(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     from transload.components import get_component, spelling
@@ -64,53 +72,113 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
     except TransloadError:
         parameters = ()
     options = [(spelling(item), item.help) for item in parameters if item.kind != "varargs"]
-    found = [CompletionItem(text, help=about) for text, about in options if text.startswith(incomplete)]
+    found = [
+        CompletionItem(text, help=about) for text, about in options if text.startswith(incomplete)
+    ]
     return found if incomplete.startswith("-") else [CompletionItem(incomplete, type="file")]
 
 
 @click.command(
-    cls=_Run, epilog=_EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]"
+    cls=_Run,
+    epilog=_EPILOG,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
 )
 @scheduler_option("Where to run it; default: the configured one, else local.")
-@click.option("-c", "--cfg", "-cfg", "--scheduler_args", "cfg", multiple=True, metavar="K=V,…", help="Run options.")
+@click.option(
+    "-c",
+    "--cfg",
+    "-cfg",
+    "--scheduler_args",
+    "cfg",
+    multiple=True,
+    metavar="K=V,…",
+    help="Run options.",
+)
 @click.option("--name", metavar="NAME", help="Name of the app.")
 @click.option("--env", multiple=True, metavar="K=V", help="A variable for the roles.")
-@click.option("--env-file", multiple=True, metavar="FILE", help="Variables for the roles, from a .env file.")
-@click.option("--pass-env", multiple=True, metavar="PATTERN", help="Variables of yours to pass on (HF_*).")
+@click.option(
+    "--env-file", multiple=True, metavar="FILE", help="Variables for the roles, from a .env file."
+)
+@click.option(
+    "--pass-env", multiple=True, metavar="PATTERN", help="Variables of yours to pass on (HF_*)."
+)
 @click.option("--image", metavar="IMAGE", help="What the roles run in.")
 @click.option("--replicas", type=int, metavar="N", help="How many of each role.")
 @click.option("--retries", type=int, metavar="N", help="Start again after a failure, so often.")
-@click.option("--retry-delay", type=duration, help="Wait this long before the first retry (10s), then twice as long.")
+@click.option(
+    "--retry-delay",
+    type=duration,
+    help="Wait this long before the first retry (10s), then twice as long.",
+)
 @click.option("--time-limit", type=long_duration, help="End the app after this long (2h).")
 @click.option("--cpu", type=float, metavar="N", help="Cores of each replica.")
 @click.option("--gpu", type=int, metavar="N", help="GPUs of each replica.")
 @click.option("--mem", metavar="SIZE", help="Memory of each replica (8G).")
-@click.option("--mount", multiple=True, metavar="TEXT", help="A mount: job=HANDLE:outputs,dst=/in (docs/files.md).")
-@click.option("--role", metavar="NAME", help="The role that the options above are about; default: all.")
+@click.option(
+    "--mount",
+    multiple=True,
+    metavar="TEXT",
+    help="A mount: job=HANDLE:outputs,dst=/in (docs/files.md).",
+)
+@click.option(
+    "--role", metavar="NAME", help="The role that the options above are about; default: all."
+)
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the handle, and leave.")
-@click.option("--dry-run", "--dryrun", is_flag=True, help="Show the request that would be submitted; start nothing.")
+@click.option(
+    "--dry-run",
+    "--dryrun",
+    is_flag=True,
+    help="Show the request that would be submitted; start nothing.",
+)
 @click.option("--wait", "wait_only", is_flag=True, help="Wait for the end without showing logs.")
 @click.option("--log", "-l", "with_logs", is_flag=True, hidden=True, help="Show logs: the default.")
-@click.option("--stdin", "from_stdin", is_flag=True, help="Read the app from stdin: JSON, as --dry-run --json has it.")
+@click.option(
+    "--stdin",
+    "from_stdin",
+    is_flag=True,
+    help="Read the app from stdin: JSON, as --dry-run --json has it.",
+)
 @click.option("--workspace", metavar="PATH", help="Local folder that travels with the app.")
-@click.option("--app-id", metavar="ID", help="An id of your own: an equal app of that id is attached to, not started.")
-@click.option("--parent-run-id", "--parent_run_id", metavar="RUN", help="The run that this one derives from.")
+@click.option(
+    "--app-id",
+    metavar="ID",
+    help="An id of your own: an equal app of that id is attached to, not started.",
+)
+@click.option(
+    "--parent-run-id", "--parent_run_id", metavar="RUN", help="The run that this one derives from."
+)
 @click.option("--tracker-base", metavar="URL", help="Where the app reports results.")
 @click.option("--timeout", type=duration, help="Wait this long at most (10m); the app goes on.")
-@click.option("--startup-timeout", type=duration, help="Cancel the app if it waits this long before it runs (10m).")
-@click.option("--patience", type=duration, default=300.0, show_default="5m", help="Give up after that much UNKNOWN.")
+@click.option(
+    "--startup-timeout",
+    type=duration,
+    help="Cancel the app if it waits this long before it runs (10m).",
+)
+@click.option(
+    "--patience",
+    type=duration,
+    default=300.0,
+    show_default="5m",
+    help="Give up after that much UNKNOWN.",
+)
 @click.option("--no-prefix", is_flag=True, help="Show log lines without ROLE/REPLICA in front.")
 @json_option
 @click.argument("component", required=False, shell_complete=complete_components)
 @click.argument(
-    "component_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...", shell_complete=_complete_arguments
+    "component_args",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[ARGUMENTS]...",
+    shell_complete=_complete_arguments,
 )
 @click.pass_context
 def run(ctx: click.Context, /, **options: Any) -> int:
-    """Run COMPONENT as an app and stay with it until it ends: its logs on stdout, states and the end on stderr.
+    """Run COMPONENT as an app and stay with it until it ends: its logs on stdout, states and the
+    end on stderr.
 
-    COMPONENT is a name (utils.echo), a file (job.py or job.py:function) or package.module:function; after -- stands
-    any command in its place.
+    COMPONENT is a name (utils.echo), a file (job.py or job.py:function) or package.module:function;
+    after -- stands any command in its place.
     """
     _split(ctx, options)
     _check(ctx, options)
@@ -124,7 +192,9 @@ def run(ctx: click.Context, /, **options: Any) -> int:
         except NoComponent as exc:
             raise click.UsageError(f"{exc}; {_spelled_out(ctx, options)}", ctx) from exc
         except ComponentArgumentError as exc:
-            if exc.unknown is None or not any(exc.unknown in param.opts for param in ctx.command.params):
+            if exc.unknown is None or not any(
+                exc.unknown in param.opts for param in ctx.command.params
+            ):
                 raise
             advice = f"put it before {options['component']}"
             raise click.UsageError(f"{exc.unknown} is an option of `run`: {advice}", ctx) from exc
@@ -145,12 +215,19 @@ def run(ctx: click.Context, /, **options: Any) -> int:
 def _warn_of_variables(runner: Runner, info: AppDryRunInfo[Any]) -> None:
     names = runner.variables_not_passed(info)
     if names:
-        note(f"set here, and not passed to the job: {', '.join(names)} (--pass-env {names[0]} passes what it names)")
+        note(
+            f"set here, and not passed to the job: {', '.join(names)} (--pass-env {names[0]} "
+            "passes what it names)"
+        )
 
 
 def _split(ctx: click.Context, options: dict[str, Any]) -> None:
-    """Tell a command (behind ``--``) from a component; keep in ``ctx.obj`` the words before it, which are our own."""
-    words = [] if options["component"] is None else [options["component"], *options["component_args"]]
+    """Tell a command (behind ``--``) from a component; keep in ``ctx.obj`` the words before it,
+    which are our own.
+    """
+    words = (
+        [] if options["component"] is None else [options["component"], *options["component_args"]]
+    )
     given, own = ctx.obj, len(ctx.obj) - len(words)
     options["command"] = None
     if given[own - 1 :] == ["--", *words] and own > 0:
@@ -170,19 +247,25 @@ def _check(ctx: click.Context, options: dict[str, Any]) -> None:
     if options["command"] == []:
         raise click.UsageError("a command is missing after --", ctx)
     if options["from_stdin"] and (options["component"] or options["command"]):
-        raise click.UsageError("--stdin takes the app from stdin: give no component, and no command", ctx)
+        raise click.UsageError(
+            "--stdin takes the app from stdin: give no component, and no command", ctx
+        )
     if not (options["from_stdin"] or options["component"] or options["command"]):
         text = "a COMPONENT is missing (`transload components` lists them), or -- and a command, or --stdin"
         raise click.UsageError(text, ctx)
     chosen = [name for name in ("detach", "dry_run", "wait_only") if options[name]]
     if len(chosen) > 1:
-        names = " and ".join("--wait" if name == "wait_only" else f"--{name.replace('_', '-')}" for name in chosen)
+        names = " and ".join(
+            "--wait" if name == "wait_only" else f"--{name.replace('_', '-')}" for name in chosen
+        )
         raise click.UsageError(f"{names} exclude each other", ctx)
     if options["detach"]:
         for name in ("timeout", "startup_timeout", "patience", "no_prefix"):
             if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 flag = f"--{name.replace('_', '-')}"
-                raise click.UsageError(f"{flag} is for those who stay: --detach leaves at once", ctx)
+                raise click.UsageError(
+                    f"{flag} is for those who stay: --detach leaves at once", ctx
+                )
 
 
 def _showed_help(name: str, args: tuple[str, ...]) -> bool:
@@ -217,7 +300,9 @@ def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
     names = ("scheduler", "workspace", "parent_run_id", "tracker_base", "pass_env")
     more: dict[str, Any] = {"cfg": cfg, **{name: options[name] for name in names}}
     if options["component"]:
-        launch = Launch(component=options["component"], args=list(options["component_args"]), **more)
+        launch = Launch(
+            component=options["component"], args=list(options["component_args"]), **more
+        )
     elif options["command"]:
         launch = Launch(command=options["command"], **more)
     else:
@@ -226,7 +311,17 @@ def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
 
 
 def _overrides(options: dict[str, Any]) -> Overrides | None:
-    names = ("role", "name", "time_limit", "image", "replicas", "retries", "retry_delay", "cpu", "gpu")
+    names = (
+        "role",
+        "name",
+        "time_limit",
+        "image",
+        "replicas",
+        "retries",
+        "retry_delay",
+        "cpu",
+        "gpu",
+    )
     values = {name: options[name] for name in names if options[name] is not None}
     if options["mem"] is not None:
         from transload.specs.text import parse_size
@@ -235,7 +330,9 @@ def _overrides(options: dict[str, Any]) -> Overrides | None:
     if options["mount"]:
         from transload.specs import parse_mounts
 
-        values["mounts"] = parse_mounts([word for text in options["mount"] for word in text.split(",")])
+        values["mounts"] = parse_mounts(
+            [word for text in options["mount"] for word in text.split(",")]
+        )
     if options["env"] or options["env_file"]:
         from transload.cli.env_file import read_env
 
@@ -250,7 +347,9 @@ def _overrides(options: dict[str, Any]) -> Overrides | None:
 def _read_app() -> AppDef:
     text = sys.stdin.buffer.read(_LARGEST_APP + 1)
     if len(text) > _LARGEST_APP:
-        raise SpecError(f"stdin: more than {_LARGEST_APP:,} bytes, which no app has: keep data in files")
+        raise SpecError(
+            f"stdin: more than {_LARGEST_APP:,} bytes, which no app has: keep data in files"
+        )
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -275,7 +374,9 @@ def _stay(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> 
     with interrupts(events):
         target = find_target(runner, runner.schedule(info))
         note(f"submitted {target.handle}")
-        note(f"Ctrl-C cancels it; without this command it goes on: transload log -f {target.handle}")
+        note(
+            f"Ctrl-C cancels it; without this command it goes on: transload log -f {target.handle}"
+        )
         try:
             outcome = _wait(runner, target, info, events, options)
         except BrokenPipeError:
@@ -288,7 +389,9 @@ def _stay(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> 
     return outcome.code
 
 
-def _wait(runner: Runner, target: Target, info: Any, events: Events, options: dict[str, Any]) -> Outcome:
+def _wait(
+    runner: Runner, target: Target, info: Any, events: Events, options: dict[str, Any]
+) -> Outcome:
     from transload.cli.wait import AppWait
 
     replicas = [(role.name, k) for role in info._app.roles for k in range(role.num_replicas)]

@@ -19,8 +19,17 @@ T = TypeVar("T")
 
 
 @click.group()
-@click.option("--tracker", "name", metavar="NAME", help="Which of the configured trackers; default: the first.")
-@click.option("--base", metavar="URL", help="A folder or URL of an fsspec tracker, instead of a configured one.")
+@click.option(
+    "--tracker",
+    "name",
+    metavar="NAME",
+    help="Which of the configured trackers; default: the first.",
+)
+@click.option(
+    "--base",
+    metavar="URL",
+    help="A folder or URL of an fsspec tracker, instead of a configured one.",
+)
 @click.pass_context
 def tracker(ctx: click.Context, name: str | None, base: str | None) -> None:
     """Look into the configured trackers. A run is named by its id, mostly an app handle."""
@@ -37,7 +46,9 @@ def _open(ctx: click.Context) -> TrackerBase:
             return FsspecTracker(None, base)
     configured = load_settings().trackers()
     if not configured:
-        raise ConfigError("no tracker is configured: set [tool.transload.tracker.NAME] or give --base URL")
+        raise ConfigError(
+            "no tracker is configured: set [tool.transload.tracker.NAME] or give --base URL"
+        )
     if name and name not in configured:
         raise ConfigError(f"tracker {name!r} is not configured: {nearest(name, list(configured))}")
     chosen = name or next(iter(configured))
@@ -49,7 +60,9 @@ def _ask(ctx: click.Context, question: Callable[[TrackerBase], T]) -> T:
     """Return the answer of the tracker that is asked for."""
     name, base = ctx.obj
     tracker = _open(ctx)
-    with told_as_tracking_error(f"--base={base!r}:" if base else f"tracker {name!r}:" if name else "the tracker"):
+    with told_as_tracking_error(
+        f"--base={base!r}:" if base else f"tracker {name!r}:" if name else "the tracker"
+    ):
         return question(tracker)
 
 
@@ -77,7 +90,9 @@ def metadata(ctx: click.Context, run_id: str, as_json: bool) -> None:
     if as_json:
         emit_json({"run_id": run_id, "metadata": found})
     else:
-        _emit_visible(("NAME", "VALUE"), [(name, value_text(value)) for name, value in found.items()])
+        _emit_visible(
+            ("NAME", "VALUE"), [(name, value_text(value)) for name, value in found.items()]
+        )
 
 
 @tracker.command("artifacts")
@@ -88,7 +103,10 @@ def artifacts(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show the artifacts of a run: name, path, metadata."""
     found = _ask(ctx, lambda tracker: dict(_known(tracker, run_id).artifacts(run_id)))
     if as_json:
-        shown = {name: {"path": item.path, "metadata": dict(item.metadata or {})} for name, item in found.items()}
+        shown = {
+            name: {"path": item.path, "metadata": dict(item.metadata or {})}
+            for name, item in found.items()
+        }
         emit_json({"run_id": run_id, "artifacts": shown})
     else:
         rows = [(name, item.path, pairs_text(item.metadata)) for name, item in found.items()]

@@ -1,4 +1,6 @@
-"""Built-in components for one program on many hosts: ``dist.ddp`` and ``dist.spmd``, by way of ``torchrun``."""
+"""Built-in components for one program on many hosts: ``dist.ddp`` and ``dist.spmd``, by way of
+``torchrun``.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,9 @@ def spmd(
 ) -> specs.AppDef:
     """Run copies of one program on one or more hosts (single program, multiple data).
 
-    ``-j 2x8`` starts 8 processes on each of 2 hosts; ``-h gpu.small -j 2`` one for each GPU of the hosts. The program
-    may call ``torch.distributed.init_process_group``, whatever the numbers. The hosts must reach one another.
+    ``-j 2x8`` starts 8 processes on each of 2 hosts; ``-h gpu.small -j 2`` one for each GPU of the
+    hosts. The program may call ``torch.distributed.init_process_group``, whatever the numbers. The
+    hosts must reach one another.
 
     Args:
         args: arguments of the program
@@ -66,7 +69,8 @@ def spmd(
         j: HOSTSxPROCESSES, or HOSTS alone: a process for each GPU of h, without h one
         env: environment variables (ENV1=v1,ENV2=v2)
         max_retries: how often a failure is answered by starting again
-        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly]; job=HANDLE:outputs,dst=/job)
+        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly];
+            job=HANDLE:outputs,dst=/job)
         debug: set the environment variables that make PyTorch and NCCL explain themselves
     """
     return ddp(
@@ -105,15 +109,17 @@ def ddp(
 ) -> specs.AppDef:
     """Run a distributed data parallel program with ``torchrun``: one role, a replica for each host.
 
-    The processes meet at replica 0; on a single host at a free port, whatever ``rdzv_port`` says. The first exception
-    that one of them ends with is the error of the app, or that one of them was killed.
+    The processes meet at replica 0; on a single host at a free port, whatever ``rdzv_port`` says.
+    The first exception that one of them ends with is the error of the app, or that one of them was
+    killed.
 
     Args:
         script_args: arguments of the program
         script: file to run, as the image sees it
         m: module to run
         image: image to run in
-        name: experiment/run, each part may be left out; the run is then named after the script or module
+        name: experiment/run, each part may be left out; the run is then named after the script or
+            module
         h: a named resource; takes precedence over cpu, gpu and memMB
         cpu: cores of each replica
         gpu: GPUs of each replica
@@ -121,9 +127,11 @@ def ddp(
         j: [MIN_HOSTS:]HOSTSxPROCESSES, or PROCESSES alone for one host
         env: environment variables (ENV1=v1,ENV2=v2)
         max_retries: how often a failure is answered by starting again
-        rdzv_port: port of the rendezvous on replica 0; 0: one from 20000 to 29999 that follows from the job's id
+        rdzv_port: port of the rendezvous on replica 0; 0: one from 20000 to 29999 that follows from
+            the job's id
         rdzv_backend: kind of rendezvous
-        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly]; job=HANDLE:outputs,dst=/job)
+        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly];
+            job=HANDLE:outputs,dst=/job)
         debug: set the environment variables that make PyTorch and NCCL explain themselves
         tee: which output of the processes is shown and kept (0 none, 1 stdout, 2 stderr, 3 both)
     """
@@ -158,7 +166,9 @@ def _variables(env: dict[str, str] | None, experiment: str, debug: bool) -> dict
 
 
 def _port(hosts: int, given: int) -> str:
-    """Return the lines of shell that set ``port``; a single host lets torchrun choose a free one."""
+    """Return the lines of shell that set ``port``; a single host lets torchrun choose a free
+    one.
+    """
     if hosts == 1:
         return "port=0\n"
     return f"port={given}\n" if given else _CHOSEN
@@ -173,7 +183,8 @@ def _meeting(hosts: int, backend: str) -> str:
         return "--rdzv_endpoint localhost:$port"
     endpoint = f'--rdzv_endpoint "${{{macros.rank0_env}:=localhost}}:$port"'
     if backend == "c10d":
-        # torchrun would compare names to find out which host listens, and a scheduler may use others than the host
+        # torchrun would compare names to find out which host listens, and a scheduler may use
+        # others than the host
         return f"{endpoint} --rdzv_conf is_host=$(({macros.replica_id} == 0))"
     if backend == "static":
         # this backend has no rendezvous of its own to hand out ranks
@@ -189,7 +200,9 @@ def _program(script: str | None, m: str | None, arguments: Sequence[str]) -> str
 
 
 def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int) -> str:
-    """Return the part of the shell command that starts ``torchrun``; only where to meet is left to the shell."""
+    """Return the part of the shell command that starts ``torchrun``; only where to meet is left to
+    the shell.
+    """
     options = ["--rdzv_backend", backend, "--rdzv_id", macros.app_id, "--nnodes", nnodes]
     options += ["--nproc_per_node", str(processes), "--tee", str(tee), "--role", ""]
     return f'{RECORDED}{meeting} {shlex.join(options)} "$@" '
@@ -227,7 +240,10 @@ def parse_nnodes(j: str) -> tuple[int, int, int, str]:
     """
     match = re.fullmatch(r"(?:(?:([1-9]\d*):)?([1-9]\d*)x)?([1-9]\d*)", j)
     if match is None:
-        raise SpecError(f"j={j!r}: must be [MIN:]HOSTSxPROCESSES or PROCESSES, each 1 or more, such as 1:2x4, 1x4 or 4")
+        raise SpecError(
+            f"j={j!r}: must be [MIN:]HOSTSxPROCESSES or PROCESSES, each 1 or more, such as 1:2x4, "
+            "1x4 or 4"
+        )
     least, hosts, processes = match.groups()
     hosts = hosts or "1"
     if least is not None and int(least) > int(hosts):

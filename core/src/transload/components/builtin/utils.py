@@ -1,4 +1,6 @@
-"""Built-in components that run one program: ``utils.echo``, ``utils.sh``, ``utils.python`` and the like."""
+"""Built-in components that run one program: ``utils.echo``, ``utils.sh``, ``utils.python`` and the
+like.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from transload.errors import SpecError
 __all__ = ["binary", "booth", "copy", "echo", "python", "sh", "touch"]
 
 
-def echo(msg: str = "hello world", image: str = transload.IMAGE, num_replicas: int = 1) -> specs.AppDef:
+def echo(
+    msg: str = "hello world", image: str = transload.IMAGE, num_replicas: int = 1
+) -> specs.AppDef:
     """Print a message (runs ``echo``).
 
     Args:
@@ -50,7 +54,8 @@ def sh(
 ) -> specs.AppDef:
     """Run a command through ``sh``.
 
-    Each argument reaches the command as it was given, quoted: ``$HOME`` and ``*`` are not expanded. For that, run a
+    Each argument reaches the command as it was given, quoted: ``$HOME`` and ``*`` are not expanded.
+    For that, run a
     shell of your own: ``utils.sh -- sh -c 'echo $HOME'``.
 
     Args:
@@ -63,7 +68,8 @@ def sh(
         h: a named resource; takes precedence over cpu, gpu and memMB
         env: environment variables (ENV1=v1,ENV2=v2)
         max_retries: how often a failed replica is started again
-        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly]; job=HANDLE:outputs,dst=/job)
+        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly];
+            job=HANDLE:outputs,dst=/job)
     """
     env = dict(env or {})
     env.setdefault("LOGLEVEL", os.getenv("LOGLEVEL", "WARNING"))
@@ -87,8 +93,8 @@ def python(
 ) -> specs.AppDef:
     """Run a Python module, command or script with the ``python`` of the image.
 
-    Arguments of the program come after ``--``: ``utils.python -m my.main -- --epochs 3``. An exception that it ends
-    with is the error of the app.
+    Arguments of the program come after ``--``: ``utils.python -m my.main -- --epochs 3``. An
+    exception that it ends with is the error of the app.
 
     Args:
         args: arguments of the program, its sys.argv[1:]
@@ -104,7 +110,9 @@ def python(
         num_replicas: number of replicas
     """
     if sum(item is not None for item in (m, c, script)) != 1:
-        raise SpecError(f"utils.python: give exactly one of -m, -c and --script; given: {m=}, {c=}, {script=}")
+        raise SpecError(
+            f"utils.python: give exactly one of -m, -c and --script; given: {m=}, {c=}, {script=}"
+        )
     if script is not None:
         command = [script]
     else:
@@ -113,7 +121,9 @@ def python(
         raise SpecError("utils.python: the module, program or script must not be empty")
     env = {"HYDRA_MAIN_MODULE": m} if m else {}
     resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
-    made = _one_role("python", image, "python", recorded([*command, *args]), num_replicas, resource, env=env)
+    made = _one_role(
+        "python", image, "python", recorded([*command, *args]), num_replicas, resource, env=env
+    )
     return replace(made, name=name)
 
 
@@ -140,7 +150,9 @@ def binary(
         h: a named resource; takes precedence over cpu, gpu and memMB
     """
     resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
-    return replace(_one_role("binary", specs.NONE, entrypoint, [*args], num_replicas, resource), name=name)
+    return replace(
+        _one_role("binary", specs.NONE, entrypoint, [*args], num_replicas, resource), name=name
+    )
 
 
 def copy(src: str, dst: str, image: str = transload.IMAGE) -> specs.AppDef:
@@ -162,13 +174,15 @@ def booth(
     tracker_base: str = "/tmp/transload-util-booth",  # noqa: S108 - gives way to the job's own, see booth_main
     image: str = transload.IMAGE,
 ) -> specs.AppDef:
-    """Evaluate Booth's function ``(x1 + 2 x2 - 7)^2 + (2 x1 + x2 - 5)^2`` and report it as ``booth_eval``.
+    """Evaluate Booth's function ``(x1 + 2 x2 - 7)^2 + (2 x1 + x2 - 5)^2`` and report it as
+    ``booth_eval``.
 
     Args:
         x1: first coordinate
         x2: second coordinate
         trial_idx: key of the result
-        tracker_base: where to report it, a path or a URL; left as it is, the place that the job is given
+        tracker_base: where to report it, a path or a URL; left as it is, the place that the job is
+            given
         image: image to run in; transload must be in it
     """
     command = ["-m", "transload.components.programs.booth_main", "--x1", str(x1), "--x2", str(x2)]
@@ -186,5 +200,10 @@ def _one_role(
     **more: Any,
 ) -> specs.AppDef:
     resource = resource or specs.Resource(cpu=1, gpu=0, memMB=1024)
-    made: dict[str, Any] = {"entrypoint": entrypoint, "args": args, "num_replicas": num_replicas, "resource": resource}
+    made: dict[str, Any] = {
+        "entrypoint": entrypoint,
+        "args": args,
+        "num_replicas": num_replicas,
+        "resource": resource,
+    }
     return specs.AppDef(name, [specs.Role(name, image, **made, **more)])

@@ -7,18 +7,28 @@ import os
 import sys
 from collections.abc import Sequence
 
-from transload.runtime.tracking import ENV_TRANSLOAD_TRACKER_BASE, FsspecResultTracker, TrackingError
+from transload.runtime.tracking import (
+    ENV_TRANSLOAD_TRACKER_BASE,
+    FsspecResultTracker,
+    TrackingError,
+)
 
 DEFAULT_BASE = "/tmp/transload-util-booth"  # noqa: S108 - only where nobody named a place
 """Default of ``utils.booth``; gives way to the place that the job was given."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Evaluate the function, whose minimum is 0 at (1, 3), and report it; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="booth_main", description="evaluates Booth's function at (x1, x2)")
+    """Evaluate the function, whose minimum is 0 at (1, 3), and report it; returns the exit
+    status.
+    """
+    parser = argparse.ArgumentParser(
+        prog="booth_main", description="evaluates Booth's function at (x1, x2)"
+    )
     parser.add_argument("--x1", type=float, required=True)
     parser.add_argument("--x2", type=float, required=True)
-    parser.add_argument("--tracker_base", default=DEFAULT_BASE, help="where to report the value, a path or a URL")
+    parser.add_argument(
+        "--tracker_base", default=DEFAULT_BASE, help="where to report the value, a path or a URL"
+    )
     parser.add_argument("--trial_idx", type=int, default=0, help="key of the result")
     args = parser.parse_args(argv)
     base = args.tracker_base

@@ -1,7 +1,9 @@
-"""Runs a Python function that was sent as a file, and writes what it returned or raised. Standard library only.
+"""Runs a Python function that was sent as a file, and writes what it returned or raised. Standard
+library only.
 
-It travels with the function, beside a copy of cloudpickle: nothing need be installed where it runs. All of it lies in
-a folder of its own whose name no module can have, so that it hides no module of the user's.
+It travels with the function, beside a copy of cloudpickle: nothing need be installed where it runs.
+All of it lies in a folder of its own whose name no module can have, so that it hides no module of
+the user's.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULT = "function.result"
 KEY = "TRANSLOAD_FUNCTION_KEY"
-"""The variable with the secret key, in hexadecimal digits, that what comes back is signed with; none: it is JSON."""
+"""The variable with the secret key, in hexadecimal digits, that what comes back is signed with;
+none: it is JSON."""
 PLACE = ".transload-function"
 """The folder in the job's workspace with the call and this program."""
 PROGRAM = PLACE + "/main.py"
@@ -33,7 +36,9 @@ MOST_DEPTH = 100
 
 def main() -> int:
     """Call the function; return 1 if it raised."""
-    key = os.environ.pop(KEY, "")  # before anything of the user's runs: no child of it inherits the key
+    key = os.environ.pop(
+        KEY, ""
+    )  # before anything of the user's runs: no child of it inherits the key
     with open(os.path.join(HERE, "call.json"), encoding="utf-8") as file:
         call = json.load(file)
     here = list(sys.version_info[:2])
@@ -111,11 +116,16 @@ def is_json(value: object, seen: set[int], depth: int = 0) -> bool:
     if kind is list:
         return all(is_json(each, seen, depth + 1) for each in value)  # type: ignore[attr-defined]
     items = value.items()  # type: ignore[attr-defined]
-    return all(type(name) is str and is_text(name) and is_json(each, seen, depth + 1) for name, each in items)
+    return all(
+        type(name) is str and is_text(name) and is_json(each, seen, depth + 1)
+        for name, each in items
+    )
 
 
 def is_text(text: str) -> bool:
-    """Tell whether a text can be written as UTF-8: of lone surrogates JSON may make something else."""
+    """Tell whether a text can be written as UTF-8: of lone surrogates JSON may make something
+    else.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -129,20 +139,26 @@ def signature(key: str, data: bytes) -> str:
 
 
 def write(head: dict[str, Any], body: bytes | None, *, key: str, failed: bool) -> int:
-    """Write three parts to where results go: a line with the signature, a line of JSON, the pickled value.
+    """Write three parts to where results go: a line with the signature, a line of JSON, the pickled
+    value.
 
-    The signature is of all the rest, which says which attempt of which app it is from: one that was signed for
-    another app, or in an earlier attempt, does not pass for this one's.
+    The signature is of all the rest, which says which attempt of which app it is from: one that was
+    signed for another app, or in an earlier attempt, does not pass for this one's.
     """
     attempt = os.environ.get("TRANSLOAD_RETRY", "")
-    said = {"app": os.environ.get("TRANSLOAD_APP_ID", ""), "attempt": int(attempt) if attempt.isdigit() else 0}
+    said = {
+        "app": os.environ.get("TRANSLOAD_APP_ID", ""),
+        "attempt": int(attempt) if attempt.isdigit() else 0,
+    }
     told = json.dumps({**said, **head, "value": body is not None}).encode()
     data = told + b"\n" + (body or b"")
     data = (signature(key, data).encode() if key else b"") + b"\n" + data
     base = os.environ.get("TRANSLOAD_TRACKER_BASE", "")
     one_file = os.environ.get("TRANSLOAD_RESULT_FILE", "")
     if not base and one_file:
-        line = json.dumps({"file": RESULT, "base64": base64.b64encode(data).decode()}).encode() + b"\n"
+        line = (
+            json.dumps({"file": RESULT, "base64": base64.b64encode(data).decode()}).encode() + b"\n"
+        )
         if len(line) > ONE_FILE_BYTES:
             text = "the result takes {} bytes, more than the {} that come back without storage: give tracker_base"
             line = b""

@@ -33,7 +33,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="copy_main", description="copies one file")
     parser.add_argument("--src", required=True, help="where to copy from, a path or a URL")
     parser.add_argument("--dst", required=True, help="where to copy to, a path or a URL")
-    parser.add_argument("--bufsize", type=int, default=64 * 1024, help="bytes moved at a time, between two storages")
+    parser.add_argument(
+        "--bufsize", type=int, default=64 * 1024, help="bytes moved at a time, between two storages"
+    )
     args = parser.parse_args(argv)
     try:
         copy_file(args.src, args.dst, args.bufsize)

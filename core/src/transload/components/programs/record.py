@@ -68,14 +68,18 @@ def start():
 
 type(start)(start.__code__, {"__builtins__": __builtins__})()  # no name that the program gives something else is ours
 """
-"""What ``python -c`` is given: the program runs as `__main__`, with its own ``sys.argv`` and ``sys.path``.
+"""What ``python -c`` is given: the program runs as `__main__`, with its own ``sys.argv`` and
+``sys.path``.
 
-Standard library and Python 3.8 only, since it runs where transload may not be installed. It writes the form of
-torchelastic's ``@record``, short enough for a termination message, and nothing over what a program has said by itself.
-What is no file of source text (a folder, a zip) is left to ``python`` alone.
+Standard library and Python 3.8 only, since it runs where transload may not be installed. It writes
+the form of torchelastic's ``@record``, short enough for a termination message, and nothing over
+what a program has said by itself. What is no file of source text (a folder, a zip) is left to
+``python`` alone.
 """
 
 
 def recorded(words: Sequence[str]) -> list[str]:
-    """Return the arguments of an interpreter that runs ``words`` (``SCRIPT …``, ``-m MODULE …``, ``-c TEXT …``)."""
+    """Return the arguments of an interpreter that runs ``words`` (``SCRIPT …``, ``-m MODULE …``,
+    ``-c TEXT …``).
+    """
     return ["-c", START, *words]

@@ -1,4 +1,6 @@
-"""Starts ``torchrun`` so that the error of a run is what its processes ended with, not torchrun's own traceback."""
+"""Starts ``torchrun`` so that the error of a run is what its processes ended with, not torchrun's
+own traceback.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,8 @@ launch()
 """
 """What the Python of ``torchrun`` is given. Standard library, torch and Python 3.8 only.
 
-A replica whose peer was lost waits for three seconds: the one that was lost ends first, and says why.
+A replica whose peer was lost waits for three seconds: the one that was lost ends first, and says
+why.
 """
 
 _FIND: Final = r"""
@@ -109,7 +112,8 @@ case $first in
 *) agent=(${first#"#!"});;
 esac
 """.lstrip()
-"""Has the shell find the interpreter in the first lines of ``torchrun``; a long path stands in the second one."""
+"""Has the shell find the interpreter in the first lines of ``torchrun``; a long path stands in the
+second one."""
 
 RECORDED: Final = f"""\
 {_FIND}case ${{agent[*]}} in
@@ -121,6 +125,8 @@ esac
 TORCHELASTIC_ERROR_FILE=/dev/null exec "${{agent[@]}}" """
 """Begins the shell command; the arguments of ``torchrun`` follow, ``"$@"`` before the program.
 
-Each process is started by the interpreter of torchrun, as torchrun itself does, and writes the error file. torchrun's
-own copy goes nowhere: that file may be one that cannot be removed. A torchrun that is no Python program runs as it is.
+Each process is started by the interpreter of torchrun, as torchrun itself does, and writes the
+error file. torchrun's
+own copy goes nowhere: that file may be one that cannot be removed. A torchrun that is no Python
+program runs as it is.
 """

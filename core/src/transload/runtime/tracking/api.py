@@ -1,4 +1,6 @@
-"""``ResultTracker`` and the one that keeps results in files (TorchX has them under this module path, too)."""
+"""``ResultTracker`` and the one that keeps results in files (TorchX has them under this module
+path, too).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from functools import partial
 from transload.errors import TransloadTimeout
 from transload.runtime.tracking import format as _format
 from transload.runtime.tracking.format import TrackingError, Writer
-from transload.runtime.tracking.names import decode_name, encode_name, is_digest_name, local_path, natural
+from transload.runtime.tracking.names import (
+    decode_name,
+    encode_name,
+    is_digest_name,
+    local_path,
+    natural,
+)
 from transload.runtime.tracking.stores import NOWHERE, ONE_FILE, LocalStore, OneFileStore, Store
 from transload.runtime.untrusted import MOST_FILES, RefusedFile
 
@@ -36,15 +44,16 @@ _SUFFIX = ".json"
 class ResultTracker(ABC):
     """Small results of jobs, by key; a subclass for each kind of store.
 
-    A key is an int or a str, and an int is the same key as its decimal text. A value is an int, a float or a str of at
-    most 1024 bytes in UTF-8; a bool is stored as 0 or 1, a scalar of numpy or torch as its ``item()``.
-    By convention a statistic of a result is named with a slash::
+    A key is an int or a str, and an int is the same key as its decimal text. A value is an int, a
+    float or a str of at most 1024 bytes in UTF-8; a bool is stored as 0 or 1, a scalar of numpy or
+    torch as its ``item()``. By convention a statistic of a result is named with a slash::
 
         tracker.put("trial-7", accuracy=0.93)
         tracker["trial-7"] = {"l2norm/mean": 1.2, "l2norm/sem": 3.4}
         tracker["trial-7"]["l2norm/mean"]
 
-    A subclass must write ``put`` and ``get``, and should write ``keys``: ``in`` and ``wait`` are made from it.
+    A subclass must write ``put`` and ``get``, and should write ``keys``: ``in`` and ``wait`` are
+    made from it.
     """
 
     def __getitem__(self, key: KeyType) -> dict[str, ResultType]:
@@ -91,7 +100,8 @@ class ResultTracker(ABC):
             timeout: seconds to wait at most; None waits without end.
 
         Raises:
-            TransloadTimeout: they did not come in time (a ``TimeoutError``); the message says where was looked.
+            TransloadTimeout: they did not come in time (a ``TimeoutError``); the message says where
+                was looked.
         """
         text = _format.check_key(key)
         start = time.monotonic()
@@ -99,7 +109,9 @@ class ResultTracker(ABC):
         while text not in self:
             waited = time.monotonic() - start
             if timeout is not None and waited >= timeout:
-                raise TransloadTimeout(f"no results of key {text!r} within {timeout:g} s in {self.where()}")
+                raise TransloadTimeout(
+                    f"no results of key {text!r} within {timeout:g} s in {self.where()}"
+                )
             # ask often at first, then at a twentieth of the time already waited
             time.sleep(pause if timeout is None else max(0.0, min(pause, timeout - waited)))
             pause = min(max(pause, waited / 20), self._longest_pause)
@@ -116,12 +128,13 @@ class ResultTracker(ABC):
 class FsspecResultTracker(ResultTracker):
     """Results in one JSON file for each key, on any storage that fsspec knows.
 
-    A write replaces the file at once: a reader sees the old results or the new ones, never a part, also when the writer
-    is killed. Other programs may write and read the files (``docs/results-format.md``); files of other kinds in the
-    base are left alone.
+    A write replaces the file at once: a reader sees the old results or the new ones, never a part,
+    also when the writer is killed. Other programs may write and read the files
+    (``docs/results-format.md``); files of other kinds in the base are left alone.
 
     Args:
-        tracker_base: a path, or a URL such as ``s3://bucket/folder`` or ``memory://results``. Made at the first write.
+        tracker_base: a path, or a URL such as ``s3://bucket/folder`` or ``memory://results``. Made
+            at the first write.
         storage_options: passed to fsspec for a base that is not a path.
 
     Raises:
@@ -129,7 +142,10 @@ class FsspecResultTracker(ResultTracker):
     """
 
     def __init__(
-        self, tracker_base: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None
+        self,
+        tracker_base: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, object] | None = None,
     ) -> None:
         self._options = dict(storage_options or {})
         self._tracker_base = os.fspath(tracker_base)
@@ -142,14 +158,20 @@ class FsspecResultTracker(ResultTracker):
     def from_env(cls) -> FsspecResultTracker:
         """Return the tracker of the job that this process belongs to.
 
-        That is ``TRANSLOAD_TRACKER_BASE``, or the one file (``TRANSLOAD_RESULT_FILE``) of a job without storage.
-        Outside of a job it holds nothing, and what is put goes nowhere: the same program runs by hand.
+        That is ``TRANSLOAD_TRACKER_BASE``, or the one file (``TRANSLOAD_RESULT_FILE``) of a job
+        without storage. Outside of a job it holds nothing, and what is put goes nowhere: the same
+            program runs by hand.
         """
-        base, file = os.environ.get(ENV_TRANSLOAD_TRACKER_BASE), os.environ.get("TRANSLOAD_RESULT_FILE")
+        base, file = (
+            os.environ.get(ENV_TRANSLOAD_TRACKER_BASE),
+            os.environ.get("TRANSLOAD_RESULT_FILE"),
+        )
         return cls(base or (ONE_FILE + file if file else NOWHERE))
 
     def put(self, key: KeyType, /, **results: ResultType) -> None:
-        """Store the results of ``key`` in place of those that were there (see ``ResultTracker.put``)."""
+        """Store the results of ``key`` in place of those that were there (see
+        ``ResultTracker.put``).
+        """
         text, checked = _format.check_key(key), _format.check_results(results)
         writer, more = Writer.from_env(), {}
         if writer is not None:
@@ -168,8 +190,8 @@ class FsspecResultTracker(ResultTracker):
         """Return the results of ``key``, or ``{}`` if there are none yet.
 
         Raises:
-            TrackingError: the file is of a newer schema, another program wrote a value that is not allowed, or it is
-                no regular file, or too large.
+            TrackingError: the file is of a newer schema, another program wrote a value that is not
+                allowed, or it is no regular file, or too large.
         """
         body = self._load(_format.check_key(key))
         return {} if body is None else body.results
@@ -181,10 +203,19 @@ class FsspecResultTracker(ResultTracker):
     def keys(self) -> list[str]:
         """Return all keys, sorted (``epoch-2`` before ``epoch-10``).
 
-        Costs one listing; each file is also opened once in the life of the tracker, to see that it is a result.
+        Costs one listing; each file is also opened once in the life of the tracker, to see that it
+        is a result.
         """
-        names = [name for name, is_dir, _ in self._store.entries() if not is_dir and name.endswith(_SUFFIX)]
-        keys = [decode_name(name, _SUFFIX) or "" for name in names if name in self._known and not is_digest_name(name)]
+        names = [
+            name
+            for name, is_dir, _ in self._store.entries()
+            if not is_dir and name.endswith(_SUFFIX)
+        ]
+        keys = [
+            decode_name(name, _SUFFIX) or ""
+            for name in names
+            if name in self._known and not is_digest_name(name)
+        ]
         fresh = [name for name in names if name not in self._known or is_digest_name(name)]
         for name, data in self._store.read_many(fresh, refused={}).items():
             loaded = _of_file(self._store, name, data)
@@ -228,8 +259,11 @@ def replaced_by(writer: Writer, body: _format.Body | None) -> dict[str, object]:
     return {"replaced": sorted(names, key=natural)} if names else {}
 
 
-def open_store(base: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Store:
-    """Return the store of a base: a plain path or ``file://`` URL without fsspec, any other URL with it.
+def open_store(
+    base: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None
+) -> Store:
+    """Return the store of a base: a plain path or ``file://`` URL without fsspec, any other URL
+    with it.
 
     Raises:
         TrackingError: the base is empty, its protocol is unknown, or the package for it is missing.
@@ -257,9 +291,12 @@ def read_bodies(store: Store, refused: dict[str, str] | None = None) -> dict[str
         refused: gets the reason for each file that is not read; None: the first such file raises.
 
     Raises:
-        TrackingError: a file is of a newer schema, holds a value that is not allowed, is no regular file or too large.
+        TrackingError: a file is of a newer schema, holds a value that is not allowed, is no regular
+            file or too large.
     """
-    names = sorted(name for name, is_dir, _ in store.entries() if not is_dir and name.endswith(_SUFFIX))
+    names = sorted(
+        name for name, is_dir, _ in store.entries() if not is_dir and name.endswith(_SUFFIX)
+    )
     if not names:  # nothing is asked of a storage for nothing
         return {}
     if len(names) > MOST_FILES:

@@ -18,7 +18,8 @@ SCHEMA = 1
 """The number that this version writes, and the newest that it reads."""
 
 MAX_TEXT = 1024
-"""Longest key, result name or text value, in bytes of UTF-8; most decimal digits of a whole number."""
+"""Longest key, result name or text value, in bytes of UTF-8; most decimal digits of a whole
+number."""
 
 Results = dict[str, "int | float | str"]
 
@@ -36,7 +37,9 @@ class TrackingError(TransloadError, ValueError):
 
 @contextmanager
 def told_as_tracking_error(what: str) -> Iterator[None]:
-    """Raise whatever a storage or a tracker raises that reads ``what`` as one `TrackingError`; passwords are masked."""
+    """Raise whatever a storage or a tracker raises that reads ``what`` as one `TrackingError`;
+    passwords are masked.
+    """
     try:
         yield
     except TransloadError:
@@ -58,7 +61,8 @@ class Body(NamedTuple):
         results: name → value.
         run: handle of the app that wrote it; None: nobody says.
         writer: its ``role``, ``replica`` and ``attempt``.
-        replaced: other replicas of that app, ``role/replica``, whose results of this key were replaced.
+        replaced: other replicas of that app, ``role/replica``, whose results of this key were
+            replaced.
     """
 
     key: str | None
@@ -134,7 +138,8 @@ def check_results(results: Mapping[str, object]) -> Results:
 
 
 def check_value(name: str, value: object) -> int | float | str:
-    """Return a value as a plain int, float or str: a bool as 0 or 1, a scalar of numpy or torch by its ``item()``.
+    """Return a value as a plain int, float or str: a bool as 0 or 1, a scalar of numpy or torch by
+    its ``item()``.
 
     Raises:
         TrackingError: it is not allowed.
@@ -158,12 +163,17 @@ def check_value(name: str, value: object) -> int | float | str:
             return check_value(name, plain)
     kind = type(value).__name__
     hint = _HINTS.get(kind) or "store one name per number"
-    raise TrackingError(f"{what}={_short(value)}: {kind}; a value is an int, a float or a str ({hint})")
+    raise TrackingError(
+        f"{what}={_short(value)}: {kind}; a value is an int, a float or a str ({hint})"
+    )
 
 
 def _check_int(what: str, value: int) -> int:
     if value.bit_length() >= _MAX_BITS:
-        raise TrackingError(f"{what}: a whole number of {value.bit_length()} bits; at most {MAX_TEXT} decimal digits")
+        raise TrackingError(
+            f"{what}: a whole number of {value.bit_length()} bits; at most {MAX_TEXT} decimal "
+            "digits"
+        )
     return int(value)
 
 
@@ -174,7 +184,9 @@ def _check_text(what: str, text: str) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as exc:
-        raise TrackingError(f"{what}={_short(text)}: holds a lone surrogate, which UTF-8 cannot") from exc
+        raise TrackingError(
+            f"{what}={_short(text)}: holds a lone surrogate, which UTF-8 cannot"
+        ) from exc
     if size > MAX_TEXT:
         raise TrackingError(f"{what}={_short(text)}: {size} bytes in UTF-8; at most {MAX_TEXT}")
 
@@ -213,7 +225,9 @@ def load(data: bytes, where: str) -> Body | None:
         return None
     if schema > SCHEMA:
         shown = _short(schema)
-        raise TrackingError(f"{where}: schema {shown}; this version reads up to {SCHEMA}: use a newer transload")
+        raise TrackingError(
+            f"{where}: schema {shown}; this version reads up to {SCHEMA}: use a newer transload"
+        )
     key, results = body.get("key"), body.get("results")
     if type(key) is int:
         key = str(key)

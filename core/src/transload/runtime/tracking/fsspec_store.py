@@ -34,8 +34,8 @@ _ETAGS: Final = ("ETag", "etag", "md5Hash")
 class FsspecStore(Store):
     """Files below a path of an fsspec file system.
 
-    Object stores get one PUT for each write, SFTP a file written aside and moved. On any other storage a write is as
-    atomic as the storage's own.
+    Object stores get one PUT for each write, SFTP a file written aside and moved. On any other
+    storage a write is as atomic as the storage's own.
     """
 
     def __init__(self, fs: fsspec.AbstractFileSystem, path: str) -> None:
@@ -46,7 +46,9 @@ class FsspecStore(Store):
         self._objects = bool(protocols & _OBJECT_STORES)
         self._renames = bool(protocols & _RENAMES_OVER)
         self._root = path.rstrip("/") + "/"
-        self._listed: dict[str, tuple[str, int]] = {}  # kind and size, as the latest listing has them
+        self._listed: dict[
+            str, tuple[str, int]
+        ] = {}  # kind and size, as the latest listing has them
         self.base = str(fs.unstrip_protocol(path))
 
     @classmethod
@@ -62,13 +64,17 @@ class FsspecStore(Store):
     def fs(self) -> fsspec.AbstractFileSystem:
         """The file system, opened anew where a connection must not be shared.
 
-        That is in a forked child, and, unless the file system is an asynchronous one, in every thread: just as fsspec
-        itself tells its instances apart.
+        That is in a forked child, and, unless the file system is an asynchronous one, in every
+        thread: just as fsspec itself tells its instances apart.
         """
         mine, pid = self._mine, os.getpid()
         if getattr(mine, "pid", None) != pid:
             shared = self._fs.async_impl and self._pid == pid
-            mine.fs = self._fs if shared else type(self._fs)(*self._fs.storage_args, **self._fs.storage_options)
+            mine.fs = (
+                self._fs
+                if shared
+                else type(self._fs)(*self._fs.storage_args, **self._fs.storage_options)
+            )
             mine.pid = pid
         fs: fsspec.AbstractFileSystem = mine.fs
         return fs
@@ -170,7 +176,8 @@ class FsspecStore(Store):
             name = full.rpartition("/")[2]
             if name and not name.startswith(".") and full.strip("/") != path.strip("/"):
                 self._listed[full] = _kind_and_size(entry)
-                # neither size nor a coarse modification time tells two writes apart: without an etag there is no stamp
+                # neither size nor a coarse modification time tells two writes apart: without an
+                # etag there is no stamp
                 tag = next((entry[each] for each in _ETAGS if entry.get(each)), None)
                 stamp = None if tag is None else (entry.get("size"), str(tag))
                 found.append((name, entry["type"] == "directory", stamp))

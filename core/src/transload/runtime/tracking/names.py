@@ -1,8 +1,9 @@
 """Keys and run ids as file names: percent-encoded, never leaving their folder, of bounded length.
 
 The rule is public (``docs/results-format.md``): the bytes of the UTF-8 text, with everything but
-``A-Z a-z 0-9 - . _ ~`` as ``%XX`` (upper case), and a leading dot as ``%2E`` too. A name that would be longer than the
-limit is cut to a prefix, ``=``, and a digest; ``=`` occurs in no other name, so the two kinds cannot meet.
+``A-Z a-z 0-9 - . _ ~`` as ``%XX`` (upper case), and a leading dot as ``%2E`` too. A name that would
+be longer than the limit is cut to a prefix, ``=``, and a digest; ``=`` occurs in no other name, so
+the two kinds cannot meet.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _TABLE = [chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in range
 
 
 def local_path(base: str) -> str | None:
-    """Return the path of a base that is on the local file system, else None (a URL of another storage).
+    """Return the path of a base that is on the local file system, else None (a URL of another
+    storage).
 
     A ``file://`` URL spells signs of a path as ``%20``, as `pathlib.Path.as_uri` writes them.
     """
@@ -40,31 +42,42 @@ def local_path(base: str) -> str | None:
     if base.startswith("file://"):
         from urllib.parse import unquote  # costs 3 ms
 
-        return unquote(base.removeprefix("file://").removeprefix("localhost"), errors="surrogateescape")
+        return unquote(
+            base.removeprefix("file://").removeprefix("localhost"), errors="surrogateescape"
+        )
     return None if "://" in base else base
 
 
 def app_folder(base: str, app_id: str) -> str:
-    """Return the folder of an app's own below a tracker base that was given for it: a path or a URL."""
+    """Return the folder of an app's own below a tracker base that was given for it: a path or a
+    URL.
+    """
     # a path from here on: what follows is no part of a URL, and its signs mean themselves
     folder = local_path(base) or base
     return f"{folder.rstrip('/')}/{OWN}/{encode_name(app_id)}"
 
 
 def given_base(folder: str) -> str | None:
-    """Return the tracker base that was given for an app, from the folder of its own; None: none was given."""
+    """Return the tracker base that was given for an app, from the folder of its own; None: none was
+    given.
+    """
     base, own, name = folder.rpartition(f"/{OWN}/")
     return (base or "/") if own and "/" not in name else None
 
 
 def output_folder(folder: str) -> str:
-    """Return the folder for files that an app makes, from its folder of results: a path or a URL."""
+    """Return the folder for files that an app makes, from its folder of results: a path or a
+    URL.
+    """
     return f"{(local_path(folder) or folder).rstrip('/')}/{OUTPUTS}"
 
 
 def natural(text: str) -> list[str | int]:
     """Return what to sort texts by so that ``epoch-2`` comes before ``epoch-10``."""
-    return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"([0-9]{1,300})", text))]
+    return [
+        int(part) if index % 2 else part
+        for index, part in enumerate(re.split(r"([0-9]{1,300})", text))
+    ]
 
 
 def encode_name(text: str, suffix: str = "") -> str:
@@ -95,7 +108,9 @@ def is_digest_name(name: str) -> bool:
 
 
 def decode_name(name: str, suffix: str = "") -> str | None:
-    """Return the text of a file name, or None if ``encode_name`` makes no such name or it holds a digest."""
+    """Return the text of a file name, or None if ``encode_name`` makes no such name or it holds a
+    digest.
+    """
     if not name.endswith(suffix) or len(name) > MAX_FILE_NAME:
         return None
     encoded = name[: len(name) - len(suffix)]
@@ -112,17 +127,20 @@ def decode_name(name: str, suffix: str = "") -> str | None:
 
 
 def decode_names(names: list[str]) -> list[str]:
-    """Return the texts of those names, without suffix, that `decode_name` can read, in the same order.
+    """Return the texts of those names, without suffix, that `decode_name` can read, in the same
+    order.
 
-    Thousands of names are decoded as one text, faster than one by one; a name that is out of the ordinary sends all of
-    them the slow way.
+    Thousands of names are decoded as one text, faster than one by one; a name that is out of the
+    ordinary sends all of them the slow way.
     """
     ordinary = [name for name in names if not is_digest_name(name)]
     data = ("/" + "/".join(ordinary)).encode("utf-8", "surrogateescape")
     strange = data.translate(None, _ALPHABET + b"/") or b"/." in data or b"//" in data + b"/"
     if ordinary and not strange and max(map(len, ordinary)) <= MAX_FILE_NAME:
         try:  # the byte FF occurs in no text, so it can stand between two whatever they hold
-            data = data[1:].replace(b"/", b"\xff").replace(b"%3A", b":").replace(b"%2F", b"/")  # a handle has no other
+            data = (
+                data[1:].replace(b"/", b"\xff").replace(b"%3A", b":").replace(b"%2F", b"/")
+            )  # a handle has no other
             return [text.decode() for text in _unescape(data).split(b"\xff")]
         except (KeyError, UnicodeDecodeError):
             pass
@@ -130,6 +148,8 @@ def decode_names(names: list[str]) -> list[str]:
 
 
 def _unescape(data: bytes) -> bytes:
-    """Return the bytes that an encoded name stands for; KeyError for an escape that `encode_name` does not write."""
+    """Return the bytes that an encoded name stands for; KeyError for an escape that `encode_name`
+    does not write.
+    """
     head, *escapes = data.split(b"%")
     return b"".join([head, *[_UNESCAPED[escape[:2]] + escape[2:] for escape in escapes]])

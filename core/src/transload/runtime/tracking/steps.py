@@ -1,8 +1,9 @@
-"""What a program reports step by step, while it runs: ``<key>.steps.jsonl`` beside the results of the key.
+"""What a program reports step by step, while it runs: ``<key>.steps.jsonl`` beside the results of
+the key.
 
-Each line is ``{"schema": 1, "step": 3, "results": {"loss": 0.5}}``; a line that is still being written is passed over,
-and of two lines about one step the later one holds. A later attempt adds ``"attempt": 1``: from its first step on, what
-the attempts before it reported does not count.
+Each line is ``{"schema": 1, "step": 3, "results": {"loss": 0.5}}``; a line that is still being
+written is passed over, and of two lines about one step the later one holds. A later attempt adds
+``"attempt": 1``: from its first step on, what the attempts before it reported does not count.
 """
 
 from __future__ import annotations
@@ -68,15 +69,23 @@ class StepLog:
         return b"".join(lines)
 
 
-def read_curves(store: Store, folder: str = "", *, refused: dict[str, str] | None = None) -> dict[str, Curves]:
-    """Return key → name → step → value, as far as was reported; what is no finite number is left out.
+def read_curves(
+    store: Store, folder: str = "", *, refused: dict[str, str] | None = None
+) -> dict[str, Curves]:
+    """Return key → name → step → value, as far as was reported; what is no finite number is left
+    out.
 
     Args:
         store: of the tracker base; see `transload.runtime.tracking.open_store`.
         folder: below it.
-        refused: gets the reason for each file that is not read; None: the first such file raises `RefusedFile`.
+        refused: gets the reason for each file that is not read; None: the first such file raises
+            `RefusedFile`.
     """
-    names = [name for name, is_folder, _ in store.entries(folder) if name.endswith(_ENDING) and not is_folder]
+    names = [
+        name
+        for name, is_folder, _ in store.entries(folder)
+        if name.endswith(_ENDING) and not is_folder
+    ]
     paths = [_under(folder, name) for name in names[:MOST_FILES]]
     found = {}
     for name, data in store.read_many(paths, LARGEST_LOG, refused).items():
@@ -94,10 +103,11 @@ def read_steps(
     *,
     refused: dict[str, str] | None = None,
 ) -> dict[float, float]:
-    """Return step → value of one result, from a folder of a store or from the folders of apps below it.
+    """Return step → value of one result, from a folder of a store or from the folders of apps below
+    it.
 
-    ``key`` says under which key it is reported; None: the first one, in their order, that has it. ``refused`` is as for
-    `read_curves`.
+    ``key`` says under which key it is reported; None: the first one, in their order, that has it.
+    ``refused`` is as for `read_curves`.
     """
     own = [_under(folder, f"{OWN}/{app}") for app in store.folders(_under(folder, OWN))]
     for place in [folder, *sorted(own)]:

@@ -1,7 +1,9 @@
-"""Where files of results and runs lie: a folder of this machine, without fsspec, or any storage that fsspec knows.
+"""Where files of results and runs lie: a folder of this machine, without fsspec, or any storage
+that fsspec knows.
 
-Every ``write`` replaces the whole file at once: a reader sees the old content or the new, never a part. What a
-killed writer leaves behind has a name that starts with a dot and ends in ``.tmp``; no reader looks at those.
+Every ``write`` replaces the whole file at once: a reader sees the old content or the new, never a
+part. What a killed writer leaves behind has a name that starts with a dot and ends in ``.tmp``; no
+reader looks at those.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from transload.runtime.tracking.names import encode_name
 from transload.runtime.untrusted import RefusedFile
 
 Entry = tuple[str, bool, object]
-"""Name, whether it is a folder, and a stamp that changes with the content (None: cannot be told)."""
+"""Name, whether it is a folder, and a stamp that changes with the content (None: cannot be
+told)."""
 
 NOWHERE = "nowhere:"
 """The base of what is outside of any job: a plain `Store`."""
@@ -44,10 +47,11 @@ def aside_name() -> str:
 
 
 class Store:
-    """Files below one base, by relative paths of safe names joined by ``/``. This one holds none and keeps none.
+    """Files below one base, by relative paths of safe names joined by ``/``. This one holds none
+    and keeps none.
 
-    What lies there may be a job's work, so nothing is read that is no regular file, or larger than expected: that
-    raises `transload.runtime.untrusted.RefusedFile`.
+    What lies there may be a job's work, so nothing is read that is no regular file, or larger than
+    expected: that raises `transload.runtime.untrusted.RefusedFile`.
     """
 
     base = NOWHERE
@@ -82,14 +86,16 @@ class Store:
         Args:
             paths: their paths.
             limit: bytes that each may have at most.
-            refused: gets the reason for each file that is not read; None: the first such file raises `RefusedFile`.
+            refused: gets the reason for each file that is not read; None: the first such file
+                raises `RefusedFile`.
         """
         return self.collect(((path, partial(self.read, path, limit)) for path in paths), refused)
 
     def collect(
         self, reads: Iterable[tuple[str, Callable[[], bytes]]], refused: dict[str, str] | None
     ) -> dict[str, bytes]:
-        """Return what reading several files gives, for `read_many`; the files that do not exist are left out.
+        """Return what reading several files gives, for `read_many`; the files that do not exist are
+        left out.
 
         Args:
             reads: path and what reads that file, one after the other.
@@ -100,7 +106,10 @@ class Store:
         for path, read in reads:
             try:
                 if left <= 0:
-                    raise RefusedFile(self.where(path), f"the files before it have more than {_MOST_BYTES:,} bytes")
+                    raise RefusedFile(
+                        self.where(path),
+                        f"the files before it have more than {_MOST_BYTES:,} bytes",
+                    )
                 data = read()
             except (FileNotFoundError, IsADirectoryError):
                 continue
@@ -118,7 +127,9 @@ class Store:
         yield self.read(path)
 
     def fetch(self, path: str, target: str, step: Callable[[int], object]) -> None:
-        """Copy a file, of any size, to a path of this machine; ``step`` gets the bytes of each piece."""
+        """Copy a file, of any size, to a path of this machine; ``step`` gets the bytes of each
+        piece.
+        """
         with open(target, "wb") as file:
             for piece in self.pieces(path):
                 file.write(piece)
@@ -173,7 +184,9 @@ class Store:
             for name, is_folder, _ in self.entries(inner):
                 left -= 1
                 if left < 0:
-                    refused[inner] = f"more than {untrusted.MOST_FILES:,} files; the rest is not looked at"
+                    refused[inner] = (
+                        f"more than {untrusted.MOST_FILES:,} files; the rest is not looked at"
+                    )
                     return sorted(files), refused
                 path = f"{inner}/{name}"
                 if name in ("", ".."):
@@ -185,7 +198,9 @@ class Store:
         return sorted(files), refused
 
     def listing_stamp(self, folder: str) -> object:
-        """Return what changes when a name in a folder is added or removed, or None if that cannot be told."""
+        """Return what changes when a name in a folder is added or removed, or None if that cannot
+        be told.
+        """
         return None
 
     def where(self, path: str) -> str:
@@ -253,7 +268,9 @@ class LocalStore(Store):
         self._with_lock(path, add, lambda: data)
 
     def _with_lock(self, path: str, do: Callable[[int], None], new: Callable[[], bytes]) -> None:
-        """Call ``do`` with a file that no other process holds; one that is not there is made, of ``new()``."""
+        """Call ``do`` with a file that no other process holds; one that is not there is made, of
+        ``new()``.
+        """
         until = time.monotonic() + _LOCK_S
         while True:
             try:
@@ -301,7 +318,8 @@ class LocalStore(Store):
         """Add to the end of an existing file.
 
         Raises:
-            OSError: the file is gone, or the data could not be written whole (its part must be expected).
+            OSError: the file is gone, or the data could not be written whole (its part must be
+                expected).
         """
         fd = untrusted.open_file(self._root, path, os.O_WRONLY | os.O_APPEND)
         try:
@@ -310,7 +328,9 @@ class LocalStore(Store):
             os.close(fd)
 
     def write_in_new_folder(self, folder: str, name: str, data: bytes) -> None:
-        """Write ``folder/name``; if the folder is new it appears together with its first file, never empty."""
+        """Write ``folder/name``; if the folder is new it appears together with its first file,
+        never empty.
+        """
         target = self._root + folder
         if os.path.isdir(target):
             return self.write(f"{folder}/{name}", data)
@@ -328,7 +348,11 @@ class LocalStore(Store):
         try:
             with os.scandir(self._root + folder) as listing:
                 return [
-                    (entry.name, entry.is_dir(follow_symlinks=False), _stamp(entry) if stamps else None)
+                    (
+                        entry.name,
+                        entry.is_dir(follow_symlinks=False),
+                        _stamp(entry) if stamps else None,
+                    )
                     for entry in listing
                     if entry.name[0] != "."
                 ]
@@ -363,7 +387,9 @@ class LocalStore(Store):
 
 
 class OneFileStore(Store):
-    """The result files of a replica as lines of one file, which is written in place; other lines of it are kept."""
+    """The result files of a replica as lines of one file, which is written in place; other lines of
+    it are kept.
+    """
 
     def __init__(self, base: str) -> None:
         self.base, self._path = base, base.removeprefix(ONE_FILE)
@@ -377,7 +403,9 @@ class OneFileStore(Store):
 
     def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
         """List a folder, as `Store.entries` does."""
-        return [(name, False, None) for name in {name for name, _ in self._lines(self._text())} if name]
+        return [
+            (name, False, None) for name in {name for name, _ in self._lines(self._text())} if name
+        ]
 
     def write(self, path: str, data: bytes) -> None:
         """Put a line in place of the one of the same key.
@@ -398,7 +426,8 @@ class OneFileStore(Store):
             text += change(mine[-1] if mine else b"") + b"\n"
             if len(text) > _ONE_FILE_LIMIT:
                 raise TrackingError(
-                    f"{self._path}: {len(text):,} bytes of results; at most {_ONE_FILE_LIMIT:,} come back from a job "
+                    f"{self._path}: {len(text):,} bytes of results; at most {_ONE_FILE_LIMIT:,} "
+                    "come back from a job "
                     "without storage: give tracker_base, or the cluster a helper_image"
                 )
             os.ftruncate(fd, 0)
@@ -415,7 +444,9 @@ class OneFileStore(Store):
 
     @staticmethod
     def _lines(text: bytes) -> Iterator[tuple[str, bytes]]:
-        """Yield each line with the name of the result file that it is the body of, ``""`` for other lines."""
+        """Yield each line with the name of the result file that it is the body of, ``""`` for other
+        lines.
+        """
         import json
 
         for line in text.splitlines():
@@ -432,7 +463,9 @@ def whole_lines(text: bytes) -> bytes:
 
 
 def _lock(fd: int, until: float) -> None:
-    """Lock a file against other processes that do; without a lock after a time, or where there are none."""
+    """Lock a file against other processes that do; without a lock after a time, or where there are
+    none.
+    """
     import fcntl
 
     while True:

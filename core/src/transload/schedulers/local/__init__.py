@@ -1,4 +1,6 @@
-"""The local scheduler: apps as processes of this machine that outlive the program which submitted them."""
+"""The local scheduler: apps as processes of this machine that outlive the program which submitted
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,4 +11,6 @@ from transload.plugins.lazy import lazy_names
 if TYPE_CHECKING:
     from transload.schedulers.local.scheduler import *
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, {"scheduler": "LocalScheduler create_local create_local_cwd"})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__, {"scheduler": "LocalScheduler create_local create_local_cwd"}
+)

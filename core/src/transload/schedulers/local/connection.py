@@ -1,4 +1,6 @@
-"""The client's end of the connection to the spawner: finds it, starts it, submits through it, lets it go."""
+"""The client's end of the connection to the spawner: finds it, starts it, submits through it, lets
+it go.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,16 @@ from transload.schedulers.local.supervisor.protocol import socket
 
 _ATTEMPTS: Final = 6
 _ANSWER_S: Final = 60.0
-_GOODBYE_S: Final = 5.0  # a busy machine takes its time to end processes; one that is stopped is not waited for long
+# a busy machine takes its time to end processes; one that is stopped is not waited for long
+_GOODBYE_S: Final = 5.0
 _SCOPE_S: Final = 10.0  # a manager that hangs is not waited for
 _PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH", "DBUS_SESSION_BUS_ADDRESS")
 
 
 class Connection:
-    """A connection to the user's spawner, made when it is first needed. May be used from any thread."""
+    """A connection to the user's spawner, made when it is first needed. May be used from any
+    thread.
+    """
 
     def __init__(self, local: str) -> None:
         self._local = local
@@ -40,9 +45,11 @@ class Connection:
         self._pid = 0
 
     def submit(self, app_id: str, body: bytes) -> dict[str, Any]:
-        """Send an app; return the keeper's answer. Sent again if the connection breaks: the app's id makes that safe.
+        """Send an app; return the keeper's answer. Sent again if the connection breaks: the app's
+        id makes that safe.
 
-        Whatever is raised, the app may still be started by what was sent: `layout.withdraw` sees to that.
+        Whatever is raised, the app may still be started by what was sent: `layout.withdraw` sees to
+            that.
 
         Raises:
             SubmitError: if there is no spawner and none can be started.
@@ -55,18 +62,25 @@ class Connection:
                     answer = self._ask(message)
                 except TimeoutError as exc:
                     self._drop()
-                    raise SchedulerUnavailable(f"the spawner in {self._local} does not answer") from exc
+                    raise SchedulerUnavailable(
+                        f"the spawner in {self._local} does not answer"
+                    ) from exc
                 except (OSError, EOFError):
                     self._drop()
-                    time.sleep(0.002 * attempt)  # it was on its way out, or was killed: the next one takes its place
+                    time.sleep(
+                        0.002 * attempt
+                    )  # it was on its way out, or was killed: the next one takes its place
                     continue
-                except BaseException:  # a signal's: the answer on its way would be taken for that of the next app
+                except (
+                    BaseException
+                ):  # a signal's: the answer on its way would be taken for that of the next app
                     self._drop()
                     raise
                 if answer.get("error") != "again":
                     return answer
         raise SubmitError(
-            f"the spawner in {self._local} breaks off again and again: see spawner.log there", transient=True
+            f"the spawner in {self._local} breaks off again and again: see spawner.log there",
+            transient=True,
         )
 
     def _ask(self, message: bytes) -> dict[str, Any]:
@@ -95,7 +109,8 @@ class Connection:
                 if self._pid == os.getpid():
                     _say_goodbye(sock)
 
-    # ------------------------------------------------------------------------------------------------- starting one
+    # -------------------------------------------------------------------------------------------------
+    # starting one
 
     def _connect(self) -> socket.socket:
         sock = self._try()
@@ -110,7 +125,9 @@ class Connection:
                     time.sleep(0.01 * attempt)  # it was killed at once, or could not begin
                 if attempt < _ATTEMPTS:
                     self._start([] if attempt else scope.command())  # returns when it listens
-        raise SubmitError(f"cannot start the spawner: see {self._local}/spawner.log", transient=True)
+        raise SubmitError(
+            f"cannot start the spawner: see {self._local}/spawner.log", transient=True
+        )
 
     def _try(self) -> socket.socket | None:
         """Return a connection to a spawner of this user, None if none listens.
@@ -121,10 +138,14 @@ class Connection:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # not `settimeout`, with which a full queue is an error at once
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", math.ceil(_ANSWER_S), 0))
+            sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", math.ceil(_ANSWER_S), 0)
+            )
             protocol.with_address(self._local, self._name, sock.connect)
             if protocol.peer_uid(sock) != os.geteuid():
-                raise SchedulerUnavailable(f"the socket {self._local}/{self._name} is another user's")
+                raise SchedulerUnavailable(
+                    f"the socket {self._local}/{self._name} is another user's"
+                )
             sock.settimeout(_ANSWER_S)
         except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError):
             sock.close()
@@ -138,18 +159,25 @@ class Connection:
         return sock
 
     def _start(self, scoped: list[str]) -> None:
-        """Start a spawner, perhaps by a command that gives it a scope of its own; returns when it listens.
+        """Start a spawner, perhaps by a command that gives it a scope of its own; returns when it
+        listens.
 
         It inherits nothing of this process but its identity.
         """
         code = f"{import_spawner()}.main({self._local!r}, {self._name!r})"
         program = sys.executable or getattr(sys, "_base_executable", "")
-        env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {"LC_ALL": "C.UTF-8"}
+        env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {
+            "LC_ALL": "C.UTF-8"
+        }
         if scoped:
             env["XDG_RUNTIME_DIR"] = scope.runtime_folder()
         argv = [*scoped, program, "-I", "-S", "-X", "utf8", "-c", code]
         log = f"{self._local}/spawner.log"
-        numbers = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
+        numbers = [
+            number
+            for number in signal.valid_signals()
+            if number not in (signal.SIGKILL, signal.SIGSTOP)
+        ]
         try:
             pid = os.posix_spawn(
                 argv[0],
@@ -175,19 +203,24 @@ class Connection:
 
 
 def import_spawner() -> str:
-    """Return code that imports the supervisor as a package of its own, and nothing else of transload's packages."""
+    """Return code that imports the supervisor as a package of its own, and nothing else of
+    transload's packages.
+    """
     parent = os.path.dirname(os.path.abspath(__file__))
     package = os.path.dirname(os.path.abspath(transload.__file__))
     return (
         f"import sys; sys.path.insert(0, {parent!r}); "
-        f"transload = sys.modules['transload'] = type(sys)('transload'); transload.__path__ = [{package!r}]; "
+        "transload = sys.modules['transload'] = type(sys)('transload'); transload.__path__ = "
+        f"[{package!r}]; "
         "import supervisor.spawner; supervisor.spawner"
     )
 
 
 @contextlib.contextmanager
 def _process(pid: int) -> Iterator[Callable[[float], bool]]:
-    """Give what waits for the end of a process, so many seconds: False if it goes on. Without pidfd nothing waits."""
+    """Give what waits for the end of a process, so many seconds: False if it goes on. Without pidfd
+    nothing waits.
+    """
     try:
         fd = os.pidfd_open(pid)
     except (OSError, AttributeError):

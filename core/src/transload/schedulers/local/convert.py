@@ -32,7 +32,9 @@ class RoleRequest(NamedTuple):
 
     role: Role
     cwd: str
-    replicas: list[tuple[list[str], dict[str, str]]]  # arguments and environment of each, macros replaced
+    replicas: list[
+        tuple[list[str], dict[str, str]]
+    ]  # arguments and environment of each, macros replaced
 
 
 class LocalRequest(NamedTuple):
@@ -52,8 +54,11 @@ class LocalRequest(NamedTuple):
         return format_request(self)
 
 
-def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str) -> LocalRequest:
-    """Convert an app, to run where the image says or (``always_cwd``) not; copies of workspaces lie below ``copies``.
+def convert(
+    app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str
+) -> LocalRequest:
+    """Convert an app, to run where the image says or (``always_cwd``) not; copies of workspaces lie
+    below ``copies``.
 
     Raises:
         UnsupportedFeature: for a field that a local process cannot have.
@@ -69,15 +74,26 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies:
     log_dir = cfg.get("log_dir")
     return LocalRequest(
         name=app.name,
-        roles=[_role(role, image_root(role, always_cwd, copies, cfg.get("working_dir"))) for role in app.roles],
+        roles=[
+            _role(role, image_root(role, always_cwd, copies, cfg.get("working_dir")))
+            for role in app.roles
+        ],
         timeout=app.timeout,
         grace_period=_not_negative(cfg, "grace_period"),
         max_log_bytes=int(_not_negative(cfg, "max_log_size") * 1_000_000),
         log_dir=os.path.abspath(os.path.expanduser(str(log_dir))) if log_dir else None,
-        assign_gpus=bool(cfg.get("auto_set_cuda_visible_devices")) and any(role.resource.gpu > 0 for role in app.roles),
+        assign_gpus=bool(cfg.get("auto_set_cuda_visible_devices"))
+        and any(role.resource.gpu > 0 for role in app.roles),
         prepend_cwd=bool(cfg.get("prepend_cwd")),
-        # an image may lie in the copy of another app: only what was copied for a workspace of this one is its own
-        workspaces=sorted({role.image for role in app.roles if role.workspace and role.image.startswith(f"{copies}/")}),
+        # an image may lie in the copy of another app: only what was copied for a workspace of this
+        # one is its own
+        workspaces=sorted(
+            {
+                role.image
+                for role in app.roles
+                if role.workspace and role.image.startswith(f"{copies}/")
+            }
+        ),
     )
 
 
@@ -100,7 +116,8 @@ def _role(role: Role, cwd: str) -> RoleRequest:
 def image_root(role: Role, always_cwd: bool, copies: str, working_dir: CfgVal = None) -> str:
     """Return the working directory of a role, which is also its ``${img_root}``.
 
-    A copied workspace, else an image that is an existing folder (``local``), else the one given, or the current one.
+    A copied workspace, else an image that is an existing folder (``local``), else the one given, or
+    the current one.
     """
     if role.workspace:
         if role.image.startswith(f"{copies}/"):
@@ -128,7 +145,9 @@ def format_request(request: LocalRequest) -> str:
         for k, (args, env) in enumerate(each.replicas):
             if not k or (args, env) != each.replicas[0]:
                 lines.append(f"  [{k}] {shlex.join([role.entrypoint, *masked_args(args)])}")
-                lines += [f"      {name}={shlex.quote(value)}" for name, value in masked_env(env).items()]
+                lines += [
+                    f"      {name}={shlex.quote(value)}" for name, value in masked_env(env).items()
+                ]
     if request.timeout is not None:
         lines.append(f"timeout: {request.timeout:g} s")
     if request.log_dir is not None:

@@ -17,7 +17,9 @@ FALLBACK: Final = "/var/tmp/transload-{}"  # noqa: S108 - checked before each us
 
 
 def state_home() -> str:
-    """Return the state folder: ``TRANSLOAD_HOME``, else ``${XDG_STATE_HOME:-~/.local/state}/transload``."""
+    """Return the state folder: ``TRANSLOAD_HOME``, else
+    ``${XDG_STATE_HOME:-~/.local/state}/transload``.
+    """
     home = os.environ.get(ENV_HOME)
     if not home:
         base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
@@ -26,10 +28,11 @@ def state_home() -> str:
 
 
 def local_home(name: str = "local") -> str:
-    """Return the folder of the local scheduler, or of one of its kind with another name, whether it exists or not.
+    """Return the folder of the local scheduler, or of one of its kind with another name, whether it
+    exists or not.
 
-    It is below the state folder, or below `FALLBACK` where that lies on a network file system by default: there locks
-    and notifications do not reach far enough.
+    It is below the state folder, or below `FALLBACK` where that lies on a network file system by
+    default: there locks and notifications do not reach far enough.
 
     Raises:
         ConfigError: if the folder of this machine is not safe to use.
@@ -43,17 +46,20 @@ def local_home(name: str = "local") -> str:
 
 
 def network_home() -> str | None:
-    """Return the type of the network file system that the state folder lies on; None: it may be used as it is."""
+    """Return the type of the network file system that the state folder lies on; None: it may be
+    used as it is.
+    """
     if os.environ.get(ENV_ALLOW_NETWORK, "") not in ("", "0"):
         return None
     return kernel.network_file_system(state_home())
 
 
 def make_private(folder: str | os.PathLike[str]) -> None:
-    """Make a folder for this user alone, and those above it that are missing; what is there stays as it is.
+    """Make a folder for this user alone, and those above it that are missing; what is there stays
+    as it is.
 
-    Each of them gets mode 0700: of those above, ``os.makedirs`` leaves the mode to the umask, and who may write to one
-    of them may put another folder in the place of ours.
+    Each of them gets mode 0700: of those above, ``os.makedirs`` leaves the mode to the umask, and
+    who may write to one of them may put another folder in the place of ours.
 
     Raises:
         FileExistsError: if something else is there.
@@ -76,8 +82,8 @@ def ensure(local: str) -> None:
     """Make the folders of the local scheduler, and check that they are safe to use.
 
     Raises:
-        ConfigError: if the state folder cannot be made, is somebody else's, is open to others, or was set to a folder
-            on a network file system.
+        ConfigError: if the state folder cannot be made, is somebody else's, is open to others, or
+            was set to a folder on a network file system.
     """
     home = os.path.dirname(local)
     try:
@@ -94,13 +100,19 @@ def ensure(local: str) -> None:
             make_private(home)
             _check(home, os.stat(home), 0o022)
             if kind := network_home():
-                _refuse(home, f"is on a network file system ({kind}), where locks and notifications do not reach far")
+                _refuse(
+                    home,
+                    f"is on a network file system ({kind}), where locks and notifications do not "
+                    "reach far",
+                )
         for folder in (local, *(f"{local}/{name}" for name in layout.FOLDERS)):
             make_private(folder)
     except FileExistsError as exc:
         _refuse(exc.filename or home, "is not a folder")
     except OSError as exc:
-        raise ConfigError(f"state folder {exc.filename or home}: {exc.strerror} (set {ENV_HOME} to another)") from exc
+        raise ConfigError(
+            f"state folder {exc.filename or home}: {exc.strerror} (set {ENV_HOME} to another)"
+        ) from exc
 
 
 def explain() -> tuple[bool, str]:
@@ -111,9 +123,21 @@ def explain() -> tuple[bool, str]:
     if not kind:
         return True, f"kept in {local}"
     if local == f"{home}/local":
-        return False, f"{ENV_HOME}={home} is on a network file system ({kind}); set it to a folder on a local disk"
+        return (
+            False,
+            (
+                f"{ENV_HOME}={home} is on a network file system ({kind}); set it to a folder on a "
+                "local disk"
+            ),
+        )
     machine = os.uname().nodename
-    return True, f"{home} is on a network file system ({kind}): local apps are kept in {local}, on {machine} alone"
+    return (
+        True,
+        (
+            f"{home} is on a network file system ({kind}): local apps are kept in {local}, on "
+            f"{machine} alone"
+        ),
+    )
 
 
 def _check(home: str, found: os.stat_result, forbidden: int) -> None:
@@ -127,4 +151,6 @@ def _check(home: str, found: os.stat_result, forbidden: int) -> None:
 
 
 def _refuse(home: str, reason: str) -> NoReturn:
-    raise ConfigError(f"state folder {home}: {reason}; set {ENV_HOME} to a folder of your own on a local disk")
+    raise ConfigError(
+        f"state folder {home}: {reason}; set {ENV_HOME} to a folder of your own on a local disk"
+    )

@@ -1,7 +1,8 @@
 """Reading replicas' logs: whole lines, from a cursor, in constant memory, while they grow.
 
-A replica's streams are plain files that only grow at their end (a size limit makes holes at their beginning). The index
-(see ``supervisor/logindex.py``) says how long each was at which time: that is all that order and time are made of.
+A replica's streams are plain files that only grow at their end (a size limit makes holes at their
+beginning). The index (see ``supervisor/logindex.py``) says how long each was at which time: that is
+all that order and time are made of.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ _MOST_MARKS: Final = 4 << 20
 
 
 def read_log(folder: str, query: LogQuery, ended: bool, *, limited: bool = False) -> LogPage:
-    """Return the next page of a replica's log; never blocks. Lines of other times are skipped by the index.
+    """Return the next page of a replica's log; never blocks. Lines of other times are skipped by
+    the index.
 
     Args:
         folder: that of the replica.
         query: what is wanted.
-        ended: nothing will be written any more, as was found out *before* this call: the last line may lack its newline.
+        ended: nothing will be written any more, as was found out *before* this call: the last line
+            may lack its newline.
         limited: the log has a size limit, so that there may be holes.
 
     Raises:
@@ -49,7 +52,10 @@ def read_log(folder: str, query: LogQuery, ended: bool, *, limited: bool = False
     with contextlib.ExitStack() as files:
         log, index = (_open(f"{folder}/{name}", files) for name in (STREAMS[number], "index"))
         if log == _REPLACED and cursor is None:
-            page.lines.append(f"transload: {STREAMS[number]} of this replica is not a regular file: it is not shown\n")
+            page.lines.append(
+                f"transload: {STREAMS[number]} of this replica is not a regular file: it is not "
+                "shown\n"
+            )
         if log < 0:
             return page
         size, at = os.fstat(log).st_size, int(cursor[1:]) if cursor else 0
@@ -61,11 +67,14 @@ def read_log(folder: str, query: LogQuery, ended: bool, *, limited: bool = False
             at = _line_start(log, min(size, _size_at(index, number, query.since)))
         limit = None
         if query.until is not None and (
-            _entry_after(index, query.until) < _count(index) or (size and os.fstat(log).st_mtime >= query.until)
+            _entry_after(index, query.until) < _count(index)
+            or (size and os.fstat(log).st_mtime >= query.until)
         ):
             limit = min(size, _size_at(index, number, query.until))
         end, final = (size, ended) if limit is None else (limit, False)
-        at, budget = _read(page, log, index, number, at, end, max(1, query.max_bytes), final, limited)
+        at, budget = _read(
+            page, log, index, number, at, end, max(1, query.max_bytes), final, limited
+        )
         page.cursor = f"@{at}"
         page.left = 0 if budget > 0 else max(0, end - at)
         if not ended and budget > 0 and limit is None:
@@ -82,7 +91,9 @@ def _unfinished(fd: int, start: int, end: int) -> str:
 
 
 def _open(path: str, files: contextlib.ExitStack) -> int:
-    """Return a descriptor for as long as ``files`` is open; below 0: there is no such file, or a job replaced it."""
+    """Return a descriptor for as long as ``files`` is open; below 0: there is no such file, or a
+    job replaced it.
+    """
     try:
         fd = layout.open_own(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
@@ -95,13 +106,24 @@ def _open(path: str, files: contextlib.ExitStack) -> int:
     return fd
 
 
-# ------------------------------------------------------------------------------------------------------------- reading
+# -------------------------------------------------------------------------------------------------------------
+# reading
 
 
 def _read(
-    page: LogPage, fd: int, index: int, number: int, at: int, end: int, budget: int, ended: bool, limited: bool
+    page: LogPage,
+    fd: int,
+    index: int,
+    number: int,
+    at: int,
+    end: int,
+    budget: int,
+    ended: bool,
+    limited: bool,
 ) -> tuple[int, int]:
-    """Add whole lines from ``at`` up to ``end`` to a page; return where it ends, and what is left of the budget."""
+    """Add whole lines from ``at`` up to ``end`` to a page; return where it ends, and what is left
+    of the budget.
+    """
     while budget > 0 and at < end:
         data, at = _block(fd, at, end, budget, page, limited)
         cut = _cut(data, at + len(data) >= end, ended)
@@ -135,20 +157,24 @@ def _cut(data: bytes, at_end: bool, ended: bool) -> int:
     return cut
 
 
-def _block(fd: int, start: int, end: int, budget: int, page: LogPage, limited: bool) -> tuple[bytes, int]:
+def _block(
+    fd: int, start: int, end: int, budget: int, page: LogPage, limited: bool
+) -> tuple[bytes, int]:
     """Read a block; jump over what a size limit has taken. Returns it and where it begins."""
     while True:
         data = os.pread(fd, min(budget, end - start), start)
         hole = _hole_end(fd) if limited else 0
         if hole <= start or start >= end:
             return data, start
-        # looked at after reading: a hole made in between is noticed. The line at its edge has lost its beginning.
+        # looked at after reading: a hole made in between is noticed. The line at its edge has lost
+        # its beginning.
         after = _after_newline(fd, hole, end)
         page.dropped += after - start
         start = after
 
 
-# ------------------------------------------------------------------------------------------------------------- by time
+# -------------------------------------------------------------------------------------------------------------
+# by time
 
 
 def _count(index: int) -> int:
@@ -182,7 +208,9 @@ def _size_at(index: int, number: int, moment: float) -> int:
 
 
 def _marks(index: int, number: int, start: int, end: int) -> list[tuple[int, float]]:
-    """Return how long a stream was at which time, from ``start`` to ``end``, as far as the index reaches."""
+    """Return how long a stream was at which time, from ``start`` to ``end``, as far as the index
+    reaches.
+    """
     at = _first(index, lambda time, *sizes: sizes[number] > start) * ENTRY.size
     found: list[tuple[int, float]] = []
     last = at + _MOST_MARKS
@@ -199,8 +227,12 @@ def _marks(index: int, number: int, start: int, end: int) -> list[tuple[int, flo
     return found
 
 
-def _stamp(page: LogPage, data: bytes, cut: int, start: int, marks: list[tuple[int, float]], latest: float) -> None:
-    """Note when the lines in ``data[:cut]``, which begins at ``start``, were whole; ``latest`` if no mark tells."""
+def _stamp(
+    page: LogPage, data: bytes, cut: int, start: int, marks: list[tuple[int, float]], latest: float
+) -> None:
+    """Note when the lines in ``data[:cut]``, which begins at ``start``, were whole; ``latest`` if
+    no mark tells.
+    """
     index, at = len(page.lines), 0
     for size, time in [*marks, (start + cut, latest)]:
         if size - start <= at:
@@ -215,11 +247,14 @@ def _stamp(page: LogPage, data: bytes, cut: int, start: int, marks: list[tuple[i
         at = size - start
 
 
-# ---------------------------------------------------------------------------------------------------------- from there
+# ----------------------------------------------------------------------------------------------------------
+# from there
 
 
 def _lines_back(fd: int, first: int, end: int, count: int) -> int:
-    """Return the beginning of the last ``count`` whole lines before ``end``: what lies before them is not read."""
+    """Return the beginning of the last ``count`` whole lines before ``end``: what lies before them
+    is not read.
+    """
     at, wanted = end, count + 1  # the newline before the first of them, and one for each
     first = max(first, end - _FARTHEST)
     while at > first:

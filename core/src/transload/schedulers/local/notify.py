@@ -15,11 +15,13 @@ from transload.schedulers.api import Change
 from transload.schedulers.local.supervisor import kernel, layout
 
 SAFETY_S: Final = 1.0
-"""A keeper that was killed together with all who would have noticed writes nothing: waiters ask for it that often."""
+"""A keeper that was killed together with all who would have noticed writes nothing: waiters ask for
+it that often."""
 
 
 class AppWatch:
-    """Tells which of any number of apps may have changed: one FIFO for all (see `transload.schedulers.Watch`).
+    """Tells which of any number of apps may have changed: one FIFO for all (see
+    `transload.schedulers.Watch`).
 
     Args:
         local: folder of the local scheduler; its ``events`` must exist.
@@ -45,8 +47,11 @@ class AppWatch:
         except OSError:
             os.unlink(aside)
             raise
-        # how much fits into a FIFO, less one line; of a user with very many an old kernel gives the next one page
-        self._full = max(1, (fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ) if kernel.LINUX else 8192) - 4096)
+        # how much fits into a FIFO, less one line; of a user with very many an old kernel gives the
+        # next one page
+        self._full = max(
+            1, (fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ) if kernel.LINUX else 8192) - 4096
+        )
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
         self._next_probe = time.monotonic() + SAFETY_S
@@ -82,10 +87,18 @@ class AppWatch:
         if len(data) >= self._full:  # some lines may not have found room
             told = {*ids, *(layout.GROWN + app_id for app_id in ids)}
         changed = {Change(app_id) for app_id in fresh | (ids & told)}
-        changed |= {Change(line[1:], "logs") for line in told if line[:1] == layout.GROWN and line[1:] in ids}
+        changed |= {
+            Change(line[1:], "logs")
+            for line in told
+            if line[:1] == layout.GROWN and line[1:] in ids
+        }
         if time.monotonic() >= self._next_probe:
             self._next_probe = time.monotonic() + SAFETY_S
-            dead = (app_id for app_id in ids if not layout.keeper_lives(layout.app_folder(self._local, app_id)))
+            dead = (
+                app_id
+                for app_id in ids
+                if not layout.keeper_lives(layout.app_folder(self._local, app_id))
+            )
             changed |= {Change(app_id) for app_id in dead}
         return changed, b"" in lines
 

@@ -1,4 +1,6 @@
-"""The local scheduler: `transload.schedulers.SchedulerBase` over keepers, a spawner and a state folder."""
+"""The local scheduler: `transload.schedulers.SchedulerBase` over keepers, a spawner and a state
+folder.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ _SHARED: Final = ("local", "local_cwd")
 class LocalScheduler(SchedulerBase):
     """Runs apps as processes of this machine. They outlive the program that submits them.
 
-    Any process of the same user finds them by their id, through the state folder ``TRANSLOAD_HOME``. Thread-safe;
-    touches no signal handler and starts no thread.
+    Any process of the same user finds them by their id, through the state folder
+    ``TRANSLOAD_HOME``. Thread-safe; touches no signal handler and starts no thread.
 
     Args:
         session_name: name of the session, recorded with each app.
@@ -63,7 +65,11 @@ class LocalScheduler(SchedulerBase):
     def connection_opts(self) -> runopts:
         """Return the settings that say where its apps are kept."""
         opts = runopts()
-        opts.add("state_folder", str, "folder of its apps, on a local disk; default: by name, in TRANSLOAD_HOME")
+        opts.add(
+            "state_folder",
+            str,
+            "folder of its apps, on a local disk; default: by name, in TRANSLOAD_HOME",
+        )
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:
@@ -95,16 +101,32 @@ class LocalScheduler(SchedulerBase):
             type_=str,
             help="folder of the logs (<log_dir>/<app_id>/<role>/<replica>/); default: the app's own",
         )
-        opts.add("working_dir", str, "where apps without a folder as image work; default: the current directory")
-        opts.add("prepend_cwd", type_=bool, help="put the working directory first on PATH", default=False)
+        opts.add(
+            "working_dir",
+            str,
+            "where apps without a folder as image work; default: the current directory",
+        )
+        opts.add(
+            "prepend_cwd", type_=bool, help="put the working directory first on PATH", default=False
+        )
         opts.add(
             "auto_set_cuda_visible_devices",
             type_=bool,
             help="give each replica Resource.gpu GPUs of its own (CUDA_VISIBLE_DEVICES); wait until so many are free",
             default=True,
         )
-        opts.add("grace_period", type_=float, help="seconds between SIGTERM and SIGKILL when ended", default=5.0)
-        opts.add("max_log_size", type_=float, help="MB kept of each stream of a replica; 0: all", default=0.0)
+        opts.add(
+            "grace_period",
+            type_=float,
+            help="seconds between SIGTERM and SIGKILL when ended",
+            default=5.0,
+        )
+        opts.add(
+            "max_log_size",
+            type_=float,
+            help="MB kept of each stream of a replica; 0: all",
+            default=0.0,
+        )
         return opts
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.LocalRequest:
@@ -124,7 +146,8 @@ class LocalScheduler(SchedulerBase):
         return f"{self._local}/workspaces"
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Copy the roles' workspaces: each different one once, for all replicas and roles that have it.
+        """Copy the roles' workspaces: each different one once, for all replicas and roles that have
+        it.
 
         Raises:
             SpecError: if a project of a workspace is not there.
@@ -147,9 +170,13 @@ class LocalScheduler(SchedulerBase):
             for folder in copies.values():
                 layout.remove_tree(folder)
             if isinstance(exc, OSError):
-                raise SubmitError(f"cannot copy the workspace of role {role.name!r}: {exc}") from exc
+                raise SubmitError(
+                    f"cannot copy the workspace of role {role.name!r}: {exc}"
+                ) from exc
             raise
-        roles = [replace(r, image=copies[str(r.workspace)]) if r.workspace else r for r in app.roles]
+        roles = [
+            replace(r, image=copies[str(r.workspace)]) if r.workspace else r for r in app.roles
+        ]
         return replace(app, roles=roles)
 
     # -- submit
@@ -174,12 +201,16 @@ class LocalScheduler(SchedulerBase):
 
     def _submit(self, request: _convert.LocalRequest, app_id: str, submission: Submission) -> bool:
         if not safe_id(app_id):
-            raise SpecError(f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'")
+            raise SpecError(
+                f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'"
+            )
         self._ensure()
         record = store.read_record(self._local, app_id)
         if record is not None:
             if not record:
-                raise AppExists(app_id, f"app {app_id!r} is there: {store.damaged_record(self._local, app_id)}")
+                raise AppExists(
+                    app_id, f"app {app_id!r} is there: {store.damaged_record(self._local, app_id)}"
+                )
             if record.get("digest") != submission.digest:
                 raise AppExists(app_id)
             return False
@@ -197,12 +228,15 @@ class LocalScheduler(SchedulerBase):
             raise
         if "started" in answer:
             return bool(answer["started"])
-        if answer.get("error") == "submit" and not self._withdraw(app_id, token):  # it may have been sent twice
+        if answer.get("error") == "submit" and not self._withdraw(
+            app_id, token
+        ):  # it may have been sent twice
             return True
         raise self._refusal(app_id, answer)
 
     def _withdraw(self, app_id: str, token: str) -> bool:
-        """Take a submit back, so that the app is not started by whoever still has it; False if it is there already.
+        """Take a submit back, so that the app is not started by whoever still has it; False if it
+        is there already.
 
         Raises:
             SubmitError: if that cannot be written down.
@@ -214,7 +248,8 @@ class LocalScheduler(SchedulerBase):
                 return False
             why = f"{exc.strerror}: {exc.filename2 or exc.filename}"
             raise SubmitError(
-                f"app {app_id!r}: it cannot be withdrawn ({why}), and may start later: `transload list` shows it then",
+                f"app {app_id!r}: it cannot be withdrawn ({why}), and may start later: `transload "
+                "list` shows it then",
                 transient=True,
             ) from exc
         return not (self._has_token(app_id, token) and layout.insist(self._local, token))
@@ -228,8 +263,13 @@ class LocalScheduler(SchedulerBase):
         if answer.get("error") == "exists":
             return AppExists(app_id)
         if answer.get("error") == "gone":
-            return AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
-        return SubmitError(f"app {app_id!r} was not started: {answer.get('message')}", bool(answer.get("transient")))
+            return AppExists(
+                app_id, f"app id {app_id!r} was an app that has been deleted; choose another id"
+            )
+        return SubmitError(
+            f"app {app_id!r} was not started: {answer.get('message')}",
+            bool(answer.get("transient")),
+        )
 
     # -- afterwards
 
@@ -238,7 +278,9 @@ class LocalScheduler(SchedulerBase):
         return store.describe(self._local, app_id)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` of many apps; one that cannot be read is UNKNOWN, and hides no other."""
+        """Return `describe` of many apps; one that cannot be read is UNKNOWN, and hides no
+        other.
+        """
         found: dict[str, AppDescription | None] = {}
         for app_id in app_ids:
             try:
@@ -248,11 +290,17 @@ class LocalScheduler(SchedulerBase):
         return found
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
-        return store.read_record(self._local, app_id) is not None or store.is_gone(self._local, app_id)
+        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
+        only).
+        """
+        return store.read_record(self._local, app_id) is not None or store.is_gone(
+            self._local, app_id
+        )
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch: one descriptor for any number of apps; None if there is no room for one."""
+        """Return a new watch: one descriptor for any number of apps; None if there is no room for
+        one.
+        """
         self._ensure()
         try:
             return AppWatch(self._local, logs)
@@ -264,19 +312,24 @@ class LocalScheduler(SchedulerBase):
         return store.list_apps(self._local, self.name)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none."""
+        """Ask for the end of an app; return at once. One that has ended stays as it is. False:
+        there is none.
+        """
         state = store.true_state(self._local, app_id)
         if state is None or state.get("state") in layout.TERMINAL:
             return state is not None
         folder = layout.app_folder(self._local, app_id)
-        with contextlib.suppress(OSError):  # for those who ask meanwhile; on a full disk the keeper hears of it still
+        with contextlib.suppress(
+            OSError
+        ):  # for those who ask meanwhile; on a full disk the keeper hears of it still
             layout.ask_for_end(folder)
         if not layout.poke(folder, layout.CANCEL):
             store.true_state(self._local, app_id)  # its keeper is gone: seen to here
         return True
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+        False: there is none.
 
         Raises:
             SchedulerUnavailable: if the app does not end.
@@ -290,12 +343,16 @@ class LocalScheduler(SchedulerBase):
         return True
 
     def _await_end(self, app_id: str) -> None:
-        grace = ((store.read_record(self._local, app_id) or {}).get("cfg") or {}).get("grace_period") or 0.0
+        grace = ((store.read_record(self._local, app_id) or {}).get("cfg") or {}).get(
+            "grace_period"
+        ) or 0.0
         deadline = time.monotonic() + _DELETE_S + float(grace)
         pause = _LOOK_S
         while not store.has_ended(self._local, app_id):
             if time.monotonic() >= deadline:
-                raise SchedulerUnavailable(f"app {app_id} does not end: some process of it cannot be killed")
+                raise SchedulerUnavailable(
+                    f"app {app_id} does not end: some process of it cannot be killed"
+                )
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_LOOK_S)
 
@@ -307,14 +364,23 @@ class LocalScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that have ended: the old, and then the oldest until the rest is small enough (see the base)."""
+        """Delete apps that have ended: the old, and then the oldest until the rest is small enough
+        (see the base).
+        """
         moment = time.time() if now is None else now
         ended = []
         for app_id in store.app_ids(self._local):
             # what a newer version wrote is left to it; what is gone meanwhile is gone
             with contextlib.suppress(SchedulerUnavailable, FileNotFoundError):
                 if store.has_ended(self._local, app_id):
-                    ended.append((os.stat(layout.state_file(layout.app_folder(self._local, app_id))).st_mtime, app_id))
+                    ended.append(
+                        (
+                            os.stat(
+                                layout.state_file(layout.app_folder(self._local, app_id))
+                            ).st_mtime,
+                            app_id,
+                        )
+                    )
         ended.sort()
         removed = []
         sizes = (
@@ -335,9 +401,14 @@ class LocalScheduler(SchedulerBase):
         return removed
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return what ``transload doctor`` shows: where apps are kept, and what their spawner shares."""
+        """Return what ``transload doctor`` shows: where apps are kept, and what their spawner
+        shares.
+        """
         fit, kept = home.explain()
-        return [("apps", fit, f"{kept}; {len(self.list())} known"), ("spawner", True, scope.explain())]
+        return [
+            ("apps", fit, f"{kept}; {len(self.list())} known"),
+            ("spawner", True, scope.explain()),
+        ]
 
     # -- logs
 
@@ -349,11 +420,16 @@ class LocalScheduler(SchedulerBase):
         if not record:
             raise SchedulerUnavailable(f"app {app_id}: {store.damaged_record(self._local, app_id)}")
         roles = (record.get("app") or {}).get("roles", ())
-        check_replica(app_id, {role["name"]: role.get("num_replicas", 1) for role in roles}, role_name, k)
-        return f"{record['logs']}/{role_name}/{k}", bool((record.get("cfg") or {}).get("max_log_size"))
+        check_replica(
+            app_id, {role["name"]: role.get("num_replicas", 1) for role in roles}, role_name, k
+        )
+        return f"{record['logs']}/{role_name}/{k}", bool(
+            (record.get("cfg") or {}).get("max_log_size")
+        )
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a log; never blocks. Lines of other times are skipped by the index.
+        """Return the next page of a log; never blocks. Lines of other times are skipped by the
+        index.
 
         Raises:
             AppNotFound: if there is no such app.
@@ -378,12 +454,16 @@ class LocalScheduler(SchedulerBase):
         return "in place"
 
     def close(self) -> None:
-        """Let the spawner go; apps go on. If no app runs, no process of ours is left when this returns."""
+        """Let the spawner go; apps go on. If no app runs, no process of ours is left when this
+        returns.
+        """
         self._connection.close()
 
 
 def create_local(session_name: str, name: str = "local") -> LocalScheduler:
-    """Make a scheduler of kind ``local``: an image that is an existing folder is the working directory."""
+    """Make a scheduler of kind ``local``: an image that is an existing folder is the working
+    directory.
+    """
     return LocalScheduler(session_name, name)
 
 

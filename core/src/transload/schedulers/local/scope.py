@@ -1,4 +1,6 @@
-"""A scope of the spawner's own, by systemd: stopping the service or session of who submits first spares other apps."""
+"""A scope of the spawner's own, by systemd: stopping the service or session of who submits first
+spares other apps.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ LINGERING: Final = "/var/lib/systemd/linger"
 
 
 def command() -> list[str]:
-    """Return what runs a program in a scope of its own; empty where there is no such thing, or it would not last."""
+    """Return what runs a program in a scope of its own; empty where there is no such thing, or it
+    would not last.
+    """
     if not os.path.exists(f"{runtime_folder()}/systemd/private") or not _lasts():
         return []
     import shutil
@@ -25,7 +29,9 @@ def runtime_folder() -> str:
 
 
 def _lasts() -> bool:
-    """Tell whether the user's manager outlives what this process is in: else a log-out would end what it holds."""
+    """Tell whether the user's manager outlives what this process is in: else a log-out would end
+    what it holds.
+    """
     import pwd
 
     uid = os.geteuid()

@@ -1,6 +1,7 @@
 """What is on disk of the apps: their records and states, read by any process of the user.
 
-``local`` is the folder of the local scheduler, with ``apps/`` and ``gone/`` in it; it need not exist.
+``local`` is the folder of the local scheduler, with ``apps/`` and ``gone/`` in it; it need not
+exist.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class DamagedState(dict[str, Any]):
 
 
 def safe_id(app_id: str) -> bool:
-    """Tell whether an app id can name a folder: no ``/``, no control characters, no leading dot, at most 200 bytes."""
+    """Tell whether an app id can name a folder: no ``/``, no control characters, no leading dot, at
+    most 200 bytes.
+    """
     try:
         size = len(os.fsencode(app_id))
     except UnicodeEncodeError:  # a lone surrogate, which no name of a file has
@@ -77,7 +80,9 @@ def read_record(local: str, app_id: str) -> dict[str, Any] | None:
 
 
 def true_state(local: str, app_id: str) -> dict[str, Any] | None:
-    """Return the true state: that of an app whose keeper is gone is made FAILED first. None: no such app."""
+    """Return the true state: that of an app whose keeper is gone is made FAILED first. None: no
+    such app.
+    """
     if not safe_id(app_id):
         return None
     state = _read_state(local, app_id)
@@ -86,7 +91,11 @@ def true_state(local: str, app_id: str) -> dict[str, Any] | None:
     folder = layout.app_folder(local, app_id)
     if not layout.keeper_lives(folder):
         state = _finalise(local, app_id)
-    if state is not None and state.get("state") not in layout.TERMINAL and layout.is_end_asked(folder):
+    if (
+        state is not None
+        and state.get("state") not in layout.TERMINAL
+        and layout.is_end_asked(folder)
+    ):
         state["cancel_requested"] = True
     return state
 
@@ -97,8 +106,12 @@ def _finalise(local: str, app_id: str) -> dict[str, Any] | None:
     except OSError as exc:
         state = _read_state(local, app_id)
         if state is not None and state.get("state") not in layout.TERMINAL:
-            state.update(state="FAILED", msg=f"its keeper died; its end cannot be written: {exc.strerror}")
-            _end_replicas(state, "FAILED", _mtime(layout.state_file(layout.app_folder(local, app_id))))
+            state.update(
+                state="FAILED", msg=f"its keeper died; its end cannot be written: {exc.strerror}"
+            )
+            _end_replicas(
+                state, "FAILED", _mtime(layout.state_file(layout.app_folder(local, app_id)))
+            )
         return state
     return _read_state(local, app_id)
 
@@ -114,12 +127,19 @@ def _read_state(local: str, app_id: str) -> dict[str, Any] | None:
         if state.get("state") not in layout.TERMINAL:
             _apply_noted_end(folder, state)
         return state
-    return {"state": "UNKNOWN", "msg": damaged_message(f"its state {path}")} if os.path.isdir(folder) else None
+    return (
+        {"state": "UNKNOWN", "msg": damaged_message(f"its state {path}")}
+        if os.path.isdir(folder)
+        else None
+    )
 
 
 def _is_record(record: dict[str, Any]) -> bool:
     """Tell whether what is in a record has the form that it was written in."""
-    texts = (record.get(name) for name in ("session", "digest", "tracker_base", "parent_run_id", "logs", "token"))
+    texts = (
+        record.get(name)
+        for name in ("session", "digest", "tracker_base", "parent_run_id", "logs", "token")
+    )
     app, cfg, copies = (record.get(name) for name in ("app", "cfg", "workspaces"))
     name = app.get("name") if isinstance(app, dict) else None
     return (
@@ -152,21 +172,28 @@ def _is_moment(value: object) -> bool:
 def _is_state(state: dict[str, Any]) -> bool:
     """Tell whether what is in a state has the form that it was written in."""
     roles = state.get("roles", [])
-    texts = isinstance(state.get("state"), str) and _is_text(state.get("msg")) and _is_text(state.get("ui_url"))
+    texts = (
+        isinstance(state.get("state"), str)
+        and _is_text(state.get("msg"))
+        and _is_text(state.get("ui_url"))
+    )
     return texts and isinstance(roles, list) and all(map(_is_role, roles))
 
 
 def _is_role(role: object) -> bool:
     if not isinstance(role, dict) or not isinstance(role.get("replicas"), list):
         return False
-    return isinstance(role.get("role"), str) and all(isinstance(each, dict) for each in role["replicas"])
+    return isinstance(role.get("role"), str) and all(
+        isinstance(each, dict) for each in role["replicas"]
+    )
 
 
 def _check_schema(data: dict[str, Any], path: str) -> None:
     schema = data.get("schema", layout.SCHEMA)
     if not isinstance(schema, int) or schema > layout.SCHEMA:
         raise SchedulerUnavailable(
-            f"{path}: written by a newer version of transload (schema {schema}; this one reads {layout.SCHEMA})"
+            f"{path}: written by a newer version of transload (schema {schema}; this one reads "
+            f"{layout.SCHEMA})"
         )
 
 
@@ -199,11 +226,15 @@ def damaged_record(local: str, app_id: str) -> str:
 
 
 def _status_of(local: str, app_id: str, state: dict[str, Any]) -> AppStatus:
-    """Return the status that a state is the JSON form of; one that is damaged is UNKNOWN, and says so."""
+    """Return the status that a state is the JSON form of; one that is damaged is UNKNOWN, and says
+    so.
+    """
     try:
         return AppStatus.from_dict(state)
     except SpecError:
-        return AppStatus.from_dict(DamagedState(layout.state_file(layout.app_folder(local, app_id))))
+        return AppStatus.from_dict(
+            DamagedState(layout.state_file(layout.app_folder(local, app_id)))
+        )
 
 
 def _app_of(app_id: str, record: dict[str, Any]) -> AppDef | None:
@@ -211,7 +242,9 @@ def _app_of(app_id: str, record: dict[str, Any]) -> AppDef | None:
     cached = _apps.get(app_id)
     if cached is None or cached[0] is not record:
         app = None
-        with contextlib.suppress(SpecError):  # a newer version of transload wrote it: its status can be read
+        with contextlib.suppress(
+            SpecError
+        ):  # a newer version of transload wrote it: its status can be read
             app = AppDef.from_dict(record["app"]) if record.get("app") else None
         cached = record, app
         _keep(_apps, app_id, cached)
@@ -281,14 +314,18 @@ def is_gone(local: str, app_id: str) -> bool:
 
 
 def remove(local: str, app_id: str) -> None:
-    """Remove an app that has ended; the record of a caller-given id stays. Waits for its keeper to leave."""
+    """Remove an app that has ended; the record of a caller-given id stays. Waits for its keeper to
+    leave.
+    """
     folder = layout.app_folder(local, app_id)
     record = read_record(local, app_id)
     if record is None:
         return
     try:
         with contextlib.ExitStack() as held:
-            with contextlib.suppress(layout.Replaced):  # it is no file any more, so that nobody holds it
+            with contextlib.suppress(
+                layout.Replaced
+            ):  # it is no file any more, so that nobody holds it
                 held.enter_context(layout.locked(f"{folder}/record.json"))
             # a damaged record does not say whose id it was: better remember one too many
             if record.get("id_given", True):
@@ -301,7 +338,9 @@ def remove(local: str, app_id: str) -> None:
     except FileNotFoundError:
         return  # somebody else removed it at the same time
     except OSError as exc:
-        raise SchedulerUnavailable(f"app {app_id} cannot be removed: {exc.filename or folder}: {exc.strerror}") from exc
+        raise SchedulerUnavailable(
+            f"app {app_id} cannot be removed: {exc.filename or folder}: {exc.strerror}"
+        ) from exc
     layout.remove_tree(aside)
     for copy in record.get("workspaces") or ():
         if str(copy).startswith(f"{local}/workspaces/"):
@@ -320,7 +359,11 @@ def sweep(local: str, older_than: float) -> None:
         if entry.is_symlink():
             if _age(entry) > max(older_than, _STALE_WORD_S):
                 layout.unlink(entry.path)
-        elif entry.name.startswith(".") and _age(entry) > older_than and not layout.keeper_lives(entry.path):
+        elif (
+            entry.name.startswith(".")
+            and _age(entry) > older_than
+            and not layout.keeper_lives(entry.path)
+        ):
             layout.remove_tree(entry.path)
     stale = max(older_than, _STALE_COPY_S)
     copies = [entry for entry in _entries(f"{local}/workspaces") if _age(entry) > stale]
@@ -332,7 +375,11 @@ def sweep(local: str, older_than: float) -> None:
         return
     if {} in records:
         return  # what cannot be read may use any of them
-    used = {os.path.basename(str(copy)) for record in records for copy in (record or {}).get("workspaces") or ()}
+    used = {
+        os.path.basename(str(copy))
+        for record in records
+        for copy in (record or {}).get("workspaces") or ()
+    }
     for entry in copies:
         if entry.name not in used:
             layout.remove_tree(entry.path)
@@ -361,7 +408,9 @@ def _read(path: str) -> dict[str, Any] | None:
 
 
 def _apply_noted_end(folder: str, state: dict[str, Any]) -> None:
-    """Let an end count that could not be written in full; exit codes come with the last state, if ever."""
+    """Let an end count that could not be written in full; exit codes come with the last state, if
+    ever.
+    """
     end = layout.noted_end(folder)
     if end is None:
         return

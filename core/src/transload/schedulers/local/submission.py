@@ -1,4 +1,6 @@
-"""What the keeper of an app is told when the app is submitted, found out in the submitter's process."""
+"""What the keeper of an app is told when the app is submitted, found out in the submitter's
+process.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +16,55 @@ from transload.schedulers.local.supervisor import gpus, kernel, layout
 from transload.specs import Role, SpecError
 
 ENV_GPUS: Final = "TRANSLOAD_LOCAL_GPUS"
-"""How many GPUs this machine has (``4``), or which (``0,2``); default: the device files of NVIDIA's driver."""
+"""How many GPUs this machine has (``4``), or which (``0,2``); default: the device files of NVIDIA's
+driver."""
 
 
 _ALLOWED: Final = frozenset(
     [
-        *(b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"LANGUAGE", b"TZ", b"TMPDIR", b"TEMP", b"TMP"),
-        *(b"VIRTUAL_ENV", b"CONDA_PREFIX", b"CONDA_DEFAULT_ENV", b"LD_LIBRARY_PATH", b"DYLD_LIBRARY_PATH"),
-        *(b"XDG_RUNTIME_DIR", b"XDG_CACHE_HOME", b"SSL_CERT_FILE", b"SSL_CERT_DIR", b"OMP_NUM_THREADS"),
+        *(
+            b"PATH",
+            b"HOME",
+            b"USER",
+            b"LOGNAME",
+            b"SHELL",
+            b"LANG",
+            b"LANGUAGE",
+            b"TZ",
+            b"TMPDIR",
+            b"TEMP",
+            b"TMP",
+        ),
+        *(
+            b"VIRTUAL_ENV",
+            b"CONDA_PREFIX",
+            b"CONDA_DEFAULT_ENV",
+            b"LD_LIBRARY_PATH",
+            b"DYLD_LIBRARY_PATH",
+        ),
+        *(
+            b"XDG_RUNTIME_DIR",
+            b"XDG_CACHE_HOME",
+            b"SSL_CERT_FILE",
+            b"SSL_CERT_DIR",
+            b"OMP_NUM_THREADS",
+        ),
         *(b"TRANSLOAD_HOME", b"PYTHONHASHSEED", b"PYTHONUNBUFFERED"),
     ]
 )
-"""Variables that every job gets; of others only those whose name begins as `_ALLOWED_PREFIXES` say."""
+"""Variables that every job gets; of others only those whose name begins as `_ALLOWED_PREFIXES`
+say."""
 
 _ALLOWED_PREFIXES: Final = (b"LC_", b"CUDA", b"NVIDIA_", b"ROCR_", b"HIP_", b"NCCL_", b"GLOO_")
 
-_boot_id = lru_cache(1)(kernel.boot_id)  # `cache` is not in Python 3.8, which the Slurm helper has on old login nodes
+_boot_id = lru_cache(1)(
+    kernel.boot_id
+)  # `cache` is not in Python 3.8, which the Slurm helper has on old login nodes
 
 
-def submission_body(request: LocalRequest, app_id: str, submission: Submission, folder: str) -> dict[str, Any]:
+def submission_body(
+    request: LocalRequest, app_id: str, submission: Submission, folder: str
+) -> dict[str, Any]:
     """Return all that the keeper of an app needs to know, as JSON values.
 
     It goes through a socket, never to the disk, but for its ``record``.
@@ -44,7 +76,10 @@ def submission_body(request: LocalRequest, app_id: str, submission: Submission, 
     base = inherited(os.environb, submission.inherit_env)
     machine = _gpus(request)
     secrets = submission.secrets
-    roles = [_role(request, index, base, secrets.get(each.role.name, {})) for index, each in enumerate(request.roles)]
+    roles = [
+        _role(request, index, base, secrets.get(each.role.name, {}))
+        for index, each in enumerate(request.roles)
+    ]
     return {
         "record": _record(request, app_id, submission, folder),
         "env": base,
@@ -58,13 +93,17 @@ def submission_body(request: LocalRequest, app_id: str, submission: Submission, 
     }
 
 
-def _role(request: LocalRequest, index: int, base: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
+def _role(
+    request: LocalRequest, index: int, base: Mapping[str, str], values: Mapping[str, str]
+) -> dict[str, Any]:
     each = request.roles[index]
     role = each.role
     missing = [name for name in role.secrets if name not in values]
     if missing:
         raise SpecError(f"role {role.name!r}: the secrets {missing} were not resolved")
-    replicas: list[dict[str, Any]] = [{"args": args, "env": dict(env)} for args, env in each.replicas]
+    replicas: list[dict[str, Any]] = [
+        {"args": args, "env": dict(env)} for args, env in each.replicas
+    ]
     paths: dict[str, str] = {}
     for replica in replicas:
         path = replica["env"].get("PATH", base.get("PATH", os.defpath))
@@ -89,10 +128,12 @@ def _role(request: LocalRequest, index: int, base: Mapping[str, str], values: Ma
 
 
 def _find_program(role: Role, index: int, cwd: str, search: str) -> str:
-    """Return the absolute path of a role's program, found as ``execvpe`` finds it from its working directory.
+    """Return the absolute path of a role's program, found as ``execvpe`` finds it from its working
+    directory.
 
     Raises:
-        SpecError: if the working directory or the program is not there or cannot be used; it names role and file.
+        SpecError: if the working directory or the program is not there or cannot be used; it names
+            role and file.
     """
     where = f"role {role.name!r}: roles[{index}].entrypoint={role.entrypoint!r}"
     if not os.path.isdir(cwd):
@@ -133,7 +174,9 @@ def _check_interpreter(path: str, where: str) -> None:
         raise SpecError(f"{where}: {path} wants the interpreter {name}, which does not exist")
 
 
-def _record(request: LocalRequest, app_id: str, submission: Submission, folder: str) -> dict[str, Any]:
+def _record(
+    request: LocalRequest, app_id: str, submission: Submission, folder: str
+) -> dict[str, Any]:
     logs = f"{request.log_dir}/{app_id}" if request.log_dir else f"{folder}/logs"
     return {
         "schema": layout.SCHEMA,
@@ -160,7 +203,9 @@ def _gpus(request: LocalRequest) -> list[str] | None:
         return None
     machine = machine_gpus()
     counts = [max(0, each.role.resource.gpu) for each in request.roles]
-    wanted = sum(count * len(each.replicas) for count, each in zip(counts, request.roles, strict=True))
+    wanted = sum(
+        count * len(each.replicas) for count, each in zip(counts, request.roles, strict=True)
+    )
     if wanted > len(machine):
         index, count = next((index, count) for index, count in enumerate(counts) if count)
         path = f"roles[{index}].resource.gpu"
@@ -173,17 +218,22 @@ def _gpus(request: LocalRequest) -> list[str] | None:
 
 
 def machine_gpus() -> list[str]:
-    """Return the ids of this machine's GPUs: those that `ENV_GPUS` names, that whoever submits may use, or all.
+    """Return the ids of this machine's GPUs: those that `ENV_GPUS` names, that whoever submits may
+    use, or all.
 
     Raises:
         SpecError: if `ENV_GPUS` is neither a number nor a list of ids.
     """
     text = os.environ.get(ENV_GPUS)
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if text is None and allowed and "TRANSLOAD_APP_ID" not in os.environ:  # in a job they are the job's own
+    if (
+        text is None and allowed and "TRANSLOAD_APP_ID" not in os.environ
+    ):  # in a job they are the job's own
         return [each.strip() for each in allowed.split(",")]
     if text is None:
-        found = [name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+        found = [
+            name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()
+        ]
         return [str(i) for i in range(len(found or gpus.amd_gpus()))]
     ids = [part.strip() for part in text.split(",") if part.strip()]
     if "," not in text:
@@ -194,8 +244,14 @@ def machine_gpus() -> list[str]:
 
 
 def inherited(environ: Mapping[bytes, bytes], everything: bool) -> dict[str, str]:
-    """Return what a job gets of the submitter's environment: everything, or what an allow-list names."""
-    names = [each for each in environ if everything or each in _ALLOWED or each.startswith(_ALLOWED_PREFIXES)]
+    """Return what a job gets of the submitter's environment: everything, or what an allow-list
+    names.
+    """
+    names = [
+        each
+        for each in environ
+        if everything or each in _ALLOWED or each.startswith(_ALLOWED_PREFIXES)
+    ]
     return {_text(name): _text(environ[name]) for name in names}
 
 
@@ -204,7 +260,9 @@ def _text(data: bytes) -> str:
 
 
 def _limits() -> dict[str, Any]:
-    """Return the submitter's umask, resource limits, niceness and CPUs, as the keeper gives them to replicas."""
+    """Return the submitter's umask, resource limits, niceness and CPUs, as the keeper gives them to
+    replicas.
+    """
     import resource
 
     numbers = {number for name, number in vars(resource).items() if name.startswith("RLIMIT_")}

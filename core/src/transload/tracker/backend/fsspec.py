@@ -1,4 +1,5 @@
-"""``FsspecTracker``: runs in files, on any storage that fsspec knows; a local folder needs no fsspec.
+"""``FsspecTracker``: runs in files, on any storage that fsspec knows; a local folder needs no
+fsspec.
 
 How the files are laid out is told in ``docs/tracking.md``.
 """
@@ -17,10 +18,25 @@ from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError
 from transload.runtime.tracking import Store, TrackingError, open_store
-from transload.runtime.tracking.names import decode_name, decode_names, encode_name, is_digest_name, local_path
+from transload.runtime.tracking.names import (
+    decode_name,
+    decode_names,
+    encode_name,
+    is_digest_name,
+    local_path,
+)
 from transload.runtime.tracking.stores import LARGEST_LOG
 from transload.tracker.api import TrackerBase
-from transload.tracker.backend.records import RUNS, SUFFIX, Record, Writer, encode, merge, run_folder, run_id_of
+from transload.tracker.backend.records import (
+    RUNS,
+    SUFFIX,
+    Record,
+    Writer,
+    encode,
+    merge,
+    run_folder,
+    run_id_of,
+)
 from transload.tracker.checks import check_run_id, check_text, check_values
 from transload.tracker.lineage import Lineage, TrackerArtifact, TrackerSource, trace_lineage
 
@@ -37,14 +53,17 @@ _MAX_WRITERS = 512
 class FsspecTracker(TrackerBase):
     """Keeps runs in files below a root, which is made at the first write.
 
-    Each writer (a tracker object in a process) has a file of its own in each run, so that no two writers ever meet: no
-    write is lost, and a killed writer leaves at most a half-written last line, which nobody reads. The last write
-    wins: exactly among the writes of a process and for a write that began after another one had ended, whatever the
-    clocks; writes at the same time are put in some order, the same for every reader.
+    Each writer (a tracker object in a process) has a file of its own in each run, so that no two
+    writers ever meet: no write is lost, and a killed writer leaves at most a half-written last
+    line, which nobody reads. The last write
+    wins: exactly among the writes of a process and for a write that began after another one had
+    ended, whatever the clocks; writes at the same time are put in some order, the same for every
+    reader.
 
     Args:
         fs: an fsspec file system; None: as ``root_dir`` says.
-        root_dir: path on ``fs``; without ``fs`` a local path, or a URL such as ``s3://bucket/runs``.
+        root_dir: path on ``fs``; without ``fs`` a local path, or a URL such as
+            ``s3://bucket/runs``.
         storage_options: passed to fsspec with a URL.
 
     Raises:
@@ -66,7 +85,9 @@ class FsspecTracker(TrackerBase):
         _trackers.add(self)
 
     def _begin(self) -> None:
-        """Start as a new writer: when made, and in a forked child, which must not share its parent's files."""
+        """Start as a new writer: when made, and in a forked child, which must not share its
+        parent's files.
+        """
         self._lock = threading.Lock()
         self._writers: dict[str, Writer] = {}
         self._time = 0
@@ -78,8 +99,10 @@ class FsspecTracker(TrackerBase):
             writer = self._writers.pop(run_id, None) or Writer(self._store, run_id)
             self._time = max(time.time_ns(), self._time + 1, writer.latest_of_others() + 1)
             writer.write(encode({"t": self._time, **record}))
-            # not where that failed: nothing may be added behind what was written in part. The run gets one more file,
-            # and likewise if its writer is dropped here, as the one that was not used for the longest time
+            # not where that failed: nothing may be added behind what was written in part. The run
+            # gets one more file,
+            # and likewise if its writer is dropped here, as the one that was not used for the
+            # longest time
             self._writers[run_id] = writer
             if len(self._writers) > _MAX_WRITERS:
                 del self._writers[next(iter(self._writers))]
@@ -87,19 +110,31 @@ class FsspecTracker(TrackerBase):
     def _records(self, run_id: str) -> list[Record]:
         folder = run_folder(check_run_id(run_id))
         entries = self._store.entries(folder)
-        paths = [f"{folder}/{name}" for name, is_dir, _ in entries if not is_dir and name.endswith(SUFFIX)]
+        paths = [
+            f"{folder}/{name}"
+            for name, is_dir, _ in entries
+            if not is_dir and name.endswith(SUFFIX)
+        ]
         refused: dict[str, str] = {}
         files = self._store.read_many(paths, LARGEST_LOG, refused)
         for path, reason in refused.items():
-            logging.getLogger("transload.tracker").warning("not read: %s: %s", self._store.where(path), reason)
+            logging.getLogger("transload.tracker").warning(
+                "not read: %s: %s", self._store.where(path), reason
+            )
         return merge(run_id, ((self._store.where(path), data) for path, data in files.items()))
 
-    def add_artifact(self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
-        """Record an artifact of a run; one of the same name is replaced (see ``TrackerBase.add_artifact``)."""
+    def add_artifact(
+        self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
+    ) -> None:
+        """Record an artifact of a run; one of the same name is replaced (see
+        ``TrackerBase.add_artifact``).
+        """
         artifact = {
             "name": check_text(name, "name"),
             "path": check_text(os.fspath(path), "path"),
-            "metadata": None if metadata is None else check_values(metadata, f"metadata of artifact {name!r}"),
+            "metadata": None
+            if metadata is None
+            else check_values(metadata, f"metadata of artifact {name!r}"),
         }
         self._write(check_run_id(run_id), {"artifact": artifact})
 
@@ -109,7 +144,9 @@ class FsspecTracker(TrackerBase):
         for record in self._records(run_id):
             item = record.get("artifact")
             if type(item) is dict:
-                found[item["name"]] = TrackerArtifact(item["name"], item["path"], item.get("metadata"))
+                found[item["name"]] = TrackerArtifact(
+                    item["name"], item["path"], item.get("metadata")
+                )
         return found
 
     def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
@@ -134,39 +171,52 @@ class FsspecTracker(TrackerBase):
         check_run_id(run_id)
         check_run_id(source_id, "source_id")
         name = None if not artifact_name else check_text(artifact_name, "artifact_name")
-        # The link from source to run comes first: it is only a hint of where to look, so that a kill between the two
+        # The link from source to run comes first: it is only a hint of where to look, so that a
+        # kill between the two
         # leaves nothing that says what the run itself does not say.
         if (source_id, run_id) not in self._linked:
             body = json.dumps({"schema": 1, "run_id": run_id, "source_id": source_id}).encode()
-            self._store.write(f"{_children_folder(source_id)}/{encode_name(run_id, _LINK_SUFFIX)}", body)
+            self._store.write(
+                f"{_children_folder(source_id)}/{encode_name(run_id, _LINK_SUFFIX)}", body
+            )
             self._linked.add((source_id, run_id))
         self._write(run_id, {"source": {"run_id": source_id, "artifact_name": name}})
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
-        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name only."""
+        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name
+        only.
+        """
         found: dict[tuple[str, str | None], None] = {}
         for record in self._records(run_id):
             item = record.get("source")
-            if type(item) is dict and (not artifact_name or item.get("artifact_name") == artifact_name):
+            if type(item) is dict and (
+                not artifact_name or item.get("artifact_name") == artifact_name
+            ):
                 found[item["run_id"], item.get("artifact_name")] = None
         return [TrackerSource(source, name) for source, name in found]
 
     def lineage(self, run_id: str) -> Lineage:
-        """Return everything that a run came from and that came from it, with the artifacts of all."""
+        """Return everything that a run came from and that came from it, with the artifacts of
+        all.
+        """
         return trace_lineage(self, check_run_id(run_id))
 
     def run_ids(self, parent_run_id: str | None = None, **kwargs: str) -> list[str]:
-        """Return the ids of all runs, sorted: one listing, or none if no run has come since the last one.
+        """Return the ids of all runs, sorted: one listing, or none if no run has come since the
+        last one.
 
         Args:
-            parent_run_id: only runs that have this one as a direct source; costs one listing and a read for each.
+            parent_run_id: only runs that have this one as a direct source; costs one listing and a
+                read for each.
             kwargs: no other filter is known.
 
         Raises:
             TrackingError: an unknown filter.
         """
         if kwargs:
-            raise TrackingError(f"run_ids: unknown filter {', '.join(kwargs)}; known: parent_run_id")
+            raise TrackingError(
+                f"run_ids: unknown filter {', '.join(kwargs)}; known: parent_run_id"
+            )
         if parent_run_id:
             return sorted(self._children(check_run_id(parent_run_id, "parent_run_id")))
         stamp = self._store.listing_stamp(RUNS)
@@ -183,11 +233,21 @@ class FsspecTracker(TrackerBase):
 
     def _children(self, parent: str) -> list[str]:
         folder = _children_folder(parent)
-        names = [name for name, is_dir, _ in self._store.entries(folder) if not is_dir and name.endswith(_LINK_SUFFIX)]
+        names = [
+            name
+            for name, is_dir, _ in self._store.entries(folder)
+            if not is_dir and name.endswith(_LINK_SUFFIX)
+        ]
         children = {decode_name(name, _LINK_SUFFIX) for name in names if not is_digest_name(name)}
         long_names = [f"{folder}/{name}" for name in names if is_digest_name(name)]
-        children |= {_linked_run(data) for data in self._store.read_many(long_names, refused={}).values()}
-        return [child for child in children if child and any(s.source_run_id == parent for s in self.sources(child))]
+        children |= {
+            _linked_run(data) for data in self._store.read_many(long_names, refused={}).values()
+        }
+        return [
+            child
+            for child in children
+            if child and any(s.source_run_id == parent for s in self.sources(child))
+        ]
 
     def _run_id_of_folder(self, name: str) -> str | None:
         """Return the run of a folder whose name is a digest: it stands in its files."""
@@ -195,7 +255,8 @@ class FsspecTracker(TrackerBase):
             for file, _, _ in self._store.entries(f"{RUNS}/{name}"):
                 path = f"{RUNS}/{name}/{file}"
                 found = run_id_of(
-                    self._store.read_many([path], LARGEST_LOG, {}).get(path, b""), self._store.where(path)
+                    self._store.read_many([path], LARGEST_LOG, {}).get(path, b""),
+                    self._store.where(path),
                 )
                 if found is not None and encode_name(found) == name:
                     self._known_ids[name] = found
@@ -244,7 +305,8 @@ def create(config: str | None) -> FsspecTracker:
 
             - a folder: a path, or a URL such as ``s3://bucket/runs``
             - a JSON object with ``root_path``, perhaps ``protocol``, and options for that storage
-            - path of a file with lines ``name = value``, the same names; a dot in a name makes a nested option
+            - path of a file with lines ``name = value``, the same names; a dot in a name makes a
+              nested option
 
     Raises:
         ConfigError: nothing is configured, or ``root_path`` is missing.
@@ -258,10 +320,17 @@ def create(config: str | None) -> FsspecTracker:
     if protocol is None or protocol in ("file", "local"):
         path = local_path(root)
         if path is not None and not os.path.isabs(os.path.expanduser(path)):
-            raise ConfigError(f"root_path={root!r}: relative; the job runs in another folder, so give an absolute path")
-        unknown = [] if path is None else sorted(settings.keys() - {"auto_mkdir"})  # folders are always made
+            raise ConfigError(
+                f"root_path={root!r}: relative; the job runs in another folder, so give an "
+                "absolute path"
+            )
+        unknown = (
+            [] if path is None else sorted(settings.keys() - {"auto_mkdir"})
+        )  # folders are always made
         if unknown:
-            raise ConfigError(f"unknown setting {', '.join(unknown)}; a local folder has root_path and protocol")
+            raise ConfigError(
+                f"unknown setting {', '.join(unknown)}; a local folder has root_path and protocol"
+            )
         return FsspecTracker(None, root, storage_options=settings if path is None else None)
     import fsspec
 
@@ -275,7 +344,8 @@ def create(config: str | None) -> FsspecTracker:
 def _settings(config: str | None) -> dict[str, Any]:
     if not config or not config.strip():
         raise ConfigError(
-            "nothing is configured; name a folder (a path or a URL), a JSON object, or a file of settings"
+            "nothing is configured; name a folder (a path or a URL), a JSON object, or a file of "
+            "settings"
         )
     if config.lstrip().startswith("{"):
         try:
@@ -298,7 +368,9 @@ def _read_file(path: str) -> dict[str, Any]:
             name, equals, value = (part.strip() for part in line.partition("="))
             *outer, last = name.split(".")
             if not equals or not last or "" in outer:
-                raise ConfigError(f"{path}:{number}: {line.strip()!r}: must be of the form name = value")
+                raise ConfigError(
+                    f"{path}:{number}: {line.strip()!r}: must be of the form name = value"
+                )
             target = settings
             for part in outer:
                 target = target.setdefault(part, {})

@@ -1,8 +1,11 @@
-"""The record files of ``FsspecTracker``: JSON lines, one file for each writer of a run, which nobody else touches.
+"""The record files of ``FsspecTracker``: JSON lines, one file for each writer of a run, which
+nobody else touches.
 
-The first line tells schema and run; every further line has a time ``t`` and one record. Times order the records of all
-writers of a run: a writer takes its clock, or one more than the largest time that it can see in the run, whichever is
-more. So what is written after another write has ended comes after it, whatever the clocks say.
+The first line tells schema and run; every further line has a time ``t`` and one record. Times order
+the records of all
+writers of a run: a writer takes its clock, or one more than the largest time that it can see in the
+run, whichever is more. So what is written after another write has ended comes after it, whatever
+the clocks say.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ def encode(record: Record) -> bytes:
 
 
 def _parse(data: bytes) -> list[Record]:
-    """Return the whole lines of a file; what a killed writer left half written at its end is not one."""
+    """Return the whole lines of a file; what a killed writer left half written at its end is not
+    one.
+    """
     lines = data[: max(0, data.rfind(b"\n"))].split(b"\n")
     try:
         records = json.loads(b"[" + b",".join(lines) + b"]")
@@ -68,7 +73,9 @@ def _read(data: bytes, where: str) -> tuple[str | None, list[Record]]:
     if type(schema) is not int or type(run_id) is not str:
         return None, []
     if schema > _SCHEMA:
-        raise TrackingError(f"{where}: schema {schema}; this version reads up to {_SCHEMA}: use a newer transload")
+        raise TrackingError(
+            f"{where}: schema {schema}; this version reads up to {_SCHEMA}: use a newer transload"
+        )
     return run_id, records[1:]
 
 
@@ -99,7 +106,9 @@ def merge(run_id: str, files: Iterable[tuple[str, bytes]]) -> list[Record]:
 
 
 def latest_time(tail: bytes) -> int | None:
-    """Return the time of the last whole line, or None if ``tail``, the end of a file, does not hold all of it."""
+    """Return the time of the last whole line, or None if ``tail``, the end of a file, does not hold
+    all of it.
+    """
     start = tail.rfind(b"\n" + _TIME, 0, max(0, tail.rfind(b"\n"))) + 1
     if start == 0:
         return None
@@ -108,7 +117,9 @@ def latest_time(tail: bytes) -> int | None:
 
 
 def compact(data: bytes) -> tuple[bytes, int]:
-    """Return a file without the records that later ones of the same file replace, and how many records are left."""
+    """Return a file without the records that later ones of the same file replace, and how many
+    records are left.
+    """
     records = _parse(data)
     seen: set[tuple[str, object]] = set()
     kept: list[Record] = []
@@ -120,7 +131,9 @@ def compact(data: bytes) -> tuple[bytes, int]:
 
 
 def _unreplaced(record: Record, seen: set[tuple[str, object]]) -> Record | None:
-    """Return what of a record still counts, given what later records set; add to it what this one sets."""
+    """Return what of a record still counts, given what later records set; add to it what this one
+    sets.
+    """
     if type(values := record.get("metadata")) is dict:
         left = {name: value for name, value in values.items() if ("metadata", name) not in seen}
         seen.update(("metadata", name) for name in values)
@@ -149,7 +162,9 @@ class Writer:
         self._seen: dict[str, tuple[object, int]] = {}
 
     def latest_of_others(self) -> int:
-        """Return the largest time in the files of other writers; a file is read again only if it changed."""
+        """Return the largest time in the files of other writers; a file is read again only if it
+        changed.
+        """
         latest = 0
         for name, is_dir, stamp in self._store.entries(self._folder, stamps=True):
             if is_dir or name == self._name or not name.endswith(SUFFIX):
@@ -163,7 +178,11 @@ class Writer:
     def _time_of(self, path: str) -> int:
         try:
             found = latest_time(self._store.read_tail(path, _TAIL))
-            return found if found is not None else latest_time(self._store.read(path, LARGEST_LOG)) or 0
+            return (
+                found
+                if found is not None
+                else latest_time(self._store.read(path, LARGEST_LOG)) or 0
+            )
         except (FileNotFoundError, RefusedFile):
             return 0
 
@@ -189,7 +208,9 @@ class Writer:
             store.write_in_new_folder(self._folder, self._name, self._header + line)
 
     def _compact(self) -> None:
-        """Rewrite the own file without what was replaced, if that makes it less than half as long."""
+        """Rewrite the own file without what was replaced, if that makes it less than half as
+        long.
+        """
         with contextlib.suppress(OSError):  # what was written is written, be the disk full or not
             data, lines = compact(self._data or self._store.read(self._path, LARGEST_LOG))
             if lines * 2 <= self._lines:

@@ -1,4 +1,5 @@
-"""Entry of this package's copy: ``python -I -S FOLDER/job/__main__.py supervise|agent FOLDER ARGUMENT…``.
+"""Entry of this package's copy: ``python -I -S FOLDER/job/__main__.py supervise|agent FOLDER
+ARGUMENT…``.
 
 The file is named, not its folder: for a folder Python would load what it runs modules with.
 """

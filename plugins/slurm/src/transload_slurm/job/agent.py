@@ -1,11 +1,12 @@
 """One task of a Slurm job: starts a replica when told, ends it when told, notes when its log grew.
 
-Told by lines on its standard input (which ``srun`` gives to all tasks of a role): ``start K RUN HOST`` (of rank 0),
-``stop K``, ``signal K NUMBER``, K a number or ``*``; the end of the input ends everything. Tells by lines of JSON on
-its standard output.
+Told by lines on its standard input (which ``srun`` gives to all tasks of a role): ``start K RUN
+HOST`` (of rank 0), ``stop K``, ``signal K NUMBER``, K a number or ``*``; the end of the input ends
+everything. Tells by lines of JSON on its standard output.
 
-One starts for each replica, on nodes that have other work: it imports next to nothing. ``json``, ``subprocess``,
-``ctypes``, ``contextlib`` and ``signal`` would take it four times the interpreter's own start.
+One starts for each replica, on nodes that have other work: it imports next to nothing. ``json``,
+``subprocess``, ``ctypes``, ``contextlib`` and ``signal`` would take it four times the interpreter's
+own start.
 """
 
 from __future__ import annotations
@@ -32,10 +33,23 @@ LOOK_S = 10.0
 """Seconds between looks whether the job is still wanted."""
 _HEARD_S = 1.0
 _HEAR_S = 0.1
-_OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+_OURS = {
+    signal.SIGKILL,
+    signal.SIGSTOP,
+    signal.SIGCHLD,
+    signal.SIGCONT,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+}
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
-SENT = [number for number in range(1, signal.NSIG) if number not in _OURS | _FAULTS and number not in (32, 33)]
-"""The signals that a user may send to the program, which nothing of ours may die of (32 and 33 are the C library's)."""
+SENT = [
+    number
+    for number in range(1, signal.NSIG)
+    if number not in _OURS | _FAULTS and number not in (32, 33)
+]
+"""The signals that a user may send to the program, which nothing of ours may die of (32 and 33 are
+the C library's)."""
 _SUBREAPER = 36
 _DEATH_SIGNAL = 1
 _RANK0 = "TRANSLOAD_RANK0_HOST"
@@ -44,7 +58,11 @@ _RANK0 = "TRANSLOAD_RANK0_HOST"
 def task_of(plan: dict[str, Any], role: int) -> dict[str, Any]:
     """Return what the agents of one role need of ``plan.json``."""
     names = ("name", "entrypoint", "args", "env", "cwd", "num_replicas", "secrets", "container")
-    return {"app_id": plan["app_id"], "grace": plan["grace"], **{name: plan["roles"][role][name] for name in names}}
+    return {
+        "app_id": plan["app_id"],
+        "grace": plan["grace"],
+        **{name: plan["roles"][role][name] for name in names},
+    }
 
 
 def _make_mount_points(container: list[str]) -> None:
@@ -59,19 +77,29 @@ def _make_mount_points(container: list[str]) -> None:
 
 
 def pack(task: dict[str, Any]) -> bytes:
-    """Return a task in the form that `unpack` reads: fields that end with NUL, which none of them can hold."""
-    fields = [task[name] for name in ("app_id", "grace", "name", "num_replicas", "cwd", "entrypoint")]
+    """Return a task in the form that `unpack` reads: fields that end with NUL, which none of them
+    can hold.
+    """
+    fields = [
+        task[name] for name in ("app_id", "grace", "name", "num_replicas", "cwd", "entrypoint")
+    ]
     fields += [len(task["container"]), *task["container"]]
     fields += [len(task["args"]), *task["args"], len(task["env"])]
     for pair in task["env"].items():
         fields += pair
-    return "".join(f"{field}\0" for field in [*fields, *task["secrets"]]).encode("utf-8", "surrogateescape")
+    return "".join(f"{field}\0" for field in [*fields, *task["secrets"]]).encode(
+        "utf-8", "surrogateescape"
+    )
 
 
 def unpack(data: bytes) -> dict[str, Any]:
     """Return the task that `pack` has written."""
     fields = iter(data.decode("utf-8", "surrogateescape").split("\0")[:-1])
-    task: dict[str, Any] = {"app_id": next(fields), "grace": float(next(fields)), "name": next(fields)}
+    task: dict[str, Any] = {
+        "app_id": next(fields),
+        "grace": float(next(fields)),
+        "name": next(fields),
+    }
     task.update(num_replicas=int(next(fields)), cwd=next(fields), entrypoint=next(fields))
     task["container"] = [next(fields) for _ in range(int(next(fields)))]
     task["args"] = [next(fields) for _ in range(int(next(fields)))]
@@ -92,7 +120,9 @@ class Agent:
         report: file descriptor to write reports to.
     """
 
-    def __init__(self, folder: str, task: dict[str, Any], role: int, k: int, orders: int, report: int) -> None:
+    def __init__(
+        self, folder: str, task: dict[str, Any], role: int, k: int, orders: int, report: int
+    ) -> None:
         self.folder, self.grace = folder, float(task["grace"])
         self.task, self.k = task, k
         self.prefix = f"TRANSLOAD_SECRET_{role}_"
@@ -104,10 +134,14 @@ class Agent:
         self.began_at = 0  # where in its stderr this run begins
         self.buffer = b""
         self.open = True
-        self.ended = ""  # how the replica ended, as JSON members, while its other processes still have time
+        self.ended = (
+            ""  # how the replica ended, as JSON members, while its other processes still have time
+        )
         self.kill_at: float | None = None
         self.signalled = False
-        self.heard: dict[int, float] = {}  # signal -> when we got it from Slurm, which sends it to the replica too
+        self.heard: dict[
+            int, float
+        ] = {}  # signal -> when we got it from Slurm, which sends it to the replica too
         self.passing: dict[int, float] = {}  # signal -> when to pass it on
         self.start: StartFolder | None = None
         self.looked = time.monotonic()
@@ -125,7 +159,9 @@ class Agent:
         # Slurm signals every process of a step itself: the replica has got what we got
         catch([signal.SIGCHLD, *SENT])
         while self.open or self.child:
-            ready, _, _ = select.select([wake, *([self.orders] if self.open else [])], [], [], self._timeout())
+            ready, _, _ = select.select(
+                [wake, *([self.orders] if self.open else [])], [], [], self._timeout()
+            )
             if wake in ready:
                 try:
                     self._hear(os.read(wake, 4096))
@@ -175,7 +211,8 @@ class Agent:
             self.open = False  # the supervisor is gone, or has done with us
             self._stop()
 
-    # ------------------------------------------------------------------------------------------------------ replica
+    # ------------------------------------------------------------------------------------------------------
+    # replica
 
     def _start(self, run: int, rank0: str) -> None:
         self.run_number, self.kill_at, self.signalled = run, None, False
@@ -190,7 +227,9 @@ class Agent:
             pass
         try:
             for name in STREAMS:
-                streams.append(open_own(os.path.join(self.logs, name), os.O_RDWR | os.O_CREAT | os.O_APPEND))
+                streams.append(
+                    open_own(os.path.join(self.logs, name), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+                )
                 os.set_blocking(streams[-1], True)
                 _end_line(streams[-1])
             self.began_at = os.fstat(streams[1]).st_size
@@ -214,11 +253,17 @@ class Agent:
                 os.close(fd)
 
     def _environment(self, run: int, rank0: str, values: dict[str, str]) -> dict[str, str]:
-        env = {name: value for name, value in os.environ.items() if not name.startswith("TRANSLOAD_SECRET_")}
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("TRANSLOAD_SECRET_")
+        }
         for number, name in enumerate(self.task["secrets"]):
             env[name] = os.environ.get(f"{self.prefix}{number}", "")
         env[_RANK0] = rank0
-        env["TRANSLOAD_ERROR_FILE"] = env["TORCHELASTIC_ERROR_FILE"] = os.path.join(self.logs, ERROR_FILE)
+        env["TRANSLOAD_ERROR_FILE"] = env["TORCHELASTIC_ERROR_FILE"] = os.path.join(
+            self.logs, ERROR_FILE
+        )
         env.update({name: _replace(value, values) for name, value in self.task["env"].items()})
         if self.task["container"]:  # these want to know
             env.setdefault("USER", os.environ.get("SLURM_JOB_USER", ""))
@@ -289,7 +334,9 @@ class Agent:
             pass
 
     def _look(self) -> None:
-        """Note in the index how long the streams are, if they have grown; now and then, whether we are still wanted."""
+        """Note in the index how long the streams are, if they have grown; now and then, whether we
+        are still wanted.
+        """
         if self.start and time.monotonic() >= self.looked + LOOK_S:
             self.looked = time.monotonic()
             if self.start.is_gone():
@@ -300,7 +347,9 @@ class Agent:
             self.pause = min(self.pause * 1.5, _TICK_S[1])
             return
         self.sizes, self.pause = sizes, _TICK_S[0]  # type: ignore[assignment]
-        from _struct import pack  # "index": time, size of stdout, size of stderr, as the local scheduler's
+        from _struct import (
+            pack,
+        )  # "index": time, size of stdout, size of stderr, as the local scheduler's
 
         entry = pack("<dQQ", time.time(), *sizes)
         try:
@@ -314,7 +363,8 @@ class Agent:
 
 
 class StartFolder:
-    """The folder of one start of a job, to be looked at now and then: a newer start, or a delete, takes it away.
+    """The folder of one start of a job, to be looked at now and then: a newer start, or a delete,
+    takes it away.
 
     Args:
         path: its path.
@@ -328,8 +378,9 @@ class StartFolder:
     def is_gone(self) -> bool:
         """Tell whether it is gone for sure.
 
-        Proof is a newer start's folder in its place, or that it was not there, twice, 10 s apart, while the folder
-        that it was in could be read. No other error is one: a stale handle, a file server that is away.
+        Proof is a newer start's folder in its place, or that it was not there, twice, 10 s apart,
+        while the folder that it was in could be read. No other error is one: a stale handle, a file
+            server that is away.
         """
         names = missing_from(self.path, self._root)
         if names is None:
@@ -349,12 +400,14 @@ class StartFolder:
 
 
 def missing_from(path: str, root: str) -> list[str] | None:
-    """Return what is in the folder that a path was in, if the system says that it is not there; else None.
+    """Return what is in the folder that a path was in, if the system says that it is not there;
+    else None.
 
     Args:
-        path: below ``root``. If the folder that it was in is gone, too, that one is asked for in its place.
-        root: the folder of all apps, which is only believed if it has what was made in it first: an empty folder may be
-            a place where nothing is mounted now.
+        path: below ``root``. If the folder that it was in is gone, too, that one is asked for in
+            its place.
+        root: the folder of all apps, which is only believed if it has what was made in it first: an
+            empty folder may be a place where nothing is mounted now.
     """
     parent, _, name = path.rpartition("/")
     try:
@@ -426,7 +479,8 @@ def catch(numbers: list[int]) -> None:
 
 
 def spawn(argv: list[str], cwd: str, env: dict[str, str], streams: list[int]) -> int:
-    """Start a program in a session of its own, its standard output and error going to ``streams``; return its pid.
+    """Start a program in a session of its own, its standard output and error going to ``streams``;
+    return its pid.
 
     Raises:
         OSError: if it cannot be started, ``filename`` telling what is not there.
@@ -449,12 +503,17 @@ def spawn(argv: list[str], cwd: str, env: dict[str, str], streams: list[int]) ->
     return pid
 
 
-def _become(argv: list[str], cwd: str, env: dict[str, str], streams: list[int], failure: int) -> None:
-    """Turn this process, a fork, into the program; if that fails, say why to ``failure`` and exit."""
+def _become(
+    argv: list[str], cwd: str, env: dict[str, str], streams: list[int], failure: int
+) -> None:
+    """Turn this process, a fork, into the program; if that fails, say why to ``failure`` and
+    exit.
+    """
     name = cwd
     try:
         os.setsid()
-        # should the agent be killed, Slurm may lose sight of the replica: it has a session of its own
+        # should the agent be killed, Slurm may lose sight of the replica: it has a session of its
+        # own
         _prctl(_DEATH_SIGNAL, int(signal.SIGKILL))
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
@@ -491,7 +550,9 @@ def _close_all_but(spare: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Call ``prctl`` where there is one. Importing ``ctypes`` would take longer than all the rest: first without it."""
+    """Call ``prctl`` where there is one. Importing ``ctypes`` would take longer than all the rest:
+    first without it.
+    """
     arguments = (option, value, 0, 0, 0)
     try:
         try:
@@ -546,7 +607,11 @@ def _descendants(root: int) -> set[int]:
     found: set[int] = set()
     grown = True
     while grown:
-        more = {pid for pid, parent in parents.items() if (parent == root or parent in found) and pid not in found}
+        more = {
+            pid
+            for pid, parent in parents.items()
+            if (parent == root or parent in found) and pid not in found
+        }
         found |= more
         grown = bool(more)
     return found

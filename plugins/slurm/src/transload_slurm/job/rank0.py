@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class Rank0:
-    """The address of the node of replica 0 of the first role: that on which this runs. Asked for while steps start."""
+    """The address of the node of replica 0 of the first role: that on which this runs. Asked for
+    while steps start.
+    """
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._name = os.environ.get("SLURMD_NODENAME", "")

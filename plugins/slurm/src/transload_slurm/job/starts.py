@@ -15,9 +15,11 @@ _PREFIX = ".start-"
 class Start:
     """One start of a job, or of one array element.
 
-    Slurm may start a job again while the processes of an earlier start still live. Only the newest can write what the
-    app comes to: each writes through a folder of its own, and takes away those of the starts before it. A file cannot
-    be renamed out of a folder that is gone, so no word of an old start can take the place of a newer one's.
+    Slurm may start a job again while the processes of an earlier start still live. Only the newest
+    can write what the
+    app comes to: each writes through a folder of its own, and takes away those of the starts before
+    it. A file cannot be renamed out of a folder that is gone, so no word of an old start can take
+    the place of a newer one's.
 
     Args:
         place: the folder of ``state.json``.
@@ -34,7 +36,9 @@ class Start:
         """Put an end to the say of all earlier starts; False if this is not the newest one."""
         os.makedirs(self.mine, mode=0o700, exist_ok=True)
         others = [
-            name for name in os.listdir(self.place) if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()
+            name
+            for name in os.listdir(self.place)
+            if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()
         ]
         numbers = {int(name[len(_PREFIX) :]): name for name in others}
         if max(numbers) > self.number:
@@ -45,7 +49,9 @@ class Start:
         return True
 
     def replaced(self) -> bool:
-        """Tell whether a newer start has taken over, or the app was deleted. Deleted is only what is so for 10 s."""
+        """Tell whether a newer start has taken over, or the app was deleted. Deleted is only what
+        is so for 10 s.
+        """
         return self._folder.is_gone()
 
     def write(self, name: str, text: str) -> None:
@@ -60,7 +66,9 @@ class Start:
         try:
             os.replace(aside, target)
         except IsADirectoryError:
-            os.rename(target, f"{target}.{os.urandom(4).hex()}.replaced")  # the job has made a folder there
+            os.rename(
+                target, f"{target}.{os.urandom(4).hex()}.replaced"
+            )  # the job has made a folder there
             os.replace(aside, target)
 
 
@@ -78,7 +86,8 @@ def _take_away(folder: str) -> None:
 def claim(folder: str, token: str) -> bool:
     """Take the app for this job: only one job may run it, and only that of the latest submit.
 
-    A job of an earlier submit that comes up at the same moment may hold the claim until it has looked at the token.
+    A job of an earlier submit that comes up at the same moment may hold the claim until it has
+    looked at the token.
     """
     path = os.path.join(folder, "claim")
     mine = job_id()
@@ -110,7 +119,9 @@ def write_new(path: str, text: str) -> None:
     """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(text)
 
 
@@ -123,6 +134,10 @@ def _read(path: str) -> str | None:
 
 
 def job_id() -> str:
-    """Return the id by which the whole job is known: of an array, of a heterogeneous job, or plain."""
+    """Return the id by which the whole job is known: of an array, of a heterogeneous job, or
+    plain.
+    """
     env = os.environ
-    return env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")
+    return (
+        env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")
+    )

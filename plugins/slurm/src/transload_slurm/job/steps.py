@@ -35,7 +35,8 @@ UNREACHABLE = (
     "munge",
     "authentication",
 )
-"""What Slurm's tools say, in small letters, when its controller does not answer, cannot be asked, or not just now."""
+"""What Slurm's tools say, in small letters, when its controller does not answer, cannot be asked,
+or not just now."""
 _SECRET = "TRANSLOAD_SECRET_"  # noqa: S105 - a prefix of names
 
 
@@ -48,8 +49,8 @@ def complain(text: str) -> None:
 class Step:
     """The tasks of one role: an ``srun``.
 
-    For a single task too: the signals that a user sends to a job go to its steps alone, and options of ``srun`` (a
-    container, say) want one.
+    For a single task too: the signals that a user sends to a job go to its steps alone, and options
+    of ``srun`` (a container, say) want one.
     """
 
     def __init__(self, folder: str, plan: dict[str, Any], role: int, only: int | None) -> None:
@@ -60,9 +61,23 @@ class Step:
         with contextlib.suppress(OSError):
             self._begins = os.stat(self._log).st_size
         env = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
-        env.update({name: value for name, value in os.environ.items() if name.startswith(f"{_SECRET}{role}_")})
+        env.update(
+            {
+                name: value
+                for name, value in os.environ.items()
+                if name.startswith(f"{_SECRET}{role}_")
+            }
+        )
         _write_role(folder, plan, role)
-        wrapper = [plan["python"], "-I", "-S", os.path.join(folder, "job", "__main__.py"), "agent", folder, str(role)]
+        wrapper = [
+            plan["python"],
+            "-I",
+            "-S",
+            os.path.join(folder, "job", "__main__.py"),
+            "agent",
+            folder,
+            str(role),
+        ]
         wrapper += [] if only is None else [str(only)]
         self.process = subprocess.Popen(
             ["srun", *plan["roles"][role]["srun"], *wrapper],  # noqa: S607 - Slurm's own, on PATH
@@ -99,7 +114,9 @@ class Step:
         return whole if data else None
 
     def dead_tasks(self) -> list[int] | None:
-        """Pass on what ``srun`` complains of; return the numbers of tasks that it says are gone, None at the end."""
+        """Pass on what ``srun`` complains of; return the numbers of tasks that it says are gone,
+        None at the end.
+        """
         assert self.noise is not None
         data = os.read(self.noise, 1 << 16)
         with contextlib.suppress(OSError):  # a full disk
@@ -113,18 +130,25 @@ class Step:
         return found if data else None
 
     def never_began(self) -> str:
-        """Return why ``srun``, which has ended, started no task: Slurm could not be asked; "" if that is not so."""
+        """Return why ``srun``, which has ended, started no task: Slurm could not be asked; "" if
+        that is not so.
+        """
         while self.noise is not None and self.dead_tasks() is not None:
             pass
         said = [line.partition(": error: ")[2] or line for line in self.said.splitlines()]
-        why = next((line.strip() for line in said if any(word in line.lower() for word in UNREACHABLE)), "")
+        why = next(
+            (line.strip() for line in said if any(word in line.lower() for word in UNREACHABLE)), ""
+        )
         return "" if self.begun else why
 
     def complaint(self) -> str:
         """Return what ``srun`` and Slurm complained of last: memory above all."""
         text = ""
         # newer releases say it there alone
-        with contextlib.suppress(OSError), open(agent.open_own(self._log, os.O_RDONLY), "rb") as file:
+        with (
+            contextlib.suppress(OSError),
+            open(agent.open_own(self._log, os.O_RDONLY), "rb") as file,
+        ):
             file.seek(self._begins)
             text = file.read().decode("utf-8", "replace")[-4000:]
         errors = [found.strip() for found in _ERROR.findall(f"{text}\n{self.said}")]
@@ -144,7 +168,8 @@ class Step:
 
 
 def job_now(role: int) -> tuple[str, int]:
-    """Return Slurm's word for this job (of several roles: for that one's component) and how often it was started again.
+    """Return Slurm's word for this job (of several roles: for that one's component) and how often
+    it was started again.
 
     ``("", 0)`` if it cannot be asked.
     """
@@ -162,7 +187,9 @@ def job_now(role: int) -> tuple[str, int]:
 
 
 def _let_be() -> None:
-    """Some signals may be sent to all of a job (``scancel --full``), and ``srun`` is not to die of them."""
+    """Some signals may be sent to all of a job (``scancel --full``), and ``srun`` is not to die of
+    them.
+    """
     for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1):
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,6 @@
-"""The batch script's one command: starts the replicas, decides what follows from an end, writes ``state.json``."""
+"""The batch script's one command: starts the replicas, decides what follows from an end, writes
+``state.json``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ import signal
 import sys
 import time
 
-from transload.retries import LONGEST_ERROR, TERMINAL, App, Replica, exit_text, read_error, traceback_error
+from transload.retries import (
+    LONGEST_ERROR,
+    TERMINAL,
+    App,
+    Replica,
+    exit_text,
+    read_error,
+    traceback_error,
+)
 
 from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently
 from .rank0 import Rank0
@@ -97,14 +107,20 @@ class Supervisor:
         """End the app: its first replica, in whose log the prologue has written, has failed."""
         first, now = self.app.replicas[0], time.time()
         logs = self._logs_of(first)
-        said = [line for name in STREAMS for line in _tail(os.path.join(logs, name)).splitlines() if line.strip()]
+        said = [
+            line
+            for name in STREAMS
+            for line in _tail(os.path.join(logs, name)).splitlines()
+            if line.strip()
+        ]
         reason = f"the prologue failed ({exit_text(self.prologue)})"
         self.app.starting(first)
         self.app.started(first, now, os.uname().nodename)
         self.app.ended(first, self.prologue, now, why=reason, retry=False)
         self._finish("FAILED", reason + (f": {said[-1].strip()}" if said else ""))
 
-    # ------------------------------------------------------------------------------------------------------ starting
+    # ------------------------------------------------------------------------------------------------------
+    # starting
 
     def _start(self, replicas: list[Replica]) -> None:
         for replica in replicas:
@@ -132,7 +148,9 @@ class Supervisor:
             self._leave(step)
             step = None
         if step is None:
-            step = self.steps[role] = patiently(lambda: Step(self.folder, self.plan, role, self.only))
+            step = self.steps[role] = patiently(
+                lambda: Step(self.folder, self.plan, role, self.only)
+            )
             self.selector.register(step.reports, selectors.EVENT_READ, step)
             if step.noise is not None:
                 self.selector.register(step.noise, selectors.EVENT_READ, (step,))
@@ -147,7 +165,8 @@ class Supervisor:
         step.dismiss()
         step.wait(_KILL_S)
 
-    # ------------------------------------------------------------------------------------------------------- waiting
+    # -------------------------------------------------------------------------------------------------------
+    # waiting
 
     def _wait(self) -> None:
         now = time.monotonic()
@@ -185,11 +204,14 @@ class Supervisor:
     def _on_signal(self) -> None:
         with contextlib.suppress(BlockingIOError):
             numbers = set(os.read(self.wake, 4096)) & set(SENT)
-            for number in sorted(numbers):  # it may have come to us alone (``scancel --batch``, ``--signal=B:USR1@60``)
+            for number in sorted(
+                numbers
+            ):  # it may have come to us alone (``scancel --batch``, ``--signal=B:USR1@60``)
                 for step in self.steps.values():
                     step.tell(f"signal * {number}")
             if signal.SIGTERM in numbers:
-                # scancel, the time limit, pre-emption: Slurm knows which, and signals the replicas itself
+                # scancel, the time limit, pre-emption: Slurm knows which, and signals the replicas
+                # itself
                 self.dirty = True
                 self.app.interrupt()
                 for replica in self.app.replicas:
@@ -204,7 +226,9 @@ class Supervisor:
         for line in lines:
             try:
                 report = json.loads(line)
-                replica = next(r for r in self.app.replicas if (r.role, r.k) == (step.role, report["k"]))
+                replica = next(
+                    r for r in self.app.replicas if (r.role, r.k) == (step.role, report["k"])
+                )
             except (ValueError, KeyError, TypeError, StopIteration):
                 complain(f"not a report: {line!r}")
                 continue
@@ -216,7 +240,9 @@ class Supervisor:
                 self.app.started(replica, report["time"], report["host"])
             else:
                 replica.host, replica.usage = report["host"], report.get("usage")
-                if (report.get("signalled") or report["code"] in _TERMINATED) and not replica.stopping:
+                if (
+                    report.get("signalled") or report["code"] in _TERMINATED
+                ) and not replica.stopping:
                     self._in_doubt(replica, report["code"], report["time"])
                     continue
                 self._judge(replica, report["code"], report["time"], report.get("why", ""))
@@ -226,10 +252,15 @@ class Supervisor:
         self._leave(step)
         self.dirty = True
         doubtful = [replica for replica, _, _ in self.doubtful]
-        lost = [r for r in self.app.replicas if r.role == step.role and r.alive and r not in doubtful]
+        lost = [
+            r for r in self.app.replicas if r.role == step.role and r.alive and r not in doubtful
+        ]
         why = step.never_began()
         if lost and why and self.app.final is None and not self.app.interrupted:
-            complain(f"no task of role {self.plan['roles'][step.role]['name']!r} was started; it is tried again")
+            complain(
+                f"no task of role {self.plan['roles'][step.role]['name']!r} was started; it is "
+                "tried again"
+            )
             self.app.msg = f"waiting for Slurm to start the replicas: srun: {why}"
             self.again[step.role] = time.monotonic() + self.pause
             self.pause = min(2 * self.pause, _AGAIN_S[1])
@@ -239,19 +270,25 @@ class Supervisor:
             self._in_doubt(replica, None, time.time())
 
     def _try_again(self) -> None:
-        """Start the tasks that Slurm could not start when it was asked first; that is no failure of the app."""
+        """Start the tasks that Slurm could not start when it was asked first; that is no failure of
+        the app.
+        """
         for role in [role for role, due in self.again.items() if time.monotonic() >= due]:
             del self.again[role]
             self.app.msg = ""
             self._start([r for r in self.app.replicas if r.role == role and r.alive])
 
     def _in_doubt(self, replica: Replica, code: int | None, when: float) -> None:
-        """A replica was terminated, or is gone: if Slurm is about to signal us too, that is no failure to answer."""
+        """A replica was terminated, or is gone: if Slurm is about to signal us too, that is no
+        failure to answer.
+        """
         self.doubtful.append((replica, code, when))
         self.patience = time.monotonic() + _SIGNAL_S
 
     def _settle_doubts(self) -> None:
-        """Slurm has signalled us by now; or it has ended a part of the job only, or taken the node from us; or none."""
+        """Slurm has signalled us by now; or it has ended a part of the job only, or taken the node
+        from us; or none.
+        """
         doubtful, self.doubtful = self.doubtful, []
         if not self.app.interrupted and self.app.final is None:
             for role in sorted({replica.role for replica, _, _ in doubtful}):
@@ -261,15 +298,28 @@ class Supervisor:
                     return
                 if restarts > self.start.number or word in ("PENDING", "REQUEUED"):
                     self._give_way()
-                elif word not in ("", "RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED"):
+                elif word not in (
+                    "",
+                    "RUNNING",
+                    "CONFIGURING",
+                    "SUSPENDED",
+                    "RESIZING",
+                    "SIGNALING",
+                    "STOPPED",
+                ):
                     of = f"the component of role {self.plan['roles'][role]['name']!r}"
                     of = of if len(self.plan["roles"]) > 1 else "the job"
-                    self._finish("CANCELLED" if word == "CANCELLED" else "FAILED", f"Slurm ended {of}: {word}")
+                    self._finish(
+                        "CANCELLED" if word == "CANCELLED" else "FAILED",
+                        f"Slurm ended {of}: {word}",
+                    )
         for replica, code, when in doubtful:
             self._judge(replica, code, when)
 
     def _on_noise(self, step: Step) -> None:
-        """A task was killed, its agent with it: that replica is lost, and the role wants new tasks."""
+        """A task was killed, its agent with it: that replica is lost, and the role wants new
+        tasks.
+        """
         dead = step.dead_tasks()
         if dead is None:
             self.selector.unregister(step.noise or 0)
@@ -285,10 +335,13 @@ class Supervisor:
             self._judge(replica, None, time.time())
         restart = next((each for each in self.app.restarts if set(lost) & set(each.replicas)), None)
         if restart is not None:  # all share the tasks that have to be replaced
-            self.app.restart([*restart.replicas, *(replica for replica in mine if replica.alive)], restart.due)
+            self.app.restart(
+                [*restart.replicas, *(replica for replica in mine if replica.alive)], restart.due
+            )
             self._settle()
 
-    # ------------------------------------------------------------------------------------------------------- judging
+    # -------------------------------------------------------------------------------------------------------
+    # judging
 
     def _judge(self, replica: Replica, code: int | None, when: float, why: str = "") -> None:
         """Tell of a replica's end, and do what follows."""
@@ -300,10 +353,15 @@ class Supervisor:
         self._settle()
 
     def _error_of(self, replica: Replica, code: int) -> str:
-        """Return what a replica has said of its failure, else the exception that its output ends with."""
+        """Return what a replica has said of its failure, else the exception that its output ends
+        with.
+        """
         logs = self._logs_of(replica)
         said = ""
-        with contextlib.suppress(OSError), open(os.path.join(logs, ERROR_FILE), "rb", opener=open_own) as file:
+        with (
+            contextlib.suppress(OSError),
+            open(os.path.join(logs, ERROR_FILE), "rb", opener=open_own) as file,
+        ):
             said = read_error(file.read(LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
@@ -311,7 +369,9 @@ class Supervisor:
         return traceback_error(tail.encode())
 
     def _logs_of(self, replica: Replica) -> str:
-        return os.path.join(self.folder, "logs", self.plan["roles"][replica.role]["name"], str(replica.k))
+        return os.path.join(
+            self.folder, "logs", self.plan["roles"][replica.role]["name"], str(replica.k)
+        )
 
     def _settle(self) -> None:
         """Do what the rules make of what has happened: tell those replicas to end that are to."""
@@ -335,7 +395,9 @@ class Supervisor:
         self._settle()
 
     def _give_way(self) -> None:
-        """A newer start of the job runs the app, or it was deleted: nobody wants to know what becomes of this one."""
+        """A newer start of the job runs the app, or it was deleted: nobody wants to know what
+        becomes of this one.
+        """
         if not self.replaced:
             self.replaced = True
             complain("Slurm has started the job anew, or the app was deleted: this start ends")
@@ -345,7 +407,8 @@ class Supervisor:
     def _over(self) -> bool:
         return self.app.is_idle and (self.app.final is not None or self.app.interrupted)
 
-    # -------------------------------------------------------------------------------------------------------- ending
+    # --------------------------------------------------------------------------------------------------------
+    # ending
 
     def _end(self) -> int:
         """Nothing runs any more: write it down, let the tasks go."""
@@ -372,14 +435,20 @@ class Supervisor:
     def _end_array(self) -> None:
         """Too many elements have failed for good: the others need not go on."""
         role = self.plan["roles"][0]
-        places = [os.path.join(self.folder, "elements", str(k), "state.json") for k in range(role["num_replicas"])]
+        places = [
+            os.path.join(self.folder, "elements", str(k), "state.json")
+            for k in range(role["num_replicas"])
+        ]
         states = [_read_json(place) for place in places]
         failed = sum(1 for state in states if state and state["state"] == "FAILED")
         wanted = role["num_replicas"] if role["min_replicas"] is None else role["min_replicas"]
         if role["num_replicas"] - failed < wanted:
             try:
                 self.start.write("verdict.json", json.dumps({"msg": self.app.msg}))
-                os.replace(os.path.join(self.start.place, "verdict.json"), os.path.join(self.folder, "verdict.json"))
+                os.replace(
+                    os.path.join(self.start.place, "verdict.json"),
+                    os.path.join(self.folder, "verdict.json"),
+                )
             except OSError as exc:
                 complain(f"{exc}")
             import subprocess
@@ -427,7 +496,9 @@ def _tail(path: str, since: int = 0) -> str:
 
 
 def main(folder: str, token: str, prologue: str = "0") -> None:
-    """Run the app in ``folder``, unless its submit was withdrawn; ``prologue``: exit code of the one that failed."""
+    """Run the app in ``folder``, unless its submit was withdrawn; ``prologue``: exit code of the
+    one that failed.
+    """
     if not patiently(lambda: claim(folder, token)):
         complain("this submit was withdrawn, or done again: nothing to do")
         sys.exit(WITHDRAWN)
@@ -443,7 +514,9 @@ def main(folder: str, token: str, prologue: str = "0") -> None:
     if before is not None and before["state"] in TERMINAL:
         complain("Slurm started the job again after the app had ended: nothing to do")
         sys.exit(0 if before["state"] == "SUCCEEDED" else 1)
-    if os.path.exists(os.path.join(folder, "slurm.json")):  # the same; that end is Slurm's word, told since
+    if os.path.exists(
+        os.path.join(folder, "slurm.json")
+    ):  # the same; that end is Slurm's word, told since
         sys.exit(1)
     only = None if element is None else int(element)
     sys.exit(Supervisor(folder, plan, only, start, before, int(prologue)).main())

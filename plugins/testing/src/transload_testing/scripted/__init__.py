@@ -1,4 +1,6 @@
-"""A scheduler that runs nothing and plays a script: any course of events, the same each time, seen by any process."""
+"""A scheduler that runs nothing and plays a script: any course of events, the same each time, seen
+by any process.
+"""
 
 from __future__ import annotations
 

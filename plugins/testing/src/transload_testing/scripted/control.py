@@ -1,4 +1,6 @@
-"""The stage director of scripted apps: opens gates, plays outages, makes apps vanish, and counts what was asked."""
+"""The stage director of scripted apps: opens gates, plays outages, makes apps vanish, and counts
+what was asked.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from transload_testing.scripted.script import Script
 
 
 def scripted_app(
-    name: str, script: Script | Mapping[str, Any] | None = None, *, roles: Mapping[str, int] | None = None
+    name: str,
+    script: Script | Mapping[str, Any] | None = None,
+    *,
+    roles: Mapping[str, int] | None = None,
 ) -> AppDef:
     """Return an app that plays a script on the scripted scheduler.
 
@@ -71,11 +76,14 @@ class ScriptedControl:
             self.folder.forget(app_id)
 
     def calls(self, call: str | None = None, app_id: str | None = None) -> list[dict[str, Any]]:
-        """Return what was asked of the scheduler, oldest first: dicts with ``call``, ``time``, ``pid``, ``app_id`` …"""
+        """Return what was asked of the scheduler, oldest first: dicts with ``call``, ``time``,
+        ``pid``, ``app_id`` …
+        """
         return [
             each
             for each in self.folder.calls()
-            if (call is None or each["call"] == call) and (app_id is None or each.get("app_id") == app_id)
+            if (call is None or each["call"] == call)
+            and (app_id is None or each.get("app_id") == app_id)
         ]
 
     def started(self) -> list[str]:

@@ -1,4 +1,6 @@
-"""The folder that scripted apps live in: every change is one atomic step, so that any number of processes may look."""
+"""The folder that scripted apps live in: every change is one atomic step, so that any number of
+processes may look.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,11 @@ class Folder:
     def remove(self, app_id: str) -> None:
         """Take an app away."""
         self._records.pop(app_id, None)
-        aside = Path(tempfile.mkdtemp(prefix=".old-", dir=self.root)) if self._app(app_id).exists() else None
+        aside = (
+            Path(tempfile.mkdtemp(prefix=".old-", dir=self.root))
+            if self._app(app_id).exists()
+            else None
+        )
         if aside is not None:
             try:
                 os.rename(self._app(app_id), aside)
@@ -103,7 +109,9 @@ class Folder:
         return (self.root / "records" / quote(app_id, safe="")).exists()
 
     def mark(self, name: str, app_id: str | None = None) -> None:
-        """Leave a mark with the present time, of an app or of the whole folder. The first one counts."""
+        """Leave a mark with the present time, of an app or of the whole folder. The first one
+        counts.
+        """
         folder = self.root if app_id is None else self._app(app_id)
         if app_id is None or folder.is_dir():
             self._touch(folder / f"mark-{quote(name, safe='')}")
@@ -147,7 +155,9 @@ class Folder:
         """Add a line to the log of calls."""
         make_private(self.root)
         text = json.dumps({"time": time.time(), "pid": os.getpid(), **values}) + "\n"
-        descriptor = os.open(self.root / "calls.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(
+            self.root / "calls.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+        )
         try:
             os.write(descriptor, text.encode())
         finally:

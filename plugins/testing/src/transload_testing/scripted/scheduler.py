@@ -59,12 +59,15 @@ class ScriptedRequest:
 class ScriptedScheduler(SchedulerBase):
     """Runs nothing; each app is seen to do what its script says.
 
-    The script is JSON, in the run option ``script`` or in the metadata ``scripted`` of the first role.
+    The script is JSON, in the run option ``script`` or in the metadata ``scripted`` of the first
+    role.
 
     Args:
         session_name: name of the session.
-        scripted_dir: the folder; default: ``TRANSLOAD_SCRIPTED_DIR``, else below ``TRANSLOAD_HOME``.
-        reachable_from: what its capabilities say; default: ``TRANSLOAD_SCRIPTED_REACH``, else ``network``.
+        scripted_dir: the folder; default: ``TRANSLOAD_SCRIPTED_DIR``, else below
+            ``TRANSLOAD_HOME``.
+        reachable_from: what its capabilities say; default: ``TRANSLOAD_SCRIPTED_REACH``, else
+            ``network``.
         name: under which it is asked for.
     """
 
@@ -108,7 +111,9 @@ class ScriptedScheduler(SchedulerBase):
     def run_opts(self) -> runopts:
         """Return the options."""
         opts = runopts()
-        opts.add("script", str, "the script as JSON, in place of the one in the first role's metadata")
+        opts.add(
+            "script", str, "the script as JSON, in place of the one in the first role's metadata"
+        )
         opts.add("api_key", str, "not used; for tests of what becomes of secrets")
         return opts
 
@@ -126,7 +131,9 @@ class ScriptedScheduler(SchedulerBase):
 
     def format_request(self, request: ScriptedRequest) -> str:
         """Return the request as text."""
-        return json.dumps({"app": request.app.masked().to_dict(), "script": request.script.to_dict()}, indent=2)
+        return json.dumps(
+            {"app": request.app.masked().to_dict(), "script": request.script.to_dict()}, indent=2
+        )
 
     def submit(self, request: ScriptedRequest, app_id: str, submission: Submission) -> bool:
         """Put the app on stage, with the mishaps that its script asks for."""
@@ -160,7 +167,10 @@ class ScriptedScheduler(SchedulerBase):
             tracker = FsspecResultTracker(submission.tracker_base)
             for key, values in script.results.items():
                 tracker[key] = values
-        if script.crash == "after" and self.folder.count(f"crash {submission.app.name}") < script.crashes:
+        if (
+            script.crash == "after"
+            and self.folder.count(f"crash {submission.app.name}") < script.crashes
+        ):
             self._die(app_id)
         return True
 
@@ -175,7 +185,8 @@ class ScriptedScheduler(SchedulerBase):
         if script.submit_error and self.folder.count(f"error {name}") < script.submit_errors:
             self.folder.log(call="submit", app_id=app_id, error=script.submit_error)
             raise SubmitError(
-                f"as its script says ({script.submit_error})", transient=script.submit_error == "transient"
+                f"as its script says ({script.submit_error})",
+                transient=script.submit_error == "transient",
             )
 
     def _die(self, app_id: str) -> None:
@@ -243,7 +254,9 @@ class ScriptedScheduler(SchedulerBase):
             raise SchedulerUnavailable("the scripted scheduler plays an outage")
         record = self.folder.record(app_id)
         if record is not None:
-            return not record["script"]["forget"] or self._moment(app_id, record)[1].step.state != GONE
+            return (
+                not record["script"]["forget"] or self._moment(app_id, record)[1].step.state != GONE
+            )
         return self.folder.remembered(app_id)
 
     def list(self) -> list[ListAppResponse]:
@@ -252,7 +265,9 @@ class ScriptedScheduler(SchedulerBase):
         for app_id in self.folder.app_ids():
             found = self._describe(app_id, wait=False)
             if found is not None and found.app is not None:
-                row = ListAppResponse(app_id, found.status.state, name=found.app.name, created=found.created)
+                row = ListAppResponse(
+                    app_id, found.status.state, name=found.app.name, created=found.created
+                )
                 rows.append(row)
         return sorted(rows, key=lambda row: -(row.created or 0.0))
 
@@ -298,7 +313,9 @@ class ScriptedScheduler(SchedulerBase):
         self.folder.log(call="log_read", app_id=app_id, lines=len(page), complete=complete)
         return LogPage(page, str(position), complete, left=0 if position >= total else None)
 
-    def _source(self, app_id: str, role_name: str, k: int, stream: Stream) -> tuple[Sequence[Line], bool]:
+    def _source(
+        self, app_id: str, role_name: str, k: int, stream: Stream
+    ) -> tuple[Sequence[Line], bool]:
         """Return the lines of one stream so far, and whether no more will come."""
         record = self.folder.record(app_id)
         if record is None:
@@ -334,10 +351,17 @@ def _status(app: AppDef, script: Script, moment: Moment) -> AppStatus:
             replica.start_time = runs[-1] if runs else None
             if moment.ended:
                 replica.end_time = moment.since
-                _end(replica, state, failing=index == 0 and k == script.failing, exit_code=script.exit_code)
+                _end(
+                    replica,
+                    state,
+                    failing=index == 0 and k == script.failing,
+                    exit_code=script.exit_code,
+                )
             replicas.append(replica)
         roles.append(RoleStatus(role.name, replicas))
-    return AppStatus(state, step.restarts, step.msg, roles=roles, cancel_requested=moment.cancel_requested)
+    return AppStatus(
+        state, step.restarts, step.msg, roles=roles, cancel_requested=moment.cancel_requested
+    )
 
 
 def _end(replica: ReplicaStatus, state: AppState, *, failing: bool, exit_code: int) -> None:

@@ -72,7 +72,8 @@ class Script:
         submit_error: ``transient`` or ``permanent``: what a submit meets.
         submit_errors: how many submits of an app of this name meet it.
         submit_seconds: how long a submit takes.
-        crash: ``before`` or ``after``: the submitting process dies on the spot, before or after the app was taken.
+        crash: ``before`` or ``after``: the submitting process dies on the spot, before or after the
+            app was taken.
         crashes: how many submits of an app of this name die.
         latency: seconds that each query takes.
         forget: the scheduler keeps no record of the id once the app is gone.
@@ -100,7 +101,9 @@ class Script:
         object.__setattr__(self, "steps", _steps(self.steps, "steps"))
         object.__setattr__(self, "on_cancel", _steps(self.on_cancel, "on_cancel"))
         if self.submit_error not in (None, "transient", "permanent"):
-            raise SpecError(f"script.submit_error={self.submit_error!r}: must be 'transient' or 'permanent'")
+            raise SpecError(
+                f"script.submit_error={self.submit_error!r}: must be 'transient' or 'permanent'"
+            )
         if self.crash not in (None, "before", "after"):
             raise SpecError(f"script.crash={self.crash!r}: must be 'before' or 'after'")
 
@@ -110,17 +113,23 @@ class Script:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Script:
-        """Read what `to_dict` returned, or what a person wrote: only what differs from the defaults, states by name.
+        """Read what `to_dict` returned, or what a person wrote: only what differs from the
+        defaults, states by name.
 
         Raises:
             SpecError: for an unknown state or field.
         """
         for key in data:
             if key not in Script.__dataclass_fields__:
-                raise SpecError(f"script: unknown field {key!r}: {nearest(key, list(Script.__dataclass_fields__))}")
+                raise SpecError(
+                    f"script: unknown field {key!r}: "
+                    f"{nearest(key, list(Script.__dataclass_fields__))}"
+                )
         return Script(**data)
 
-    def at(self, now: float, began: float, cancelled: float | None, gates: Mapping[str, float]) -> Moment:
+    def at(
+        self, now: float, began: float, cancelled: float | None, gates: Mapping[str, float]
+    ) -> Moment:
         """Return what is seen at a time.
 
         Args:
@@ -193,7 +202,10 @@ class Moment:
     @property
     def ended(self) -> bool:
         """True in a terminal state, and after one."""
-        return any(step.state in AppState.__members__ and is_terminal(AppState[step.state]) for step, _ in self.reached)
+        return any(
+            step.state in AppState.__members__ and is_terminal(AppState[step.state])
+            for step, _ in self.reached
+        )
 
 
 def _steps(values: Any, where: str) -> tuple[Step, ...]:

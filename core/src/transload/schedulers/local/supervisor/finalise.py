@@ -1,7 +1,8 @@
-"""What is done for an app whose keeper is gone without having written an end, by whoever notices first.
+"""What is done for an app whose keeper is gone without having written an end, by whoever notices
+first.
 
-Mostly that is the spawner. Once that is gone, the keeper starts a watcher, which waits for the keeper's end, and then
-does what the spawner would have done.
+Mostly that is the spawner. Once that is gone, the keeper starts a watcher, which waits for the
+keeper's end, and then does what the spawner would have done.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ _PATIENCE_S = 10.0
 
 
 def finalise(home: str, app_id: str, wait: bool = False) -> bool:
-    """End what is left of the app and write that it FAILED, if nobody keeps it and it has no end yet.
+    """End what is left of the app and write that it FAILED, if nobody keeps it and it has no end
+    yet.
 
-    With ``wait`` its keeper is known to be dying: the kernel may let go of its lock after its other files.
+    With ``wait`` its keeper is known to be dying: the kernel may let go of its lock after its other
+    files.
 
     Returns:
         True if the app has an end now; False if it has a keeper, or somebody else is at it.
@@ -70,7 +73,9 @@ def _write_failed(folder: str, state: dict[str, object], reason: str) -> None:
 
 
 def start_watcher(home: str, app_id: str) -> tuple[int, int]:
-    """Fork a watcher; return its pid, and the descriptor whose closing tells it that this process is dead."""
+    """Fork a watcher; return its pid, and the descriptor whose closing tells it that this process
+    is dead.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,6 +1,7 @@
 """Which app has which GPU: one table for all local apps of the user, first come, first served.
 
-Each app in the table is there only as long as its keeper lives, so that a killed keeper frees what it had.
+Each app in the table is there only as long as its keeper lives, so that a killed keeper frees what
+it had.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ KFD = "/sys/class/kfd/kfd"
 
 
 def _read(home: str, own: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the table: app → its GPUs, and the apps that wait, in order; none whose keeper is gone."""
+    """Return the table: app → its GPUs, and the apps that wait, in order; none whose keeper is
+    gone.
+    """
     table: Any = layout.read_json(f"{home}/gpus.json") or {}
     apps = {*(table.get("held") or ()), *(table.get("waiting") or ())}
     there = {app for app in apps if app == own or layout.keeper_lives(layout.app_folder(home, app))}
@@ -30,13 +33,17 @@ def _read(home: str, own: str) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _write(home: str, held: dict[str, list[str]], waiting: list[str]) -> None:
-    layout.write_file(f"{home}/gpus.json", layout.dumps({"schema": 1, "held": held, "waiting": waiting}))
+    layout.write_file(
+        f"{home}/gpus.json", layout.dumps({"schema": 1, "held": held, "waiting": waiting})
+    )
 
 
 def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) -> list[str] | None:
-    """Give an app ``wanted`` of the machine's GPUs; None: too few are free, the app stands in the queue now.
+    """Give an app ``wanted`` of the machine's GPUs; None: too few are free, the app stands in the
+    queue now.
 
-    Those on which some other process computes are not free; ``path`` is the PATH on which the vendor's tool is.
+    Those on which some other process computes are not free; ``path`` is the PATH on which the
+    vendor's tool is.
     """
     used = in_use(path)
     try:
@@ -59,7 +66,8 @@ def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) 
 
 
 def in_use(path: str, kfd: str = KFD) -> set[str]:
-    """Return the GPUs that processes compute on, by number and UUID, as `nvidia-smi` or AMD's driver tell.
+    """Return the GPUs that processes compute on, by number and UUID, as `nvidia-smi` or AMD's
+    driver tell.
 
     A machine that has neither, or whose tool fails, tells nothing.
     """
@@ -73,22 +81,32 @@ def _nvidia_in_use(path: str) -> set[str]:
 
     def ask(what: str) -> list[list[str]]:
         command = ["nvidia-smi", f"--query-{what}", "--format=csv,noheader"]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=5, env={**os.environ, "PATH": path})
+        said = subprocess.run(
+            command, capture_output=True, text=True, timeout=5, env={**os.environ, "PATH": path}
+        )
         return [[word.strip() for word in line.split(",")] for line in said.stdout.splitlines()]
 
     try:
         busy = {row[0] for row in ask("compute-apps=gpu_uuid,pid") if len(row) == 2}
-        return {word for row in (ask("gpu=index,uuid") if busy else ()) if busy & {*row} for word in row}
+        return {
+            word for row in (ask("gpu=index,uuid") if busy else ()) if busy & {*row} for word in row
+        }
     except (OSError, subprocess.SubprocessError):
         return set()
 
 
 def _amd_in_use(kfd: str) -> set[str]:
-    """Return the numbers of AMD's GPUs in whose memory a process has something, by the kernel's `kfd` in sysfs."""
+    """Return the numbers of AMD's GPUs in whose memory a process has something, by the kernel's
+    `kfd` in sysfs.
+    """
     used = set()
     for number, gpu in enumerate(amd_gpus(kfd)):
         for pid in os.listdir(f"{kfd}/proc") if os.path.isdir(f"{kfd}/proc") else ():
-            used |= {str(number)} if _content(f"{kfd}/proc/{pid}/vram_{gpu}") not in ("", "0") else set()
+            used |= (
+                {str(number)}
+                if _content(f"{kfd}/proc/{pid}/vram_{gpu}") not in ("", "0")
+                else set()
+            )
     return used
 
 

@@ -1,4 +1,6 @@
-"""The keeper of one app (then perhaps another): starts and looks after its replicas, writes down what they do."""
+"""The keeper of one app (then perhaps another): starts and looks after its replicas, writes down
+what they do.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ import os
 import select
 import time
 
-from transload.retries import LONGEST_ERROR, App, Replica, Restart, error_line, exit_text, read_error, traceback_error
+from transload.retries import (
+    LONGEST_ERROR,
+    App,
+    Replica,
+    Restart,
+    error_line,
+    exit_text,
+    read_error,
+    traceback_error,
+)
 
 from . import finalise, gpus, kernel, launch, layout, logindex, protocol, tree
 from .kernel import signal
@@ -23,16 +34,25 @@ _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _STATE_TICK_S = 0.02  # many replicas that end together are one change of state
 _SHORT_S = 0.003  # what ends sooner was never shown as RUNNING
 _RETRY_WRITE_S = 0.5
-_LONGEST_SLEEP_S = 86400.0  # poll takes no more than 24 days at once; a limit of months is slept through in pieces
+_LONGEST_SLEEP_S = (
+    86400.0  # poll takes no more than 24 days at once; a limit of months is slept through in pieces
+)
 _LOOK_AGAIN_S = 2.0  # whoever waits for GPUs looks himself too, should a wake-up be lost
-_LOOK_S = (0.05, 2.0)  # between looks at a folder that is being removed, or where the kernel does not tell
+_LOOK_S = (
+    0.05,
+    2.0,
+)  # between looks at a folder that is being removed, or where the kernel does not tell
 _SELDOM_S = 60.0  # where it does: on some file systems it does not tell all
 
 
 class Keeper:
-    """The loop of a keeper; the end of ``link`` is the spawner's end, and from ``wake`` come the numbers of signals."""
+    """The loop of a keeper; the end of ``link`` is the spawner's end, and from ``wake`` come the
+    numbers of signals.
+    """
 
-    def __init__(self, home: str, app_id: str, request: dict[str, Any], link: socket.socket, wake: int) -> None:
+    def __init__(
+        self, home: str, app_id: str, request: dict[str, Any], link: socket.socket, wake: int
+    ) -> None:
         self.home, self.app_id, self.request = home, app_id, request
         self.folder = layout.app_folder(home, app_id)
         self.app = App(request["roles"], request["timeout"])
@@ -56,23 +76,30 @@ class Keeper:
         self.oom_kills = kernel.oom_kills()
         self.stuck = ""
         self.sound = True  # fit to keep another app
-        self.load = time.monotonic() + 1.0  # the code for failures: a long job may end when this Python is replaced
+        self.load = (
+            time.monotonic() + 1.0
+        )  # the code for failures: a long job may end when this Python is replaced
         self._written = 0.0
         self._shown = self.app.state
         self._launched = 0.0
         self.base_env: dict[str, str] = request["env"]
         self.cookie: str = request["record"]["cookie"]
-        self.logs = logindex.index_of([self._log_folder(r) for r in self.app.replicas], request["max_log"])
+        self.logs = logindex.index_of(
+            [self._log_folder(r) for r in self.app.replicas], request["max_log"]
+        )
         self.poll = select.poll()
 
-    # --------------------------------------------------------------------------------------------------- beginning
+    # ---------------------------------------------------------------------------------------------------
+    # beginning
 
     def begin(self) -> bool:
         """Make the app's folder and tell the client; False if there is nothing to keep."""
         try:
             opened = layout.create_app(self.home, self.app_id, self.request, self._state())
         except layout.Refused as refused:
-            self._tell(protocol.ENDING)  # first: a client that leaves at once waits for the end of this process, too
+            self._tell(
+                protocol.ENDING
+            )  # first: a client that leaves at once waits for the end of this process, too
             self._tell(protocol.REPLY, refused.answer)
             return False
         self.lock, self.ctl, self.place = opened
@@ -82,7 +109,9 @@ class Keeper:
 
     def _tell(self, kind: int, answer: dict[str, object] | None = None) -> None:
         try:
-            self.link.send(protocol.frame(kind, layout.dumps(answer) if answer is not None else b""))
+            self.link.send(
+                protocol.frame(kind, layout.dumps(answer) if answer is not None else b"")
+            )
         except OSError:
             pass  # the spawner is gone; the client asks again
 
@@ -109,7 +138,9 @@ class Keeper:
         wanted = self.request["gpus"]
         if wanted is not None:
             total = sum(role["gpu"] * len(role["replicas"]) for role in self.app.roles)
-            ids = gpus.acquire(self.home, self.app_id, total, wanted, self.base_env.get("PATH", os.defpath))
+            ids = gpus.acquire(
+                self.home, self.app_id, total, wanted, self.base_env.get("PATH", os.defpath)
+            )
             self.waiting_for_gpus = ids is None
             if ids is None:
                 message = f"waiting for {total} of {len(wanted)} GPUs"
@@ -123,7 +154,8 @@ class Keeper:
         self.app.begin(time.monotonic())
         self._launch(self.app.replicas)
 
-    # ---------------------------------------------------------------------------------------------------- replicas
+    # ----------------------------------------------------------------------------------------------------
+    # replicas
 
     def _log_folder(self, replica: Replica) -> str:
         name = self.request["roles"][replica.role]["name"]
@@ -182,7 +214,9 @@ class Keeper:
         os.close(reader)
         for index in sorted(failed):
             replica = replicas[index]
-            self.app.ended(replica, None, layout.now())  # not by its process: that is our own child before its exec
+            self.app.ended(
+                replica, None, layout.now()
+            )  # not by its process: that is our own child before its exec
             self.by_pid.pop(self.processes.pop(replica, (0, 0))[0], None)
             self.grace = 0.0
             self.app.end("FAILED", f"{self.app.name(replica)} did not start: {failed[index]}")
@@ -211,26 +245,35 @@ class Keeper:
                     "peak_memory": used.ru_maxrss * (1024 if kernel.LINUX else 1),
                     "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
                 }
-                why = "out of memory: the kernel killed it" if code in _KILLED and self._oom_killed() else ""
+                why = (
+                    "out of memory: the kernel killed it"
+                    if code in _KILLED and self._oom_killed()
+                    else ""
+                )
                 self.app.ended(replica, code, layout.now(), time.monotonic(), why=why, error=error)
 
     def _error_file(self, replica: Replica) -> str:
         return f"{self._log_folder(replica)}/error.json"
 
     def _oom_killed(self) -> bool:
-        """Tell whether the kernel has killed something of ours for want of memory since this was asked last."""
+        """Tell whether the kernel has killed something of ours for want of memory since this was
+        asked last.
+        """
         before, self.oom_kills = self.oom_kills, kernel.oom_kills()
         return self.oom_kills > before
 
     def _error_of(self, replica: Replica, code: int) -> str:
-        """Return what a replica has said of its failure, else the exception that its output ends with."""
+        """Return what a replica has said of its failure, else the exception that its output ends
+        with.
+        """
         said = read_error(layout.part_of_own(self._error_file(replica), LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
         log = f"{self._log_folder(replica)}/{logindex.STDERR}"
         return traceback_error(layout.end_of_own(log, LONGEST_ERROR, self.began_at.get(replica, 0)))
 
-    # ------------------------------------------------------------------------------------------------------ ending
+    # ------------------------------------------------------------------------------------------------------
+    # ending
 
     def _end(self, state: str, reason: str) -> None:
         """Bring the app to an end, with this result, unless another one was decided before."""
@@ -265,10 +308,14 @@ class Keeper:
         elif self.app.final is None:
             # what a wider restart covers is in it
             restarts = self.app.restarts
-            self.endings = {each: self.endings.get(each) or self._ending(each, now) for each in restarts}
+            self.endings = {
+                each: self.endings.get(each) or self._ending(each, now) for each in restarts
+            }
 
     def _ending(self, restart: Restart | None, now: float) -> Termination:
-        return Termination(restart.replicas if restart else None, self.processes, self.cookie, self.grace, now)
+        return Termination(
+            restart.replicas if restart else None, self.processes, self.cookie, self.grace, now
+        )
 
     def _step_endings(self, now: float) -> None:
         """Go on with what is being ended; start again what has ended."""
@@ -282,7 +329,9 @@ class Keeper:
             elif self.app.final is None and restart.is_ready(now):
                 del self.endings[restart]
                 self._again(restart, now)
-        stuck = "; ".join(ending.stuck for ending in self.endings.values() if ending.stuck and not ending.done)
+        stuck = "; ".join(
+            ending.stuck for ending in self.endings.values() if ending.stuck and not ending.done
+        )
         if stuck != self.stuck:
             self.stuck, self.dirty = stuck, True
 
@@ -290,7 +339,9 @@ class Keeper:
         """Start what has ended for it again."""
         for replica in self.app.renew(restart):
             logindex.end_lines(self._log_folder(replica))
-            self.began_at[replica] = logindex.size_of(f"{self._log_folder(replica)}/{logindex.STDERR}")
+            self.began_at[replica] = logindex.size_of(
+                f"{self._log_folder(replica)}/{logindex.STDERR}"
+            )
         # what the attempts before wrote is older than the start of these
         if logindex.look(self.logs, time.monotonic(), time.time()):
             layout.announce(self.home, self.app_id, grown=True)
@@ -299,7 +350,8 @@ class Keeper:
         if self.app.final is None:  # its folder is there
             self._launch(restart.replicas)
 
-    # ----------------------------------------------------------------------------------------------------- waiting
+    # -----------------------------------------------------------------------------------------------------
+    # waiting
 
     def _wait(self) -> None:
         """Sleep until something happens or is due."""
@@ -308,7 +360,10 @@ class Keeper:
             self.load = float("inf")
             exit_text(-signal.SIGKILL)
             error_line(read_error(b"x"))
-        dues = [restart.due if restart and ending.done else ending.due for restart, ending in self.endings.items()]
+        dues = [
+            restart.due if restart and ending.done else ending.due
+            for restart, ending in self.endings.items()
+        ]
         dues += [self.load, self.look_at, now + _LONGEST_SLEEP_S]
         if self.app.deadline is not None:
             dues.append(self.app.deadline)
@@ -332,7 +387,10 @@ class Keeper:
         if signal.SIGTERM in numbers:
             self.sound = False
             self._look_around()  # whoever asks for the end of an app does not do it this way
-            self._end("FAILED", "its keeper was told to end (SIGTERM): the machine or the service was stopped")
+            self._end(
+                "FAILED",
+                "its keeper was told to end (SIGTERM): the machine or the service was stopped",
+            )
         if kernel.LINUX and signal.SIGIO in numbers:
             logindex.changed(self.logs, time.monotonic())
             self._look_at_folder()
@@ -348,8 +406,9 @@ class Keeper:
     def _look_at_folder(self) -> None:
         """See what others did to the app's folder: they asked for its end there, or removed it.
 
-        It is gone if the folder that this app was given has no link left. Nothing else counts: an error is no proof,
-        and of a folder of which a part was removed the app can still be cancelled and deleted.
+        It is gone if the folder that this app was given has no link left. Nothing else counts: an
+        error is no proof, and of a folder of which a part was removed the app can still be
+        cancelled and deleted.
         """
         if layout.is_end_asked(self.folder):
             self._cancel()
@@ -383,10 +442,13 @@ class Keeper:
         except OSError:
             self.watcher, self.lifeline = 0, -1  # without one, the next client finds out
 
-    # ----------------------------------------------------------------------------------------------------- writing
+    # -----------------------------------------------------------------------------------------------------
+    # writing
 
     def _state(self) -> dict[str, object]:
-        """Return the state as it is written to disk: the JSON form of an AppStatus, and what only finalising needs."""
+        """Return the state as it is written to disk: the JSON form of an AppStatus, and what only
+        finalising needs.
+        """
         state = self.app.as_json()
         state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck)))
         state["cancel_requested"] = self.cancel_requested
@@ -395,7 +457,11 @@ class Keeper:
 
     def _writes(self) -> float:
         """Return when the state is to be written, if there is something new in it."""
-        return self._launched + _SHORT_S if self.app.state != self._shown else self._written + _STATE_TICK_S
+        return (
+            self._launched + _SHORT_S
+            if self.app.state != self._shown
+            else self._written + _STATE_TICK_S
+        )
 
     def _write(self, now: float) -> bool:
         """Write the state; False if that is not possible now."""
@@ -455,7 +521,9 @@ class Keeper:
             layout.announce(self.home, self.app_id)
 
     def abandon(self, problem: str) -> None:
-        """Something in the keeper itself went wrong: end everything; the app has failed, unless its end was decided."""
+        """Something in the keeper itself went wrong: end everything; the app has failed, unless its
+        end was decided.
+        """
         self._log(problem)
 
         def mine() -> tuple[tree.Snapshot, set[int]]:
@@ -470,7 +538,9 @@ class Keeper:
 
     def _log(self, text: str) -> None:
         try:
-            fd = layout.open_own(f"{self.folder}/keeper.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            fd = layout.open_own(
+                f"{self.folder}/keeper.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            )
         except OSError:
             return  # there is no such app any more
         try:
@@ -482,7 +552,8 @@ class Keeper:
 
 
 def main(home: str, app_id: str, body: bytes, link: int) -> None:
-    """Keep an app, and then others that the spawner sends; returns when it sends no more. Runs in a process of its own.
+    """Keep an app, and then others that the spawner sends; returns when it sends no more. Runs in a
+    process of its own.
 
     After trouble it keeps no other app: whatever is wrong with the process ends with it.
     """
@@ -506,7 +577,9 @@ def main(home: str, app_id: str, body: bytes, link: int) -> None:
 
 
 def _next(sock: socket.socket, wake: int) -> tuple[str, bytes] | None:
-    """Offer to keep another app; None: there is none, or the machine or the service is being stopped."""
+    """Offer to keep another app; None: there is none, or the machine or the service is being
+    stopped.
+    """
     gc.collect()
     received = bytearray()
     poll = select.poll()
@@ -520,7 +593,9 @@ def _next(sock: socket.socket, wake: int) -> tuple[str, bytes] | None:
                 data = sock.recv(protocol.SMALL)
             except BlockingIOError:
                 data = None
-            if data == b"" or signal.SIGTERM in kernel.drain(wake):  # looked at last: an app may have come since
+            if data == b"" or signal.SIGTERM in kernel.drain(
+                wake
+            ):  # looked at last: an app may have come since
                 return None
             received += data or b""
             for _, payload in protocol.split(received):

@@ -1,4 +1,6 @@
-"""What the operating system offers beyond Python's os module: prctl, holes in files, the boot id, file system types."""
+"""What the operating system offers beyond Python's os module: prctl, holes in files, the boot id,
+file system types.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,36 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _FALLOC_KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
 
-# File systems where flock, FIFOs and notifications do not reach other machines, as the kernel names them.
+# File systems where flock, FIFOs and notifications do not reach other machines, as the kernel names
+# them.
 _NETWORK = frozenset(
     [
-        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "coda", "9p", "ocfs2"),
-        *("gfs2", "orangefs", "pvfs2", "panfs", "wekafs", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "fuse.juicefs"),
+        *(
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb3",
+            "smbfs",
+            "lustre",
+            "gpfs",
+            "beegfs",
+            "ceph",
+            "afs",
+            "coda",
+            "9p",
+            "ocfs2",
+        ),
+        *(
+            "gfs2",
+            "orangefs",
+            "pvfs2",
+            "panfs",
+            "wekafs",
+            "glusterfs",
+            "fuse.sshfs",
+            "fuse.glusterfs",
+            "fuse.juicefs",
+        ),
         *("fuse.ceph-fuse", "fuse.beegfs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse"),
     ]
 )
@@ -43,7 +70,9 @@ def libc() -> Any:
 
 
 def become_subreaper() -> bool:
-    """Make orphaned descendants children of this process; False where that is not possible (macOS)."""
+    """Make orphaned descendants children of this process; False where that is not possible
+    (macOS).
+    """
     return LINUX and libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
@@ -60,7 +89,9 @@ def set_name(name: bytes) -> None:
 
 
 def punch_hole(fd: int, start: int, length: int) -> bool:
-    """Free the blocks of a part of a file, its size unchanged; False where the file system cannot."""
+    """Free the blocks of a part of a file, its size unchanged; False where the file system
+    cannot.
+    """
     if not LINUX or length <= 0:
         return length <= 0
     import ctypes
@@ -72,7 +103,9 @@ def punch_hole(fd: int, start: int, length: int) -> bool:
 
 
 def notify(folder: int) -> bool:
-    """Have the kernel send SIGIO when something in a folder (a descriptor) is made, removed or renamed."""
+    """Have the kernel send SIGIO when something in a folder (a descriptor) is made, removed or
+    renamed.
+    """
     if not LINUX:
         return False
     import fcntl
@@ -86,7 +119,9 @@ def notify(folder: int) -> bool:
 
 
 def boot_id() -> str:
-    """Return what tells one boot of this machine from another; ``""`` where the system does not say."""
+    """Return what tells one boot of this machine from another; ``""`` where the system does not
+    say.
+    """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -104,7 +139,9 @@ def _mac_boot_time() -> str:
 
 
 def network_file_system(path: str) -> str | None:
-    """Return the type of the file system that holds ``path``, or would, if it is a network one, else None (Linux)."""
+    """Return the type of the file system that holds ``path``, or would, if it is a network one,
+    else None (Linux).
+    """
     while not os.path.exists(path) and path not in ("", "/"):
         path = os.path.dirname(path)
     device = os.stat(path or "/").st_dev
@@ -121,12 +158,16 @@ def network_file_system(path: str) -> str | None:
 
 
 def _oom_file() -> str:
-    """Return the file in which the kernel counts what it kills in our control group; empty if there is none."""
+    """Return the file in which the kernel counts what it kills in our control group; empty if there
+    is none.
+    """
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as groups:
             for group in groups:
                 _, kinds, path = group.rstrip("\n").split(":", 2)
-                place = f"{path}/memory.events" if not kinds else f"/memory{path}/memory.oom_control"
+                place = (
+                    f"{path}/memory.events" if not kinds else f"/memory{path}/memory.oom_control"
+                )
                 if kinds in ("", "memory") and os.path.exists(f"/sys/fs/cgroup{place}"):
                     return f"/sys/fs/cgroup{place}"
     except (OSError, ValueError):
@@ -138,7 +179,9 @@ _oom: str | None = None
 
 
 def oom_kills() -> int:
-    """Return how many processes of our control group the kernel has killed for want of memory; 0 if it does not say."""
+    """Return how many processes of our control group the kernel has killed for want of memory; 0 if
+    it does not say.
+    """
     global _oom
     if _oom is None:
         _oom = _oom_file()
@@ -147,7 +190,9 @@ def oom_kills() -> int:
 
 
 def close_from(first: int) -> None:
-    """Close all descriptors from ``first`` on; only those that are open, where the kernel has no call for it."""
+    """Close all descriptors from ``first`` on; only those that are open, where the kernel has no
+    call for it.
+    """
     folder = "/proc/self/fd" if LINUX else "/dev/fd"
     for name in os.listdir(folder):
         if int(name) >= first:
@@ -158,7 +203,9 @@ def close_from(first: int) -> None:
 
 
 def exception_text() -> str:
-    """Return the traceback of the exception that is being handled (its module is loaded in that case only)."""
+    """Return the traceback of the exception that is being handled (its module is loaded in that
+    case only).
+    """
     import traceback
 
     return traceback.format_exc()

@@ -1,4 +1,6 @@
-"""Starting replicas: fork, a few system calls, exec. What goes wrong in the child comes back through a pipe."""
+"""Starting replicas: fork, a few system calls, exec. What goes wrong in the child comes back
+through a pipe.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,34 @@ TYPE_CHECKING = False  # typing itself would cost the spawner its speed
 if TYPE_CHECKING:
     from typing import Any
 
-_CHANGED = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGIO)
-"""What the spawner, its keepers or Python itself handle or ignore: all else is as the system has it."""
+_CHANGED = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGCHLD,
+    signal.SIGTERM,
+    signal.SIGIO,
+)
+"""What the spawner, its keepers or Python itself handle or ignore: all else is as the system has
+it."""
 
 
 def start(plan: dict[str, Any], index: int, report: int) -> int:
-    """Fork one replica and let it exec; return its pid. What goes wrong is told through the pipe ``report``."""
+    """Fork one replica and let it exec; return its pid. What goes wrong is told through the pipe
+    ``report``.
+    """
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
             _become(plan, keeper)
         except BaseException as exc:  # a forked child must not return into the keeper's code
-            reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
+            reason = (
+                exc.strerror
+                if isinstance(exc, OSError) and exc.strerror
+                else f"{type(exc).__name__}: {exc}"
+            )
             line = layout.dumps([index, str(reason)[:400]]) + b"\n"
             os.write(report, line)  # shorter than PIPE_BUF: lines do not mix
         finally:
@@ -75,7 +92,9 @@ def _open_streams(folder: str) -> None:
 
 
 def _limits(plan: dict[str, Any]) -> None:
-    """Give the replica the submitter's resource limits, niceness and CPUs, as far as the system lets us."""
+    """Give the replica the submitter's resource limits, niceness and CPUs, as far as the system
+    lets us.
+    """
     for number, limits in plan["rlimits"]:
         try:
             resource.setrlimit(number, tuple(limits))

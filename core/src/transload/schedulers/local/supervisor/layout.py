@@ -1,15 +1,19 @@
-"""Where everything lies below ``$TRANSLOAD_HOME/local``, and how a file there is changed in one step.
+"""Where everything lies below ``$TRANSLOAD_HOME/local``, and how a file there is changed in one
+step.
 
 ::
 
-    apps/<app_id>/record.json   what was submitted, never changed; locked (flock) for as long as the app's keeper lives
-                  states.jsonl  what the app is doing: each change is a line, the last whole one counts
+    apps/<app_id>/record.json   what was submitted, never changed; locked (flock) for as long as the
+    app's keeper lives
+                  states.jsonl  what the app is doing: each change is a line, the last whole one
+                      counts
                   ctl           a FIFO: a byte in it makes the keeper look around
                   cancel        somebody asked for the end
-                  end           a link named like the final state: on a full disk, in the place of its last state
-                  logs/<role>/<k>/{stdout.log,stderr.log,index}
+                  end           a link named like the final state: on a full disk, in the place of
+                  its last state logs/<role>/<k>/{stdout.log,stderr.log,index}
                   results/      default tracker base
-    apps/.withdrawn.<token>     a link: the client of this submit has given up, the app must not start;
+    apps/.withdrawn.<token>     a link: the client of this submit has given up, the app must not
+    start;
          .refused.<token>       from then on, its keeper has seen that
     gone/<app_id>               kept by delete and prune for ids that the caller chose
     events/<pid>.<n>            a FIFO of a client that waits: the ids of apps that have changed
@@ -42,7 +46,12 @@ FOLDERS = ("apps", "gone", "events", "helpers")
 
 
 # json's own parts in C: the rest of json costs 5 ms
-_plain: dict[str, Any] = {"strict": True, "object_hook": None, "object_pairs_hook": None, "memo": {}}
+_plain: dict[str, Any] = {
+    "strict": True,
+    "object_hook": None,
+    "object_pairs_hook": None,
+    "memo": {},
+}
 _parse: Any = SimpleNamespace(parse_float=float, parse_int=int, parse_constant=float, **_plain)
 _scan: Any = make_scanner(_parse)
 _encode = make_encoder(None, repr, encode_basestring_ascii, None, ": ", ", ", False, False, True)
@@ -73,7 +82,9 @@ def loads(text: bytes) -> Any:
 
 
 def app_folder(home: str, app_id: str) -> str:
-    """Return the folder of an app; ``home`` is ``$TRANSLOAD_HOME/local`` throughout this package."""
+    """Return the folder of an app; ``home`` is ``$TRANSLOAD_HOME/local`` throughout this
+    package.
+    """
     return f"{home}/apps/{app_id}"
 
 
@@ -115,7 +126,9 @@ def write_file(path: str, data: bytes) -> None:
         except OSError as exc:
             if exc.errno not in _IN_THE_WAY:
                 raise
-            os.rename(path, f"{aside}.replaced")  # a folder: it goes with the folder that it lies in
+            os.rename(
+                path, f"{aside}.replaced"
+            )  # a folder: it goes with the folder that it lies in
             os.rename(aside, path)
     except OSError:
         unlink(aside)
@@ -137,7 +150,9 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """Return the JSON object in the last whole line of a file; None if it is damaged (a crash, or a job did it)."""
+    """Return the JSON object in the last whole line of a file; None if it is damaged (a crash, or a
+    job did it).
+    """
     try:
         lines, _, piece = _whole(path).rpartition(b"\n")
         value = loads((lines or piece).rpartition(b"\n")[2])
@@ -182,7 +197,8 @@ def part_of_own(path: str, most: int) -> bytes:
 
 
 def end_of_own(path: str, most: int, since: int) -> bytes:
-    """Return the last bytes of a file that a job has written, of those from a place on; nothing if it cannot be read.
+    """Return the last bytes of a file that a job has written, of those from a place on; nothing if
+    it cannot be read.
 
     A file that is shorter than that place was begun anew: all of it counts.
     """
@@ -213,7 +229,9 @@ def state_file(folder: str) -> str:
 
 
 def add_state(folder: str, state: bytes) -> None:
-    """Add an app's next state, as its keeper; only a long file is replaced, which a journal makes far slower."""
+    """Add an app's next state, as its keeper; only a long file is replaced, which a journal makes
+    far slower.
+    """
     try:
         fd = open_own(state_file(folder), os.O_RDWR | os.O_APPEND | os.O_CREAT)
     except Replaced:
@@ -231,7 +249,9 @@ def add_state(folder: str, state: bytes) -> None:
 
 
 def note_end(folder: str, state: str) -> bool:
-    """Note an app's final state where there is no room for a line: a short link lies in its inode alone."""
+    """Note an app's final state where there is no room for a line: a short link lies in its inode
+    alone.
+    """
     if noted_end(folder) is None:
         unlink(f"{folder}/end")  # what a job may have left there
     try:
@@ -266,7 +286,8 @@ GROWN = "/"
 
 
 def announce(home: str, app_id: str, grown: bool = False) -> None:
-    """Tell the clients that an app's state has changed, or its logs have grown: a line into each one's FIFO.
+    """Tell the clients that an app's state has changed, or its logs have grown: a line into each
+    one's FIFO.
 
     Not inotify: a user has few instances of it, and closing one takes the kernel 10 to 20 ms.
     """
@@ -303,7 +324,9 @@ LOOK, CANCEL = b"!", b"c"
 
 
 def poke(folder: str, what: bytes = LOOK) -> bool:
-    """Make the keeper of an app look around (LOOK) or end it (CANCEL); False if it has no keeper."""
+    """Make the keeper of an app look around (LOOK) or end it (CANCEL); False if it has no
+    keeper.
+    """
     return _send(f"{folder}/ctl", what) == 0
 
 
@@ -318,7 +341,9 @@ def is_end_asked(folder: str) -> bool:
 
 
 def is_removed(fd: int) -> bool:
-    """Tell whether a file or folder that is open has been removed for sure. No error is taken for that."""
+    """Tell whether a file or folder that is open has been removed for sure. No error is taken for
+    that.
+    """
     try:
         return os.fstat(fd).st_nlink == 0
     except OSError:
@@ -326,13 +351,17 @@ def is_removed(fd: int) -> bool:
 
 
 def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None:
-    """Return a descriptor that holds the lock; None if somebody else has it (unless ``wait``), or there is none."""
+    """Return a descriptor that holds the lock; None if somebody else has it (unless ``wait``), or
+    there is none.
+    """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     try:
-        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(
+            fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+        )
     except OSError as exc:
         os.close(fd)
         if exc.errno in (errno.EWOULDBLOCK, errno.EACCES):
@@ -342,7 +371,9 @@ def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None
 
 
 def keeper_lives(folder: str) -> bool:
-    """Tell whether an app's keeper lives: it holds its lock. Askers share theirs, so they do not see each other."""
+    """Tell whether an app's keeper lives: it holds its lock. Askers share theirs, so they do not
+    see each other.
+    """
     fd = take_lock(f"{folder}/record.json", shared=True)
     if fd is None:
         return os.path.isfile(f"{folder}/record.json")
@@ -368,7 +399,9 @@ def locked(path: str, patience: float = float("inf")) -> IO[bytes]:
                 return file
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise TimeoutError(errno.ETIMEDOUT, "another process keeps it locked", path) from None
+                    raise TimeoutError(
+                        errno.ETIMEDOUT, "another process keeps it locked", path
+                    ) from None
             time.sleep(pause)  # a lock tells nobody that it is free
             pause = min(pause * 2, 0.05)
     except BaseException:
@@ -385,7 +418,9 @@ def make_folders(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder and what is in it; symbolic links are not followed; what is gone already is no error."""
+    """Remove a folder and what is in it; symbolic links are not followed; what is gone already is
+    no error.
+    """
     import shutil  # the spawner seldom needs it
 
     shutil.rmtree(path, ignore_errors=True)
@@ -405,7 +440,8 @@ def _refusal(home: str, token: str) -> str:
 
 
 def withdraw(home: str, token: str) -> None:
-    """Let no keeper start an app, as the client that gave up its submit. Works on a full disk: it is a short link.
+    """Let no keeper start an app, as the client that gave up its submit. Works on a full disk: it
+    is a short link.
 
     Where its keeper was faster, `insist` takes this back.
     """
@@ -413,7 +449,9 @@ def withdraw(home: str, token: str) -> None:
 
 
 def insist(home: str, token: str) -> bool:
-    """Take a withdrawal back, since the app is there already; False if its keeper saw it first, and removes the app."""
+    """Take a withdrawal back, since the app is there already; False if its keeper saw it first, and
+    removes the app.
+    """
     try:
         os.unlink(_withdrawal(home, token))
     except FileNotFoundError:
@@ -422,7 +460,9 @@ def insist(home: str, token: str) -> bool:
 
 
 def is_withdrawn(home: str, token: str) -> bool:
-    """Tell, as a keeper, whether the client has given up; if so, it stays so, however often the submit was sent."""
+    """Tell, as a keeper, whether the client has given up; if so, it stays so, however often the
+    submit was sent.
+    """
     try:
         os.rename(_withdrawal(home, token), _refusal(home, token))
     except FileNotFoundError:
@@ -440,14 +480,22 @@ class Refused(Exception):
         self.answer = answer
 
 
-_WITHDRAWN: dict[str, object] = {"error": "submit", "transient": True, "message": "its client gave up"}
+_WITHDRAWN: dict[str, object] = {
+    "error": "submit",
+    "transient": True,
+    "message": "its client gave up",
+}
 
 
-def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int, int]:
-    """Make the app's folder; return the descriptors that hold its lock, read its FIFO, and are the folder's own.
+def create_app(
+    home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]
+) -> tuple[int, int, int]:
+    """Make the app's folder; return the descriptors that hold its lock, read its FIFO, and are the
+    folder's own.
 
     Raises:
-        Refused: if there is such an app, there was one, its client gave up, or the folder cannot be written.
+        Refused: if there is such an app, there was one, its client gave up, or the folder cannot be
+            written.
     """
     target = app_folder(home, app_id)
     if os.path.exists(f"{home}/gone/{app_id}"):
@@ -464,7 +512,9 @@ def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dic
         if exc.errno in (errno.ENOTEMPTY, errno.EEXIST) and exc.filename2 == target:
             raise Refused(_compare(target, request["record"])) from None
         message = f"cannot write {exc.filename or aside}: {exc.strerror}"
-        raise Refused({"error": "submit", "transient": exc.errno in PASSING, "message": message}) from None
+        raise Refused(
+            {"error": "submit", "transient": exc.errno in PASSING, "message": message}
+        ) from None
     if os.path.exists(f"{home}/gone/{app_id}"):  # deleted between the look and the rename
         os.rename(target, aside)
         remove_tree(aside)
@@ -476,7 +526,9 @@ def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dic
     return opened
 
 
-def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int, int]:
+def _fill(
+    aside: str, request: dict[str, Any], first_state: dict[str, object]
+) -> tuple[int, int, int]:
     record = request["record"]
     os.mkdir(aside, 0o700)
     place = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -501,7 +553,9 @@ def _compare(target: str, record: dict[str, object]) -> dict[str, object]:
     there = read_json(f"{target}/record.json")
     if there is None or there.get("digest") != record["digest"]:
         return {"error": "exists"}
-    return {"started": there.get("token") == record["token"]}  # our own, sent again after a broken connection
+    return {
+        "started": there.get("token") == record["token"]
+    }  # our own, sent again after a broken connection
 
 
 def remove_unfinished(home: str, pid: int) -> None:

@@ -1,8 +1,8 @@
 """When did a log grow: the keeper notes the sizes of each replica's streams, at most once per tick.
 
-Replicas write to their files themselves. The kernel tells the keeper that files in a folder were written to (dnotify:
-one descriptor per folder, none of the few inotify instances that a user has); where it cannot, the keeper looks now and
-then.
+Replicas write to their files themselves. The kernel tells the keeper that files in a folder were
+written to (dnotify: one descriptor per folder, none of the few inotify instances that a user has);
+where it cannot, the keeper looks now and then.
 
 An index is a row of ``(time, size of stdout, size of stderr)``: seconds since the epoch, bytes.
 """
@@ -19,13 +19,19 @@ from . import kernel, layout
 ENTRY = struct.Struct("<dQQ")
 STREAMS = STDOUT, STDERR = ("stdout.log", "stderr.log")
 _TICK_S = 0.02
-_GROWN = 20_000  # entries from which the tick grows with the index: a chatty day costs 10 MB, not 100
-_LOOK_S = (0.05, 0.5)  # between looks where the kernel does not tell: soon after a change, then less and less
+_GROWN = (
+    20_000  # entries from which the tick grows with the index: a chatty day costs 10 MB, not 100
+)
+_LOOK_S = (
+    0.05,
+    0.5,
+)  # between looks where the kernel does not tell: soon after a change, then less and less
 _BLOCK = 4096
 
 
 Index = SimpleNamespace
-"""The indexes in the log folders of an app; `due`: when `look` wants to be called (monotonic seconds), None: on change.
+"""The indexes in the log folders of an app; `due`: when `look` wants to be called (monotonic
+seconds), None: on change.
 
 Streams are kept below `most` bytes (0: no limit).
 """
@@ -33,9 +39,14 @@ Streams are kept below `most` bytes (0: no limit).
 
 def index_of(folders: list[str], most: int) -> Index:
     """Return the indexes of these log folders, which need not exist yet."""
-    logs = [SimpleNamespace(folder=folder, fd=-1, sizes=(0, 0), dropped=[0, 0], entries=0) for folder in folders]
+    logs = [
+        SimpleNamespace(folder=folder, fd=-1, sizes=(0, 0), dropped=[0, 0], entries=0)
+        for folder in folders
+    ]
     tick = _TICK_S * max(1.0, len(folders) / 32)
-    return Index(logs=logs, most=most, tick=tick, notified=kernel.LINUX, pause=_LOOK_S[0], due=None, last=0.0)
+    return Index(
+        logs=logs, most=most, tick=tick, notified=kernel.LINUX, pause=_LOOK_S[0], due=None, last=0.0
+    )
 
 
 def start(index: Index, now: float) -> None:
@@ -53,7 +64,8 @@ def start(index: Index, now: float) -> None:
 
 
 def _arm(log: SimpleNamespace) -> None:
-    # one shot, armed again at the next tick: a replica that writes without pause costs one signal per tick
+    # one shot, armed again at the next tick: a replica that writes without pause costs one signal
+    # per tick
     fcntl.fcntl(log.fd, fcntl.F_NOTIFY, fcntl.DN_MODIFY)
 
 
@@ -65,7 +77,9 @@ def changed(index: Index, now: float) -> None:
 
 
 def look(index: Index, now: float, wall: float) -> bool:
-    """Note what has grown; tell whether anything has. ``now`` is monotonic, ``wall`` seconds since the epoch."""
+    """Note what has grown; tell whether anything has. ``now`` is monotonic, ``wall`` seconds since
+    the epoch.
+    """
     index.last, index.due, grown = now, None, False
     for log in index.logs:
         if index.notified and log.fd >= 0:
@@ -122,7 +136,9 @@ def _append(path: str, data: bytes) -> None:
     except OSError:
         return
     try:
-        os.pwrite(fd, data, os.fstat(fd).st_size // ENTRY.size * ENTRY.size)  # over a piece that a full disk has left
+        os.pwrite(
+            fd, data, os.fstat(fd).st_size // ENTRY.size * ENTRY.size
+        )  # over a piece that a full disk has left
     except OSError:
         pass  # a full disk costs the order of lines, not the app
     finally:
@@ -130,7 +146,9 @@ def _append(path: str, data: bytes) -> None:
 
 
 def _drop(path: str, log: SimpleNamespace, number: int, upto: int) -> None:
-    """Free the oldest part of a stream. Offsets stay as they are: a hole is left, which readers jump over."""
+    """Free the oldest part of a stream. Offsets stay as they are: a hole is left, which readers
+    jump over.
+    """
     upto -= upto % _BLOCK
     try:
         fd = layout.open_own(path, os.O_RDWR)

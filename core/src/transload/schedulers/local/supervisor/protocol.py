@@ -1,4 +1,6 @@
-"""How clients, the spawner and keepers talk: frames of ``length, kind, payload`` over Unix sockets."""
+"""How clients, the spawner and keepers talk: frames of ``length, kind, payload`` over Unix
+sockets.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ MAX_FRAME = 1 << 28
 SMALL = 1 << 16  # bytes of a message that a socket takes at once
 
 # client -> spawner: SUBMIT (the app's id in a line for the spawner, the rest for the keeper), BYE
-# spawner -> client: REPLY, STAY; keeper -> spawner: REPLY, ENDING (nothing runs now), FREE (it may keep another app)
+# spawner -> client: REPLY, STAY; keeper -> spawner: REPLY, ENDING (nothing runs now), FREE (it may
+# keep another app)
 SUBMIT, REPLY, BYE, STAY, ENDING, FREE = 1, 2, 3, 4, 5, 6
 
 
@@ -86,7 +89,9 @@ def _credentials(sock: socket.socket) -> tuple[int, int, int]:
 
 
 def with_address(folder: str, name: str, use: Callable[[str], None]) -> None:
-    """Call ``use(address)`` for a socket in a folder whose path may be longer than an address may be (108 bytes)."""
+    """Call ``use(address)`` for a socket in a folder whose path may be longer than an address may
+    be (108 bytes).
+    """
     path = f"{folder}/{name}"
     if len(os.fsencode(path)) < 100:
         use(path)

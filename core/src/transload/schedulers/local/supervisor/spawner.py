@@ -1,8 +1,10 @@
-"""The spawner: listens on a socket and gives each app a keeper. It ends when it has neither a client nor an app.
+"""The spawner: listens on a socket and gives each app a keeper. It ends when it has neither a
+client nor an app.
 
-It is parent of all keepers and, as a subreaper, of what a dead keeper leaves behind: that it kills at once. Apps do not
-need it: when it is killed, their keepers go on. A keeper whose app has ended may get the next one, which costs half of
-a new one's start; a few are kept for that, as long as there are clients.
+It is parent of all keepers and, as a subreaper, of what a dead keeper leaves behind: that it kills
+at once. Apps do not
+need it: when it is killed, their keepers go on. A keeper whose app has ended may get the next one,
+which costs half of a new one's start; a few are kept for that, as long as there are clients.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _STRAYS_S = (0.02, 1.0)  # between looks at killed processes that do not report 
 _SPARE = 2  # keepers without an app that are kept
 
 Peer = SimpleNamespace
-"""Who is at the other end of a socket: a client, or a keeper, with its app and the client that awaits its answer."""
+"""Who is at the other end of a socket: a client, or a keeper, with its app and the client that
+awaits its answer."""
 
 
 def _peer(sock: socket.socket, app_id: str = "", client: Peer | None = None) -> Peer:
@@ -68,7 +71,9 @@ class Spawner:
 
     def _let_go(self) -> None:
         """Tell clients that wait for the end of this process that it stays, once that is known."""
-        if self.leaving and (self.clients or any(not child.ending for child in self.keepers.values())):
+        if self.leaving and (
+            self.clients or any(not child.ending for child in self.keepers.values())
+        ):
             for sock in self.leaving:
                 try:
                     sock.send(protocol.frame(protocol.STAY))
@@ -98,7 +103,8 @@ class Spawner:
         if self.strays or self.dead:
             self._clear_strays()
 
-    # ------------------------------------------------------------------------------------------------------ clients
+    # ------------------------------------------------------------------------------------------------------
+    # clients
 
     def _accept(self) -> bool:
         """Take new connections; True if there was one."""
@@ -148,7 +154,11 @@ class Spawner:
 
     def _reply(self, client: Peer | None, data: bytes) -> None:
         """Send a client its answer, which is short; one that does not read so little is let go."""
-        if client is not None and client.sock.fileno() in self.clients and not self._send(client, data):
+        if (
+            client is not None
+            and client.sock.fileno() in self.clients
+            and not self._send(client, data)
+        ):
             self._forget(client)
 
     def _send(self, peer: Peer, data: bytes) -> bool:
@@ -161,7 +171,8 @@ class Spawner:
         if kind == protocol.SUBMIT:
             self._submit(client, payload)
         elif kind == protocol.BYE:
-            # whoever leaves sees the end of this process as the end of the connection, or is told that it stays
+            # whoever leaves sees the end of this process as the end of the connection, or is told
+            # that it stays
             fd = client.sock.fileno()
             self.poll.unregister(fd)
             del self.clients[fd]
@@ -171,7 +182,8 @@ class Spawner:
                     child.client = None
                 self._answer(child)
 
-    # ------------------------------------------------------------------------------------------------------ keepers
+    # ------------------------------------------------------------------------------------------------------
+    # keepers
 
     def _submit(self, client: Peer, payload: bytes) -> None:
         name, _, body = payload.partition(b"\n")
@@ -267,7 +279,9 @@ class Spawner:
                 self.dead.append((pid, child.app_id))
 
     def _clear_strays(self) -> None:
-        """Kill what dead keepers left behind (all such processes are children of this one), then write their end."""
+        """Kill what dead keepers left behind (all such processes are children of this one), then
+        write their end.
+        """
         # a keeper forked just now may not have entered itself as a helper yet
         processes = {pid: stat for pid, stat in tree.snapshot().items() if pid not in self.keepers}
         orphans = tree.below(processes, {os.getpid()})
@@ -296,7 +310,9 @@ def _listen(home: str, name: str) -> socket.socket:
 
 
 def _lift_limits() -> None:
-    """Be as free as the system lets us: the limits of whoever came first are not those of all later apps."""
+    """Be as free as the system lets us: the limits of whoever came first are not those of all later
+    apps.
+    """
     for name in dir(resource):
         if name.startswith("RLIMIT_"):
             number = getattr(resource, name)
@@ -313,7 +329,9 @@ def _lift_limits() -> None:
 
 
 def main(home: str, name: str) -> None:
-    """Become the spawner of a state folder: the caller's process ends as soon as the socket listens."""
+    """Become the spawner of a state folder: the caller's process ends as soon as the socket
+    listens.
+    """
     kernel.close_from(3)
     os.umask(0o077)
     reader, writer = os.pipe()

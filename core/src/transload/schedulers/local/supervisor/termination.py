@@ -1,4 +1,6 @@
-"""Termination processes: SIGTERM to the whole tree, a grace period, then SIGKILL until nothing is left."""
+"""Termination processes: SIGTERM to the whole tree, a grace period, then SIGKILL until nothing is
+left.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,19 @@ from transload.retries import Replica
 from . import tree
 from .kernel import signal
 
-_KILL_AGAIN_S = (0.02, 1.0)  # at first, and at last where nothing changes: what cannot be killed costs little
+_KILL_AGAIN_S = (
+    0.02,
+    1.0,
+)  # at first, and at last where nothing changes: what cannot be killed costs little
 _STUCK_S = 2.0
 
 
 class Termination:
-    """The end of some replicas (those to be started again; None: of the whole app, all that descends from the keeper).
+    """The end of some replicas (those to be started again; None: of the whole app, all that
+    descends from the keeper).
 
-    ``processes`` has pid and start time of each replica that lives; by the app's cookie the orphans of a replica are
-    told apart. ``stuck`` is what does not end although it was killed, as text.
+    ``processes`` has pid and start time of each replica that lives; by the app's cookie the orphans
+    of a replica are told apart. ``stuck`` is what does not end although it was killed, as text.
     """
 
     def __init__(
@@ -43,12 +49,19 @@ class Termination:
         """Tell whether nothing is left; kill what is, once the grace period is over."""
         if childless:
             return True
-        # until its parent knows how it ended, a process has not: the last of its threads may take a moment
-        waiting = bool(self._processes) if self._everything else any(r in self._processes for r in self._replicas)
+        # until its parent knows how it ended, a process has not: the last of its threads may take a
+        # moment
+        waiting = (
+            bool(self._processes)
+            if self._everything
+            else any(r in self._processes for r in self._replicas)
+        )
         if now < self.due:
             return not waiting and not self._members()[1]
         left = self._signal(signal.SIGKILL)
-        self._pause = min(self._pause * 2, _KILL_AGAIN_S[1]) if left == self._left else _KILL_AGAIN_S[0]
+        self._pause = (
+            min(self._pause * 2, _KILL_AGAIN_S[1]) if left == self._left else _KILL_AGAIN_S[0]
+        )
         self._left, self.due = left, now + self._pause
         self.stuck = tree.cannot_end(left) if now >= self._deadline + _STUCK_S else ""
         return not left and not waiting
@@ -59,7 +72,9 @@ class Termination:
         if self._everything:
             return processes, tree.below(processes, {own})
         roots = {pid for pid, _ in self._processes.values()}
-        mine = {self._processes[replica][0] for replica in self._replicas if replica in self._processes}
+        mine = {
+            self._processes[replica][0] for replica in self._replicas if replica in self._processes
+        }
         mine &= processes.keys()
         for pid, (parent, _) in processes.items():
             orphan = parent == own and pid not in roots

@@ -1,11 +1,14 @@
-"""Processes and their descendants: who lives, who belongs to an app, and how one is ended without hitting a stranger.
+"""Processes and their descendants: who lives, who belongs to an app, and how one is ended without
+hitting a stranger.
 
-A pid means nothing without the start time of its process: the kernel gives it to somebody else later. A zombie is not
-taken for living.
+A pid means nothing without the start time of its process: the kernel gives it to somebody else
+later. A zombie is not taken for living.
 
-Our own processes (spawner, keeper, watcher) belong to no app. A job may start a spawner, which then descends from that
-job's keeper, and with it the apps of others. So each enters its pid and start time in the state folder that it serves,
-and stands in that folder: whoever ends an app looks there before taking a descendant for one of the app's.
+Our own processes (spawner, keeper, watcher) belong to no app. A job may start a spawner, which then
+descends from that job's keeper, and with it the apps of others. So each enters its pid and start
+time in the state folder that it serves,
+and stands in that folder: whoever ends an app looks there before taking a descendant for one of the
+app's.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ Snapshot = dict[int, tuple[int, int]]
 
 
 def stat_of(pid: int) -> tuple[int, int] | None:
-    """Return (parent's pid, start time) of a living process, None if there is none (a zombie is none)."""
+    """Return (parent's pid, start time) of a living process, None if there is none (a zombie is
+    none).
+    """
     if not LINUX:
         return _ps().get(pid)
     data = layout.part_of(f"/proc/{pid}/stat", 1024)
@@ -61,7 +66,9 @@ def snapshot() -> Snapshot:
 
 
 def _ps() -> Snapshot:
-    """Ask ps: the way of systems without /proc. Whole seconds are all that it tells of a start time."""
+    """Ask ps: the way of systems without /proc. Whole seconds are all that it tells of a start
+    time.
+    """
     found: Snapshot = {}
     with os.popen("/bin/ps -axo pid=,ppid=,stat=,lstart=") as lines:  # noqa: S605 - a constant
         for line in lines:
@@ -76,7 +83,9 @@ _HELPERS = (b"tl-spawner\n", b"tl-keeper\n", b"tl-watcher\n")
 
 
 def is_helper(pid: int, started: int) -> bool:
-    """Tell whether the process of that pid and start time is one of ours, of whatever state folder."""
+    """Tell whether the process of that pid and start time is one of ours, of whatever state
+    folder.
+    """
     try:
         with open(f"/proc/{pid}/comm", "rb") as file:
             if file.read() not in _HELPERS:
@@ -90,7 +99,9 @@ def is_helper(pid: int, started: int) -> bool:
 
 
 def enter(home: str, name: bytes) -> None:
-    """Make this process one of ours for the state folder ``home``, under a short name that process lists show."""
+    """Make this process one of ours for the state folder ``home``, under a short name that process
+    lists show.
+    """
     kernel.set_name(name)
     os.chdir(home)
     if not kernel.LINUX:
@@ -119,7 +130,8 @@ def forget_dead(home: str) -> None:
 
 
 def below(processes: Snapshot, roots: set[int]) -> set[int]:
-    """Return all descendants of ``roots``, the roots left out, and without helpers of ours and what descends from them.
+    """Return all descendants of ``roots``, the roots left out, and without helpers of ours and what
+    descends from them.
 
     So an app that a job has submitted is not that job's, whoever is its keeper's parent.
     """
@@ -137,7 +149,9 @@ def below(processes: Snapshot, roots: set[int]) -> set[int]:
 
 
 def cookie_of(pid: int) -> str | None:
-    """Return the cookie that a process was started with (``app:role:replica``); None if it has none or hides it."""
+    """Return the cookie that a process was started with (``app:role:replica``); None if it has none
+    or hides it.
+    """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             data = b"\0" + file.read()
@@ -151,7 +165,9 @@ def cookie_of(pid: int) -> str | None:
 
 
 def send(pid: int, started: int, number: int) -> bool:
-    """Signal the process of that pid *and* start time; False if it is gone, whoever has the pid now."""
+    """Signal the process of that pid *and* start time; False if it is gone, whoever has the pid
+    now.
+    """
     try:
         fd = os.pidfd_open(pid)
     except (AttributeError, OSError) as exc:
@@ -159,7 +175,9 @@ def send(pid: int, started: int, number: int) -> bool:
             return False
         return _send_by_pid(pid, started, number)
     try:
-        if start_time(pid) != started:  # the descriptor pins the process: after this look nobody can take its place
+        if (
+            start_time(pid) != started
+        ):  # the descriptor pins the process: after this look nobody can take its place
             return False
         signal.pidfd_send_signal(fd, number)
     except OSError:
@@ -187,8 +205,12 @@ def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
             send(pid, processes[pid][1], signal.SIGCONT)
 
 
-def kill(members: Callable[[], tuple[Snapshot, set[int]]], patience: float = float("inf")) -> set[int]:
-    """Kill again and again what ``members`` finds; return what is left when the patience (seconds) is over."""
+def kill(
+    members: Callable[[], tuple[Snapshot, set[int]]], patience: float = float("inf")
+) -> set[int]:
+    """Kill again and again what ``members`` finds; return what is left when the patience (seconds)
+    is over.
+    """
     deadline, pause = time.monotonic() + patience, 0.001
     while True:
         processes, left = members()
@@ -215,7 +237,8 @@ def cannot_end(pids: set[int]) -> str:
 def survivors(cookie: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[int]]:
     """Return what still runs of an app whose keeper is gone.
 
-    That is: every process that carries its cookie, and what descends from a recorded (pid, start time) that lives.
+    That is: every process that carries its cookie, and what descends from a recorded (pid, start
+    time) that lives.
     """
     processes = snapshot()
     living = {pid for pid, started in roots if pid in processes and processes[pid][1] == started}
