@@ -26,8 +26,8 @@ WORDS = {
     "execution_of": "what is run, as the host has it",
     "traces_of": "where the host keeps what is known of the app, where it has several places",
     "run_app": "the app's life in the host's unit of work",
-    "ended_with_host": "what ends the unit reaches the app",
-    "told_to_host": "what became of the app reaches the host",
+    "cancel_on_exit": "what ends the unit reaches the app",
+    "translate_errors": "what became of the app reaches the host",
     "ending_of": "what the host acts on, for an error",
 }
 """Functions that every `run.py` has, in this order."""

@@ -271,19 +271,23 @@ async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.Mon
     """
     monkeypatch.setattr(settling.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     elsewhere = {"name": "of another process", "at": time.time()}
-    waiting = asyncio.create_task(settling.settled(elsewhere))
+    waiting = asyncio.create_task(settling.wait_until_released(elsewhere))
     assert (await asyncio.wait([waiting], timeout=0.5))[1] == {waiting}
     waiting.cancel()
     nearly = settling.SETTLE_S + settling.conf.getint("workers", "min_heartbeat_interval") - 0.3
-    await asyncio.wait_for(settling.settled({**elsewhere, "at": time.time() - nearly}), 5)
+    await asyncio.wait_for(
+        settling.wait_until_released({**elsewhere, "at": time.time() - nearly}), 5
+    )
     monkeypatch.setattr(
         settling.os, "getloadavg", lambda: (99.0 * (settling.os.cpu_count() or 1), 0.0, 0.0)
     )
-    waiting = asyncio.create_task(settling.settled({**elsewhere, "at": time.time() - nearly}))
+    waiting = asyncio.create_task(
+        settling.wait_until_released({**elsewhere, "at": time.time() - nearly})
+    )
     assert (await asyncio.wait([waiting], timeout=0.5))[1] == {waiting}
     waiting.cancel()
-    await asyncio.wait_for(settling.settled(settling.departure()), 5)
-    await asyncio.wait_for(settling.settled({}), 5)
+    await asyncio.wait_for(settling.wait_until_released(settling.mark_deferred()), 5)
+    await asyncio.wait_for(settling.wait_until_released({}), 5)
 
 
 async def test_broken_trigger_waits_too(
@@ -294,11 +298,11 @@ async def test_broken_trigger_waits_too(
     """
     waited = []
 
-    async def settled(left: object) -> None:
+    async def wait_until_released(left: object) -> None:
         await asyncio.sleep(0.2)
         waited.append(left)
 
-    monkeypatch.setattr(triggers, "settled", settled)
+    monkeypatch.setattr(triggers, "settled", wait_until_released)
     trigger = deferred(*held())
     trigger.state["options"] = {"patience": "broken"}
     with pytest.raises(SpecError, match="patience"):

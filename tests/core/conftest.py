@@ -14,7 +14,7 @@ import pytest
 
 from transload.runner import Runner
 from transload.schedulers import watched
-from transload.schedulers.follower import let_go
+from transload.schedulers.follower import release
 from transload_testing.scripted import ScriptedControl
 
 
@@ -67,7 +67,7 @@ def runner(control: ScriptedControl) -> Iterator[Runner]:
 def _no_thread_left() -> Iterator[None]:
     """Fail the test that leaves a thread behind that follows apps."""
     yield
-    let_go()
+    release()
     left = [
         each
         for each in threading.enumerate()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from transload import retries as attempts
 from transload.pipelines.told import error_frames
 from transload.retries import (
-    App,
+    Gang,
     Replica,
     error_line,
     exit_text,
@@ -47,7 +47,9 @@ class Stage:
     """An engine that does what the rules say, at once, on a clock that the test moves."""
 
     def __init__(self, *roles: dict[str, Any], timeout: float | None = None, **more: Any) -> None:
-        self.app = App([{**each, "name": f"r{i}"} for i, each in enumerate(roles)], timeout, **more)
+        self.app = Gang(
+            [{**each, "name": f"r{i}"} for i, each in enumerate(roles)], timeout, **more
+        )
         self.now = 0.0
         self.starts = 0
         self.app.begin(self.now)
@@ -357,7 +359,7 @@ def test_time_limit() -> None:
 
 def test_nothing_is_decided_before_it_began() -> None:
     """An app that waits for its resources has not ended, though nothing runs."""
-    app = App([role()], timeout=1.0)
+    app = Gang([role()], timeout=1.0)
     app.settle(100.0)
     assert app.final is None and app.due() is None
 

@@ -513,7 +513,7 @@ def test_a_try_after_the_first(
         monkeypatch.setenv("KFP_RETRY_INDEX", index)
     made = launcher_from_app(launched.failing, scheduler="local", image=IMAGE)
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-    assert execution_of({}, spec, {}).options.answer_lost is answered
+    assert execution_of({}, spec, {}).options.loss_already_reported is answered
 
 
 def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

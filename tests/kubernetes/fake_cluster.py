@@ -715,21 +715,21 @@ class Cluster:
             status.update({name: value} if value else {})
         status["ready"] = sum(pod["status"]["phase"] == "Running" for pod in active)
         limit = spec.get("activeDeadlineSeconds")
-        verdict = None
+        decision = None
         if limit is not None and time.monotonic() - self.began[job["metadata"]["uid"]] >= limit:
-            verdict = ("DeadlineExceeded", "Job was active longer than specified deadline")
+            decision = ("DeadlineExceeded", "Job was active longer than specified deadline")
         elif len(failed) > spec.get("maxFailedIndexes", spec["completions"]):
-            verdict = (
+            decision = (
                 "MaxFailedIndexesExceeded",
                 "Job has exceeded the specified maximal number of failed indexes",
             )
         elif len(done) + len(failed) == spec["completions"] and failed:
-            verdict = ("FailedIndexes", "Job has failed indexes")
-        if verdict is not None:
+            decision = ("FailedIndexes", "Job has failed indexes")
+        if decision is not None:
             for pod in active:
                 self.end_pod(pod)
             kinds = ("FailureTarget",) if active else ("FailureTarget", "Failed")
-            status["conditions"] = kept + [self._condition(kind, *verdict) for kind in kinds]
+            status["conditions"] = kept + [self._condition(kind, *decision) for kind in kinds]
         elif len(done) == spec["completions"]:
             why = ("CompletionsReached", "Reached expected number of succeeded pods")
             status["conditions"] = kept + [

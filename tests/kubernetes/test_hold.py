@@ -11,9 +11,9 @@ import pytest
 
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import log_lines
-from transload.schedulers.api import Submission, tend
+from transload.schedulers.api import Submission, reconcile
 from transload.specs import AppState
-from transload_kubernetes import apps, hold, judge, names
+from transload_kubernetes import apps, decide, hold, names
 from transload_kubernetes.cluster import Cluster
 from transload_kubernetes.scheduler import create_scheduler
 
@@ -42,7 +42,7 @@ def ended(scheduler: Any, eventually: Any) -> Any:
 
     def look() -> Any:
         found = scheduler.describe("held")
-        tend(scheduler, found)
+        reconcile(scheduler, found)
         return found is not None and found.status.is_terminal() and found.status
 
     return eventually(look, 60)
@@ -92,7 +92,7 @@ def test_what_was_made_for_a_submit_that_gave_up_does_not_run(
     eventually(lambda: is_suspended(fake, PLURALS[jobset]), 30)
     assert not fake.cluster.items("pods")
     assert scheduler.describe("held") is None
-    monkeypatch.setattr(judge, "HALF_SUBMITTED_S", -60.0)
+    monkeypatch.setattr(decide, "HALF_SUBMITTED_S", -60.0)
     assert [each.state for each in scheduler.list()] == [AppState.FAILED]
     assert "never wholly submitted" in status(scheduler).msg
     assert not start(scheduler, app, jobset=jobset)
@@ -111,7 +111,7 @@ def test_what_a_submit_has_left_can_be_deleted(
     jobset: str,
 ) -> None:
     """What stays of a submit that gave up is deleted like any app, and has never run."""
-    monkeypatch.setattr(judge, "HALF_SUBMITTED_S", -60.0)
+    monkeypatch.setattr(decide, "HALF_SUBMITTED_S", -60.0)
     fake.cluster.lost, fake.cluster.leaves = ("POST", PLURALS[jobset]), True
     with pytest.raises(SchedulerUnavailable):
         start(scheduler, shell("echo once"), jobset=jobset)
@@ -309,7 +309,7 @@ def test_what_an_administrator_suspends_stays_so(
 
     def waits() -> bool:
         found = scheduler.describe("held")
-        tend(scheduler, found)
+        reconcile(scheduler, found)
         return found.status.state is AppState.PENDING and "is suspended" in found.status.msg
 
     eventually(waits, 60)
@@ -348,7 +348,7 @@ def test_what_a_queue_admits_is_not_started_here(
     start(scheduler, shell("true"), jobset=jobset, **({"queue": "gpus"} if by == "option" else {}))
     eventually(lambda: is_suspended(fake, PLURALS[jobset]), 30)
     found = scheduler.describe("held")
-    tend(scheduler, found)
+    reconcile(scheduler, found)
     assert found.status.state is AppState.PENDING and "is suspended" in found.status.msg
     assert not [
         each
@@ -368,6 +368,6 @@ def test_a_job_that_its_user_wants_suspended_stays_so(
     start(scheduler, shell("true"), overlay="{spec: {suspend: true}}")
     eventually(lambda: is_suspended(fake), 30)
     found = scheduler.describe("held")
-    tend(scheduler, found)
+    reconcile(scheduler, found)
     assert found.status.state is AppState.PENDING and "is suspended" in found.status.msg
     assert fake.cluster.items("jobs")[0]["spec"]["suspend"] is True

@@ -12,7 +12,7 @@ import yaml
 
 from transload.errors import SubmitError, UnsupportedFeature
 from transload.runner import log_lines
-from transload.schedulers.api import Submission, tend
+from transload.schedulers.api import Submission, reconcile
 from transload.specs import AppDef, AppState, CfgVal, RetryPolicy, Role
 from transload_kubernetes.convert import KubernetesRequest, convert, format_request
 from transload_kubernetes.options import run_opts
@@ -123,7 +123,7 @@ def status(scheduler: Any, app_id: str = "set") -> Any:
     """Return the status of an app that is there; what is due is done, as by its owner."""
     found = scheduler.describe(app_id)
     assert found is not None
-    tend(scheduler, found)
+    reconcile(scheduler, found)
     return found.status
 
 

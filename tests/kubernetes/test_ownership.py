@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from transload.errors import SubmitError
-from transload.schedulers.api import Submission, tend
+from transload.schedulers.api import Submission, reconcile
 from transload.specs import AppState, RetryPolicy
 from transload_kubernetes import names
 
@@ -26,7 +26,7 @@ def reaches(scheduler: Any, eventually: Any, app_id: str, state: AppState) -> An
 
     def look() -> Any:
         found = scheduler.describe(app_id)
-        tend(scheduler, found)
+        reconcile(scheduler, found)
         return found.status if found.status.state is state else None
 
     return eventually(look, 60)

@@ -10,7 +10,7 @@ import pytest
 
 from transload.errors import SchedulerUnavailable
 from transload.runner import Runner
-from transload.schedulers.api import LogQuery, Stream, Submission, tend
+from transload.schedulers.api import LogQuery, Stream, Submission, reconcile
 from transload.specs import AppState, RetryPolicy, VolumeMount
 from transload_kubernetes.diagnose import OBSERVE, SUBMIT
 
@@ -51,7 +51,7 @@ def test_readers_change_nothing(fake: Any, scheduler: Any, shell: Any, eventuall
     """
     start(scheduler, shell({"bad": "exit 3", "good": "sleep 300"}))
     before = len(writes(fake))
-    found = eventually(lambda: (it := read_all(scheduler)).due and it, 30)
+    found = eventually(lambda: (it := read_all(scheduler)).needs_reconcile and it, 30)
     assert found.status.state is AppState.RUNNING and "bad/0" in found.status.msg
     watch = scheduler.watch()
     watch.update(["x"])
@@ -60,11 +60,11 @@ def test_readers_change_nothing(fake: Any, scheduler: Any, shell: Any, eventuall
     assert writes(fake)[before:] == []
 
     def ended() -> Any:
-        tend(scheduler, it := scheduler.describe("x"))
+        reconcile(scheduler, it := scheduler.describe("x"))
         return it.status if it.status.is_terminal() else None
 
     assert eventually(ended, 30).state is AppState.FAILED
-    assert scheduler.describe("x").due is False
+    assert scheduler.describe("x").needs_reconcile is False
     before = len(writes(fake))
     assert read_all(scheduler).status.state is AppState.FAILED
     assert writes(fake)[before:] == []
@@ -78,8 +78,8 @@ def test_who_may_only_read_sees_all_of_it(
     """
     start(scheduler, shell({"bad": "exit 3", "good": "sleep 300"}))
     fake.cluster.rights = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
-    found = eventually(lambda: (it := scheduler.describe("x")).due and it, 30)
-    tend(scheduler, found)
+    found = eventually(lambda: (it := scheduler.describe("x")).needs_reconcile and it, 30)
+    reconcile(scheduler, found)
     assert read_all(scheduler).status.state is AppState.RUNNING
     with pytest.raises(SchedulerUnavailable, match="could not be cancelled.*forbidden"):
         scheduler.cancel("x")
@@ -110,7 +110,7 @@ def test_an_app_that_has_run_is_not_ended_for_waiting(
             if item["kind"] == "Job":
                 item["status"]["startTime"] = "2001-01-01T00:00:00Z"
     assert (
-        scheduler.describe("x").due is False
+        scheduler.describe("x").needs_reconcile is False
         and scheduler.describe("x").status.state is AppState.PENDING
     )
 
@@ -125,7 +125,7 @@ def test_calls_and_rights_are_the_same(
     observes = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
 
     def ended(app_id: str) -> Any:
-        tend(scheduler, it := scheduler.describe(app_id))
+        reconcile(scheduler, it := scheduler.describe(app_id))
         return it.status.is_terminal()
 
     app = shell({"bad": "exit 3", "good": "sleep 300"}, 2, env={"A_TOKEN": "x"})
@@ -261,7 +261,8 @@ def test_an_empty_log_says_why(
     eventually(lambda: not [pod for pod in fake.cluster.items("pods") if "waits" not in pod["metadata"]["name"]
                             and "quiet" not in pod["metadata"]["name"]], 30)  # fmt: skip
     eventually(
-        lambda: tend(scheduler, it := scheduler.describe("quiet")) or it.status.is_terminal(), 30
+        lambda: reconcile(scheduler, it := scheduler.describe("quiet")) or it.status.is_terminal(),
+        30,
     )
     eventually(lambda: "ImagePull" in scheduler.describe("waits").status.msg, 30)
     for app_id, words in (

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from transload.specs import AppState, AppStatus
-from transload_kubernetes.judge import judge
+from transload_kubernetes.decide import decide
 from transload_kubernetes.plan import Facts
 from transload_kubernetes.states import seconds
 
@@ -61,7 +61,7 @@ def replay(name: str) -> Iterator[AppStatus]:
         )
         if facts.kind != "app" or "submitted" not in facts.data:
             continue
-        status = judge(facts, began + change["t"]).status
+        status = decide(facts, began + change["t"]).status
         yield status
         if status.is_terminal():
             return

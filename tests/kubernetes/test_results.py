@@ -433,7 +433,7 @@ def test_a_helper_hands_over_a_long_error(scheduler: Any, eventually: Any, shell
             "message": "ValueError: no",
             "more": "0" * 20_000,
         }
-        scheduler.tend(app_id)
+        scheduler.reconcile(app_id)
     assert files(scheduler, app_id) == {}
 
 

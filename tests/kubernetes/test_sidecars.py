@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transload.runner import Runner
-from transload.schedulers.api import tend
+from transload.schedulers.api import reconcile
 from transload.specs import AppDef, AppState, RetryPolicy
 from transload_kubernetes.diagnose import OBSERVE
 
@@ -111,9 +111,9 @@ def test_who_only_looks_is_told(
     app_id = handle.rpartition("/")[2]
     found = eventually(lambda: (it := scheduler.describe(app_id)).status.msg and it, 30)
     assert found.status.msg == f"main/0: main has ended ({code}), container proxy still runs"
-    assert (found.status.state, found.due) == (AppState.RUNNING, True)
+    assert (found.status.state, found.needs_reconcile) == (AppState.RUNNING, True)
     fake.cluster.rights = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
-    tend(scheduler, found)
+    reconcile(scheduler, found)
     assert scheduler.describe(app_id).status.state is AppState.RUNNING
 
 

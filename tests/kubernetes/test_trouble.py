@@ -20,7 +20,7 @@ from transload.errors import (
 )
 from transload.runner import Runner, log_lines
 from transload.schedulers import Change
-from transload.schedulers.api import LogQuery, Stream, Submission, tend
+from transload.schedulers.api import LogQuery, Stream, Submission, reconcile
 from transload.specs import AppState, AppStatus, RetryPolicy, VolumeMount
 from transload_kubernetes import logs
 from transload_kubernetes.cluster import Cluster
@@ -40,7 +40,7 @@ def status(scheduler: Any, app_id: str = "trouble") -> Any:
     """Return the status of an app that is there; what is due is done, as by its owner."""
     found = scheduler.describe(app_id)
     assert found is not None
-    tend(scheduler, found)
+    reconcile(scheduler, found)
     return found.status
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from transload.errors import TransloadError
 from transload.pipelines import Execution, ExecutionOptions, Identity, Launch, host_runner
-from transload_prefect.run import HOST, Told, run_app
+from transload_prefect.run import HOST, ReturnedState, run_app
 from transload_testing.adapter_driver import ChildJob
 from transload_testing.stores import JsonFileStore
 
@@ -36,7 +36,7 @@ def run(child: ChildJob) -> None:
     except TransloadError as exc:
         child.finish("FAILED", error=exc, retryable=options.host_may_retry(exc))
     else:
-        if isinstance(outcome, Told):
+        if isinstance(outcome, ReturnedState):
             child.finish(outcome.type, error=outcome.message, retryable=None)
         else:
             child.finish("COMPLETED", results=outcome.to_dict())

@@ -12,7 +12,7 @@ import pytest
 
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import log_lines
-from transload.schedulers.api import LogQuery, Stream, Submission, tend
+from transload.schedulers.api import LogQuery, Stream, Submission, reconcile
 from transload.specs import AppDef, AppState, AppStatus, Resource, Role
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
@@ -46,7 +46,7 @@ def status(scheduler: Any, app_id: str) -> AppStatus:
     """Return the status of an app that is there, as its owner sees it."""
     found = scheduler.describe(app_id)
     assert found is not None
-    tend(scheduler, found)
+    reconcile(scheduler, found)
     return found.status  # type: ignore[no-any-return]
 
 
@@ -179,7 +179,7 @@ def test_roles_end_together_though_nobody_waits(
     """
     app_id = start(scheduler, namespace, shell({"bad": "sleep 1; exit 3", "good": "sleep 300"}))
     found = eventually(lambda: (it := scheduler.describe(app_id)).status.is_terminal() and it, 60)
-    assert found.due, "the end is for an owner to note"
+    assert found.needs_reconcile, "the end is for an owner to note"
     assert found.status.state is AppState.FAILED and "bad/0" in found.status.msg
 
 
@@ -200,7 +200,11 @@ def test_a_readers_rights(
 
     reader = create_scheduler("reader")
     found = eventually(
-        lambda: (it := reader.describe(app_id)).due and it.status.state is AppState.RUNNING and it,
+        lambda: (
+            (it := reader.describe(app_id)).needs_reconcile
+            and it.status.state is AppState.RUNNING
+            and it
+        ),
         60,
     )
     assert "bad/0" in found.status.msg

@@ -14,7 +14,7 @@ import pytest
 
 from transload.errors import SchedulerUnavailable
 from transload.runner import Runner, log_lines
-from transload.schedulers.api import LogQuery, Stream, Submission, tend
+from transload.schedulers.api import LogQuery, Stream, Submission, reconcile
 from transload.specs import AppDef, AppState, Role
 
 pytestmark = pytest.mark.skipif(
@@ -147,7 +147,7 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
         def end() -> Any:
             with contextlib.suppress(SchedulerUnavailable):
                 found = scheduler.describe(app_id)
-                tend(scheduler, found)
+                reconcile(scheduler, found)
                 return found is not None and found.status.is_terminal() and found.status
             return None
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from transload.runner import log_lines
-from transload.schedulers.api import Submission, tend
+from transload.schedulers.api import Submission, reconcile
 from transload.specs import AppDef, AppState, AppStatus, RetryPolicy, Role
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
@@ -54,7 +54,7 @@ def ended(scheduler: Any, eventually: Any, app_id: str) -> AppStatus:
 
     def look() -> AppStatus | None:
         found = scheduler.describe(app_id)
-        tend(scheduler, found)
+        reconcile(scheduler, found)
         return found.status if found.status.is_terminal() else None
 
     return eventually(look, 120)  # type: ignore[no-any-return]

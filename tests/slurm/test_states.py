@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.retries import App
+from transload.retries import Gang
 from transload.specs import AppState, AppStatus, is_terminal
 from transload_slurm import commands
+from transload_slurm.decide import decide
 from transload_slurm.elements import gather
 from transload_slurm.jobs import Job, _merge, sacct, squeue
 from transload_slurm.states import STATES, clean, combined, ended, to_state
-from transload_slurm.verdict import judge
 
 WORDS = [
     "BOOT_FAIL",
@@ -146,7 +146,7 @@ def _judge(word: str, state: str | None = "RUNNING", **more: object) -> AppStatu
         if state is None
         else {"state": state, "roles": [{"role": "main", "replicas": replicas}], **more}
     )
-    return judge(RECORD, written, Job("1", "a", word, {}))
+    return decide(RECORD, written, Job("1", "a", word, {}))
 
 
 @given(st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from([None, "PENDING", "RUNNING"]))
@@ -179,12 +179,12 @@ def test_the_end_that_the_wrapper_wrote_is_decisive(word: str, state: str) -> No
 def test_missing_is_never_completed() -> None:
     """A job that nobody knows is UNKNOWN, unless its wrapper wrote that Slurm was ending it."""
     running = {"state": "RUNNING", "roles": []}
-    assert judge(RECORD, running, None).state is AppState.UNKNOWN
-    assert judge(RECORD, None, None).state is AppState.UNKNOWN
+    assert decide(RECORD, running, None).state is AppState.UNKNOWN
+    assert decide(RECORD, None, None).state is AppState.UNKNOWN
     told = {**running, "signalled": True}
-    assert judge(RECORD, told, None).state is AppState.FAILED
-    asked = judge(RECORD, told, None, cancel_requested=True)
-    assert (asked.state, asked.msg) == (AppState.CANCELLED, App.ON_REQUEST)
+    assert decide(RECORD, told, None).state is AppState.FAILED
+    asked = decide(RECORD, told, None, cancel_requested=True)
+    assert (asked.state, asked.msg) == (AppState.CANCELLED, Gang.ON_REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_completed_is_checked_against_the_replicas(
         ],
     }
     role = {**RECORD["roles"][0], "min_replicas": needed}
-    status = judge({**RECORD, "roles": [role]}, state, Job("1", "a", "COMPLETED", {}))
+    status = decide({**RECORD, "roles": [role]}, state, Job("1", "a", "COMPLETED", {}))
     assert status.state is (AppState.FAILED if said else AppState.SUCCEEDED)
     assert said in status.msg
 
@@ -219,7 +219,7 @@ def test_completed_is_checked_against_the_replicas(
 def test_dependency_that_can_never_be_satisfied_is_an_end() -> None:
     """Slurm leaves such a job in its queue for ever, or cancels it; nobody asked for that."""
     for word in ("PENDING", "CANCELLED"):
-        status = judge(RECORD, None, Job("1", "a", word, {}, "DependencyNeverSatisfied"))
+        status = decide(RECORD, None, Job("1", "a", word, {}, "DependencyNeverSatisfied"))
         assert status.state is AppState.FAILED
 
 
@@ -254,7 +254,7 @@ def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObjec
     role = {"name": "main", "num_replicas": len(words), "min_replicas": None}
     record = {"gang": False, "roles": [role]}
     state = gather(role, states)
-    status = judge(record, state, Job("1", "a", combined(rows.values()) or "COMPLETED", rows))
+    status = decide(record, state, Job("1", "a", combined(rows.values()) or "COMPLETED", rows))
     good = all(word == "SUCCEEDED" for word in words)
     if rows or all(word in ("SUCCEEDED", "FAILED", "CANCELLED") for word in words):
         assert (status.state is AppState.SUCCEEDED) == good
@@ -270,13 +270,13 @@ def test_an_array_that_was_cancelled_before_it_began() -> None:
     role = {"name": "main", "num_replicas": 2, "min_replicas": None}
     cancelled = {
         "state": "CANCELLED",
-        "msg": App.ON_REQUEST,
+        "msg": Gang.ON_REQUEST,
         "num_restarts": 0,
         "signalled": False,
         "roles": [{"replicas": [{"id": 0, "state": "CANCELLED"}]}],
     }
     failed = {**cancelled, "state": "FAILED", "msg": "broken"}
-    for states, msg in (([cancelled, cancelled], App.ON_REQUEST), ([cancelled, failed], "broken")):
+    for states, msg in (([cancelled, cancelled], Gang.ON_REQUEST), ([cancelled, failed], "broken")):
         state = gather(role, states)
         assert state is not None and state["msg"] == msg
 

@@ -1,7 +1,7 @@
 """The rules of an app's attempts: what follows when a replica ends. Events in, a verdict out.
 
 Whoever looks after an app on an engine without such rules of its own (the local keeper, Docker's
-keeper, the wrapper in a Slurm job) tells an `App` what happens to its replicas, and does what it
+keeper, the wrapper in a Slurm job) tells an `Gang` what happens to its replicas, and does what it
 says: `App.restarts` are to be ended and started again, `App.final` is the app's end. Nothing here
 makes a system call or looks at a clock.
 
@@ -246,7 +246,7 @@ class Replica:
         self.error = ""
 
     def as_json(self, role: str) -> dict[str, Any]:
-        """Return the JSON form of a `ReplicaStatus`, and what a later `App` counts on from."""
+        """Return the JSON form of a `ReplicaStatus`, and what a later `Gang` counts on from."""
         found = {
             "id": self.k,
             "state": "PENDING" if self.waiting and not self.alive else self.state,
@@ -281,7 +281,7 @@ class Restart:
         return now >= self.due and not any(replica.alive for replica in self.replicas)
 
 
-class App:
+class Gang:
     """The replicas of an app and what follows from their ends.
 
     Times are seconds on one clock of the caller's, `Replica.start` and `Replica.end` seconds since
@@ -647,6 +647,6 @@ class App:
         }
 
     def counts(self) -> dict[str, Any]:
-        """Return what an `App` needs besides `as_json` to count on (``before``)."""
+        """Return what an `Gang` needs besides `as_json` to count on (``before``)."""
         counts = {"requeues": self.requeues, "app": self.app_restarts}
         return {**counts, "roles": self.role_restarts, "began": self.began}

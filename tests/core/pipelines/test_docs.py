@@ -21,7 +21,7 @@ def test_every_option_of_a_host_is_documented() -> None:
     text = (DOCS / "adapters.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| `?([^|`]+)`? \|", text, re.MULTILINE))
     options = ExecutionOptions()
-    fields = set(ExecutionOptions.__dataclass_fields__) - {"next_after"}
+    fields = set(ExecutionOptions.__dataclass_fields__) - {"resubmit_on"}
     assert set(rows) == fields
     for name, shown in rows.items():
         value = getattr(options, name)

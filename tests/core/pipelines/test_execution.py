@@ -559,7 +559,7 @@ def test_final_states_of_hosts_whose_restart_is_no_retry(
         who = Identity("host", "here", (error.__name__,))
         for _ in range(2):
             with pytest.raises(error):
-                execution(runner, script, who, next_after=frozenset()).run()
+                execution(runner, script, who, resubmit_on=frozenset()).run()
     assert len(control.started()) == 2
 
 
@@ -574,7 +574,7 @@ def test_hosts_without_a_store(control: ScriptedControl, runner: Runner) -> None
     for _ in range(2):
         with pytest.raises(AppLost):
             execution(runner, HELD).start()
-    assert execution(runner, HELD, answer_lost=True).start().attempt == 1
+    assert execution(runner, HELD, loss_already_reported=True).start().attempt == 1
     assert execution(runner, HELD).start().attempt == 1
     assert len(control.started()) == 2
 
@@ -871,8 +871,8 @@ def test_dry_run_of_a_host(control: ScriptedControl) -> None:
         (TransloadTimeout("x"), Ending.TIMEOUT),
         (StateUnknown("h://s/a", 1.0), Ending.UNKNOWN),
         (Detached(None), Ending.DETACHED),
-        (SpecError("x"), Ending.WRONG),
-        (ConfigError("x"), Ending.WRONG),
+        (SpecError("x"), Ending.MISCONFIGURED),
+        (ConfigError("x"), Ending.MISCONFIGURED),
         (RuntimeError("x"), Ending.FAILED),
     ],
 )
@@ -924,8 +924,8 @@ def test_where_an_app_can_be_waited_for(
     )
     one = execution(runner, HELD)
     one.attach("scripted://host/a")
-    assert one.may_wait_elsewhere(same_machine=False) is anywhere
-    assert one.may_wait_elsewhere(same_machine=True) is here
+    assert one.can_defer(same_machine=False) is anywhere
+    assert one.can_defer(same_machine=True) is here
 
 
 def test_a_host_that_polls_tells_of_changes(runner: Runner) -> None:

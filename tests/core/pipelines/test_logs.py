@@ -329,11 +329,11 @@ def test_a_failure_names_one_replica_once(said: str, code: int | None, text: str
 
 def test_tail_is_read_where_nothing_was_forwarded(control: ScriptedControl, runner: Runner) -> None:
     """The last lines are found also by a host that forwards no logs."""
-    from transload.runner import last_words
+    from transload.runner import tail
 
     steps = [{"state": "FAILED", "lines": [f"{n}" for n in range(100)]}]
     handle = runner.run(scripted_app("a", {"steps": steps}), "scripted")
-    assert last_words(runner.scheduler("scripted"), handle.rsplit("/", 1)[1], "main", 0, 2) == [
+    assert tail(runner.scheduler("scripted"), handle.rsplit("/", 1)[1], "main", 0, 2) == [
         "98\n",
         "99\n",
     ]

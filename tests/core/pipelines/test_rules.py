@@ -159,12 +159,12 @@ NEXT_AFTER = st.frozensets(st.sampled_from([AppState.FAILED, AppState.CANCELLED]
 
 @given(NEXT_AFTER, STATUS, st.booleans(), st.booleans())
 def test_attach_policy(
-    next_after: frozenset[AppState], status: AppStatus | None, existed: bool, stored: bool
+    resubmit_on: frozenset[AppState], status: AppStatus | None, existed: bool, stored: bool
 ) -> None:
     """Only what provably never existed is submitted; UNKNOWN waits; success is collected; running
     is attached to.
     """
-    action = decide(status, next_after, existed=existed, handle_stored=stored)
+    action = decide(status, resubmit_on, existed=existed, handle_stored=stored)
     assert (action is Action.SUBMIT) == (status is None and not existed and not stored)
     if status is None:
         assert action in (Action.SUBMIT, Action.GONE, Action.LOST)
@@ -174,9 +174,9 @@ def test_attach_policy(
     elif status.state is AppState.SUCCEEDED:
         assert action is Action.COLLECT
     elif is_terminal(status.state):
-        assert action is (Action.NEXT if status.state in next_after else Action.COLLECT)
+        assert action is (Action.NEXT if status.state in resubmit_on else Action.COLLECT)
     else:
-        waits = status.cancel_requested and AppState.CANCELLED in next_after
+        waits = status.cancel_requested and AppState.CANCELLED in resubmit_on
         assert action is (Action.WAIT_END if waits else Action.ATTACH)
 
 
@@ -210,12 +210,12 @@ def test_options_are_checked_and_travel() -> None:
         ("tail_lines", -1),
         ("tail_lines", 2.5),
         ("durable", "no"),
-        ("answer_lost", 1),
+        ("loss_already_reported", 1),
     ):
         with pytest.raises(ConfigError, match=name):
             ExecutionOptions(**{name: value})  # type: ignore[arg-type]
     options = ExecutionOptions(
-        patience=5, retries_by="host", next_after=frozenset({AppState.FAILED})
+        patience=5, retries_by="host", resubmit_on=frozenset({AppState.FAILED})
     )
     again = ExecutionOptions.from_dict({**options.to_dict(), "of_a_later_version": 1})
     assert again == options

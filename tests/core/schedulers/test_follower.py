@@ -576,11 +576,11 @@ def test_tending_that_fails_ends_nobodys_waiting() -> None:
 
         def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
             return {
-                app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED), due=True)
+                app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED), needs_reconcile=True)
                 for app_id in app_ids
             }
 
-        def tend(self, app_id: str) -> None:
+        def reconcile(self, app_id: str) -> None:
             if not self.failed:
                 self.failed = True
                 raise RuntimeError("can't start new thread")

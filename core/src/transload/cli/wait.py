@@ -20,7 +20,7 @@ from transload.cli.output import emit_json, note, paint, state_text, write_raw
 from transload.cli.quantities import clock_text, duration_text, usage_texts
 from transload.cli.session import app_json
 from transload.errors import AppNotFound, TransloadError
-from transload.runner.logs import LogReader, drain, last_words, read_now
+from transload.runner.logs import LogReader, drain, read_now, tail
 from transload.runner.redraws import Redraws
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.follower import read_logs, watch
@@ -488,7 +488,7 @@ def _report_failures(target: Target, status: AppStatus, tails: Tails) -> None:
         # what was kept while it was followed is of all attempts
         known = None if replica.restarts else tails.get((replica.role, replica.id))
         where = (target.scheduler, target.app_id, replica.role, replica.id)
-        for line in known or last_words(*where, KEPT_LINES, status):
+        for line in known or tail(*where, KEPT_LINES, status):
             write_raw(sys.stderr, f"    {line.rstrip()}\n")
     if len(failed) > _SHOWN_REPLICAS:
         note(

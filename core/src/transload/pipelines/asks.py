@@ -29,7 +29,7 @@ _LENGTH: Final = 20
 """Characters of an ask: 80 bits."""
 
 
-def ask_of(launch: Launch, runner: Runner, known: Mapping[str, Any] | None = None) -> str:
+def ask_of(launch: Launch, runner: Runner, context_args: Mapping[str, Any] | None = None) -> str:
     """Return a digest of what is asked for, and where it is to run; equal on every machine for
     equal asks.
 
@@ -38,10 +38,10 @@ def ask_of(launch: Launch, runner: Runner, known: Mapping[str, Any] | None = Non
     Args:
         launch: what to run.
         runner: knows the settings.
-        known: what the host knows of the component's arguments.
+        context_args: what the host knows of the component's arguments.
     """
     asked = {
-        "what": _what(launch, runner, known or {}),
+        "what": _what(launch, runner, context_args or {}),
         "args": launch.args,
         "scheduler": launch.scheduler or runner.settings.scheduler,
         "cfg": {name: value for name, value in launch.cfg.items() if not looks_secret(name)},
@@ -71,7 +71,7 @@ def unit_of(ask: str, kept: Sequence[str], *, asked_before: bool) -> str:
     return FIRST_UNIT if not kept or edited else ask
 
 
-def _what(launch: Launch, runner: Runner, known: Mapping[str, Any]) -> Any:
+def _what(launch: Launch, runner: Runner, context_args: Mapping[str, Any]) -> Any:
     """Return values that tell one app, component or command from another."""
     if launch.command is not None:
         return ["command", list(launch.command)]
@@ -81,13 +81,13 @@ def _what(launch: Launch, runner: Runner, known: Mapping[str, Any]) -> Any:
     if isinstance(component, str):
         return ["component", component]
     try:
-        found = launch.found()
+        found = launch.resolve_component()
         if not launch.declares(
             "tracker_base"
         ):  # which depends on the id that is to be made from this
             return [
                 "app",
-                launch.build(known, runner.settings.component_defaults(found.name)).digest(),
+                launch.build(context_args, runner.settings.component_defaults(found.name)).digest(),
             ]
         return ["component", found.name]
     except TransloadError:  # the submit says what is wrong with it

@@ -28,7 +28,7 @@ class Action(str, Enum):
 
 def decide(
     status: AppStatus | None,
-    next_after: frozenset[AppState],
+    resubmit_on: frozenset[AppState],
     *,
     existed: bool = False,
     handle_stored: bool = False,
@@ -43,8 +43,8 @@ def decide(
     if status.state is AppState.UNKNOWN:
         return Action.WAIT_KNOWN
     if is_terminal(status.state):
-        return Action.NEXT if status.state in next_after else Action.COLLECT
-    if status.cancel_requested and AppState.CANCELLED in next_after:
+        return Action.NEXT if status.state in resubmit_on else Action.COLLECT
+    if status.cancel_requested and AppState.CANCELLED in resubmit_on:
         return Action.WAIT_END
     return Action.ATTACH
 

@@ -27,7 +27,7 @@ from transload.pipelines.told import reach
 from transload.runner.job_env import unique_app_id
 from transload.runner.submit import build
 from transload.schedulers.follower import emit
-from transload.schedulers.patience import longer, patience_left, unknown_for, unknown_since
+from transload.schedulers.patience import backoff, patience_left, unknown_for, unknown_since
 from transload.schedulers.subscription import Subscription, ended
 from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
 
@@ -82,7 +82,7 @@ class Attacher:
     options: ExecutionOptions
     store: AttachStore | None
     log: Callable[[str], None]
-    known: Mapping[str, Any]
+    context_args: Mapping[str, Any]
     host_retries: int | None
     stop: Callable[[], OnKill | None]  # what is to become of the app, if something ended the unit
     kill: Callable[[], None]  # notes that something ended the unit
@@ -160,7 +160,7 @@ class Attacher:
         for attempt in count(start):
             stored = self._go_where(self._stored_of(attempt))
             known = stored is not None and stored.handle is not None and not stored.lost
-            judge = partial(decide, next_after=self.options.next_after, handle_stored=known)
+            judge = partial(decide, resubmit_on=self.options.resubmit_on, handle_stored=known)
             action, status = yield from self._settled(self._handle(attempt), judge)
             if action is Action.LOST:
                 self._lost(attempt)
@@ -169,7 +169,7 @@ class Attacher:
             elif action is Action.NEXT:
                 gone = None
             elif action is Action.SUBMIT:
-                if gone is not None and not self.options.answer_lost:
+                if gone is not None and not self.options.loss_already_reported:
                     self._lost(gone)
                 return self._submit(attempt)
             else:
@@ -222,7 +222,7 @@ class Attacher:
                 yield handle
             elif action is Action.WAIT_KNOWN:
                 yield min(pause, left, float("inf") if (limit := self._left()) is None else limit)
-                pause = longer(pause, LONGEST_PAUSE)
+                pause = backoff(pause, LONGEST_PAUSE)
             else:
                 return action, status
 
@@ -362,7 +362,9 @@ class Attacher:
     def _dryrun(self, app_id: str) -> AppDryRunInfo[Any]:
         """Build the app and return its request."""
         launch = replace(self.launch, scheduler=self._scheduler_name)
-        return build(self.given, launch, app_id, known=self.known, change=self._retried)
+        return build(
+            self.given, launch, app_id, context_args=self.context_args, change=self._retried
+        )
 
     def _retried(self, app: AppDef) -> AppDef:
         """Return the app with the retries that the options leave to it."""

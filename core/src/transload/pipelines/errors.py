@@ -89,7 +89,7 @@ class Ending(str, Enum):
     TIMEOUT = "timeout"
     UNKNOWN = "unknown"
     DETACHED = "detached"
-    WRONG = "wrong"
+    MISCONFIGURED = "wrong"
 
     @staticmethod
     def of(error: BaseException) -> Ending:
@@ -106,5 +106,5 @@ _ENDINGS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], End
     (TransloadTimeout, Ending.TIMEOUT),
     (StateUnknown, Ending.UNKNOWN),
     (Detached, Ending.DETACHED),
-    ((SpecError, ConfigError, PluginError, AppExists), Ending.WRONG),
+    ((SpecError, ConfigError, PluginError, AppExists), Ending.MISCONFIGURED),
 )

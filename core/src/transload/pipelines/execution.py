@@ -19,9 +19,9 @@ from transload.pipelines.logs import LogForwarder, LogSink
 from transload.pipelines.options import ExecutionOptions, OnKill, next_limit, note_state
 from transload.pipelines.told import end_line, failure_message, page_of, reach
 from transload.runner.clusters import Cluster
-from transload.runner.logs import last_words
+from transload.runner.logs import tail
 from transload.schedulers.follower import emit, watch
-from transload.schedulers.patience import longer, unknown_for, unknown_since
+from transload.schedulers.patience import backoff, unknown_for, unknown_since
 from transload.schedulers.subscription import Observation, Subscription, ended, observed
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload.specs.serialization import SCHEMA, reading
@@ -58,7 +58,7 @@ class Execution:
         sink: gets the log lines; None: logs are not forwarded.
         log: takes one line for people; default: the logger ``transload.pipelines``.
         on_change: gets each new status, in the thread that waits.
-        known: arguments that a component may declare (``trial_idx`` …).
+        context_args: arguments that a component may declare (``trial_idx`` …).
         host_retries: how often the host itself retries, for the note on the product.
         asked: tells whether somebody asked the host for the end of this unit; None (its answer):
             the host cannot say now. It is asked when something ends the unit, and in no more than
@@ -77,7 +77,7 @@ class Execution:
         sink: LogSink | None = None,
         log: Callable[[str], None] | None = None,
         on_change: Callable[[AppStatus], None] | None = None,
-        known: Mapping[str, Any] | None = None,
+        context_args: Mapping[str, Any] | None = None,
         host_retries: int | None = None,
         asked: Asked = interrupted,
     ) -> None:
@@ -100,7 +100,7 @@ class Execution:
         self._cursor: dict[str, Any] | None = None
         self._place = where()
         self._unknown_since: float | None = None
-        self._counts: dict[str, float] = {}
+        self._first_seen: dict[str, float] = {}
         self._attacher: Attacher | None = None
         if launch is not None:
             self._attacher = Attacher(
@@ -110,7 +110,7 @@ class Execution:
                 options=self.options,
                 store=store,
                 log=self.log,
-                known=known or {},
+                context_args=context_args or {},
                 host_retries=host_retries,
                 stop=self._stop,
                 kill=self.kill,
@@ -334,7 +334,7 @@ class Execution:
         """Return the seconds until there is something to do besides taking observations."""
         waits = (self._killed or self._passed) and not self._cancelled
         again = max(self._cancel_due - time.monotonic(), 0.01) if waits else float("inf")
-        left = min(next_limit(self.options, self._counts)[0] - time.time(), self._logs.pause)
+        left = min(next_limit(self.options, self._first_seen)[0] - time.time(), self._logs.pause)
         return again if self._passed else max(0.0, min(again, left))
 
     def _take(self, observation: Observation | None) -> bool:
@@ -357,7 +357,7 @@ class Execution:
         """Return what is to become of the app, if something ended the unit or a limit has
         passed.
         """
-        end, why = next_limit(self.options, self._counts)
+        end, why = next_limit(self.options, self._first_seen)
         if self._passed is None and time.time() >= end:
             self._passed = why
         if self._passed is not None:
@@ -396,7 +396,7 @@ class Execution:
             self._cancelled = self.cancel()
             self._cancel_due, self._cancel_pause = (
                 now + self._cancel_pause,
-                longer(self._cancel_pause, _AGAIN_S[1]),
+                backoff(self._cancel_pause, _AGAIN_S[1]),
             )
 
     def _note(self, status: AppStatus) -> None:
@@ -412,7 +412,7 @@ class Execution:
         if (waits := status.why_waiting()) and waits != (self.status and self.status.why_waiting()):
             self.log(f"{self.handle} is {status.state}: {waits}")
         self.status = status
-        note_state(self._counts, status.state, time.time())
+        note_state(self._first_seen, status.state, time.time())
         if changed and self._on_change is not None:
             self._on_change(status)
 
@@ -467,7 +467,7 @@ class Execution:
         kept = self.options.tail_lines  # of all it wrote: this host may have handed on a part of it
         message = failure_message(
             status,
-            lambda role, k: last_words(*self._locate(handle), role, k, kept, status),
+            lambda role, k: tail(*self._locate(handle), role, k, kept, status),
             handle=handle,
             lines=kept,
         )
@@ -567,7 +567,7 @@ class Execution:
             "options": self.options.to_dict(),
             "status": None if self.status is None else self.status.to_json(),
             "cursor": None if handle is None else self._logs.cursor,
-            "counts": dict(self._counts),
+            "counts": dict(self._first_seen),
             "unknown_for": unknown_for(self._unknown_since),
             "place": self._place,
         }
@@ -593,7 +593,7 @@ class Execution:
         execution.restore(state)
         return execution
 
-    def may_wait_elsewhere(self, same_machine: bool | None = None) -> bool:
+    def can_defer(self, same_machine: bool | None = None) -> bool:
         """Tell whether a process other than the submitting one may wait for the app.
 
         Args:
@@ -617,7 +617,7 @@ class Execution:
                 if self._attacher is not None:
                     self._attacher.runner = self._runner
             self._cursor, self._forwarder = state.get("cursor"), None
-            self._counts = dict(state.get("counts") or {})
+            self._first_seen = dict(state.get("counts") or {})
             self._place = state.get("place") or self._place
             waited = state.get("unknown_for")
             self._unknown_since = time.monotonic() - waited if waited else None

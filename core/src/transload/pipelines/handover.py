@@ -38,7 +38,7 @@ async def outcome(execution: Execution) -> dict[str, Any]:
     kind, message = "ended", ""
     more: dict[str, bool] = {}
     try:
-        if not execution.may_wait_elsewhere():
+        if not execution.can_defer():
             kind, message = (
                 "elsewhere",
                 f"{execution.handle} can only be watched from where it was submitted",

@@ -18,6 +18,9 @@ RetriesBy = Literal["nested", "host", "scheduler"]
 """Who spends the retries of an app that a host runs: the scheduler, the host, or one inside the
 other."""
 
+_KEYS = {"loss_already_reported": "answer_lost", "resubmit_on": "next_after"}
+"""Names of options → the keys that their JSON form has had from the beginning."""
+
 
 @dataclass(kw_only=True)
 class ExecutionOptions:
@@ -40,9 +43,9 @@ class ExecutionOptions:
             counted, and said in a line of its own; None: no limit.
         tail_lines: how many last log lines go into the message of a failure.
         durable: False: no store, no attaching; every run submits an app of a fresh id.
-        answer_lost: the host knows that the loss of an earlier attempt was reported already (hosts
+        loss_already_reported: the host knows that the loss of an earlier attempt was reported already (hosts
             without a store).
-        next_after: ended states that are answered by a new attempt when the host runs the unit
+        resubmit_on: ended states that are answered by a new attempt when the host runs the unit
             again. A host whose restart is no retry (a pod that is started again) takes out what
             must stay final there.
 
@@ -61,8 +64,8 @@ class ExecutionOptions:
     max_log_rate: int | str | None = None
     tail_lines: int = 20
     durable: bool = True
-    answer_lost: bool = False
-    next_after: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
+    loss_already_reported: bool = False
+    resubmit_on: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
 
     def __post_init__(self) -> None:
         for name, allowed in (("on_kill", get_args(OnKill)), ("retries_by", get_args(RetriesBy))):
@@ -76,7 +79,7 @@ class ExecutionOptions:
         for name in ("schedule_timeout", "startup_timeout", "deadline"):
             if getattr(self, name) is not None:
                 check_seconds(name, getattr(self, name))
-        for name in ("durable", "answer_lost"):
+        for name in ("durable", "loss_already_reported"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: must be True or False")
         if (
@@ -110,8 +113,8 @@ class ExecutionOptions:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         # JSON has no infinity
         values = {name: None if value == float("inf") else value for name, value in values.items()}
-        values["next_after"] = sorted(state.name for state in self.next_after)
-        return values
+        values["resubmit_on"] = sorted(state.name for state in self.resubmit_on)
+        return {_KEYS.get(name, name): value for name, value in values.items()}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> ExecutionOptions:
@@ -121,45 +124,47 @@ class ExecutionOptions:
             ConfigError: for a value that is not allowed.
             KeyError: for an unknown name of a state.
         """
+        names = {key: name for name, key in _KEYS.items()}
+        renamed = {names.get(key, key): value for key, value in values.items()}
         known = {
             key: value
-            for key, value in values.items()
+            for key, value in renamed.items()
             if key in ExecutionOptions.__dataclass_fields__
         }
         for name in ("patience", "poll_interval", "logging_interval"):
             if name in known and known[name] is None:
                 known[name] = float("inf")
-        known["next_after"] = frozenset(AppState[name] for name in values.get("next_after", ()))
+        known["resubmit_on"] = frozenset(AppState[name] for name in renamed.get("resubmit_on", ()))
         return ExecutionOptions(**known)
 
 
-def note_state(counts: MutableMapping[str, float], state: AppState, now: float) -> None:
+def note_state(first_seen: MutableMapping[str, float], state: AppState, now: float) -> None:
     """Note when an app was first seen in a state that has a limit, or to run: what `next_limit`
     counts from.
 
-    The counts travel between processes as JSON, so moments are seconds since the epoch.
+    They travel between processes as JSON, so moments are seconds since the epoch.
     """
     if is_started(state):
-        counts.setdefault("ran", now)
+        first_seen.setdefault("ran", now)
     elif state in (AppState.UNSUBMITTED, AppState.SUBMITTED):
-        counts.setdefault("submitted", now)
+        first_seen.setdefault("submitted", now)
     elif state is AppState.PENDING:
-        counts.setdefault("pending", now)
+        first_seen.setdefault("pending", now)
 
 
-def next_limit(options: ExecutionOptions, counts: Mapping[str, float]) -> tuple[float, str]:
+def next_limit(options: ExecutionOptions, first_seen: Mapping[str, float]) -> tuple[float, str]:
     """Return when the next limit passes, and what to say then; infinity if none is running."""
     ends = [(float("inf"), "")]
     if options.deadline is not None:
         ends.append((options.deadline, "the host's time limit has passed"))
     startup, schedule = options.startup_timeout, options.schedule_timeout
-    if "ran" in counts:  # a pre-emption is no start-up
+    if "ran" in first_seen:  # a pre-emption is no start-up
         pass
-    elif "pending" in counts:
+    elif "pending" in first_seen:
         if startup is not None:
             text = f"it did not start running within startup_timeout={startup} s of being PENDING"
-            ends.append((counts["pending"] + startup, text))
-    elif "submitted" in counts and schedule is not None:
+            ends.append((first_seen["pending"] + startup, text))
+    elif "submitted" in first_seen and schedule is not None:
         text = f"it did not leave SUBMITTED within schedule_timeout={schedule} s"
-        ends.append((counts["submitted"] + schedule, text))
+        ends.append((first_seen["submitted"] + schedule, text))
     return min(ends)

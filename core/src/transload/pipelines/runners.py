@@ -65,7 +65,7 @@ def dry_run(
     launch: Launch,
     options: ExecutionOptions | None = None,
     *,
-    known: Mapping[str, Any] | None = None,
+    context_args: Mapping[str, Any] | None = None,
     inherit_env: bool = False,
     runner: Runner | None = None,
 ) -> str:
@@ -83,4 +83,4 @@ def dry_run(
 
     identity = Identity(host, "dry-run", (launch.name,))
     runner = runner or host_runner(host, inherit_env=inherit_env)
-    return Execution(runner, launch, identity, options, known=known).dry_run()
+    return Execution(runner, launch, identity, options, context_args=context_args).dry_run()

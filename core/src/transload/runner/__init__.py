@@ -13,9 +13,9 @@ from transload.runner.logs import (
     drain,
     follow_logs,
     last_lines,
-    last_words,
     log_lines,
     read_now,
+    tail,
     times,
 )
 from transload.runner.redraws import Redraws, drawn
@@ -37,9 +37,9 @@ __all__ = [
     "follow_logs",
     "get_runner",
     "last_lines",
-    "last_words",
     "load_settings",
     "log_lines",
     "read_now",
+    "tail",
     "times",
 ]

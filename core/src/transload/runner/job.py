@@ -109,14 +109,14 @@ class App:
             AppFailed: with which replica failed, how, and its last lines; what `wait` raises.
         """
         from transload.pipelines.told import failure_message
-        from transload.runner.logs import last_words
+        from transload.runner.logs import tail
 
         status = self.wait(timeout)
         if status.state is not AppState.SUCCEEDED:
             scheduler, app_id = self._runner._locate(self.handle)
             text = failure_message(
                 status,
-                lambda role, k: last_words(scheduler, app_id, role, k, 20, status),
+                lambda role, k: tail(scheduler, app_id, role, k, 20, status),
                 handle=self.handle,
             )
             raise AppFailed(status, text)

@@ -118,7 +118,7 @@ class Launch:
             return str(thing.get("name", "app"))
         return str(getattr(thing, "__name__", "app"))
 
-    def found(self) -> Component:
+    def resolve_component(self) -> Component:
         """Return the component.
 
         Raises:
@@ -139,23 +139,27 @@ class Launch:
             SpecError: if there is no such component.
         """
         return self.component is not None and any(
-            item.name == argument for item in self.found().parameters
+            item.name == argument for item in self.resolve_component().parameters
         )
 
     def arguments(
-        self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+        self,
+        context_args: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Return what the component will be called with, by name. Arguments and errors as in
         `build`.
         """
-        found, still_open = self.found(), self._open(known, defaults)
+        found, still_open = self.resolve_component(), self._unset_args(context_args, defaults)
         if isinstance(self.args, Mapping):
             own = {item.name: item.default for item in found.parameters if not item.required}
             return {**own, **still_open, **self.args}
         return arguments_of(found, self.args, still_open)
 
     def left_open(
-        self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+        self,
+        context_args: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Return what the component gets, by name, where nothing more is given. Arguments as in
         `build`.
@@ -164,8 +168,8 @@ class Launch:
         """
         if self.component is None:
             return {}
-        found = self.found()
-        still_open = self._open(known, defaults)
+        found = self.resolve_component()
+        still_open = self._unset_args(context_args, defaults)
         if not isinstance(self.args, Mapping):
             with suppress(ComponentArgumentError, ComponentHelpRequested):
                 named = {item.name for item in found.parameters if item.kind != "varargs"}
@@ -192,12 +196,14 @@ class Launch:
         return decode(value, item.annotation, item.name)
 
     def build(
-        self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+        self,
+        context_args: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> AppDef:
         """Return the app, validated.
 
         Args:
-            known: what the host knows (``tracker_base``, ``trial_idx`` …): given to the component
+            context_args: what the host knows (``tracker_base``, ``trial_idx`` …): given to the component
                 where it declares an argument of that name that ``args`` leaves open.
             defaults: component argument → text, for what is still open.
 
@@ -208,9 +214,15 @@ class Launch:
         if self.component is None:
             app = self._app()
         elif isinstance(self.args, Mapping):
-            app = build(self.found(), self.args, defaults=self._open(known, defaults))
+            app = build(
+                self.resolve_component(),
+                self.args,
+                defaults=self._unset_args(context_args, defaults),
+            )
         else:
-            app = materialize(self.found(), self.args, self._open(known, defaults))
+            app = materialize(
+                self.resolve_component(), self.args, self._unset_args(context_args, defaults)
+            )
         if not isinstance(app, AppDef):
             raise SpecError(f"{self.name}: must return an AppDef, not {type(app).__name__}")
         app.check_runnable()
@@ -239,16 +251,18 @@ class Launch:
                 "command line"
             )
 
-    def _open(
-        self, known: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None
+    def _unset_args(
+        self, context_args: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None
     ) -> Mapping[str, Any]:
         """Return the values of arguments that the user leaves open: what the host knows goes before
         the settings.
         """
         self._check_args()
-        declared = {item.name for item in self.found().parameters}
+        declared = {item.name for item in self.resolve_component().parameters}
         found = Defaults(defaults or {})
-        found.update({name: value for name, value in (known or {}).items() if name in declared})
+        found.update(
+            {name: value for name, value in (context_args or {}).items() if name in declared}
+        )
         found.sources = getattr(defaults, "sources", {})
         return found
 

@@ -23,7 +23,7 @@ from transload.errors import (
 from transload.runner.redraws import drawn
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.follower import read_logs
-from transload.schedulers.patience import longer
+from transload.schedulers.patience import backoff
 
 if TYPE_CHECKING:
     from transload.schedulers.api import SchedulerBase
@@ -305,7 +305,7 @@ def last_lines(
     return list(kept)
 
 
-def last_words(
+def tail(
     scheduler: SchedulerBase,
     app_id: str,
     role: str,
@@ -358,7 +358,7 @@ def drain(read: Callable[[], bool], complete: Callable[[], bool], silence: float
             break
         else:
             time.sleep(pause)
-            pause = longer(pause, 0.05)
+            pause = backoff(pause, 0.05)
 
 
 def follow_logs(

@@ -43,7 +43,7 @@ WANTED: Final = (
 """Names of variables that programs usually want and no host passes by itself."""
 
 
-def find_from(app: AppDef, folder: str) -> None:
+def resolve_relative_paths(app: AppDef, folder: str) -> None:
     """Make the local paths of an app absolute that are relative to a folder; ``app`` is changed."""
     for role in app.roles:
         if role.workspace:
@@ -62,7 +62,7 @@ def _from(folder: str, path: str) -> str:
     return path if path.startswith("~") else os.path.join(folder, path)
 
 
-def take_along(
+def add_default_workspace(
     app: AppDef, code: str | None, folder: str, without_image: Collection[str] = ()
 ) -> None:
     """Give roles without a workspace the folder that they need where jobs do not see the

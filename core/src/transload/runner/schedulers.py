@@ -258,7 +258,7 @@ class Schedulers:
         )  # without it nobody has followed an app
         for scheduler in schedulers:
             if following is not None:
-                following.let_go(scheduler)
+                following.release(scheduler)
             scheduler.close()
 
     def _factory(self, kind: str) -> SchedulerFactory:

@@ -24,7 +24,7 @@ from transload.runner.job_env import (
     with_workspace,
 )
 from transload.runner.job_mounts import with_job_mounts
-from transload.runner.packaging import find_from, pass_env, take_along
+from transload.runner.packaging import add_default_workspace, pass_env, resolve_relative_paths
 from transload.schedulers.api import Submission
 from transload.specs import (
     MASK,
@@ -57,12 +57,12 @@ def build(
     launch: Launch,
     app_id: str | None = None,
     *,
-    known: Mapping[str, Any] = MappingProxyType({}),
+    context_args: Mapping[str, Any] = MappingProxyType({}),
     change: Callable[[AppDef], AppDef] | None = None,
 ) -> AppDryRunInfo[Any]:
     """Return the request for what is launched; arguments and errors as in `Runner.dryrun`.
 
-    ``known`` is what a host knows of the component's arguments, and ``change`` is done to the app
+    ``context_args`` is what a host knows of the component's arguments, and ``change`` is done to the app
     first of all.
     """
     name = launch.scheduler or runner.settings.scheduler
@@ -78,7 +78,7 @@ def build(
         return backend.qualified_id(check_app_id(app_id), options)
 
     if launch.component is not None:
-        component = launch.found()
+        component = launch.resolve_component()
         launch = replace(launch, component=component)
         code, defaults = (
             component.place.own_folder if component.place else None,
@@ -90,11 +90,11 @@ def build(
             app_id = whole(app_id or unique_app_id(component.fn_name))
             own = tracker_base_of(backend, app_id, options, base)
             arguments = launch.arguments(
-                known if own is None else {"tracker_base": own, **known}, defaults
+                context_args if own is None else {"tracker_base": own, **context_args}, defaults
             )
             # whoever gave that argument, it says where the app reports
             launch, base = replace(launch, args=arguments), arguments.get("tracker_base") or base
-    written = launch.build(known, defaults)
+    written = launch.build(context_args, defaults)
     images = {role.name: role.image for role in written.roles}
     app = _app(runner, written, launch.workspace, change, name, options)
     _warn_of_unused_images(runner, app, images, name, options)
@@ -109,10 +109,10 @@ def build(
         reachable, app_id, run_environment(handle, app.roles, base, parent, runner.settings)
     )
     if folder is not None:
-        find_from(converted, folder)
+        resolve_relative_paths(converted, folder)
     if not backend.capabilities.shares_disk and backend.takes_workspace(options):
         without_image = {role for role, image in images.items() if not image}
-        take_along(converted, code, folder or os.getcwd(), without_image)
+        add_default_workspace(converted, code, folder or os.getcwd(), without_image)
     pass_env(converted, patterns, runner._environ)
     info = _request(backend, name, app, converted, options)
     info._app_id = app_id

@@ -29,7 +29,7 @@ from transload.specs.records import record
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
 
-Reach = Literal["process", "host", "network"]
+Visibility = Literal["process", "host", "network"]
 """From where an app can be watched: the process that submitted it, any process of the machine,
 anywhere."""
 
@@ -65,7 +65,7 @@ class Capabilities(NamedTuple):
             `Submission` allows it.
         delete: apps can be deleted; that an id was given is remembered (see
             `SchedulerBase.existed`).
-        reachable_from: see `Reach`.
+        reachable_from: see `Visibility`.
     """
 
     replicas: bool = True
@@ -82,7 +82,7 @@ class Capabilities(NamedTuple):
     shares_disk: bool = True
     inherits_env: bool = False
     delete: bool = False
-    reachable_from: Reach = "network"
+    reachable_from: Visibility = "network"
 
 
 @record
@@ -101,8 +101,8 @@ class AppDescription:
         parent_run_id: the run that it derives from.
         created: when it was submitted, seconds since the epoch.
         log_url: folder or page of its logs.
-        due: something is left to do that only the process which waits for the app as its owner
-            does: see ``tend``.
+        needs_reconcile: something is left to do that only the process which waits for the app as its owner
+            does: see ``reconcile``.
     """
 
     app_id: str
@@ -115,7 +115,7 @@ class AppDescription:
     parent_run_id: str | None = None
     created: float | None = None
     log_url: str | None = None
-    due: bool = False
+    needs_reconcile: bool = False
 
     def __post_init__(self) -> None:
         """See to it that what has ended has an end, whatever its scheduler knows: no duration
@@ -403,8 +403,8 @@ class SchedulerBase(ABC):
         """
         return {app_id: self.describe(app_id) for app_id in app_ids}
 
-    def tend(self, app_id: str) -> None:  # noqa: B027 - nothing to do is the default
-        """Do what is due for an app (`AppDescription.due`), as the process that waits for it.
+    def reconcile(self, app_id: str) -> None:  # noqa: B027 - nothing to do is the default
+        """Do what is due for an app (`AppDescription.needs_reconcile`), as the process that waits for it.
         Default: nothing.
 
         Safe to repeat, by anybody. Reading never does it.
@@ -615,10 +615,10 @@ def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k:
         raise SpecError(f"replica {k!r}: role {role!r} has the replicas 0 to {replicas[role] - 1}")
 
 
-def tend(scheduler: SchedulerBase, description: AppDescription | None) -> None:
+def reconcile(scheduler: SchedulerBase, description: AppDescription | None) -> None:
     """Do what is due for an app, as the process that waits for it; what cannot be done now is left
     for later.
     """
-    if description is not None and description.due:
+    if description is not None and description.needs_reconcile:
         with contextlib.suppress(SchedulerUnavailable):
-            scheduler.tend(description.app_id)
+            scheduler.reconcile(description.app_id)

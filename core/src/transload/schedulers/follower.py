@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable, TransloadTimeout
 from transload.runtime.forks import fork_lock
-from transload.schedulers.api import tend
-from transload.schedulers.patience import DEFAULT_PATIENCE, check_seconds, longer, patience_left
+from transload.schedulers.api import reconcile
+from transload.schedulers.patience import DEFAULT_PATIENCE, backoff, check_seconds, patience_left
 from transload.schedulers.subscription import Observation, Subscription, ended
 from transload.specs import AppState, AppStatus, parse_app_handle
 
@@ -123,7 +123,7 @@ def _subscribe(
 
 
 @atexit.register
-def let_go(scheduler: SchedulerBase | None = None) -> None:
+def release(scheduler: SchedulerBase | None = None) -> None:
     """End the threads that only wait for the next subscriber: of a scheduler that is to be closed,
     or all.
     """
@@ -317,7 +317,7 @@ class Follower:
         members = {each.app_id for each in mine if not each.closed}
         self._seen = {app_id: key for app_id, key in self._seen.items() if app_id in members}
         self._pause = (
-            FIRST_PAUSE if news else longer(self._pause, min(each.longest for each in mine))
+            FIRST_PAUSE if news else backoff(self._pause, min(each.longest for each in mine))
         )
         told = self._watch is not None and not any(
             key[0] is AppState.UNKNOWN for key in self._seen.values()
@@ -328,7 +328,7 @@ class Follower:
         try:
             found = self.scheduler.describe_many(list(apps))
             for description in found.values():
-                tend(self.scheduler, description)
+                reconcile(self.scheduler, description)
         except Exception as exc:
             message = str(exc)
             if not isinstance(exc, SchedulerUnavailable):
@@ -349,7 +349,7 @@ class Follower:
         now = time.monotonic()
         # many replicas that write all the time: read at most half of the time
         each.rest = now + (now - began if now - began > _FIRST_LOOK else 0.0)
-        each.pause = _FIRST_LOOK if found else longer(each.pause or _FIRST_LOOK, each.longest)
+        each.pause = _FIRST_LOOK if found else backoff(each.pause or _FIRST_LOOK, each.longest)
         each.due = max(
             each.rest, now + (_LOG_RECHECK if self._watch is not None and not found else each.pause)
         )

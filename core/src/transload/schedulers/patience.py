@@ -52,6 +52,6 @@ def patience_left(patience: float, since: float | None) -> float:
     return float("inf") if since is None else since + patience - time.monotonic()
 
 
-def longer(pause: float, longest: float) -> float:
+def backoff(pause: float, longest: float) -> float:
     """Return the seconds of the pause after this one, where nothing has changed meanwhile."""
     return min(pause * GROWTH, longest)

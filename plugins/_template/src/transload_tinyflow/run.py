@@ -56,19 +56,19 @@ def run_app(execution: Execution, context: Context) -> AppResults:
     """Submit the app or attach to it, wait for its end, return what it reported; errors as
     `ending_of` says.
     """
-    with told_to_host(execution.options), ended_with_host(execution, context):
+    with translate_errors(execution.options), cancel_on_exit(execution, context):
         return execution.run()
 
 
 @contextmanager
-def ended_with_host(execution: Execution, context: Context) -> Iterator[None]:
+def cancel_on_exit(execution: Execution, context: Context) -> Iterator[None]:
     """End the app if somebody asked for that, and else leave it, when Tinyflow stops the step."""
     context.on_stop(execution.kill)
     yield
 
 
 @contextmanager
-def told_to_host(options: ExecutionOptions) -> Iterator[None]:
+def translate_errors(options: ExecutionOptions) -> Iterator[None]:
     """Turn errors into those that Tinyflow acts on."""
     try:
         yield

@@ -31,6 +31,6 @@ ENDINGS: Final[Mapping[Ending, str]] = {
     Ending.TIMEOUT: "Broken",
     Ending.UNKNOWN: "Broken",
     Ending.DETACHED: "Broken",
-    Ending.WRONG: "Broken",
+    Ending.MISCONFIGURED: "Broken",
 }
 """Ending → name of the exception that Tinyflow is told it with."""

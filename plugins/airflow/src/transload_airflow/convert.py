@@ -138,4 +138,4 @@ class AirflowAdapter:
             )
             for trial in next_round(source, None, {})[0]
         ]
-        return "\n".join(dry_run(self.name, launch, known=known) for launch, known in first)
+        return "\n".join(dry_run(self.name, launch, context_args=known) for launch, known in first)

@@ -24,17 +24,17 @@ from transload_airflow.run import (
     HOST,
     dag_folder,
     execution_of,
+    hide_traceback,
     identity_of,
     run_app,
     runner_for_tasks,
-    told_briefly,
-    told_to_host,
     traces_of,
+    translate_errors,
     unit_here,
     unit_of_state,
 )
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
-from transload_airflow.settling import departure
+from transload_airflow.settling import mark_deferred
 from transload_airflow.stores import state_store
 from transload_airflow.templates import TemplateRules
 from transload_airflow.values import (
@@ -287,12 +287,12 @@ class TransloadOperator(TemplateRules):
 
     # -- the life of the task
 
-    @told_briefly
+    @hide_traceback
     def execute(self, context: Any) -> Any:
         """Submit the app, or attach to it; wait here or in the triggerer; return its results."""
         return self._begin(context, self.deferrable)
 
-    @told_briefly
+    @hide_traceback
     def resume(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
         """Go on after the triggerer has waited.
 
@@ -403,7 +403,7 @@ class TransloadOperator(TemplateRules):
                 "its slot"
             )
             deferrable = False
-        with told_to_host(options):
+        with translate_errors(options):
             same_machine = (
                 deferrable and triggerer_on_same_machine()
             )  # if that is set wrongly, nothing is started
@@ -417,7 +417,7 @@ class TransloadOperator(TemplateRules):
                 )
             who = None if state_store(context) is None else identity_of(context, unit=unit)
             traces = self._traces(context, options, unit, who)
-            more = {"unit": unit, "identity": who, "known": known, **traces}
+            more = {"unit": unit, "identity": who, "context_args": known, **traces}
             execution = execution_of(context, launch, options, self._runner(), **more)
         self._take(execution)
 
@@ -523,7 +523,7 @@ class TransloadOperator(TemplateRules):
         return running and execution.follow_for(self.defer_after - queued)
 
     def _may_defer(self, execution: Execution, same_machine: bool) -> bool:
-        if execution.may_wait_elsewhere(same_machine):
+        if execution.can_defer(same_machine):
             return True
         assert execution.handle is not None
         scheduler = execution.runner.scheduler(parse_app_handle(execution.handle).scheduler_backend)
@@ -545,7 +545,7 @@ class TransloadOperator(TemplateRules):
         if execution.options.deadline is not None:
             left = timedelta(seconds=max(0.0, execution.options.deadline - time.time())) + GRACE
         state = {**execution.state(), "link": self.app_link}
-        trigger = AppStateTrigger(state, left=departure(), reads=self._reads.to_dict())
+        trigger = AppStateTrigger(state, left=mark_deferred(), reads=self._reads.to_dict())
         self.defer(trigger=trigger, method_name="resume", timeout=left)
         raise AssertionError("defer() raises")
 

@@ -222,7 +222,9 @@ def execution_of(
     launch, options, namespace = decoded(launch, runner), within_time_limit(context, options), ""
     if options.durable and state_store(context) is None:
         # without a store, only a retry can know that an earlier try has told of a loss
-        options = replace(options, answer_lost=getattr(context["ti"], "try_number", 1) > 1)
+        options = replace(
+            options, loss_already_reported=getattr(context["ti"], "try_number", 1) > 1
+        )
         namespace = _deployment(runner, launch, context)
     retries = getattr(context.get("task"), "retries", None)
     told = parent_variables(context["ti"])
@@ -326,7 +328,7 @@ def run_app(
     """Take an app through a step of its life; what ends the task ends the app, and Airflow is told
     what it acts on.
     """
-    with told_to_host(execution.options, **telling), ended_with_host(execution, context):
+    with translate_errors(execution.options, **telling), cancel_on_exit(execution, context):
         return step()
 
 
@@ -342,7 +344,7 @@ def cancel(execution: Execution) -> None:
 
 
 @contextmanager
-def ended_with_host(execution: Execution, context: Mapping[str, Any]) -> Iterator[None]:
+def cancel_on_exit(execution: Execution, context: Mapping[str, Any]) -> Iterator[None]:
     """End the app if its end was asked for, and else leave it, when something ends the task.
 
     An error of ours says by itself what is to become of the app. Any other (of a callback, of
@@ -381,7 +383,7 @@ def _comes_back(error: Exception, context: Mapping[str, Any]) -> bool:
 
 
 @contextmanager
-def told_to_host(options: ExecutionOptions, **how: Any) -> Iterator[None]:
+def translate_errors(options: ExecutionOptions, **how: Any) -> Iterator[None]:
     """Turn errors into those that Airflow acts on; ``how``: arguments of `ending_of`."""
     try:
         yield
@@ -434,7 +436,7 @@ def ending_of(
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def told_briefly(method: F) -> F:
+def hide_traceback(method: F) -> F:
     """Have Airflow log the failures of a method of an operator with their message, not with a page
     of our frames.
     """
@@ -445,7 +447,7 @@ def told_briefly(method: F) -> F:
             return method(*args, **kwargs)
         except (sdk.AirflowException, sdk.AirflowTaskTimeout) as exc:
             if not isinstance(exc.__cause__, TransloadError):
-                raise  # not what `told_to_host` says: somebody's own
+                raise  # not what `translate_errors` says: somebody's own
             raise exc.with_traceback(None) from None
 
     return brief  # type: ignore[return-value]

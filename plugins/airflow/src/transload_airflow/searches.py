@@ -23,7 +23,7 @@ from transload import pipelines
 from transload.errors import SpecError, TransloadError
 from transload_airflow.hooks import defaults_of
 from transload_airflow.operators import TransloadOperator
-from transload_airflow.run import dag_folder, told_to_host
+from transload_airflow.run import dag_folder, translate_errors
 from transload_airflow.templates import TemplateRules
 from transload_airflow.values import plain
 from transload_search import Search, SearchFailed, SearchLedger, SearchTrial, stopped_early
@@ -331,7 +331,7 @@ def _told() -> Iterator[None]:
     """Tell Airflow what went wrong in its own words: a search that has failed is not tried
     again.
     """
-    with told_to_host(pipelines.ExecutionOptions()):
+    with translate_errors(pipelines.ExecutionOptions()):
         try:
             yield
         except SearchFailed as exc:

@@ -14,9 +14,9 @@ from transload import pipelines
 from transload.errors import ConfigError, StateUnknown
 from transload.specs import AppState
 from transload_airflow.hooks import defaults_of
-from transload_airflow.run import HOST, runner_for_tasks, task_key, told_briefly, told_to_host
+from transload_airflow.run import HOST, hide_traceback, runner_for_tasks, task_key, translate_errors
 from transload_airflow.settings import default_deferrable
-from transload_airflow.settling import departure
+from transload_airflow.settling import mark_deferred
 from transload_airflow.stores import CursorFile, TaskStore, state_store
 from transload_airflow.templates import TemplateRules
 from transload_airflow.values import plain
@@ -75,25 +75,25 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         if cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={cancelled!r}: must be 'fail' or 'skip'")
 
-    @told_briefly
+    @hide_traceback
     def execute(self, context: Any) -> Any:
         """Wait in the triggerer, or poke."""
         if not self.deferrable:
             return super().execute(context)
         with self._softly():
-            with told_to_host(self._options(), cancelled=self.cancelled):
+            with translate_errors(self._options(), cancelled=self.cancelled):
                 execution = self._execution(context)
                 self._must_exist(execution)
             if execution.status is not None and execution.status.is_terminal():
                 return self._results(execution)
         from transload_airflow.triggers import AppStateTrigger
 
-        trigger = AppStateTrigger(execution.state(), self.forward_logs, departure())
+        trigger = AppStateTrigger(execution.state(), self.forward_logs, mark_deferred())
         return self.defer(
             trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout)
         )
 
-    @told_briefly
+    @hide_traceback
     def resume(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
         """Go on after the triggerer has waited."""
         if event is None or event["kind"] in ("elsewhere", "error"):
@@ -101,12 +101,12 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
             return super().execute(context)
         CursorFile(event["state"]["identity"]).delete()
         execution = self._execution(context)
-        with told_to_host(self._options(), cancelled=self.cancelled):
+        with translate_errors(self._options(), cancelled=self.cancelled):
             return plain(pipelines.settle(execution, event).to_dict())
 
     def poke(self, context: Any) -> Any:
         """Look once."""
-        with told_to_host(self._options(), cancelled=self.cancelled):
+        with translate_errors(self._options(), cancelled=self.cancelled):
             execution = self._execution(context)
             self._bear(context, self._must_exist(execution))
         if execution.status is None or not execution.status.is_terminal():
@@ -126,7 +126,7 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
             raise
 
     def _results(self, execution: Execution) -> Any:
-        with told_to_host(self._options(), cancelled=self.cancelled):
+        with translate_errors(self._options(), cancelled=self.cancelled):
             return plain(execution.collect().to_dict())
 
     def _must_exist(self, execution: Execution) -> AppStatus:

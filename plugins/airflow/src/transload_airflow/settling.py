@@ -37,18 +37,18 @@ LONGEST_DRAIN_S: Final = 20.0
 _left_here: Final[set[str]] = set()
 
 
-def departure() -> dict[str, Any]:
+def mark_deferred() -> dict[str, Any]:
     """Return what a trigger must know of the process that defers, as JSON values."""
     name = uuid.uuid4().hex
     _left_here.add(name)
     return {"name": name, "at": time.time()}
 
 
-async def settled(left: Mapping[str, Any]) -> None:
+async def wait_until_released(left: Mapping[str, Any]) -> None:
     """Return once Airflow has taken note of the process that deferred.
 
     Args:
-        left: from `departure`; empty, or from this very process (``dag.test()``): returns at once.
+        left: from `mark_deferred`; empty, or from this very process (``dag.test()``): returns at once.
     """
     if left and left["name"] not in _left_here:
         # within which a supervisor notices for certain that its process has gone

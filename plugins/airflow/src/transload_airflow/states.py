@@ -60,7 +60,7 @@ ENDINGS: Final[Mapping[Ending, str]] = {
     Ending.TIMEOUT: "AirflowTaskTimeout",
     Ending.UNKNOWN: "AirflowException",
     Ending.DETACHED: "AirflowException",
-    Ending.WRONG: "AirflowFailException",
+    Ending.MISCONFIGURED: "AirflowFailException",
 }
 """Ending → name of the exception that Airflow is told it with; it never retries an
 ``AirflowFailException``."""

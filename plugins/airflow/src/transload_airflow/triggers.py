@@ -23,7 +23,7 @@ from transload_airflow.run import (
     runner_for_tasks,
     task_state,
 )
-from transload_airflow.settling import lines_are_read, settled
+from transload_airflow.settling import lines_are_read, wait_until_released
 from transload_airflow.stores import CursorFile
 
 
@@ -37,7 +37,7 @@ class AppStateTrigger(BaseTrigger):
     Args:
         state: from ``transload.pipelines.Execution.state``.
         forward_logs: put the app's lines into the log of the task.
-        left: from ``transload_airflow.settling.departure``, of the process that defers; None: none.
+        left: from ``transload_airflow.settling.mark_deferred``, of the process that defers; None: none.
         reads: from ``transload_airflow.masks.Reads.to_dict``: what to hide in the lines; None:
             nothing.
     """
@@ -69,7 +69,7 @@ class AppStateTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield the one event."""
-        settling = asyncio.create_task(settled(self.left))
+        settling = asyncio.create_task(wait_until_released(self.left))
         try:
             outcome, store = await self._wait()
             outcome["state"]["link"] = self.state.get("link")

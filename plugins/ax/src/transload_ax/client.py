@@ -38,7 +38,9 @@ class TransloadClientRunner(TransloadRunner, IRunner):
             SpecError: if the parameters are not what the component needs.
             SubmitError: if the app was not taken.
         """
-        check_missing(self.found(), {**self.component_const_params, **parameterization}, CONSTANTS)
+        check_missing(
+            self.resolve_component(), {**self.component_const_params, **parameterization}, CONSTANTS
+        )
         view = _view(trial_index, "CANDIDATE", {}, parameterization)
         return {
             HANDLE: self.trials.run(view, partial(self._launch, ttl=None)),

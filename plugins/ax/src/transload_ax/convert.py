@@ -165,7 +165,7 @@ class AxAdapter:
         Arguments that are left to the search have values for show.
         """
         made = self.convert(source, launch=launch, **host_options)
-        found, constants = made.found(), made.component_const_params
+        found, constants = made.resolve_component(), made.component_const_params
         settled = {*constants, *AUTOMATIC}
         shown = {
             each.name: _example(each)

@@ -21,7 +21,7 @@ from transload_ax.convert import component_path
 from transload_ax.metric import TransloadCurveMetric, TransloadMetric
 from transload_ax.orchestrator import TransloadOrchestrator
 from transload_ax.resume import resume
-from transload_ax.run import ended_with_host
+from transload_ax.run import cancel_on_exit
 from transload_ax.runner import TransloadRunner
 from transload_ax.snapshot import Keeper, Snapshot
 from transload_ax.spaces import metrics_of, optimization, search_space, strategy
@@ -95,7 +95,7 @@ def make_experiment(
         base = str(Path(base).expanduser().absolute())
     runner = TransloadRunner(base, component, constants, **runner_options)
     experiment = Experiment(
-        search_space(parameters, runner.found()),
+        search_space(parameters, runner.resolve_component()),
         name=name,
         metrics=[*measured.values(), *metrics],
         optimization_config=optimization(goals, bounds, measured),
@@ -164,7 +164,7 @@ def run_experiment(
         made = generation_strategy or strategy(seed=seed)
         keeper = Keeper(kept, experiment, made)
         with (
-            ended_with_host(),
+            cancel_on_exit(),
             one_thread(),
             seeded(seed),
             _kept(runner, experiment, keeper, keep_running),

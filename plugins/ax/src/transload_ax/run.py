@@ -37,7 +37,7 @@ from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.schedulers import (
     Observation,
     Subscription,
-    longer,
+    backoff,
     patience_left,
     unknown_for,
     unknown_since,
@@ -57,10 +57,10 @@ from transload_ax.units import (
     LOGS,
     MARK,
     RECORD,
+    JobView,
     MetadataStore,
-    Seen,
+    TrialKey,
     TrialLaunch,
-    Unit,
     log_sink,
 )
 
@@ -76,7 +76,7 @@ _LONGEST_PAUSE: Final = 2.0
 logger = logging.getLogger("transload_ax")
 
 
-def identity_of(unit: Unit, namespace: str, generation: int = 0) -> Identity:
+def identity_of(unit: TrialKey, namespace: str, generation: int = 0) -> Identity:
     """Return whose app it is: equal whenever a trial is run again, another one for other parameters
     of its number.
     """
@@ -84,7 +84,7 @@ def identity_of(unit: Unit, namespace: str, generation: int = 0) -> Identity:
 
 
 def execution_of(
-    apps: TrialApps, unit: Unit, launch: Launch | None, generation: int = 0, **more: Any
+    apps: TrialApps, unit: TrialKey, launch: Launch | None, generation: int = 0, **more: Any
 ) -> Execution:
     """Return the execution of a trial's app; without a launch it can only be attached to.
 
@@ -101,7 +101,7 @@ def execution_of(
 
 
 def traces_of(
-    unit: Unit, metadata: MutableMapping[str, Any], changed: Callable[[], None]
+    unit: TrialKey, metadata: MutableMapping[str, Any], changed: Callable[[], None]
 ) -> dict[str, Any]:
     """Return where a trial leaves what it knows of its app: arguments of
     `transload.pipelines.Execution`.
@@ -115,7 +115,7 @@ def traces_of(
     }
 
 
-def _log_of(unit: Unit) -> Callable[[str], None]:
+def _log_of(unit: TrialKey) -> Callable[[str], None]:
     """Return what takes lines about a unit's app; an app that cannot be ended is warned of, once
     for each reason.
     """
@@ -132,7 +132,7 @@ def _log_of(unit: Unit) -> Callable[[str], None]:
 
 
 @contextmanager
-def ended_with_host() -> Iterator[None]:
+def cancel_on_exit() -> Iterator[None]:
     """Have SIGTERM leave as an exit does, so that what runs is stored; a handler of somebody else's
     stays.
     """
@@ -151,12 +151,12 @@ def ended_with_host() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def ending_of(handle: str, error: TransloadError) -> Seen:
+def ending_of(handle: str, error: TransloadError) -> JobView:
     """Return what Ax is told of an app that did not end well; one that may still run is left
     alone.
     """
     ending = Ending.of(error)
-    return Seen(handle, ENDINGS[ending], str(error), left=ending is Ending.UNKNOWN)
+    return JobView(handle, ENDINGS[ending], str(error), abandoned=ending is Ending.UNKNOWN)
 
 
 class TrialApps:
@@ -186,9 +186,9 @@ class TrialApps:
         self.options = options
         self._inherit_env = inherit_env
         self._clusters: dict[str, Cluster] = {}
-        self._live: dict[Unit, Execution] = {}
-        self._known: dict[Unit, tuple[str, str]] = {}
-        self._watched: dict[Unit, Subscription] = {}
+        self._live: dict[TrialKey, Execution] = {}
+        self._known: dict[TrialKey, tuple[str, str]] = {}
+        self._watched: dict[TrialKey, Subscription] = {}
         self._watching = False
         self._news = threading.Event()
         self._away = False
@@ -200,14 +200,18 @@ class TrialApps:
         return host_runner(HOST, inherit_env=self._inherit_env, clusters=self._clusters.values())
 
     @property
-    def live(self) -> dict[Unit, str]:
+    def live(self) -> dict[TrialKey, str]:
         """The apps that have not been seen to end: unit → handle."""
         return {unit: str(execution.handle) for unit, execution in self._live.items()}
 
     # -- start
 
     def start(
-        self, unit: Unit, launch: TrialLaunch, known: Mapping[str, Any], traces: Mapping[str, Any]
+        self,
+        unit: TrialKey,
+        launch: TrialLaunch,
+        known: Mapping[str, Any],
+        traces: Mapping[str, Any],
     ) -> str:
         """Submit the app of a unit or attach to it; return its handle. A second call with equal
         values changes nothing.
@@ -232,11 +236,11 @@ class TrialApps:
         generation = (
             int(record["generation"]) if record is not None else self._generation(unit, launch)
         )
-        execution = execution_of(self, unit, launch, generation, known=known, **traces)
+        execution = execution_of(self, unit, launch, generation, context_args=known, **traces)
         execution.start()
         return self._add(unit, execution, launch.mark)
 
-    def attach(self, unit: Unit, handle: str, traces: Mapping[str, Any]) -> None:
+    def attach(self, unit: TrialKey, handle: str, traces: Mapping[str, Any]) -> None:
         """Follow an app that an earlier process started, on the cluster that it knew.
 
         Raises:
@@ -253,7 +257,7 @@ class TrialApps:
         self.runner.status_many([handle])  # raises for what cannot be asked about
         self._add(unit, execution, self._known.get(unit, ("", ""))[0])
 
-    def find(self, unit: Unit) -> str | None:
+    def find(self, unit: TrialKey) -> str | None:
         """Return the handle of the unit's latest app, found by its id alone; None if there is none.
 
         Raises:
@@ -270,7 +274,7 @@ class TrialApps:
                 return found
         raise AssertionError("generations do not end")
 
-    def _add(self, unit: Unit, execution: Execution, mark: str) -> str:
+    def _add(self, unit: TrialKey, execution: Execution, mark: str) -> str:
         self._live[unit] = execution
         self._known[unit] = (mark, str(execution.handle))
         self.moved = True
@@ -278,7 +282,7 @@ class TrialApps:
             self._watch(unit)
         return str(execution.handle)
 
-    def _generation(self, unit: Unit, launch: TrialLaunch) -> int:
+    def _generation(self, unit: TrialKey, launch: TrialLaunch) -> int:
         """Return the first generation that no app of other parameters has; such an app is ended
         first.
 
@@ -309,7 +313,7 @@ class TrialApps:
                 FsspecResultTracker(base)[unit.trial] = {}
         raise AssertionError("generations do not end")
 
-    def _app_id(self, unit: Unit, generation: int, attempt: int = 0) -> str:
+    def _app_id(self, unit: TrialKey, generation: int, attempt: int = 0) -> str:
         made = app_id_of(identity_of(unit, self.namespace, generation), attempt)
         return self.runner.qualified_id(made, self.scheduler, self.cfg)
 
@@ -329,7 +333,7 @@ class TrialApps:
                     handle = make_app_handle(self.scheduler, HOST, app_id)
                     raise StateUnknown(handle, unknown_for(since), str(exc)) from exc
                 time.sleep(min(pause, left))
-                pause = longer(pause, _LONGEST_PAUSE)
+                pause = backoff(pause, _LONGEST_PAUSE)
 
     def _tell(self, away: str) -> None:
         """Say once that apps are out of reach, and once that they are not any more (``""``)."""
@@ -338,7 +342,7 @@ class TrialApps:
             logger.warning("%s", away or f"apps on {self.scheduler} can be reached again")
 
     @staticmethod
-    def _warn_of_results(unit: Unit, base: str) -> None:
+    def _warn_of_results(unit: TrialKey, base: str) -> None:
         try:
             there = unit.trial in FsspecResultTracker(base)
         except (TrackingError, OSError):
@@ -354,7 +358,7 @@ class TrialApps:
 
     # -- look
 
-    def poll(self, units: Iterable[Unit]) -> dict[Unit, Seen]:
+    def poll(self, units: Iterable[TrialKey]) -> dict[TrialKey, JobView]:
         """Look at the apps of units once; one query per scheduler. Never raises; an ended app is
         looked at no more.
         """
@@ -379,17 +383,17 @@ class TrialApps:
                 if away
                 else ""
             )
-        seen: dict[Unit, Seen] = {}
+        seen: dict[TrialKey, JobView] = {}
         for unit, execution in wanted.items():
             handle = str(execution.handle)
             try:
                 observation = execution.poll(found.get(handle), asked=True)
             except Exception:
                 logger.exception("trial %s: %s could not be looked at", unit.trial, handle)
-                seen[unit] = Seen(handle, None)
+                seen[unit] = JobView(handle, None)
                 continue
             try:
-                seen[unit] = Seen(handle, _status(execution, observation))
+                seen[unit] = JobView(handle, _status(execution, observation))
             except TransloadError as exc:
                 seen[unit] = ending_of(handle, exc)
             if observation.final:
@@ -407,7 +411,7 @@ class TrialApps:
                 self._watch(unit)
         return self._news.wait(seconds)
 
-    def _watch(self, unit: Unit) -> None:
+    def _watch(self, unit: TrialKey) -> None:
         def tell(observation: Observation) -> None:
             self._news.set()
 
@@ -417,7 +421,7 @@ class TrialApps:
             scheduler, handle, tell, patience=options.patience, poll_interval=options.poll_interval
         )
 
-    def _drop(self, unit: Unit) -> None:
+    def _drop(self, unit: TrialKey) -> None:
         del self._live[unit]
         self.moved = True
         if unit in self._watched:
@@ -425,7 +429,7 @@ class TrialApps:
 
     # -- stop
 
-    def stop(self, unit: Unit) -> None:
+    def stop(self, unit: TrialKey) -> None:
         """Cancel the app of a unit that is followed; if it cannot be reached, `poll` tries
         again.
         """
@@ -461,7 +465,7 @@ class TrialApps:
             if time.monotonic() >= end:
                 break
             time.sleep(pause)
-            pause = longer(pause, _LONGEST_PAUSE)
+            pause = backoff(pause, _LONGEST_PAUSE)
         for execution in ending:
             rest = max(0.01, end - time.monotonic())
             try:

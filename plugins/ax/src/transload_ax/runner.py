@@ -25,7 +25,7 @@ from transload.pipelines import Launch, caller_folder, dry_run
 from transload.runner.job_env import surrounding_run
 from transload.specs import AppState, CfgVal, looks_secret
 from transload_ax.convert import Component, check_space, component_path, digest
-from transload_ax.run import TrialApps, ended_with_host
+from transload_ax.run import TrialApps, cancel_on_exit
 from transload_ax.states import STATES
 from transload_ax.trials import GIVEN_UP, Trials, TrialView
 from transload_ax.units import BASE, HANDLE, HOST, TrialLaunch, base_of, execution_options
@@ -170,7 +170,9 @@ class TransloadRunner(Runner):
                 name.
         """
         check_space(
-            self.found(), self.component_const_params, experiment.search_space.parameters.values()
+            self.resolve_component(),
+            self.component_const_params,
+            experiment.search_space.parameters.values(),
         )
 
     def check_scheduler(self) -> None:
@@ -190,7 +192,7 @@ class TransloadRunner(Runner):
         Raises:
             SpecError: if there is no such component.
         """
-        return Launch(component=self.component, folder=self.folder or None).found()
+        return Launch(component=self.component, folder=self.folder or None).resolve_component()
 
     def dry_run(self, parameters: Mapping[str, Any]) -> str:
         """Return what a trial of these parameters would submit, as text for a person; errors as of
@@ -199,7 +201,7 @@ class TransloadRunner(Runner):
         known = {"trial_idx": 0, "experiment_name": "dry-run"}
         launch = self._launch("", parameters, None)
         return dry_run(
-            HOST, launch, self.trials.apps.options, known=known, inherit_env=self.inherit_env
+            HOST, launch, self.trials.apps.options, context_args=known, inherit_env=self.inherit_env
         )
 
     # -- what Ax asks for
@@ -302,7 +304,7 @@ class TransloadRunner(Runner):
 
     def __enter__(self) -> TransloadRunner:
         self._within = ExitStack()
-        self._within.enter_context(ended_with_host())
+        self._within.enter_context(cancel_on_exit())
         self._within.callback(self.close)
         return self
 

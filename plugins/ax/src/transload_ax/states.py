@@ -48,6 +48,6 @@ ENDINGS: Final[Mapping[Ending, str]] = {
     Ending.TIMEOUT: "FAILED",
     Ending.UNKNOWN: "FAILED",
     Ending.DETACHED: "RUNNING",
-    Ending.WRONG: "FAILED",
+    Ending.MISCONFIGURED: "FAILED",
 }
 """Ending → name of the ``TrialStatus`` that a trial comes to."""

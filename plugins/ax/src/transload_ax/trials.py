@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from transload.errors import TransloadError
 from transload_ax.run import TrialApps, traces_of
-from transload_ax.units import HANDLE, Seen, TrialLaunch, Unit
+from transload_ax.units import HANDLE, JobView, TrialKey, TrialLaunch
 
 MINIMUM_PAUSE: Final = 0.1
 """Seconds between two looks at apps of which there is no news, whatever the host's loop asks
@@ -42,11 +42,11 @@ class TrialView:
     metadata: MutableMapping[str, Any]
     arms: Mapping[str, Mapping[str, Any]]
 
-    def unit(self, arm: str = "") -> Unit:
+    def unit(self, arm: str = "") -> TrialKey:
         """Return what the app of an arm stands for."""
-        return Unit(self.experiment, self.index, arm)
+        return TrialKey(self.experiment, self.index, arm)
 
-    def handles(self) -> list[tuple[Unit, str]]:
+    def handles(self) -> list[tuple[TrialKey, str]]:
         """Return the apps that the run metadata names."""
         found = self.metadata.get(HANDLE)
         by_arm = (
@@ -76,7 +76,7 @@ class Trials:
     reasons: dict[int, str] = field(default_factory=dict)
     lost_arms: dict[int, dict[str, str]] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
-    stopped: set[Unit] = field(default_factory=set)
+    stopped: set[TrialKey] = field(default_factory=set)
     keep: Callable[[], None] = lambda: None
 
     def run(
@@ -160,7 +160,9 @@ class Trials:
 
     # -- inside
 
-    def _each(self, trial: TrialView, what: str, act: Callable[[Unit], None] | None = None) -> None:
+    def _each(
+        self, trial: TrialView, what: str, act: Callable[[TrialKey], None] | None = None
+    ) -> None:
         """Follow each app of a trial, and do something about it; what cannot be done is logged."""
         try:
             units = self._units(trial)
@@ -175,13 +177,13 @@ class Trials:
             except Exception as exc:
                 logger.warning("trial %s: %s cannot be %s: %s", trial.index, handle, what, exc)
 
-    def _traces(self, trial: TrialView, unit: Unit) -> dict[str, Any]:
+    def _traces(self, trial: TrialView, unit: TrialKey) -> dict[str, Any]:
         return traces_of(unit, trial.metadata, lambda: self.keep())
 
-    def _attach(self, trial: TrialView, unit: Unit, handle: str) -> None:
+    def _attach(self, trial: TrialView, unit: TrialKey, handle: str) -> None:
         self.apps.attach(unit, handle, self._traces(trial, unit))
 
-    def _units(self, trial: TrialView) -> list[tuple[Unit, str]]:
+    def _units(self, trial: TrialView) -> list[tuple[TrialKey, str]]:
         """Return a trial's apps, found by their ids where the metadata was lost."""
         units = [trial.unit(arm) for arm in trial.arms]
         return trial.handles() or [
@@ -202,37 +204,37 @@ class Trials:
         if units:
             self.apps.poll(units)
 
-    def _observe(self, trials: Iterable[TrialView]) -> dict[int, list[Seen]]:
-        found: dict[int, list[Seen]] = {}
-        wanted: list[Unit] = []
+    def _observe(self, trials: Iterable[TrialView]) -> dict[int, list[JobView]]:
+        found: dict[int, list[JobView]] = {}
+        wanted: list[TrialKey] = []
         for trial in trials:
             if trial.status == "CANDIDATE":
                 continue
             units = self._units(trial)
             if not units:
                 why = "its run metadata has no app handle, and no app of its own is found"
-                found[trial.index] = [Seen("", "FAILED", f"trial {trial.index} is lost: {why}")]
+                found[trial.index] = [JobView("", "FAILED", f"trial {trial.index} is lost: {why}")]
             for unit, handle in units:
                 try:
                     self._attach(trial, unit, handle)
                     wanted.append(unit)
                 except TransloadError as exc:
-                    seen = Seen(
-                        handle, "FAILED", f"{handle!r} cannot be asked about: {exc}", left=True
+                    seen = JobView(
+                        handle, "FAILED", f"{handle!r} cannot be asked about: {exc}", abandoned=True
                     )
                     found.setdefault(trial.index, []).append(seen)
         for unit, seen in self.apps.poll(wanted).items():
             found.setdefault(unit.trial, []).append(seen)
         return found
 
-    def _status(self, trial: TrialView, seen: list[Seen]) -> str:
+    def _status(self, trial: TrialView, seen: list[JobView]) -> str:
         """Return the name of a trial's status, from what is known of its apps."""
         names = [each.status for each in seen if each.status is not None]
         if not seen or len(names) < len(seen):
             return trial.status
         if any(name not in ENDED for name in names):
             return "RUNNING"
-        if any(each.left for each in seen):
+        if any(each.abandoned for each in seen):
             self.left.add(trial.index)
         bad = {each.handle: each.reason for each in seen if each.reason}
         if bad:

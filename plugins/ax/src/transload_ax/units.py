@@ -33,7 +33,7 @@ LOGS: Final = "transload_logs"
 handed on."""
 
 
-class Unit(NamedTuple):
+class TrialKey(NamedTuple):
     """What one app stands for: a trial of an experiment, or an arm of a batch trial."""
 
     experiment: str
@@ -47,20 +47,20 @@ class Unit(NamedTuple):
         return (*parts, self.arm) if self.arm else parts
 
 
-class Seen(NamedTuple):
+class JobView(NamedTuple):
     """What is known of a unit's app now.
 
     Args:
         handle: the app.
         status: name of the ``TrialStatus`` that it comes to; None: no news, all is as it was.
         reason: why it did not end well; ``""`` otherwise.
-        left: it may still be running and is to be left alone.
+        abandoned: it may still be running and is to be left alone.
     """
 
     handle: str
     status: str | None
     reason: str = ""
-    left: bool = False
+    abandoned: bool = False
 
 
 def base_of(tracker_base: str | None, arm: str = "") -> str | None:
@@ -68,7 +68,7 @@ def base_of(tracker_base: str | None, arm: str = "") -> str | None:
     return f"{tracker_base.rstrip('/')}/{arm}" if tracker_base and arm else tracker_base
 
 
-def log_sink(unit: Unit) -> LogSink | None:
+def log_sink(unit: TrialKey) -> LogSink | None:
     """Return what takes a unit's log lines: the logger ``transload_ax.<experiment>.<trial>``; None
     if it is off.
     """
@@ -121,10 +121,12 @@ class TrialLaunch(Launch):
     ttl: float | None = None
 
     def build(
-        self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+        self,
+        context_args: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> AppDef:
         """Return the app, validated; see `Launch.build`."""
-        app = Launch.build(self, known, defaults)
+        app = Launch.build(self, context_args, defaults)
         limits = [limit for limit in (app.timeout, self.ttl) if limit is not None]
         metadata = {**app.metadata, MARK: self.mark} if self.mark else app.metadata
         return replace(app, metadata=metadata, timeout=min(limits, default=None))
@@ -143,9 +145,9 @@ def execution_options(options: Mapping[str, Any]) -> ExecutionOptions:
     allowed = [
         name
         for name in ExecutionOptions.__dataclass_fields__
-        if name not in ("durable", "next_after")
+        if name not in ("durable", "resubmit_on")
     ]
     for name in options:
         if name not in allowed:
             raise ConfigError(f"option {name!r} does not exist: {nearest(name, allowed)}")
-    return ExecutionOptions(**options, next_after=frozenset())
+    return ExecutionOptions(**options, resubmit_on=frozenset())

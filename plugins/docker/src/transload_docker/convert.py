@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.runtime.tracking import output_folder
-from transload.schedulers.api import Capabilities, Reach, Submission, refuse_unsupported
+from transload.schedulers.api import Capabilities, Submission, Visibility, refuse_unsupported
 from transload.specs import (
     MASK,
     AppDef,
@@ -65,7 +65,7 @@ _OWN: Final = {
 """Fields of a body that no overlay may hold, and what to do in their place."""
 
 
-def capabilities(reach: Reach) -> Capabilities:
+def capabilities(reach: Visibility) -> Capabilities:
     """Return what this scheduler can express."""
     return Capabilities(
         retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
@@ -179,7 +179,7 @@ class DockerRequest:
 
 
 def convert(
-    app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach, app_id: str
+    app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Visibility, app_id: str
 ) -> DockerRequest:
     """Return the request for an app, in which ``${app_id}`` is replaced already; ``scheduler`` is
     for messages.
@@ -238,7 +238,7 @@ def convert(
 
 
 def bind(
-    request: DockerRequest, app_id: str, submission: Submission, reach: Reach
+    request: DockerRequest, app_id: str, submission: Submission, reach: Visibility
 ) -> DockerRequest:
     """Return what `convert` returned for the id that an app really gets, with the folder of its
     results mounted.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
 from transload.retries import LONGEST_ERROR, read_error, traceback_error
-from transload.schedulers.api import Reach, damaged_message
+from transload.schedulers.api import Visibility, damaged_message
 from transload.specs import AppStatus
 from transload_docker import names
 from transload_docker.plan import (
@@ -78,7 +78,7 @@ class Engine:
         self.meter: Meter | None = None  # of somebody who watches
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> Visibility:
         """``host`` for a socket of this machine, else ``network``."""
         return "host" if self.url.startswith(("unix:", "http+unix:", "/", "npipe:")) else "network"
 

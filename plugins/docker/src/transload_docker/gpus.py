@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from transload.errors import SubmitError, UnsupportedFeature
 from transload_docker import names
-from transload_docker.judge import judge
+from transload_docker.decide import decide
 from transload_docker.plan import Facts
 
 if TYPE_CHECKING:
@@ -103,4 +103,4 @@ def _has_ended(engine: Engine, noted: Facts | None, app_id: str) -> bool:
     if noted is not None and noted.ended is not None:
         return True
     facts = engine.facts(app_id).get(app_id, Facts())
-    return facts.plan is not None and judge(facts, time.time()).status.is_terminal()
+    return facts.plan is not None and decide(facts, time.time()).status.is_terminal()

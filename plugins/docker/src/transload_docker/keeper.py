@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from transload.errors import SchedulerUnavailable, TransloadError
-from transload.retries import App
+from transload.retries import Gang
 from transload_docker import names
+from transload_docker.decide import CANCEL, FAILURE, Decision, Renewal, decide, is_alive
 from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
-from transload_docker.judge import CANCEL, FAILURE, Renewal, Verdict, is_alive, judge
 from transload_docker.plan import ENDED, STOP, Container, Facts, Plan
 from transload_docker.submit import renewed, take_back
 from transload_docker.watch import EngineWatch
@@ -169,9 +169,9 @@ class Keeper:
             if facts.plan is None or not self._is_ours(facts):
                 self._due.pop(app_id, None)
                 return
-            verdict = judge(facts, time.time())
-            if not self._has_steps(verdict) and not self.home.is_withdrawn(facts.plan.uid):
-                self._due[app_id] = self._next(verdict)
+            decision = decide(facts, time.time())
+            if not self._has_steps(decision) and not self.home.is_withdrawn(facts.plan.uid):
+                self._due[app_id] = self._next(decision)
                 return
             with self.home.lock(app_id, patience=0.0) as got:
                 if not got:
@@ -182,37 +182,37 @@ class Keeper:
                 if facts.plan is not None and self.home.is_withdrawn(facts.plan.uid):
                     take_back(self.engine, app_id, facts)
                 elif facts.plan is not None and self._is_ours(facts):
-                    self._act(facts.plan, judge(facts, time.time()))
+                    self._act(facts.plan, decide(facts, time.time()))
         self._due[app_id] = time.monotonic() + _BUSY_S
 
-    def _has_steps(self, verdict: Verdict) -> bool:
+    def _has_steps(self, decision: Decision) -> bool:
         now = time.monotonic()
-        ending = any(self._ending.get(container.id, 0.0) <= now for container in verdict.end)
-        return bool(verdict.stop or ending or verdict.renew or verdict.start or verdict.note)
+        ending = any(self._ending.get(container.id, 0.0) <= now for container in decision.end)
+        return bool(decision.stop or ending or decision.renew or decision.start or decision.note)
 
-    def _next(self, verdict: Verdict) -> float:
+    def _next(self, decision: Decision) -> float:
         now = time.monotonic()
         dues = [
-            self._ending[container.id] for container in verdict.end if container.id in self._ending
+            self._ending[container.id] for container in decision.end if container.id in self._ending
         ]
-        if verdict.due is not None:
-            dues.append(now + max(0.0, verdict.due - time.time()))
+        if decision.due is not None:
+            dues.append(now + max(0.0, decision.due - time.time()))
         return min(dues, default=now + _RESYNC_S)
 
-    def _act(self, plan: Plan, verdict: Verdict) -> None:
+    def _act(self, plan: Plan, decision: Decision) -> None:
         app_id = plan.app_id
-        if verdict.stop is not None:
-            self.engine.note(app_id, STOP, stop_note(*verdict.stop, self.home.owner), plan.uid)
-        for container in verdict.end:
+        if decision.stop is not None:
+            self.engine.note(app_id, STOP, stop_note(*decision.stop, self.home.owner), plan.uid)
+        for container in decision.end:
             self._end(container, plan.grace)
         if plan.owner == self.home.owner:
-            self._renew(plan, verdict.renew)
-            self._start(plan, verdict.start)
-        if verdict.note:
+            self._renew(plan, decision.renew)
+            self._start(plan, decision.start)
+        if decision.note:
             if plan.network:  # first: nobody looks after an app that is noted as ended
                 with contextlib.suppress(EngineError):
                     self.engine.remove_network(plan.network)
-            self.engine.note(app_id, ENDED, verdict.status.to_json(), plan.uid)
+            self.engine.note(app_id, ENDED, decision.status.to_json(), plan.uid)
 
     def _end(self, container: Container, grace: float) -> None:
         now = time.monotonic()
@@ -267,7 +267,7 @@ def stop_note(reason: str, msg: str, owner: str) -> str:
 
 def cancel_note(owner: str) -> str:
     """Return the text of the note that somebody asked for an app's end."""
-    return stop_note(CANCEL, App.ON_REQUEST, owner)
+    return stop_note(CANCEL, Gang.ON_REQUEST, owner)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -13,8 +13,8 @@ from typing import Final
 
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import LogPage, LogQuery, check_replica
+from transload_docker.decide import is_alive, may_run_again
 from transload_docker.engine import Engine
-from transload_docker.judge import is_alive, may_run_again
 from transload_docker.logs import NS, NUMBERS, STDERR, STDOUT, Cursor, Line, Reader
 from transload_docker.plan import Container, Facts
 

@@ -33,11 +33,11 @@ from transload.specs import (
 )
 from transload_docker import convert as _convert
 from transload_docker import images, names
+from transload_docker.decide import decide, is_alive
 from transload_docker.diagnose import diagnose
 from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
 from transload_docker.host_config import covered
-from transload_docker.judge import is_alive, judge
 from transload_docker.keeper import cancel_note
 from transload_docker.logview import LogView, OpenReadings
 from transload_docker.names import base_name
@@ -200,7 +200,7 @@ class DockerScheduler(SchedulerBase):
     def _status(self, facts: Facts) -> AppStatus:
         assert facts.plan is not None
         try:
-            status = judge(facts, time.time()).status
+            status = decide(facts, time.time()).status
         except (
             KeyError,
             ValueError,

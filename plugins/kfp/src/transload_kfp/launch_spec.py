@@ -124,7 +124,7 @@ class LaunchSpec:
         made = ExecutionOptions(**self.options)
         # a restarted pod is no person's wish: what somebody cancelled stays so
         after = frozenset() if made.retries_by == "scheduler" else frozenset({AppState.FAILED})
-        return replace(made, next_after=after)
+        return replace(made, resubmit_on=after)
 
     def launch_with(self, arguments: Mapping[str, Any]) -> Launch:
         """Return the launch with the inputs' values in it.
@@ -165,7 +165,7 @@ class LaunchSpec:
         return {port.name: _typed(port, results.value(port.source, port.key)) for port in values}
 
 
-_OPTIONS: Final = {each.name for each in fields(ExecutionOptions)} - {"next_after"}
+_OPTIONS: Final = {each.name for each in fields(ExecutionOptions)} - {"resubmit_on"}
 
 
 def how_and_where(

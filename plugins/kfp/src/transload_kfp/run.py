@@ -84,7 +84,7 @@ def execution_of(
     # a try after the first: KFP has seen the failure of the one before
     options = replace(
         spec.execution_options(),
-        answer_lost=os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0"),
+        loss_already_reported=os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0"),
     )
     runner = runner_of(spec.cluster, inherit_env=spec.inherit_env)
     identity = identity_of(context, launch.name, arguments)
@@ -123,12 +123,12 @@ def run_app(execution: Execution) -> AppResults:
     Raises:
         TaskFailed: with the exit code, once the reason was said.
     """
-    with told_to_host(), ended_with_host(execution):
+    with translate_errors(), cancel_on_exit(execution):
         return execution.run()
 
 
 @contextmanager
-def ended_with_host(execution: Execution) -> Iterator[Callable[[], bool]]:
+def cancel_on_exit(execution: Execution) -> Iterator[Callable[[], bool]]:
     """End the app, or leave it, as ``on_kill`` says, when SIGTERM ends the task; gives what tells
     whether it has.
     """
@@ -157,7 +157,7 @@ class TaskFailed(SystemExit):
 
 
 @contextmanager
-def told_to_host(ended_well: bool = False) -> Iterator[None]:
+def translate_errors(ended_well: bool = False) -> Iterator[None]:
     """Turn errors into the end of the task's process; ``ended_well``: of the app, so that its
     results are to blame.
 

@@ -19,11 +19,11 @@ from transload.pipelines import Ending, Execution, ExecutionOptions
 from transload_kfp.inline import say
 from transload_kfp.run import (
     TaskFailed,
-    ended_with_host,
+    cancel_on_exit,
     log_line,
     runner_of,
     taken_for_a_request,
-    told_to_host,
+    translate_errors,
 )
 from transload_kfp.states import ENDINGS
 from transload_search import Search, SearchLedger, run_search_async, stopped_early
@@ -69,7 +69,7 @@ class Steps:
         data = json.loads(base64.b64decode(text))
         self.ledger = SearchLedger(Search.from_dict(data["search"]), base)
         # a pod that is started again is no new trial
-        self._options = replace(ExecutionOptions(**data["options"]), next_after=frozenset())
+        self._options = replace(ExecutionOptions(**data["options"]), resubmit_on=frozenset())
         self._runner = runner_of(data["cluster"], inherit_env=data["inherit_env"])
 
     def suggest(self, number: int) -> list[str]:
@@ -108,11 +108,11 @@ class Steps:
             self.ledger.identity(trial.index),
             self._options,
             sink=log_line,
-            known=self.ledger.known(trial.index),
+            context_args=self.ledger.known(trial.index),
             log=say,
             asked=taken_for_a_request,
         )
-        with ended_with_host(execution) as killed:
+        with cancel_on_exit(execution) as killed:
             try:
                 with stopped_early(self.ledger, trial.index, execution.cancel):
                     results = execution.run()
@@ -192,7 +192,7 @@ def log_best(metrics: Any, summary: Mapping[str, Any]) -> None:
 
 def ending(step: Callable[[], Any]) -> Any:
     """Call a step; a failure is one line in the log and an exit code."""
-    with told_to_host():
+    with translate_errors():
         return step()
 
 

@@ -85,6 +85,6 @@ ENDINGS: Final[Mapping[Ending, int]] = {
     Ending.TIMEOUT: 1,
     Ending.UNKNOWN: EXIT_UNKNOWN,
     Ending.DETACHED: 128 + int(signal.SIGTERM),
-    Ending.WRONG: 2,
+    Ending.MISCONFIGURED: 2,
 }
 """Ending → exit code of the launcher."""

@@ -18,7 +18,7 @@ from transload.errors import SpecError
 from transload.runtime.tracking import FsspecResultTracker
 from transload_kfp.inline import empty, hand_over, metrics_of, say, write
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
-from transload_kfp.run import TaskFailed, execution_of, run_app, told_to_host
+from transload_kfp.run import TaskFailed, execution_of, run_app, translate_errors
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution
@@ -43,7 +43,7 @@ def run_task(
     Raises:
         TaskFailed: with the exit code.
     """
-    with told_to_host():
+    with translate_errors():
         execution = execution_of(context, spec, arguments)
         if spec.dry_run:
             empty(made["results"].path)
@@ -51,7 +51,7 @@ def run_task(
             return {}
     results = run_app(execution)
     say(f"{execution.handle} SUCCEEDED")
-    with told_to_host(ended_well=True):
+    with translate_errors(ended_well=True):
         values = spec.output_values(results)
         _write_artifacts(execution, results, made)
         _fetch_files(execution, results, [port for port in spec.outputs if port.is_artifact], made)
@@ -102,7 +102,7 @@ def launch_in_component(
     spec: str, arguments: Mapping[str, Any], context: Mapping[str, str], made: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Run the launcher inside a Python component: `run_task` with the encoded spec."""
-    with told_to_host():
+    with translate_errors():
         decoded = LaunchSpec.decode(spec)
     return run_task(decoded, arguments, context, made)
 
@@ -112,7 +112,7 @@ def main(words: list[str]) -> int:
     made ones first.
     """
     try:
-        with told_to_host():
+        with translate_errors():
             spec = LaunchSpec.decode(words[0])
         request, paths = json.loads(words[1]), iter(words[2:])
         inputs = request.get("inputs", {}).get("parameterValues", {})

@@ -15,14 +15,14 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
-from transload.retries import App, read_error, traceback_error
+from transload.retries import Gang, read_error, traceback_error
 from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
 from transload.specs import AppState, AppStatus, ReplicaStatus
 from transload_kubernetes import convert, hold, names, plan, results, states
 from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut
 from transload_kubernetes.convert import KubernetesRequest
-from transload_kubernetes.judge import Verdict, judge, replica_pods
+from transload_kubernetes.decide import Decision, decide, replica_pods
 from transload_kubernetes.logs import last_moment
 from transload_kubernetes.plan import Facts, Plan, Stop
 
@@ -227,18 +227,18 @@ class Apps:
 
     # -- judging, and doing what a verdict asks for
 
-    def verdict(self, app_id: str, facts: Facts, *, explain: bool = False) -> Verdict:
+    def decision(self, app_id: str, facts: Facts, *, explain: bool = False) -> Decision:
         """Return the verdict on an app that has a record; ``explain``: ask for the events of what
         is stuck.
         """
-        found = judge(facts, time.time())
+        found = decide(facts, time.time())
         if explain and not facts.notes and not facts.causes:
             namespace, _ = names.parse_app_id(app_id)
             if _unexplained(found.status):
                 facts.notes = self._events(namespace, facts)
             elif found.note and (bad := found.status.first_failure()) is not None:
                 facts.causes = self._causes(namespace, facts, bad)
-            found = judge(facts, time.time()) if facts.notes or facts.causes else found
+            found = decide(facts, time.time()) if facts.notes or facts.causes else found
         return found
 
     def _causes(self, namespace: str, facts: Facts, bad: ReplicaStatus) -> dict[str, str]:
@@ -270,7 +270,7 @@ class Apps:
             "\n".join([lines[-1], "", f"last lines of container {container}:", *lines]).encode()
         )
 
-    def tend(self, app_id: str) -> None:
+    def reconcile(self, app_id: str) -> None:
         """Do what is left to do for an app: called by who waits for it as its owner, or has just
         cancelled it.
         """
@@ -279,16 +279,16 @@ class Apps:
             facts = self.facts(app_id)
             if facts.kind != plan.APP:
                 return
-            verdict = self.verdict(app_id, facts, explain=True)
-            for pod in self.leaving(facts, every=bool(verdict.end)):
+            decision = self.decision(app_id, facts, explain=True)
+            for pod in self.leaving(facts, every=bool(decision.end)):
                 self._take(namespace, pod)
-            if not verdict.due:
+            if not decision.due:
                 return
-            self._conclude(namespace, facts, verdict)
-            if verdict.release and facts.ended is not None:
+            self._conclude(namespace, facts, decision)
+            if decision.release and facts.ended is not None:
                 self._finish_release(app_id, facts)
                 return
-            if verdict.note and not any(map(states.still_running, facts.pods)):
+            if decision.note and not any(map(states.still_running, facts.pods)):
                 return
 
     def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
@@ -357,19 +357,19 @@ class Apps:
         for thread in list(self._taken.values()):
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _conclude(self, namespace: str, facts: Facts, verdict: Verdict) -> None:
-        if verdict.stop is not None:
-            self.note_stop(namespace, facts, verdict.stop)
-        for name in verdict.release:
+    def _conclude(self, namespace: str, facts: Facts, decision: Decision) -> None:
+        if decision.stop is not None:
+            self.note_stop(namespace, facts, decision.stop)
+        for name in decision.release:
             self._release(namespace, name)
-        for kind, name in verdict.end:
+        for kind, name in decision.end:
             if facts.plan and facts.plan.queued:  # which would let it run again
                 self._cluster.delete(kind, namespace, name, "Foreground")
             else:  # that ends what runs, and leaves what has ended, with its log
                 self._cluster.patch(kind, namespace, name, hold.OFF)
-        for kind, name in verdict.start:
+        for kind, name in decision.start:
             self._let_run(namespace, kind, name, facts)
-        for role, attempt in verdict.restart:
+        for role, attempt in decision.restart:
             try:
                 self._make_job(namespace, facts, role, attempt)
             except SubmitError as exc:  # its name is taken by somebody's: it will never be there
@@ -385,9 +385,9 @@ class Apps:
                 f"{plan.MADE}{names.role_label(role)}.{names.attempt_text(attempt)}",
                 "yes",
             )
-        if verdict.note:
-            self._note(namespace, facts, "ended", (verdict.final or verdict.status).to_json())
-            if verdict.final is not None and facts.record is not None:
+        if decision.note:
+            self._note(namespace, facts, "ended", (decision.final or decision.status).to_json())
+            if decision.final is not None and facts.record is not None:
                 self.tell(
                     namespace, facts.record["metadata"]["name"]
                 )  # nothing else may change that is watched
@@ -450,7 +450,7 @@ class Apps:
         too.
         """
         if facts.plan and facts.plan.queued:
-            stop = replace(stop, seen=judge(facts, time.time()).status.to_json())
+            stop = replace(stop, seen=decide(facts, time.time()).status.to_json())
         self._note(namespace, facts, "stop", json.dumps(asdict(stop)))
 
     def _note(self, namespace: str, facts: Facts, key: str, value: str) -> None:
@@ -644,7 +644,7 @@ class Apps:
         namespace, _ = names.parse_app_id(app_id)
         try:
             if facts.stop is not None or facts.ended is not None:
-                return self.tend(app_id)
+                return self.reconcile(app_id)
             for kind, name in hold.held(facts):
                 self._let_run(namespace, kind, name, facts, patience=_START_S)
         except SchedulerUnavailable as exc:
@@ -787,15 +787,15 @@ class Apps:
             other.
         """
         facts = self.facts(app_id)
-        if facts.kind != plan.APP or self.verdict(app_id, facts).status.is_terminal():
+        if facts.kind != plan.APP or self.decision(app_id, facts).status.is_terminal():
             return facts.kind == plan.APP
         if facts.unreadable:
             self.end_damaged(app_id, facts, stay=True)
             return True
         namespace, _ = names.parse_app_id(app_id)
         try:
-            self.note_stop(namespace, facts, Stop("cancel", App.ON_REQUEST))
-            self.tend(app_id)
+            self.note_stop(namespace, facts, Stop("cancel", Gang.ON_REQUEST))
+            self.reconcile(app_id)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc
         now = time.monotonic()

@@ -23,7 +23,7 @@ from transload.schedulers.api import LogPage, LogQuery, check_replica
 from transload.specs import is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.cluster import Cluster, ClusterError, cut
-from transload_kubernetes.judge import judge, replica_pods
+from transload_kubernetes.decide import decide, replica_pods
 from transload_kubernetes.plan import Facts
 
 _NS: Final = 1_000_000_000
@@ -524,7 +524,7 @@ def _pods(facts: Facts, app_id: str, name: str, k: int) -> tuple[list[dict[str, 
         raise AppNotFound(app_id)
     check_replica(app_id, {each.name: each.replicas for each in facts.plan.roles}, name, k)
     role = next(each for each in facts.plan.roles if each.name == name)
-    status = judge(facts, time.time()).status
+    status = decide(facts, time.time()).status
     own = [
         each.replicas[k].state
         for each in status.roles

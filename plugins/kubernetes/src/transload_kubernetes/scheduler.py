@@ -26,9 +26,9 @@ from transload_kubernetes import convert as _convert
 from transload_kubernetes import hold, names, plan, results, states
 from transload_kubernetes.apps import Apps
 from transload_kubernetes.cluster import Cluster, ClusterError
+from transload_kubernetes.decide import Decision, is_half_submitted, replica_pods
 from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.jobset import is_wanted
-from transload_kubernetes.judge import Verdict, is_half_submitted, replica_pods
 from transload_kubernetes.logs import Logs
 from transload_kubernetes.options import Options, run_opts
 from transload_kubernetes.plan import Facts, Plan
@@ -177,16 +177,16 @@ class KubernetesScheduler(SchedulerBase):
     ) -> AppDescription | None:
         if facts.kind != plan.APP or is_half_submitted(facts, time.time()):
             return None
-        verdict, made = self._apps.verdict(app_id, facts, explain=explain), facts.plan
+        decision, made = self._apps.decision(app_id, facts, explain=explain), facts.plan
         if made is None:
-            return AppDescription(app_id, verdict.status)
-        self._say_how_to_end(app_id, made, verdict.status)
+            return AppDescription(app_id, decision.status)
+        self._say_how_to_end(app_id, made, decision.status)
         app = None
         with contextlib.suppress(SpecError):  # of a newer schema
             app = AppDef.from_json(facts.data.get("app", ""))
         return AppDescription(
             app_id,
-            verdict.status,
+            decision.status,
             app=app,
             session=made.session,
             cfg=dict(made.cfg),
@@ -194,7 +194,7 @@ class KubernetesScheduler(SchedulerBase):
             tracker_base=made.tracker_base,
             parent_run_id=made.parent_run_id,
             created=made.created,
-            due=verdict.due or bool(self._apps.leaving(facts)),
+            needs_reconcile=decision.due or bool(self._apps.leaving(facts)),
         )
 
     def _say_how_to_end(self, app_id: str, made: Plan, status: AppStatus) -> None:
@@ -208,12 +208,12 @@ class KubernetesScheduler(SchedulerBase):
                 f": `transload wait {handle}` starts it, `transload cancel {handle}` ends it"
             )
 
-    def tend(self, app_id: str) -> None:
+    def reconcile(self, app_id: str) -> None:
         """Do what the cluster's controllers cannot: note the end, end other roles, start again, all
         safe to repeat.
         """
         with contextlib.suppress(ClusterError):  # may only look; another owner will act
-            self._apps.tend(app_id)
+            self._apps.reconcile(app_id)
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
@@ -236,8 +236,10 @@ class KubernetesScheduler(SchedulerBase):
         """
         seen = self._seen()
         rows = [
-            ListAppResponse(made.app_id, verdict.status.state, name=made.name, created=made.created)
-            for made, verdict in sorted(
+            ListAppResponse(
+                made.app_id, decision.status.state, name=made.name, created=made.created
+            )
+            for made, decision in sorted(
                 self._known(seen), key=lambda each: each[0].created, reverse=True
             )
         ]
@@ -252,11 +254,11 @@ class KubernetesScheduler(SchedulerBase):
             *self._apps.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values()
         ]
 
-    def _known(self, seen: Sequence[Facts]) -> Iterator[tuple[Plan, Verdict]]:
+    def _known(self, seen: Sequence[Facts]) -> Iterator[tuple[Plan, Decision]]:
         """Yield what can be listed and read."""
         for facts in seen:
             if facts.plan is not None and not is_half_submitted(facts, time.time()):
-                yield facts.plan, self._apps.verdict(facts.plan.app_id, facts)
+                yield facts.plan, self._apps.decision(facts.plan.app_id, facts)
 
     def _namespace(self) -> str:
         """Return the namespace that the settings name for apps."""
@@ -283,9 +285,11 @@ class KubernetesScheduler(SchedulerBase):
             )
         moment = time.time() if now is None else now
         ended: list[tuple[float, str]] = []
-        for made, verdict in self._known(self._seen()):
-            ends = [each.end_time or 0.0 for role in verdict.status.roles for each in role.replicas]
-            if verdict.status.is_terminal():
+        for made, decision in self._known(self._seen()):
+            ends = [
+                each.end_time or 0.0 for role in decision.status.roles for each in role.replicas
+            ]
+            if decision.status.is_terminal():
                 ended.append((max(ends, default=0.0) or made.created, made.app_id))
         old = [
             app_id
@@ -312,7 +316,7 @@ class KubernetesScheduler(SchedulerBase):
         if facts.unreadable:
             self._delete_damaged(app_id, facts)
             return True
-        if not self._apps.verdict(app_id, facts).status.is_terminal():
+        if not self._apps.decision(app_id, facts).status.is_terminal():
             self.cancel(app_id)
             facts = self._ended(app_id, facts)
         if facts.kind == plan.APP:
@@ -349,7 +353,10 @@ class KubernetesScheduler(SchedulerBase):
             while time.monotonic() < deadline:
                 watch.wait(1.0)
                 facts = self._apps.facts(app_id)
-                if facts.kind != plan.APP or self._apps.verdict(app_id, facts).status.is_terminal():
+                if (
+                    facts.kind != plan.APP
+                    or self._apps.decision(app_id, facts).status.is_terminal()
+                ):
                     return facts
         raise SchedulerUnavailable(f"app {app_id} does not end: a pod of it cannot be ended")
 
@@ -393,7 +400,7 @@ class KubernetesScheduler(SchedulerBase):
         if facts.plan is None:
             return ""
         pods = replica_pods(facts, role_name, k)
-        status = self._apps.verdict(app_id, facts, explain=True).status
+        status = self._apps.decision(app_id, facts, explain=True).status
         if any(map(states.has_begun, pods)):
             return ""
         if not status.is_terminal():

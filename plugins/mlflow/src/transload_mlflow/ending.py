@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError
-from transload.schedulers.patience import longer
+from transload.schedulers.patience import backoff
 from transload.specs import AppState, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _keep_trying(event: AppEvent, tracker: MlflowTracker) -> None:
                     "the end of %s is not in MLflow: %s: %s", event.handle, type(exc).__name__, exc
                 )
             time.sleep(pause)
-            pause = longer(pause, _PAUSES[1])
+            pause = backoff(pause, _PAUSES[1])
         else:
             _ends[event.id] = None
             return

@@ -57,7 +57,7 @@ def description_of(launch: Launch) -> str:
     """Return what a task that runs this says of itself."""
     if launch.component is None:
         return f"Runs the app {launch.name}."
-    return launch.found().description
+    return launch.resolve_component().description
 
 
 def signature_of(launch: Launch) -> inspect.Signature:
@@ -67,7 +67,7 @@ def signature_of(launch: Launch) -> inspect.Signature:
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
     if launch.component is not None:
-        for each in launch.found().parameters:
+        for each in launch.resolve_component().parameters:
             # what a component takes as *args is one argument here, a list: `positional_as_list`
             only = each.kind in ("keyword", "varargs") or bool(last)
             kind = (
@@ -94,10 +94,10 @@ def positional_as_list(
     Raises:
         SpecError: if these are given by name as well.
     """
-    rest = None if launch.component is None else launch.found().varargs
+    rest = None if launch.component is None else launch.resolve_component().varargs
     if rest is None:
         return args, {}
-    ahead = sum(each.kind == "positional" for each in launch.found().parameters)
+    ahead = sum(each.kind == "positional" for each in launch.resolve_component().parameters)
     if not args[ahead:]:
         return args, {}
     if rest.name in kwargs:
@@ -140,7 +140,7 @@ def _column(value: Any) -> Any:
 def values_left_open(
     launch: Launch,
     call: inspect.BoundArguments,
-    known: Mapping[str, Any],
+    context_args: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what the component will get for arguments that a call leaves open, as far as that is
@@ -149,7 +149,7 @@ def values_left_open(
     Args:
         launch: of the task.
         call: what the call gives.
-        known: what the adapter knows of the component's arguments.
+        context_args: what the adapter knows of the component's arguments.
         defaults: component argument → text, from the settings.
     """
     given = call.arguments.get(LAUNCH) if _is_ours(call.signature) else None
@@ -159,7 +159,7 @@ def values_left_open(
         launch = replace(launch, args=given.get("args", launch.args))
     elif given is not None:  # it comes from upstream
         return {}
-    values = launch.left_open(known, defaults)
+    values = launch.left_open(context_args, defaults)
     return {name: value for name, value in values.items() if name not in call.arguments}
 
 

@@ -15,7 +15,7 @@ from transload.pipelines import Execution, ExecutionOptions, Launch, caller_fold
 from transload.runner import AppResults
 from transload_prefect.again import note_done
 from transload_prefect.cluster import TransloadCluster
-from transload_prefect.run import Context, ended_with_host, execution_of, identity_of
+from transload_prefect.run import Context, cancel_on_exit, execution_of, identity_of
 from transload_prefect.traces import Traces
 from transload_prefect.units import in_async_code, next_unit
 from transload_prefect.watch import watching
@@ -69,12 +69,12 @@ class AppJobRun(JobRun[AppResults]):
         return asyncio.to_thread(cancel) if in_async_code() else cancel()
 
     def _wait(self) -> None:
-        with ended_with_host(self._execution), watching(self._traces.context, self._execution):
+        with cancel_on_exit(self._execution), watching(self._traces.context, self._execution):
             self._execution.follow()
         self._collect()
 
     async def _wait_async(self) -> None:
-        with ended_with_host(self._execution), watching(self._traces.context, self._execution):
+        with cancel_on_exit(self._execution), watching(self._traces.context, self._execution):
             await self._execution.follow_async()
         await asyncio.to_thread(self._collect)
 
@@ -194,11 +194,11 @@ class AppJob(JobBlock[AppResults]):
         )
         if in_async_code():
             return self._start_async(execution, traces)
-        with ended_with_host(execution):
+        with cancel_on_exit(execution):
             execution.start()
         return AppJobRun(execution, traces)
 
     async def _start_async(self, execution: Execution, traces: Traces) -> AppJobRun:
-        with ended_with_host(execution):
+        with cancel_on_exit(execution):
             await execution.start_async()
         return AppJobRun(execution, traces)

@@ -193,6 +193,6 @@ class PrefectAdapter:
         cluster = None if spec.cluster is None else cluster_named(spec.cluster)
         runner = runner_of(cluster, spec.inherit_env)
         request = dry_run(
-            HOST, on_cluster(spec.launch, cluster), spec.options, known=known, runner=runner
+            HOST, on_cluster(spec.launch, cluster), spec.options, context_args=known, runner=runner
         )
         return f"Prefect task {task.name!r} (retries: {task.retries}, tags: {sorted(task.tags)})\n{request}"

@@ -166,29 +166,29 @@ def within_time_limit(context: Context, options: ExecutionOptions) -> ExecutionO
     return replace(options, deadline=min(deadline, options.deadline or deadline))
 
 
-def run_app(execution: Execution) -> AppResults | Told:
+def run_app(execution: Execution) -> AppResults | ReturnedState:
     """Start or attach, wait for the end; return results, or what Prefect is to be told by a
     returned state.
 
     Raises:
         TransloadError: an end that Prefect's retries may answer.
     """
-    with told_to_host() as told, ended_with_host(execution):
+    with translate_errors() as told, cancel_on_exit(execution):
         return execution.run()
     return told[0]
 
 
-async def run_app_async(execution: Execution) -> AppResults | Told:
+async def run_app_async(execution: Execution) -> AppResults | ReturnedState:
     """Do what `run_app` does, without blocking the event loop. Cancelling the coroutine is a kill
     of the unit.
     """
-    with told_to_host() as told, ended_with_host(execution):
+    with translate_errors() as told, cancel_on_exit(execution):
         return await execution.run_async()
     return told[0]
 
 
 @contextmanager
-def ended_with_host(execution: Execution) -> Iterator[None]:
+def cancel_on_exit(execution: Execution) -> Iterator[None]:
     """End the app if its end was asked for, and else leave it, when something but an error of ours
     ends who waits.
 
@@ -219,11 +219,11 @@ def _end(execution: Execution, pause: float = 1.0) -> None:
 
 
 @contextmanager
-def told_to_host() -> Iterator[list[Told]]:
+def translate_errors() -> Iterator[list[ReturnedState]]:
     """Turn errors into states to be returned, where Prefect must not retry them; the others are
     raised.
     """
-    told: list[Told] = []
+    told: list[ReturnedState] = []
     try:
         yield told
     except TransloadError as exc:
@@ -233,7 +233,7 @@ def told_to_host() -> Iterator[list[Told]]:
         told.append(ending)
 
 
-class Told(NamedTuple):
+class ReturnedState(NamedTuple):
     """A state that a task returns."""
 
     type: str
@@ -241,8 +241,8 @@ class Told(NamedTuple):
     message: str
 
 
-def ending_of(error: TransloadError) -> Told | None:
+def ending_of(error: TransloadError) -> ReturnedState | None:
     """Return the state that Prefect is told an error by; None: it is raised."""
     if isinstance(error, Detached) and not error.asked:
-        return Told(*INTERRUPTED, str(error))
-    return (told := ENDINGS[Ending.of(error)]) and Told(*told, str(error))
+        return ReturnedState(*INTERRUPTED, str(error))
+    return (told := ENDINGS[Ending.of(error)]) and ReturnedState(*told, str(error))

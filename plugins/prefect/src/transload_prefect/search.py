@@ -180,7 +180,7 @@ class SearchRun:
             index,
             f"{self._name}-{index}",
             namespace=ledger.id,
-            known=ledger.known(index),
+            context_args=ledger.known(index),
             meanwhile=lambda execution: stopped_early(ledger, index, execution.cancel),
         )
         launch = self._ledger.launch(trial)

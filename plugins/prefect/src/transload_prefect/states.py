@@ -48,7 +48,7 @@ ENDINGS: Final[Mapping[Ending, tuple[str, str] | None]] = {
     Ending.TIMEOUT: None,
     Ending.UNKNOWN: ("CRASHED", "AppCrashed"),
     Ending.DETACHED: ("CANCELLED", "AppDetached"),
-    Ending.WRONG: None,
+    Ending.MISCONFIGURED: None,
 }
 """Ending → type and name of the state that a task returns; None: the error is raised, and Prefect
 may retry it."""

@@ -43,7 +43,7 @@ from transload_prefect.arguments import (
 from transload_prefect.cluster import TransloadCluster, cluster_named
 from transload_prefect.run import (
     Context,
-    Told,
+    ReturnedState,
     execution_of,
     identity_of,
     run_app,
@@ -86,7 +86,7 @@ class AppSpec:
         stderr_level: name of the level that lines of stderr are logged with; None: what a line says
             of itself (``WARNING:root:…``), else INFO.
         namespace: tells the app from those of others, instead of the flow run's id.
-        known: arguments that the component may declare (``trial_idx``).
+        context_args: arguments that the component may declare (``trial_idx``).
         meanwhile: entered while the app is waited for, with its execution.
     """
 
@@ -100,7 +100,7 @@ class AppSpec:
     assets: bool | list[str] = False
     stderr_level: str | None = None
     namespace: str | None = None
-    known: Mapping[str, Any] = field(default_factory=dict)
+    context_args: Mapping[str, Any] = field(default_factory=dict)
     meanwhile: Callable[[Execution], AbstractContextManager[object]] = nullcontext
 
     def __post_init__(self) -> None:
@@ -358,9 +358,9 @@ class AppTask(Task[..., Any]):
         with suppress(TransloadError):  # the task run says what is wrong
             cluster = None if spec.cluster is None else cluster_named(spec.cluster)
             defaults = runner_of(cluster, spec.inherit_env).settings.component_defaults(
-                spec.launch.found().name
+                spec.launch.resolve_component().name
             )
-            return values_left_open(spec.launch, bound, spec.known, defaults)
+            return values_left_open(spec.launch, bound, spec.context_args, defaults)
         return {}
 
 
@@ -489,15 +489,15 @@ def _prepared(spec: AppSpec, call: inspect.BoundArguments) -> Iterator[tuple[Exe
         traces,
         cluster=None if spec.cluster is None else cluster_named(spec.cluster),
         inherit_env=spec.inherit_env,
-        known=spec.known,
+        context_args=spec.context_args,
         host_retries=task.task.retries,
     )
     with watching(context, execution), spec.meanwhile(execution):
         yield execution, traces
 
 
-def _returned(outcome: AppResults | Told, traces: Traces, spec: AppSpec) -> Any:
-    if isinstance(outcome, Told):
+def _returned(outcome: AppResults | ReturnedState, traces: Traces, spec: AppSpec) -> Any:
+    if isinstance(outcome, ReturnedState):
         return State(type=StateType(outcome.type), name=outcome.name, message=outcome.message)
     traces.collected(outcome, spec.assets)
     return outcome

@@ -237,14 +237,14 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         self,
         flow_run: FlowRun,
         configuration: AppJobConfiguration,
-        next_after: frozenset[AppState] = ENDED,
+        resubmit_on: frozenset[AppState] = ENDED,
     ) -> Execution:
         """Submit the app of a flow run, unless it is there already; return its execution.
 
         Args:
             flow_run: what the app is to run.
             configuration: how.
-            next_after: ends of an app that are answered by another one.
+            resubmit_on: ends of an app that are answered by another one.
         """
         if configuration.cluster is not None and configuration.scheduler is not None:
             raise ConfigError(
@@ -267,7 +267,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             pass_env=configuration.pass_env,
         )
         stream = configuration.stream_output
-        execution = self._execution_of(flow_run, runner, launch, stream, next_after=next_after)
+        execution = self._execution_of(flow_run, runner, launch, stream, resubmit_on=resubmit_on)
         try:
             execution.start()
         except SpecError as exc:

@@ -437,7 +437,7 @@ async def _until_interrupted(
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
     settings = ExecutionOptions(
         on_kill="cancel" if options["cancel_running"] else "detach",
-        next_after=frozenset({AppState.CANCELLED}),
+        resubmit_on=frozenset({AppState.CANCELLED}),
     )
     runner = host_runner(HOST, inherit_env=True)
     asked = partial(_by_hand, signals)

@@ -79,7 +79,7 @@ async def run_search_async(
     from transload.specs import AppState
     from transload_search.search import SearchFailed
 
-    given = options or ExecutionOptions(next_after=frozenset({AppState.CANCELLED}))
+    given = options or ExecutionOptions(resubmit_on=frozenset({AppState.CANCELLED}))
     running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]] = {}
     tell = on_change or (lambda: None)
 
@@ -90,7 +90,7 @@ async def run_search_async(
             ledger.identity(trial.index),
             given,
             sink=sink_of(trial) if sink_of is not None else None,
-            known=ledger.known(trial.index),
+            context_args=ledger.known(trial.index),
             asked=asked or interrupted,
         )
         task = asyncio.create_task(_run(ledger, trial, execution))

@@ -28,10 +28,10 @@ from transload_slurm import commands, submission
 from transload_slurm import diagnose as _diagnose
 from transload_slurm.blobs import Blobs
 from transload_slurm.convert import COMMENT, SlurmRequest, comment_of
+from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended
 from transload_slurm.store import AppFolders, last_line, read_json, read_state, write_file
-from transload_slurm.verdict import FORGOTTEN, is_unreported, judge, written_end
 from transload_slurm.watch import OVER, SlurmWatch
 
 _CANCEL_S: Final = 60.0
@@ -200,16 +200,16 @@ class Apps:
         cancelled = self._cancel_requested(app_id)
         last = _last_word(folder)
         if written_end(state) and record["gang"]:
-            return judge(record, state, None, cancel_requested=cancelled), None
+            return decide(record, state, None, cancel_requested=cancelled), None
         if last is not None:
             return self._concluded(app_id, record, state, last), None
         if written_end(state):
-            return judge(record, state, None, cancel_requested=cancelled), None
+            return decide(record, state, None, cancel_requested=cancelled), None
         job_id = self.store.job_id(app_id)
         if job_id is not None:
             return None, job_id
         if submission.being_submitted(folder):
-            return judge(
+            return decide(
                 record,
                 None,
                 Job("", "", "PENDING", {}, "being submitted"),
@@ -224,7 +224,7 @@ class Apps:
         return os.path.exists(f"{self.store.folder(app_id)}/cancel")
 
     def _unreachable(self, app_id: str, record: dict[str, Any], problem: str) -> AppStatus:
-        status = judge(
+        status = decide(
             record,
             self.store.state(app_id, record),
             None,
@@ -287,11 +287,13 @@ class Apps:
         self, app_id: str, record: dict[str, Any], state: dict[str, Any] | None, job: Job | None
     ) -> AppStatus:
         folder = self.store.folder(app_id)
-        verdict = read_json(f"{folder}/verdict.json")
-        if verdict is not None and job is not None and ended(job.state):
-            state = {**(state or {}), "state": "FAILED", "msg": str(verdict.get("msg", ""))}
+        decision = read_json(f"{folder}/verdict.json")
+        if decision is not None and job is not None and ended(job.state):
+            state = {**(state or {}), "state": "FAILED", "msg": str(decision.get("msg", ""))}
         note = last_line(f"{folder}/batch.log") if job is not None and ended(job.state) else ""
-        return judge(record, state, job, cancel_requested=self._cancel_requested(app_id), note=note)
+        return decide(
+            record, state, job, cancel_requested=self._cancel_requested(app_id), note=note
+        )
 
     def _lift(self, app_id: str, job: Job | None) -> None:
         """Slurm holds a job that it has put back in the queue for two minutes; some seconds will

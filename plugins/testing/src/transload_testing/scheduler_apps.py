@@ -14,7 +14,7 @@ import pytest
 
 from transload.components.builtin import utils
 from transload.errors import SpecError, SubmitError, UnsupportedFeature
-from transload.runner import last_words
+from transload.runner import tail
 from transload.specs import AppState, Resource, RetryPolicy, macros, parse_app_handle
 from transload_testing.scheduler_stage import (
     Program,
@@ -343,7 +343,7 @@ class AppTests(SchedulerSuite):
         assert stage.replicas(status)[0].latest_attempt == 1
         assert "no such thing" not in status.msg + status.structured_error_msg
         if stage.scheduler.capabilities.since_until:
-            words = list(last_words(stage.scheduler, app_id, "main", 0, 20, status))
+            words = list(tail(stage.scheduler, app_id, "main", 0, 20, status))
             assert words[-1:] == ["again\n"]
             assert "no such thing" not in "".join(words)
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import pytest
 
 from transload.runner import LogReader, Runner, Settings, log_lines
-from transload.schedulers.api import LogPage, LogQuery, SchedulerBase, Stream, Submission, tend
-from transload.schedulers.follower import let_go
+from transload.schedulers.api import LogPage, LogQuery, SchedulerBase, Stream, Submission, reconcile
+from transload.schedulers.follower import release
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, ReplicaStatus, Role, macros
 
 T = TypeVar("T")
@@ -167,7 +167,7 @@ class SchedulerStage:
         owner that waits.
         """
         found = self.scheduler.describe(app_id)
-        tend(self.scheduler, found)
+        reconcile(self.scheduler, found)
         assert found is not None, f"{app_id} is not there"
         return found.status
 
@@ -375,7 +375,7 @@ class SchedulerSuite:
                     scheduler.delete(app_id)
                 else:
                     scheduler.cancel(app_id)
-            let_go(scheduler)  # first, as a runner does
+            release(scheduler)  # first, as a runner does
             scheduler.close()
 
 

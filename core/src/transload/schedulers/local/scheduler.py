@@ -323,7 +323,7 @@ class LocalScheduler(SchedulerBase):
             OSError
         ):  # for those who ask meanwhile; on a full disk the keeper hears of it still
             layout.ask_for_end(folder)
-        if not layout.poke(folder, layout.CANCEL):
+        if not layout.notify(folder, layout.CANCEL):
             store.true_state(self._local, app_id)  # its keeper is gone: seen to here
         return True
 

@@ -15,7 +15,7 @@ import time
 from transload.retries import (
     LONGEST_ERROR,
     TERMINAL,
-    App,
+    Gang,
     Replica,
     exit_text,
     read_error,
@@ -65,7 +65,7 @@ class Supervisor:
     ) -> None:
         self.folder, self.plan, self.only, self.start = folder, plan, only, start
         self.prologue = prologue
-        self.app = App(plan["roles"], plan["timeout"], only, before)
+        self.app = Gang(plan["roles"], plan["timeout"], only, before)
         self.app.state = "PENDING"
         self.app.begin(time.time())
         self.told: set[Replica] = set()  # to end
@@ -93,7 +93,7 @@ class Supervisor:
             again = "Slurm started the job again (a node was lost, or it was pre-empted)"
             self._finish("FAILED", f"{again}, and its retries are used up")
         elif os.path.exists(os.path.join(self.folder, "cancel")):
-            self._finish("CANCELLED", App.ON_REQUEST)
+            self._finish("CANCELLED", Gang.ON_REQUEST)
         elif self.prologue:
             self._fail_by_prologue()
         else:

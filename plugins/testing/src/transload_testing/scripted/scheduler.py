@@ -18,10 +18,10 @@ from transload.schedulers.api import (
     ListAppResponse,
     LogPage,
     LogQuery,
-    Reach,
     SchedulerBase,
     Stream,
     Submission,
+    Visibility,
     check_replica,
     refuse_unsupported,
 )
@@ -75,7 +75,7 @@ class ScriptedScheduler(SchedulerBase):
         self,
         session_name: str,
         scripted_dir: str | None = None,
-        reachable_from: Reach | None = None,
+        reachable_from: Visibility | None = None,
         name: str = "scripted",
     ) -> None:
         self.session = session_name
@@ -376,7 +376,7 @@ def _end(replica: ReplicaStatus, state: AppState, *, failing: bool, exit_code: i
 def create_scheduler(
     session_name: str,
     scripted_dir: str | None = None,
-    reachable_from: Reach | None = None,
+    reachable_from: Visibility | None = None,
     name: str = "scripted",
 ) -> ScriptedScheduler:
     """Return a scripted scheduler; the factory that is registered."""

@@ -146,4 +146,4 @@ def release(home: str, app_id: str) -> None:
 
 def _wake(home: str, waiting: list[str]) -> None:
     for app_id in waiting[:1]:
-        layout.poke(layout.app_folder(home, app_id))
+        layout.notify(layout.app_folder(home, app_id))

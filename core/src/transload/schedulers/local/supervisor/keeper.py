@@ -12,7 +12,7 @@ import time
 
 from transload.retries import (
     LONGEST_ERROR,
-    App,
+    Gang,
     Replica,
     Restart,
     error_line,
@@ -55,7 +55,7 @@ class Keeper:
     ) -> None:
         self.home, self.app_id, self.request = home, app_id, request
         self.folder = layout.app_folder(home, app_id)
-        self.app = App(request["roles"], request["timeout"])
+        self.app = Gang(request["roles"], request["timeout"])
         for replica in self.app.replicas:
             replica.host = os.uname().nodename
         self.by_pid: dict[int, Replica] = {}
@@ -376,17 +376,17 @@ class Keeper:
             if fd == self.wake:
                 self._on_signals()
             elif fd == self.ctl:
-                self._look_around(kernel.drain(self.ctl))
+                self._check_requests(kernel.drain(self.ctl))
             else:
                 self._on_link()
         if time.monotonic() >= self.look_at:
-            self._look_around()
+            self._check_requests()
 
     def _on_signals(self) -> None:
         numbers = kernel.drain(self.wake)
         if signal.SIGTERM in numbers:
             self.sound = False
-            self._look_around()  # whoever asks for the end of an app does not do it this way
+            self._check_requests()  # whoever asks for the end of an app does not do it this way
             self._end(
                 "FAILED",
                 "its keeper was told to end (SIGTERM): the machine or the service was stopped",
@@ -395,9 +395,9 @@ class Keeper:
             logindex.changed(self.logs, time.monotonic())
             self._look_at_folder()
 
-    def _look_around(self, pokes: bytes = b"") -> None:
+    def _check_requests(self, requests: bytes = b"") -> None:
         """Do what is asked for, and what has become possible."""
-        if layout.CANCEL in pokes:
+        if layout.CANCEL in requests:
             self._cancel()
         self._look_at_folder()
         if self.waiting_for_gpus and self.app.final is None:
@@ -425,7 +425,7 @@ class Keeper:
     def _cancel(self) -> None:
         if not self.cancel_requested:
             self.cancel_requested = self.dirty = True
-            self._end("CANCELLED", App.ON_REQUEST)
+            self._end("CANCELLED", Gang.ON_REQUEST)
 
     def _on_link(self) -> None:
         """Nothing is ever sent here: the spawner is gone."""

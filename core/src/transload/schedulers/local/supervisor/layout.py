@@ -323,7 +323,7 @@ def _send(path: str, data: bytes) -> int:
 LOOK, CANCEL = b"!", b"c"
 
 
-def poke(folder: str, what: bytes = LOOK) -> bool:
+def notify(folder: str, what: bytes = LOOK) -> bool:
     """Make the keeper of an app look around (LOOK) or end it (CANCEL); False if it has no
     keeper.
     """

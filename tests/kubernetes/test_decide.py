@@ -10,7 +10,7 @@ import pytest
 
 from transload.specs import AppState
 from transload_kubernetes import names
-from transload_kubernetes.judge import HALF_SUBMITTED_S, judge
+from transload_kubernetes.decide import HALF_SUBMITTED_S, decide
 from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop, record
 
 NOW = time.time()
@@ -47,15 +47,15 @@ def test_all_jobs_complete_is_success() -> None:
     facts = facts_of(
         [RolePlan("r", 2, 2)], [job("r", condition="Complete", completedIndexes="0,1")]
     )
-    verdict = judge(facts, NOW)
-    assert (verdict.status.state, verdict.note) == (AppState.SUCCEEDED, True)
+    decision = decide(facts, NOW)
+    assert (decision.status.state, decision.note) == (AppState.SUCCEEDED, True)
 
 
 def test_enough_replicas_are_enough() -> None:
     """A Job with failed indexes is a success while ``min_replicas`` holds."""
     failed = job("r", condition="Failed", completedIndexes="0,2", failedIndexes="1")
-    assert judge(facts_of([RolePlan("r", 3, 2)], [failed]), NOW).status.state is AppState.SUCCEEDED
-    assert judge(facts_of([RolePlan("r", 3, 3)], [failed]), NOW).status.state is AppState.FAILED
+    assert decide(facts_of([RolePlan("r", 3, 2)], [failed]), NOW).status.state is AppState.SUCCEEDED
+    assert decide(facts_of([RolePlan("r", 3, 3)], [failed]), NOW).status.state is AppState.FAILED
 
 
 def test_one_role_failed_ends_the_others() -> None:
@@ -64,13 +64,13 @@ def test_one_role_failed_ends_the_others() -> None:
     """
     roles = [RolePlan("x", 1, 1), RolePlan("y", 1, 1)]
     failed = job("x", condition="Failed", failedIndexes="0")
-    verdict = judge(facts_of(roles, [failed, job("y")]), NOW)
+    decision = decide(facts_of(roles, [failed, job("y")]), NOW)
     assert (
-        verdict.stop is not None
-        and verdict.end == [("Job", "a-y")]
-        and not verdict.status.is_terminal()
+        decision.stop is not None
+        and decision.end == [("Job", "a-y")]
+        and not decision.status.is_terminal()
     )
-    over = judge(
+    over = decide(
         facts_of(roles, [failed], stop=json.dumps({"kind": "failed", "msg": "x failed"})), NOW
     )
     assert (over.status.state, over.status.msg, over.note) == (AppState.FAILED, "x failed", True)
@@ -86,13 +86,13 @@ def test_whole_app_waits_for_the_old_attempt_to_be_gone() -> None:
     """
     roles = [RolePlan("x", 2, 2, 1, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
     failed = job("x", condition="Failed", failedIndexes="0")
-    first = judge(facts_of(roles, [failed, job("y")]), NOW)
+    first = decide(facts_of(roles, [failed, job("y")]), NOW)
     assert (first.end, first.restart) == ([("Job", "a-y")], [])
-    second = judge(facts_of(roles, [failed]), NOW)
+    second = decide(facts_of(roles, [failed]), NOW)
     assert second.restart == [("x", (1, 0)), ("y", (1, 0))]
-    third = judge(facts_of(roles, [failed, job("x", (1, 0))]), NOW)  # who made it died in between
+    third = decide(facts_of(roles, [failed, job("x", (1, 0))]), NOW)  # who made it died in between
     assert third.restart == [("y", (1, 0))]
-    assert judge(facts_of(roles, [failed, job("x", (1, 0)), job("y", (1, 0))]), NOW).restart == []
+    assert decide(facts_of(roles, [failed, job("x", (1, 0)), job("y", (1, 0))]), NOW).restart == []
 
 
 def test_a_job_of_a_later_attempt_that_somebody_deletes_is_lost() -> None:
@@ -106,10 +106,10 @@ def test_a_job_of_a_later_attempt_that_somebody_deletes_is_lost() -> None:
     )
     again = job("x", (1, 0), condition="Complete", completedIndexes="0-1")
     made = {"made.x.a1r0": "yes"}
-    assert judge(facts_of(roles, [failed, good, again], **made), NOW).restart == [
+    assert decide(facts_of(roles, [failed, good, again], **made), NOW).restart == [
         ("y", (1, 0))
     ]  # half-made
-    lost = judge(facts_of(roles, [failed, good, again], **made, **{"made.y.a1r0": "yes"}), NOW)
+    lost = decide(facts_of(roles, [failed, good, again], **made, **{"made.y.a1r0": "yes"}), NOW)
     assert (
         lost.restart == [] and lost.stop is not None and "lost: the Job of role y" in lost.stop.msg
     )
@@ -119,8 +119,8 @@ def test_a_job_of_a_later_attempt_of_a_role_that_somebody_deletes_is_lost() -> N
     """The failure of the attempt before does not make it start again."""
     roles = [RolePlan("x", 2, 2, 3, "ROLE")]
     failed = job("x", condition="Failed", failedIndexes="0")
-    assert judge(facts_of(roles, [failed]), NOW).restart == [("x", (0, 1))]
-    lost = judge(facts_of(roles, [failed], **{"made.x.a0r1": "yes"}), NOW)
+    assert decide(facts_of(roles, [failed]), NOW).restart == [("x", (0, 1))]
+    lost = decide(facts_of(roles, [failed], **{"made.x.a0r1": "yes"}), NOW)
     assert lost.restart == [] and lost.stop is not None and "lost" in lost.stop.msg
 
 
@@ -133,30 +133,30 @@ def test_jobs_that_a_restart_has_ended_are_not_lost() -> None:
         job("x", attempt, condition="Failed", failedIndexes="0") for attempt in ((0, 0), (1, 0))
     ]
     noted = {"made.x.a1r0": "yes", "made.y.a1r0": "yes"}
-    assert judge(facts_of(roles, failed, **noted), NOW).restart == [("x", (2, 0)), ("y", (2, 0))]
+    assert decide(facts_of(roles, failed, **noted), NOW).restart == [("x", (2, 0)), ("y", (2, 0))]
 
 
 def test_a_timeout_is_not_answered_by_a_retry() -> None:
     """A Job that took too long is not started again."""
     late = job("x", condition="Failed")
     late["status"]["conditions"][0]["reason"] = "DeadlineExceeded"
-    verdict = judge(facts_of([RolePlan("x", 2, 2, 3, "ROLE")], [late]), NOW)
-    assert verdict.restart == [] and verdict.stop is not None and "timeout" in verdict.stop.msg
+    decision = decide(facts_of([RolePlan("x", 2, 2, 3, "ROLE")], [late]), NOW)
+    assert decision.restart == [] and decision.stop is not None and "timeout" in decision.stop.msg
 
 
 def test_a_submit_that_never_ended() -> None:
     """An app without its Jobs is SUBMITTED for a while, then failed."""
     roles = [RolePlan("x", 1, 1)]
-    assert judge(facts_of(roles, [], submitted=""), NOW).status.state is AppState.SUBMITTED
-    late = judge(facts_of(roles, [], NOW - HALF_SUBMITTED_S - 1, submitted=""), NOW)
+    assert decide(facts_of(roles, [], submitted=""), NOW).status.state is AppState.SUBMITTED
+    late = decide(facts_of(roles, [], NOW - HALF_SUBMITTED_S - 1, submitted=""), NOW)
     assert late.stop is not None and "never wholly submitted" in late.stop.msg
 
 
 def test_a_cancel_wins_over_what_fails_by_it() -> None:
     """A cancelled app without Jobs is CANCELLED."""
     stop = json.dumps({"kind": "cancel", "msg": ""})
-    verdict = judge(facts_of([RolePlan("x", 1, 1)], [], stop=stop), NOW)
-    assert (verdict.status.state, verdict.status.cancel_requested) == (AppState.CANCELLED, True)
+    decision = decide(facts_of([RolePlan("x", 1, 1)], [], stop=stop), NOW)
+    assert (decision.status.state, decision.status.cancel_requested) == (AppState.CANCELLED, True)
     assert Stop("cancel").msg == ""
 
 
@@ -165,7 +165,7 @@ def test_restarts_stay_when_the_last_jobs_are_gone() -> None:
     one is shown.
     """
     failed = job("x", condition="Failed", failedIndexes="0")
-    found = judge(
+    found = decide(
         facts_of(
             [RolePlan("x", 1, 1, 3, "ROLE")],
             [failed],
@@ -197,7 +197,7 @@ def test_a_jobsets_job_that_was_made_again_is_a_restart() -> None:
         facts.jobs = [
             {"metadata": {"name": "a-r-0", "labels": labels, "creationTimestamp": made}, "spec": {}}
         ]
-        assert judge(facts, NOW).status.num_restarts == restarts
+        assert decide(facts, NOW).status.num_restarts == restarts
 
 
 def test_between_two_parts_an_app_goes_on() -> None:
@@ -211,7 +211,7 @@ def test_between_two_parts_an_app_goes_on() -> None:
     ):
         part = job("r", completedIndexes="0")
         part["spec"] = {"parallelism": parallelism, "completions": 2, "suspend": suspended}
-        assert judge(facts_of([RolePlan("r", 2, 2)], [part]), NOW).status.state is state
+        assert decide(facts_of([RolePlan("r", 2, 2)], [part]), NOW).status.state is state
 
 
 def test_a_replica_starts_when_its_program_does() -> None:
@@ -238,7 +238,7 @@ def test_a_replica_starts_when_its_program_does() -> None:
         status["containerStatuses"] = [{"name": names.MAIN, "state": state}]  # type: ignore[assignment]
         facts = facts_of([RolePlan("main", 1, 1)], [job("main")])
         facts.pods = [{"metadata": metadata, "spec": {}, "status": status}]
-        assert judge(facts, NOW).status.roles[0].replicas[0].start_time == start
+        assert decide(facts, NOW).status.roles[0].replicas[0].start_time == start
 
 
 def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
@@ -263,7 +263,7 @@ def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
     for data, state in (({}, AppState.RUNNING), ({SAID: "."}, AppState.CANCELLED)):
         facts = facts_of([RolePlan("main", 1, 1)], [held], stop=stop, **data)
         facts.pods = [pod]
-        assert judge(facts, NOW).status.state is state
+        assert decide(facts, NOW).status.state is state
 
 
 def test_an_end_is_looked_at_until_a_helper_has_spoken() -> None:
@@ -291,9 +291,9 @@ def test_an_end_is_looked_at_until_a_helper_has_spoken() -> None:
     for data, note in (({}, False), ({SAID: "by-itself\n.\nexit=0\n"}, True)):
         facts = facts_of([RolePlan("main", 1, 1)], [held], stop=stop, **data)
         facts.pods = [pod]
-        verdict = judge(facts, NOW)
-        assert verdict.note is note
-    assert verdict.status.state is AppState.SUCCEEDED
+        decision = decide(facts, NOW)
+        assert decision.note is note
+    assert decision.status.state is AppState.SUCCEEDED
 
 
 @pytest.mark.parametrize(
@@ -329,9 +329,9 @@ def test_what_had_ended_well_was_not_cancelled(said: str, there: bool, state: Ap
     stop = json.dumps({"kind": "cancel", "msg": "c"})
     facts = facts_of([RolePlan("main", 2, 1)], [counted], stop=stop, **{SAID: said})
     facts.pods = [pod] if there else []
-    verdict = judge(facts, NOW)
-    assert (verdict.status.state, verdict.note) == (state, True)
-    assert verdict.status.msg == ("" if state is AppState.SUCCEEDED else "c")
-    assert verdict.status.roles[0].replicas[0].exit_code == (
+    decision = decide(facts, NOW)
+    assert (decision.status.state, decision.note) == (state, True)
+    assert decision.status.msg == ("" if state is AppState.SUCCEEDED else "c")
+    assert decision.status.roles[0].replicas[0].exit_code == (
         0 if state is AppState.SUCCEEDED and not there else None
     )

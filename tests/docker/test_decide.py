@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.specs import AppState, AppStatus
-from transload_docker.judge import judge, may_run_again
+from transload_docker.decide import decide, may_run_again
 from transload_docker.plan import Container, Facts, Plan, Restarts, RolePlan
 
 _ids = itertools.count()
@@ -36,7 +36,7 @@ def box(k: int = 0, status: str = "running", *, role: str = "main", **more: Any)
 
 def look(facts: Facts, now: float = 200.0) -> Any:
     """Judge."""
-    return judge(facts, now)
+    return decide(facts, now)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_state(containers: list[Container], state: AppState) -> None:
 def test_final_failure_of_one_ends_the_others() -> None:
     """A gang: the app is not over before the others are, and it says who began."""
     facts = Facts(plan(), [box(0, code=3), box(1)])
-    verdict = look(facts)
-    assert verdict.status.state is AppState.RUNNING
-    assert verdict.stop == ("failure", "role 'main', replica 0 failed (exit code 3)")
-    facts.stop = {"reason": "failure", "msg": verdict.stop[1], "time": 111.0}
+    decision = look(facts)
+    assert decision.status.state is AppState.RUNNING
+    assert decision.stop == ("failure", "role 'main', replica 0 failed (exit code 3)")
+    facts.stop = {"reason": "failure", "msg": decision.stop[1], "time": 111.0}
     assert [c.replica for c in look(facts).end] == [1]
     facts.containers[1] = box(1, code=143, finished=112.0)
     ended = look(facts)
@@ -77,8 +77,8 @@ def test_final_failure_of_one_ends_the_others() -> None:
 
 def test_who_failed_first_is_blamed() -> None:
     """Of several failures the earliest is the reason."""
-    verdict = look(Facts(plan(), [box(0, code=1, finished=120.0), box(1, code=2, finished=119.0)]))
-    assert "replica 1" in verdict.status.msg
+    decision = look(Facts(plan(), [box(0, code=1, finished=120.0), box(1, code=2, finished=119.0)]))
+    assert "replica 1" in decision.status.msg
 
 
 def test_min_replicas() -> None:
@@ -96,8 +96,8 @@ def test_replica_is_started_again_alone() -> None:
     """REPLICA: the failed one only, as often as it may."""
     role = RolePlan("main", 2, 2, 1, "REPLICA")
     facts = Facts(plan(role), [box(0, code=1), box(1)])
-    verdict = look(facts)
-    ((renewal,), end) = (verdict.renew, verdict.end)
+    decision = look(facts)
+    ((renewal,), end) = (decision.renew, decision.end)
     assert (renewal.attempt, renewal.restarts, end) == (1, Restarts(0, 0, 1, 1), [])
     facts.containers.append(box(0, "created", attempt=1, restarts=Restarts(0, 0, 1), started=None))
     again = look(facts)
@@ -133,12 +133,12 @@ def test_application_is_started_again_as_a_whole() -> None:
         plan(*roles),
         [box(0, code=1, role="a"), box(0, role="b"), box(1, role="b", code=0, finished=101.0)],
     )
-    verdict = look(facts)
-    assert [c.role for c in verdict.end] == ["b"] and not verdict.renew and verdict.stop is None
+    decision = look(facts)
+    assert [c.role for c in decision.end] == ["b"] and not decision.renew and decision.stop is None
     facts.containers[1] = box(0, role="b", code=137, finished=130.0)
-    verdict = look(facts)
-    assert verdict.status.state is AppState.PENDING
-    assert [(r.last.role, r.attempt, r.restarts.app) for r in verdict.renew] == [
+    decision = look(facts)
+    assert decision.status.state is AppState.PENDING
+    assert [(r.last.role, r.attempt, r.restarts.app) for r in decision.renew] == [
         ("a", 1, 1),
         ("b", 1, 1),
         ("b", 1, 1),
@@ -147,16 +147,16 @@ def test_application_is_started_again_as_a_whole() -> None:
     facts.containers.append(
         box(0, "created", role="a", attempt=1, restarts=Restarts(1), started=None)
     )
-    verdict = look(facts)
-    assert [(r.last.role, r.restarts.app) for r in verdict.renew] == [
+    decision = look(facts)
+    assert [(r.last.role, r.restarts.app) for r in decision.renew] == [
         ("b", 1),
         ("b", 1),
-    ] and not verdict.start
+    ] and not decision.start
     facts.containers += [
         box(k, "created", role="b", attempt=1, restarts=Restarts(1), started=None) for k in (0, 1)
     ]
-    verdict = look(facts)
-    assert len(verdict.start) == 3 and verdict.status.num_restarts == 1
+    decision = look(facts)
+    assert len(decision.start) == 3 and decision.status.num_restarts == 1
 
 
 def test_role_is_started_again_as_a_whole() -> None:
@@ -170,17 +170,17 @@ def test_role_is_started_again_as_a_whole() -> None:
 
 def test_lost_container_is_a_failure_never_a_success() -> None:
     """What was removed behind our back has failed, retries or not."""
-    verdict = look(Facts(plan(RolePlan("main", 2, 2, 5, "REPLICA")), [box(0, code=0)]))
-    assert verdict.status.state is AppState.FAILED
-    assert verdict.status.msg == "role 'main', replica 1 failed (lost: its container was removed)"
+    decision = look(Facts(plan(RolePlan("main", 2, 2, 5, "REPLICA")), [box(0, code=0)]))
+    assert decision.status.state is AppState.FAILED
+    assert decision.status.msg == "role 'main', replica 1 failed (lost: its container was removed)"
 
 
 def test_timeout() -> None:
     """Time runs out for what is still open, not for what has ended."""
     facts = Facts(plan(timeout=50.0), [box(0), box(1, code=0)])
     assert look(facts, now=149.0).due == 150.0
-    verdict = look(facts, now=150.0)
-    assert verdict.stop == ("failure", "timed out after 50 s")
+    decision = look(facts, now=150.0)
+    assert decision.stop == ("failure", "timed out after 50 s")
     facts.containers[0] = box(0, code=0)
     assert look(facts, now=1000.0).status.state is AppState.SUCCEEDED
 
@@ -188,8 +188,8 @@ def test_timeout() -> None:
 def test_cancel() -> None:
     """A cancelled app is CANCELLED when nothing runs any more, unless it had succeeded before."""
     facts = Facts(plan(), [box(0), box(1, code=0)], stop={"reason": "cancel", "time": 150.0})
-    verdict = look(facts)
-    assert verdict.status.state is AppState.RUNNING and verdict.status.cancel_requested
+    decision = look(facts)
+    assert decision.status.state is AppState.RUNNING and decision.status.cancel_requested
     facts.containers[0] = box(0, code=0, finished=151.0)
     assert look(facts).status.state is AppState.CANCELLED
     facts.containers[0] = box(0, code=0, finished=149.0)
@@ -203,8 +203,8 @@ def test_cancel_before_the_start() -> None:
         [box(k, "created", started=None) for k in (0, 1)],
         stop={"reason": "cancel", "time": 1.0},
     )
-    verdict = look(facts)
-    assert verdict.status.state is AppState.CANCELLED and not verdict.start
+    decision = look(facts)
+    assert decision.status.state is AppState.CANCELLED and not decision.start
 
 
 def test_out_of_memory_is_told_apart() -> None:
@@ -221,8 +221,8 @@ def test_out_of_memory_is_told_apart() -> None:
 def test_noted_end_counts() -> None:
     """Once noted the end is what was noted, whatever became of the containers."""
     noted = AppStatus(AppState.SUCCEEDED, msg="noted").to_json()
-    verdict = look(Facts(plan(), [], ended=noted))
-    assert verdict.status.state is AppState.SUCCEEDED and not verdict.note
+    decision = look(Facts(plan(), [], ended=noted))
+    assert decision.status.state is AppState.SUCCEEDED and not decision.note
 
 
 @pytest.mark.parametrize(
@@ -288,10 +288,10 @@ def test_every_verdict_is_sound(
     facts = Facts(
         plan(role, RolePlan("b", 2, 2, 1, "REPLICA"), timeout=timeout), containers, stop=stop
     )
-    verdict = look(facts)
-    assert verdict.note == verdict.status.is_terminal()
-    if verdict.note:
-        assert not (verdict.start or verdict.renew or verdict.end or verdict.stop)
+    decision = look(facts)
+    assert decision.note == decision.status.is_terminal()
+    if decision.note:
+        assert not (decision.start or decision.renew or decision.end or decision.stop)
         latest: dict[tuple[str, int], Container] = {}
         for each in containers:
             before = latest.get((each.role, each.replica))
@@ -300,7 +300,7 @@ def test_every_verdict_is_sound(
         ran = [each for key, each in latest.items() if key[1] < (3 if key[0] == "a" else 2)]
         assert not any(each.status in ("running", "paused", "new-word") for each in ran)
     if stop is not None:
-        assert not (verdict.start or verdict.renew)
-    ending = {(each.role, each.replica) for each in verdict.end}
-    assert not ending & {(each.role, each.replica) for each in verdict.start}
-    assert not ending & {(each.last.role, each.last.replica) for each in verdict.renew}
+        assert not (decision.start or decision.renew)
+    ending = {(each.role, each.replica) for each in decision.end}
+    assert not ending & {(each.role, each.replica) for each in decision.start}
+    assert not ending & {(each.last.role, each.last.replica) for each in decision.renew}

@@ -243,7 +243,7 @@ def running_state(views: list[RoleView]) -> AppState:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Decision:
     """What an app is doing, and what is left to do for the process that waits for it as its
     owner.
     """
@@ -280,26 +280,26 @@ def is_half_submitted(facts: Facts, now: float) -> bool:
     return now - facts.plan.created <= HALF_SUBMITTED_S
 
 
-def judge(facts: Facts, now: float) -> Verdict:
+def decide(facts: Facts, now: float) -> Decision:
     """Return the verdict on an app that has a record, at a time (seconds since the epoch)."""
     plan = facts.plan
     if plan is None:
-        return Verdict(AppStatus(AppState.UNKNOWN, msg=facts.unreadable))
+        return Decision(AppStatus(AppState.UNKNOWN, msg=facts.unreadable))
     if facts.ended is not None:
         return _after_end(facts, plan, facts.ended)
     views = [view_role(role, facts, bool(facts.stop)) for role in plan.roles]
-    verdict = _judge(plan, views, facts, now)
-    if verdict.note:
-        verdict.status.close(_last_moment(facts, now))
-    if facts.stop is None and not verdict.status.is_terminal():
+    decision = _judge(plan, views, facts, now)
+    if decision.note:
+        decision.status.close(_last_moment(facts, now))
+    if facts.stop is None and not decision.status.is_terminal():
         # of what failed the cluster answers the end as it would have without the rest of its pod
         left = [pod for view in views for pod in view.left.values()]
-        verdict.release = _names(
+        decision.release = _names(
             [pod for pod in left if states.program(pod, "terminated").get("exitCode")]
         )
-        if facts.is_complete and verdict.stop is None:
-            verdict.start = hold.held(facts)
-    return verdict
+        if facts.is_complete and decision.stop is None:
+            decision.start = hold.held(facts)
+    return decision
 
 
 def _last_moment(facts: Facts, now: float) -> float:
@@ -313,16 +313,16 @@ def _last_moment(facts: Facts, now: float) -> float:
     return max((time for time in found if time is not None), default=now)
 
 
-def _after_end(facts: Facts, plan: Plan, ended: AppStatus) -> Verdict:
+def _after_end(facts: Facts, plan: Plan, ended: AppStatus) -> Decision:
     """Return the verdict on an app whose end was noted: what runs beside its programs is ended,
     then its Jobs are.
     """
     left = [pod for pod in facts.pods if states.still_running(pod)]
     if not plan.jobset:
-        return Verdict(ended, release=_names(left), end=[] if left else _open(facts))
+        return Decision(ended, release=_names(left), end=[] if left else _open(facts))
     # its controller would start all of it again if a pod failed; one that has yet to say that it
     # ended is left alone
-    return Verdict(ended, end=_open(facts) if left else [])
+    return Decision(ended, end=_open(facts) if left else [])
 
 
 def _names(pods: list[dict[str, Any]]) -> list[str]:
@@ -345,7 +345,7 @@ def _has_ended_well(view: RoleView) -> bool:
     return over and len(good) >= view.plan.needed
 
 
-def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdict:
+def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Decision:
     stop = facts.stop
     status = _status_of(views)
     whole = max(view.attempt[0] for view in views)
@@ -354,33 +354,33 @@ def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdi
     if (bad := status.first_failure()) is not None:
         status.structured_error_msg = bad.structured_error_msg
     if stop is not None:
-        verdict = _stopped(status, stop, facts)
+        decision = _stopped(status, stop, facts)
         ends = {replica.state for role in status.roles for replica in role.replicas}
-        if verdict.note and stop.kind == "cancel" and ends == {AppState.SUCCEEDED}:
+        if decision.note and stop.kind == "cancel" and ends == {AppState.SUCCEEDED}:
             status.state, status.msg = (
                 AppState.SUCCEEDED,
                 "",
             )  # it had ended, which nobody had seen yet
-        return verdict
+        return decision
     # somebody began to start the app again, and made some of the Jobs
     missing = [(v.plan.name, (whole, 0)) for v in views if not plan.jobset and v.attempt[0] < whole]
     if not missing and all(view.good for view in views):
         status.state = AppState.SUCCEEDED
-        return Verdict(status, note=True)
+        return Decision(status, note=True)
     runs_on = any(view.left for view in views)
     if runs_on and not missing and all(map(_has_ended_well, views)):
         # noted first: the cluster takes the end of what is left in a pod for a failure
         final = _ended_well(copy.deepcopy(status))
         status.msg = "; ".join(dict.fromkeys(why for view in views for why in view.reasons))
-        return Verdict(status, note=True, final=final)
+        return Decision(status, note=True, final=final)
     status.msg = "; ".join(
         dict.fromkeys([*(why for view in views for why in view.reasons), *facts.notes])
     )
     if missing:
         status.state = AppState.PENDING
-        return Verdict(status, restart=missing)
+        return Decision(status, restart=missing)
     if facts.set_hidden:
-        return Verdict(_by_jobs(status, plan, views))
+        return Decision(_by_jobs(status, plan, views))
     failure = _set_failure(plan, views, facts, now) if plan.jobset else _failure(plan, views)
     if not facts.is_complete:
         why = "it was never wholly submitted: the submitting process ended, or gave up, in the middle of it"
@@ -395,7 +395,7 @@ def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdi
             status.state = AppState.PENDING  # between two attempts
         elif plan.jobset and not facts.jobs:
             status.msg = status.msg or "no Job of it was made yet: does the JobSet controller run?"
-        return Verdict(status)
+        return Decision(status)
     why, again = failure
     if restart := _restart(plan, views) if again else []:
         status.state = AppState.PENDING
@@ -405,14 +405,16 @@ def _judge(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Verdi
             for view in views
             if view.plan.name in wanted and view.job and not _is_over(view.job, facts)
         ]
-        return Verdict(status, end=_open(facts, left)) if left else Verdict(status, restart=restart)
+        return (
+            Decision(status, end=_open(facts, left)) if left else Decision(status, restart=restart)
+        )
     if facts.notes and not any(
         replica.start_time for role in status.roles for replica in role.replicas
     ):
         why = "; ".join([why, *facts.notes])  # why it never ran
-    verdict = _stopped(status, Stop("failed", why), facts)
-    verdict.stop = Stop("failed", why)
-    return verdict
+    decision = _stopped(status, Stop("failed", why), facts)
+    decision.stop = Stop("failed", why)
+    return decision
 
 
 def _status_of(views: list[RoleView]) -> AppStatus:
@@ -524,7 +526,7 @@ def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
     return list(wanted.items())
 
 
-def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
+def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Decision:
     """Return the verdict on an app that is being ended: final once nothing is left that may run
     something.
     """
@@ -533,7 +535,7 @@ def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
     if not all(_is_over(thing, facts) for thing in things):
         if status.state is not AppState.RUNNING:
             status.state = AppState.PENDING
-        return Verdict(status, end=_open(facts))
+        return Decision(status, end=_open(facts))
     status.state = AppState.CANCELLED if stop.kind == "cancel" else AppState.FAILED
     before = (
         AppStatus.from_json(stop.seen).roles if stop.seen else status.roles
@@ -546,7 +548,7 @@ def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
         for replica in role.replicas:
             if not is_terminal(replica.state):
                 replica.state = AppState.CANCELLED
-    return Verdict(
+    return Decision(
         status, note=True, end=_open(facts)
     )  # what only waits for its submit, or for its queue
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from transload.retries import App, Replica, exit_text, total_usage
+from transload.retries import Gang, Replica, exit_text, total_usage
 from transload.specs import AppState, AppStatus, RetryPolicy
 from transload_docker import states
 from transload_docker.plan import Container, Facts, Plan, Restarts
@@ -38,7 +38,7 @@ class Renewal:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Decision:
     """The status of an app, and the steps that its keeper takes next.
 
     Args:
@@ -60,14 +60,14 @@ class Verdict:
     due: float | None = None
 
 
-def judge(facts: Facts, now: float) -> Verdict:
+def decide(facts: Facts, now: float) -> Decision:
     """Return what an app does and what comes next, at ``now`` (epoch, this machine); ``facts.plan``
     must be there.
     """
     assert facts.plan is not None
     if facts.ended is not None:
-        return Verdict(AppStatus.from_json(facts.ended))
-    return _Look(facts.plan, facts, now).verdict()
+        return Decision(AppStatus.from_json(facts.ended))
+    return _Look(facts.plan, facts, now).decision()
 
 
 def is_alive(container: Container | None) -> bool:
@@ -81,8 +81,8 @@ def may_run_again(plan: Plan, facts: Facts, role: str, replica: int) -> bool:
     """Tell whether a replica that is not alive now may still be started (again), so that its log
     may grow.
     """
-    verdict = judge(facts, plan.created)
-    if verdict.status.is_terminal() or facts.stop is not None:
+    decision = decide(facts, plan.created)
+    if decision.status.is_terminal() or facts.stop is not None:
         return False
     own = _current(plan, facts).get((role, replica))
     if own is None:
@@ -116,7 +116,7 @@ class _Look:
         self.facts = facts
         self.now = now
         self.stop = facts.stop
-        self.app = App([asdict(role) for role in plan.roles], plan.timeout)
+        self.app = Gang([asdict(role) for role in plan.roles], plan.timeout)
         self.app.begin(plan.created)
         current = _current(plan, facts)
         self.of = {
@@ -235,25 +235,25 @@ class _Look:
     # ---------------------------------------------------------------------------------------------------
     # the verdict
 
-    def verdict(self) -> Verdict:
+    def decision(self) -> Decision:
         """Return the status, and what comes next."""
         alive = [container for _, container in self.present if is_alive(container)]
         if self.app.final is not None and not alive:
             self.app.finish(self._last_moment())
-            return Verdict(self._status(self.app.msg), note=True)
+            return Decision(self._status(self.app.msg), note=True)
         if self.stop is not None:
-            return Verdict(self._status(self.app.msg), end=alive)
+            return Decision(self._status(self.app.msg), end=alive)
         if self.app.final is not None:
-            return Verdict(
+            return Decision(
                 self._status(f"{self.app.msg}; what runs is being ended"),
                 stop=(FAILURE, self.app.msg),
             )
         restarts = self.app.restarts
-        verdict = Verdict(
+        decision = Decision(
             self._status(self.app.msg or ("being started again" if restarts else "")),
             due=self.app.due(),
         )
-        verdict.end = [
+        decision.end = [
             c
             for each in restarts
             for r in each.replicas
@@ -261,12 +261,14 @@ class _Look:
         ]
         for restart in restarts:
             if restart.is_ready(self.now):
-                verdict.renew += [
+                decision.renew += [
                     self._renewal(r, c) for r in restart.replicas if (c := self.of[r]) is not None
                 ]
         if not self.halfway:
-            verdict.start = [c for replica, c in self.present if _is_new(c) and not replica.waiting]
-        return verdict
+            decision.start = [
+                c for replica, c in self.present if _is_new(c) and not replica.waiting
+            ]
+        return decision
 
     def _last_moment(self) -> float:
         """Return when the last thing happened that ended the app, as far as the engine tells."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from transload.retries import App
+from transload.retries import Gang
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_slurm import elements
 from transload_slurm.jobs import Job
@@ -26,7 +26,7 @@ def to_state_of(state: Mapping[str, Any]) -> AppState:
     return AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
 
 
-def judge(
+def decide(
     record: Mapping[str, Any],
     state: Mapping[str, Any] | None,
     job: Job | None,
@@ -93,7 +93,7 @@ def _array(
     elif status.cancel_requested and status.state is AppState.FAILED:
         status.state = AppState.CANCELLED
     if status.cancel_requested and status.state is AppState.CANCELLED:
-        status.msg = App.ON_REQUEST
+        status.msg = Gang.ON_REQUEST
     return status
 
 
@@ -137,7 +137,7 @@ def _cancelled(status: AppStatus, job: Job) -> None:
         who = job.state.partition(" by ")[2]  # the record of a job knows
         status.msg = f"Slurm job {job.id} was cancelled" + (f" by user {who}" if who else "")
     else:
-        status.msg = App.ON_REQUEST
+        status.msg = Gang.ON_REQUEST
 
 
 def _forgotten(
@@ -146,7 +146,7 @@ def _forgotten(
     if state is not None and state.get("signalled"):
         status.state = AppState.CANCELLED if cancel_requested else AppState.FAILED
         why = "Slurm ended its job (scancel, limit of time or pre-emption), and forgot why"
-        status.msg = App.ON_REQUEST if cancel_requested else why
+        status.msg = Gang.ON_REQUEST if cancel_requested else why
         _settle(status)
         return status
     status.state = AppState.UNKNOWN
