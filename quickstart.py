@@ -5,8 +5,7 @@ Nothing is installed outside that folder. Delete it to be rid of everything. A h
 to the folder everywhere-HOST.
 """
 # Here and in run_tests.py, no newer syntax than that of Python 3.6: an old Python is to read as far
-# as the line that
-# says which one is needed.
+# as the line that says which one is needed.
 
 import argparse
 import ast

@@ -4,8 +4,7 @@ processes together.
 Records are left out that only check or complete themselves when they are made (`__post_init__`).
 
 What a newcomer must know to follow `transload run`, and an adapter's run, from the call to the
-process and back. Prints
-JSON: for each run the number and the names, by module.
+process and back. Prints JSON: for each run the number and the names, by module.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ fake API server.
 
 The peer is what one would write without a watch: reading each Job once a second with the official
 client. No cluster is involved, so only the client's cost is measured; ours asks everything anew
-once in each 10 s, six times as often as a
-poller does. Usage: python benchmarks/kubernetes_cluster.py
+once in each 10 s, six times as often as a poller does. Usage: python
+benchmarks/kubernetes_cluster.py
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What apps cost a real Kubernetes cluster: requests, and CPU and memory of this side; prints JSON.
 
 Requests are counted where they leave: each is one answer of the API server, or one connection that
-stays open. A
-namespace is made and removed. Usage: KUBECONFIG=... python benchmarks/kubernetes_real.py [IMAGE],
-which the nodes have
+stays open. A namespace is made and removed. Usage: KUBECONFIG=... python
+benchmarks/kubernetes_real.py [IMAGE], which the nodes have
 """
 
 from __future__ import annotations

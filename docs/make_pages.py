@@ -3,9 +3,8 @@
 page for each module.
 
 Run it after changing a state table, a hook or an adapter's run.py: these pages are kept with the
-sources, and a test compares them.
-A state table is read without its host; the distributions of this repository must be installed
-(their hosts need not).
+sources, and a test compares them. A state table is read without its host; the distributions of this
+repository must be installed (their hosts need not).
 """
 
 from __future__ import annotations

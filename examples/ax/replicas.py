@@ -2,9 +2,8 @@
 lineage is drawn.
 
 ``python examples/ax/replicas.py FOLDER``. The search's parameter ``replicas`` is the number of
-processes that a trial
-really starts: a searched parameter may set anything in the app, since each trial's component is
-called with it.
+processes that a trial really starts: a searched parameter may set anything in the app, since each
+trial's component is called with it.
 """
 
 from __future__ import annotations

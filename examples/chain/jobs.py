@@ -2,11 +2,9 @@
 is known here.
 
 ``plan`` writes numbers to a file and says how many replicas are worth their while; each replica of
-``count`` adds up
-its share. Both are recorded as runs: the file as an artifact of the one, the one as the source of
-the other. That
-takes no line here: whoever launches *count* says what it comes from (``parent_run_id``), and its
-run has that as its source.
+``count`` adds up its share. Both are recorded as runs: the file as an artifact of the one, the one
+as the source of the other. That takes no line here: whoever launches *count* says what it comes
+from (``parent_run_id``), and its run has that as its source.
 """
 
 from __future__ import annotations

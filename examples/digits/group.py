@@ -1,10 +1,9 @@
 """How the replicas find each other and add vectors up: plain sockets, a star around rank 0.
 
 Rank 0 listens; the others learn its host from the environment variable that the scheduler fills in.
-The port is no
-secret arrangement either: both sides derive the same few candidates from the app's id, rank 0 takes
-the first that is free, and a greeting with the id makes sure that a peer has found its own app and
-not a neighbour's.
+The port is no secret arrangement either: both sides derive the same few candidates from the app's
+id, rank 0 takes the first that is free, and a greeting with the id makes sure that a peer has found
+its own app and not a neighbour's.
 
 Sums are taken in the order of the ranks, so the result is the same bit for bit whoever arrives
 first.

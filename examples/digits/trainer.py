@@ -1,9 +1,8 @@
 """The trainer as an ordinary program: it knows nothing of what launched it, not even its name.
 
 To hand results back it writes one small JSON file per key into the folder that
-``TRANSLOAD_TRACKER_BASE`` names, if
-that is set: written aside, then renamed, so that nobody ever reads half a file. That format is
-public; any language can do the same.
+``TRANSLOAD_TRACKER_BASE`` names, if that is set: written aside, then renamed, so that nobody ever
+reads half a file. That format is public; any language can do the same.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 What it has: child Jobs with their labels, annotations and names, the headless Service, suspension
 and what resuming merges, the failure policy (rules in order, ``RestartJobSet`` and ``FailJobSet``,
 both strategies of recreation), the success policy "All", counts of Jobs for each replicated job,
-conditions with the reasons of the real one.
-What it has not: dependsOn, start-up order, coordinator, in-place restarts, claims, time to live.
+conditions with the reasons of the real one. What it has not: dependsOn, start-up order,
+coordinator, in-place restarts, claims, time to live.
 """
 
 from __future__ import annotations

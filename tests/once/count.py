@@ -5,9 +5,8 @@
 
 CELLS, with commas between them: HOST:ENGINE (the process that looks after an app is struck),
 whole:HOST:ENGINE (any part of host and engine is), RIVAL:ENGINE, or ``all``. Seeds go on where the
-file ends for that cell, unless SEED is
-one: then the case is shown, and not added. What was counted of older code is void: it goes into the
-sums of `older`.
+file ends for that cell, unless SEED is one: then the case is shown, and not added. What was counted
+of older code is void: it goes into the sums of `older`.
 """
 
 from __future__ import annotations

@@ -272,8 +272,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:
             # Prefect leaves connections of ended event loops to the garbage collector: a later test
-            # may be the one to
-            # meet them, also one that does not talk to the host itself
+            # may be the one to meet them, also one that does not talk to the host itself
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             item.add_marker(
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

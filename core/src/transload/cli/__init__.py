@@ -26,8 +26,8 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     if args is None:
         # the process is ours: most of its objects are modules that live to its end, and looking for
-        # garbage among them
-        # again and again, and once more at the end, takes a fifth of a short command
+        # garbage among them again and again, and once more at the end, takes a fifth of a short
+        # command
         gc.set_threshold(50_000, 20, 20)
     from transload.cli.application import run_main
 

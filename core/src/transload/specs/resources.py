@@ -208,8 +208,8 @@ _OPTIONS.update(source="src", destination="dst", target="dst", read_only="readon
 def parse_mounts(opts: list[str]) -> list[Mount]:
     """Return the mounts that a list of options spells.
 
-    Each mount starts with its ``type``; several may follow one another:
-    ``["type=bind", "src=/host", "dst=/job", "readonly", "type=volume", "src=data", "dst=/data"]``.
+    Each mount starts with its ``type``; several may follow one another: ``["type=bind",
+    "src=/host", "dst=/job", "readonly", "type=volume", "src=data", "dst=/data"]``.
 
     Args:
         opts: ``type=bind|volume|device|job``, ``src=…``, ``dst=…``, ``readonly``, ``perm=rwm``

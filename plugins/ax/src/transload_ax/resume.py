@@ -18,8 +18,7 @@ from transload_ax.snapshot import Snapshot
 
 SAME: Final = tuple(name for name in ARGUMENTS if name not in ("component", "namespace"))
 """Arguments of the runner that must be as they were; the component, too, by its name. ``namespace``
-is always the
-stored one: it is how the jobs are found again."""
+is always the stored one: it is how the jobs are found again."""
 
 logger = logging.getLogger("transload_ax")
 

@@ -2,8 +2,7 @@
 imported.
 
 Ax asks now and then about many trials at a time, so that what other hosts do in one call,
-`run_app`, is `TrialApps`
-here: start, poll, stop, wait.
+`run_app`, is `TrialApps` here: start, poll, stop, wait.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What an app is doing, and what is to be done about it, told from facts alone. No I/O here.
 
 What follows from what is `transload.retries`'; here the facts of an engine become its events. Every
-step is safe to
-repeat: whoever keeps the app may die at any point, and the next keeper comes to the same steps.
+step is safe to repeat: whoever keeps the app may die at any point, and the next keeper comes to the
+same steps.
 """
 
 from __future__ import annotations

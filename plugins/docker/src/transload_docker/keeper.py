@@ -1,9 +1,8 @@
 """The keeper: a process of the submitting user that looks after all of their apps on one engine.
 
 It restarts, ends what belongs together, sees to time limits and cancels, and notes final states. It
-holds nothing that
-the engine does not: killed at any moment, it is replaced by whichever client looks next. It ends
-when there is nothing to keep.
+holds nothing that the engine does not: killed at any moment, it is replaced by whichever client
+looks next. It ends when there is nothing to keep.
 """
 
 from __future__ import annotations

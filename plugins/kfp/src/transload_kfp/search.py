@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from transload_kfp.component import AppComponent
 
 # A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every
-# upstream output there,
-# and loops only over an output called Output. So an item says which trial it is and where.
+# upstream output there, and loops only over an output called Output. So an item says which trial it
+# is and where.
 _SUGGEST: Final = """
 def suggest_trials(
     search: str, tracker_base: str, own: bool, round: int, transload_job_id: str, transload_job_name: str

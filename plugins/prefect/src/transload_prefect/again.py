@@ -1,10 +1,9 @@
 """Prefect's ways to say that what was done is to be done again: a rollback, and ``refresh_cache``.
 
 A flow that is retried, or run again after a crash, collects what its apps did. Not what was rolled
-back since, and not
-what a task with ``refresh_cache`` did: for Prefect these are to be done again. So another
-generation of the app begins
-then, which is noted with the app: another process of the flow run sees it as well.
+back since, and not what a task with ``refresh_cache`` did: for Prefect these are to be done again.
+So another generation of the app begins then, which is noted with the app: another process of the
+flow run sees it as well.
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ class ResultTrackerConformance:
         class TestMine(ResultTrackerConformance):
             factory = "my_package:MyResultTracker"
 
-            @pytest.fixture
-            def tracker_base(self, tmp_path):
+            @pytest.fixture def tracker_base(self, tmp_path):
                 return str(tmp_path / "results")
 
     Attributes:

@@ -42,8 +42,7 @@ class TrackerConformance:
         class TestMine(TrackerConformance):
             factory = "mine"  # as registered by a plugin, or "my_package:factory"
 
-            @pytest.fixture
-            def tracker_config(self, tmp_path):
+            @pytest.fixture def tracker_config(self, tmp_path):
                 return str(tmp_path / "runs")
 
     Attributes:

@@ -126,7 +126,6 @@ TORCHELASTIC_ERROR_FILE=/dev/null exec "${{agent[@]}}" """
 """Begins the shell command; the arguments of ``torchrun`` follow, ``"$@"`` before the program.
 
 Each process is started by the interpreter of torchrun, as torchrun itself does, and writes the
-error file. torchrun's
-own copy goes nowhere: that file may be one that cannot be removed. A torchrun that is no Python
-program runs as it is.
+error file. torchrun's own copy goes nowhere: that file may be one that cannot be removed. A
+torchrun that is no Python program runs as it is.
 """

@@ -100,9 +100,8 @@ class FsspecTracker(TrackerBase):
             self._time = max(time.time_ns(), self._time + 1, writer.latest_of_others() + 1)
             writer.write(encode({"t": self._time, **record}))
             # not where that failed: nothing may be added behind what was written in part. The run
-            # gets one more file,
-            # and likewise if its writer is dropped here, as the one that was not used for the
-            # longest time
+            # gets one more file, and likewise if its writer is dropped here, as the one that was
+            # not used for the longest time
             self._writers[run_id] = writer
             if len(self._writers) > _MAX_WRITERS:
                 del self._writers[next(iter(self._writers))]
@@ -172,8 +171,7 @@ class FsspecTracker(TrackerBase):
         check_run_id(source_id, "source_id")
         name = None if not artifact_name else check_text(artifact_name, "artifact_name")
         # The link from source to run comes first: it is only a hint of where to look, so that a
-        # kill between the two
-        # leaves nothing that says what the run itself does not say.
+        # kill between the two leaves nothing that says what the run itself does not say.
         if (source_id, run_id) not in self._linked:
             body = json.dumps({"schema": 1, "run_id": run_id, "source_id": source_id}).encode()
             self._store.write(

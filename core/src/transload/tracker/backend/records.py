@@ -2,10 +2,9 @@
 nobody else touches.
 
 The first line tells schema and run; every further line has a time ``t`` and one record. Times order
-the records of all
-writers of a run: a writer takes its clock, or one more than the largest time that it can see in the
-run, whichever is more. So what is written after another write has ended comes after it, whatever
-the clocks say.
+the records of all writers of a run: a writer takes its clock, or one more than the largest time
+that it can see in the run, whichever is more. So what is written after another write has ended
+comes after it, whatever the clocks say.
 """
 
 from __future__ import annotations

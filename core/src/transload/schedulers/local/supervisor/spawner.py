@@ -2,9 +2,9 @@
 client nor an app.
 
 It is parent of all keepers and, as a subreaper, of what a dead keeper leaves behind: that it kills
-at once. Apps do not
-need it: when it is killed, their keepers go on. A keeper whose app has ended may get the next one,
-which costs half of a new one's start; a few are kept for that, as long as there are clients.
+at once. Apps do not need it: when it is killed, their keepers go on. A keeper whose app has ended
+may get the next one, which costs half of a new one's start; a few are kept for that, as long as
+there are clients.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ later. A zombie is not taken for living.
 
 Our own processes (spawner, keeper, watcher) belong to no app. A job may start a spawner, which then
 descends from that job's keeper, and with it the apps of others. So each enters its pid and start
-time in the state folder that it serves,
-and stands in that folder: whoever ends an app looks there before taking a descendant for one of the
-app's.
+time in the state folder that it serves, and stands in that folder: whoever ends an app looks there
+before taking a descendant for one of the app's.
 """
 
 from __future__ import annotations
