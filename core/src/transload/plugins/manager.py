@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -224,28 +224,33 @@ class Plugins:
         found = {name: _Entry(thing, CORE, "") for name, thing in own.items()}
         if kind in BUILTINS:
             self._infos[CORE].provides[kind] = sorted(found)
-        for impl in self._impls(f"transload_{kind}"):
-            info = self._infos[impl.plugin_name]
+        for info, hook in self._implementations(f"transload_{kind}"):
             mine: dict[str, _Entry] = {}
             try:
-                impl.function(_registrar(kind, info, found, mine))
+                hook(register=_registrar(kind, info, found, mine))
             except Exception:
-                info.status, info.error = "broken", _trace()
+                info.status = "broken"
+                info.error = _trace()
                 continue
             found.update(mine)
             if mine:
                 info.provides[kind] = sorted(mine)
         return found
 
-    def _impls(self, hook: str) -> list[pluggy.HookImpl]:
-        """Return the implementations of a hook in registration order, which pluggy's ``trylast``
-        does not keep.
+    def _implementations(self, hook: str) -> Iterator[tuple[PluginInfo, pluggy.HookCaller]]:
+        """Yield each plugin that implements a hook, with a caller of its implementation alone.
+
+        The plugins come in the order of their registration, the first one first. Each one is called
+        alone so that a failure is the failure of one plugin, whose name is known.
         """
         if self._pluggy is None:
-            return []
-        order = list(self._infos)
-        caller: pluggy.HookCaller = getattr(self._pluggy.hook, hook)
-        return sorted(caller.get_hookimpls(), key=lambda impl: order.index(impl.plugin_name))
+            return
+        plugins = self._pluggy.list_name_plugin()
+        for name, plugin in plugins:
+            others = [other for _, other in plugins if other is not plugin]
+            caller = self._pluggy.subset_hook_caller(hook, remove_plugins=others)
+            if caller.get_hookimpls():
+                yield self._infos[name], caller
 
     def names(self, kind: str) -> list[str]:
         """Return the registered names of a kind (``schedulers``, ``trackers`` …), sorted."""
@@ -294,21 +299,26 @@ class Plugins:
             TransloadError: as a policy raised it.
             PluginError: if a policy failed, or did not return an AppDef.
         """
-        for impl in self._impls("transload_before_submit"):
-            values = {"app": app, "scheduler": scheduler, "cfg": cfg}
+        for info, hook in self._implementations("transload_before_submit"):
+            what = f"plugin {info.name!r}"
             try:
-                changed = impl.function(*(values[name] for name in impl.argnames))
+                results = hook(app=app, scheduler=scheduler, cfg=cfg)
             except TransloadError:
                 raise
             except Exception as exc:
-                message = f"plugin {impl.plugin_name!r} failed in transload_before_submit: {type(exc).__name__}: {exc}"
+                reason = f"{type(exc).__name__}: {exc}"
                 raise PluginError(
-                    message, impl.plugin_name, self._infos[impl.plugin_name].dist
+                    f"{what} failed in transload_before_submit: {reason}", info.name, info.dist
                 ) from exc
-            if not isinstance(changed, AppDef | None):
-                message = f"plugin {impl.plugin_name!r}: transload_before_submit returned {type(changed).__name__}"
-                raise PluginError(f"{message}, not an AppDef or None", impl.plugin_name)
-            app = changed or app
+            for changed in results:  # one, or none for a plugin that returned None
+                if not isinstance(changed, AppDef):
+                    kind = type(changed).__name__
+                    raise PluginError(
+                        f"{what}: transload_before_submit returned {kind}, not an AppDef or None",
+                        info.name,
+                        info.dist,
+                    )
+                app = changed
         return app
 
     def app_link(self, handle: str) -> str | None:
@@ -324,12 +334,12 @@ class Plugins:
 
     def emit(self, event: AppEvent) -> None:
         """Tell every plugin of an event; errors are logged."""
-        for impl in self._impls("transload_app_event"):
+        for info, hook in self._implementations("transload_app_event"):
             try:
-                impl.function(*(event for _ in impl.argnames))
+                hook(event=event)
             except Exception:
                 _log().exception(
-                    "plugin %r failed in transload_app_event (%s)", impl.plugin_name, event.id
+                    "plugin %r failed in transload_app_event (%s)", info.name, event.id
                 )
 
 
