@@ -42,6 +42,7 @@ def test_provider_metadata_imports_nothing() -> None:
         name for name in fresh(code) if name.partition(".")[0] not in sys.stdlib_module_names
     ] == [
         "transload",
+        "transload.plugins",
         "transload.plugins.lazy",
         "transload_airflow",
         "transload_airflow.provider",
@@ -94,7 +95,7 @@ def test_plugin_imports_no_airflow() -> None:
 
 
 def test_operators_import_little_besides_airflow() -> None:
-    """A DAG file with an operator loads no scheduler, no runner and no fsspec."""
+    """A DAG file with an operator loads no scheduler, no command line and no fsspec."""
     code = (
         "import json, sys; import airflow.sdk; before = set(sys.modules);"
         "from transload_airflow import TransloadOperator;"
@@ -104,7 +105,6 @@ def test_operators_import_little_besides_airflow() -> None:
     loaded = fresh(code)
     heavy = (
         "transload.schedulers.local",
-        "transload.runner.api",
         "transload.cli",
         "pluggy",
         "fsspec",

@@ -432,8 +432,9 @@ def _fill(
     package = f"{folder}/job/transload_slurm_job"
     make_private(package)
     make_private(f"{folder}/job/transload")
-    for name in ("attempts", "untrusted"):
-        _place("transload", f"{name}.py", f"{folder}/job/transload/{name}.py")
+    make_private(f"{folder}/job/transload/runtime")
+    for source in ("retries.py", "runtime/untrusted.py"):
+        _place("transload", source, f"{folder}/job/transload/{source}")
     for name in _JOB:
         target = f"{folder}/job/{name}.py" if name == "__main__" else f"{package}/{name}.py"
         _place("transload_slurm", f"job/{name}.py", target)
