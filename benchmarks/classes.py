@@ -33,7 +33,7 @@ def install(out):
                 method = code.co_flags & 1 and "." in name  # not a class body, which is run when it is made
                 method = method and not name.endswith(".__post_init__")
                 if method and "/transload" in code.co_filename and "<locals>" not in name.rsplit(".", 1)[0]:
-                    # opened each time: the spawner closes what it has inherited
+                    # opened each time: the fork server closes what it has inherited
                     fd = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                     os.write(fd, f"{code.co_filename}:{name.rsplit('.', 1)[0]}\\n".encode())
                     os.close(fd)
@@ -70,8 +70,8 @@ def classes(script: str) -> dict[str, list[str]]:
 import sys, threading
 {HOOK}
 from transload.schedulers.local import connection
-plain = connection.import_spawner
-connection.import_spawner = lambda: "exec(" + repr({hook!r}) + "); " + plain()
+plain = connection.import_fork_server
+connection.import_fork_server = lambda: "exec(" + repr({hook!r}) + "); " + plain()
 threading.setprofile(install({out!r}))
 {script}
 """

@@ -118,7 +118,7 @@ def lateness(side: Ours | Peer, folder: str, *, default: bool = False) -> float:
         return seen - float(file.read())
 
 
-def keeper_memory(side: Ours) -> float:
+def supervisor_memory(side: Ours) -> float:
     """Return the proportional memory (PSS), in MiB, of the largest process that keeps one running
     app.
     """
@@ -158,7 +158,7 @@ def main() -> None:
         gang, peer_gang = many_replicas(ours, 200), many_replicas(peer, 200)
         late = statistics.median(lateness(ours, folder, default=True) for _ in range(7))
         peer_late = lateness(peer, folder, default=True)
-        memory = keeper_memory(ours)
+        memory = supervisor_memory(ours)
         ours.runner.close()
         peer.runner.close()
     rows = [

@@ -1,6 +1,6 @@
 """The rules of an app's attempts: what follows when a replica ends. Events in, a verdict out.
 
-Whoever looks after an app on an engine without such rules of its own (the local keeper, Docker's
+Whoever looks after an app on an engine without such rules of its own (the local supervisor, Docker's
 keeper, the wrapper in a Slurm job) tells an `Gang` what happens to its replicas, and does what it
 says: `App.restarts` are to be ended and started again, `App.final` is the app's end. Nothing here
 makes a system call or looks at a clock.

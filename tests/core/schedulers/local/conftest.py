@@ -119,26 +119,28 @@ class Local:
         """Return the app's folder."""
         return self.home / "local" / "apps" / app_id
 
-    def keeper(self, app_id: str) -> int:
-        """Return the pid of the app's keeper: the process named so that has the app's record open,
-        which it locks.
+    def supervisor(self, app_id: str) -> int:
+        """Return the pid of the app's supervisor: the process named so that has the app's record
+        open, which it locks.
         """
         lock = str(self.folder(app_id) / "record.json")
         for pid in self._named("tl-keeper"):
             if lock in _open_files(pid):
                 return pid
-        raise AssertionError(f"{app_id} has no keeper")
+        raise AssertionError(f"{app_id} has no supervisor")
 
-    def spawners(self) -> list[int]:
-        """Return the pids of the spawners of this state folder."""
+    def fork_servers(self) -> list[int]:
+        """Return the pids of the fork servers of this state folder."""
         return list(self._named("tl-spawner"))
 
-    def keepers(self) -> list[int]:
-        """Return the pids of the keepers of this state folder, those without an app among them."""
+    def supervisors(self) -> list[int]:
+        """Return the pids of the supervisors of this state folder, those without an app among
+        them.
+        """
         return list(self._named("tl-keeper"))
 
     def _named(self, name: str) -> Iterator[int]:
-        """Yield the helpers of this state folder that have this name; all have the spawner's
+        """Yield the helpers of this state folder that have this name; all have the fork server's
         command line.
         """
         mark = str(self.home).encode()

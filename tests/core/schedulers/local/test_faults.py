@@ -82,56 +82,58 @@ def pids_of(local, app_id: str) -> list[int]:
     return [int(local.line(app_id, word).split()[1]) for word in ("inner", "deep", "outer")]
 
 
-def test_keeper_killed(local, eventually) -> None:
+def test_supervisor_killed(local, eventually) -> None:
     """No process of the app is left, in other sessions neither; FAILED with the reason; another app
     is untouched.
     """
     other = local.run(local.sh("sleep 300"))
     victim = local.run(local.sh(GRANDCHILDREN))
     pids = pids_of(local, victim)
-    os.kill(local.keeper(victim), signal.SIGKILL)
+    os.kill(local.supervisor(victim), signal.SIGKILL)
     status = local.wait(victim, timeout=5)
     assert status.state is AppState.FAILED
-    assert "keeper died" in status.msg
+    assert "supervisor died" in status.msg
     eventually(lambda: not any(map(local.alive, pids)), timeout=5)
     assert local.status(other).state is AppState.RUNNING
 
 
-def test_keeper_and_spawner_killed_together(local, eventually) -> None:
+def test_supervisor_and_fork_server_killed_together(local, eventually) -> None:
     """With nobody left to notice, the next process that asks ends what is left and says FAILED."""
     victim = local.run(local.sh(GRANDCHILDREN))
     pids = pids_of(local, victim)
-    spawner, keeper = local.spawners()[0], local.keeper(victim)
-    os.kill(spawner, signal.SIGSTOP)
-    os.kill(keeper, signal.SIGKILL)
-    os.kill(spawner, signal.SIGKILL)
+    fork_server, supervisor = local.fork_servers()[0], local.supervisor(victim)
+    os.kill(fork_server, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGKILL)
+    os.kill(fork_server, signal.SIGKILL)
     status = local.wait(victim, timeout=5)
-    assert status.state is AppState.FAILED and "keeper died" in status.msg
+    assert status.state is AppState.FAILED and "supervisor died" in status.msg
     eventually(lambda: not any(map(local.alive, pids)), timeout=5)
 
 
-def test_spawner_killed_no_app_lost(local) -> None:
-    """The helper of the keepers dies: apps go on to their true end, new ones can be submitted."""
+def test_fork_server_killed_no_app_lost(local) -> None:
+    """The helper of the supervisors dies: apps go on to their true end, new ones can be
+    submitted.
+    """
     app_id = local.run(local.sh("read line < /dev/null; sleep 0.5; exit 5"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    os.kill(local.spawners()[0], signal.SIGKILL)
+    os.kill(local.fork_servers()[0], signal.SIGKILL)
     second = local.run(local.sh("exit 0"))
     assert local.wait(app_id).roles[0].replicas[0].exit_code == 5
     assert local.wait(second).state is AppState.SUCCEEDED
 
 
-def test_spawner_killed_then_keeper(local, eventually) -> None:
-    """After the spawner's death each keeper has a watcher, which ends the app should the keeper die
-    too.
+def test_fork_server_killed_then_supervisor(local, eventually) -> None:
+    """After the fork server's death each supervisor has a watcher, which ends the app should the
+    supervisor die too.
     """
     victim = local.run(local.sh(GRANDCHILDREN))
     pids = pids_of(local, victim)
-    keeper = local.keeper(victim)
-    os.kill(local.spawners()[0], signal.SIGKILL)
+    supervisor = local.supervisor(victim)
+    os.kill(local.fork_servers()[0], signal.SIGKILL)
     watcher = eventually(lambda: next(iter(local._named("tl-watcher")), 0))
     os.kill(watcher, signal.SIGKILL)  # a watcher that dies is replaced
     eventually(lambda: next((pid for pid in local._named("tl-watcher") if pid != watcher), 0))
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     state = local.folder(victim) / "states.jsonl"
     eventually(
         lambda: layout.read_json(str(state))["state"] == "FAILED", timeout=5
@@ -143,7 +145,7 @@ def test_app_with_watcher_ends_normally(local, eventually) -> None:
     """A watcher is not taken for a process of the app, and goes with it."""
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    os.kill(local.spawners()[0], signal.SIGKILL)
+    os.kill(local.fork_servers()[0], signal.SIGKILL)
     eventually(lambda: next(iter(local._named("tl-watcher")), 0))
     started = time.monotonic()
     local.scheduler.cancel(app_id)
@@ -168,8 +170,8 @@ def test_reboot(local) -> None:
 
 
 def make_stale(local, app_id: str, pid: int, **record: str) -> None:
-    """Let an app end, and then leave it as a crash would have: not ended, no keeper, another's pid
-    recorded.
+    """Let an app end, and then leave it as a crash would have: not ended, no supervisor, another's
+    pid recorded.
     """
     before = layout.read_json(str(local.folder(app_id) / "states.jsonl"))
     local.scheduler.cancel(app_id)
@@ -193,7 +195,7 @@ def test_recycled_pid_is_never_signalled(local) -> None:
     try:
         make_stale(local, app_id, stranger.pid)
         local.scheduler.cancel(app_id)
-        assert "keeper died" in local.wait(app_id).msg
+        assert "supervisor died" in local.wait(app_id).msg
         local.scheduler.delete(app_id)
         assert stranger.poll() is None
         assert not tree.send(stranger.pid, tree.start_time(stranger.pid) + 1, signal.SIGKILL)
@@ -395,7 +397,7 @@ def test_three_hundred_apps(local) -> None:
     watch.close()
 
 
-def test_spawner_killed_again_and_again(local, eventually) -> None:
+def test_fork_server_killed_again_and_again(local, eventually) -> None:
     """However often the helper dies while apps are submitted: each app runs, once, and nothing is
     left.
     """
@@ -404,11 +406,11 @@ def test_spawner_killed_again_and_again(local, eventually) -> None:
 
     def killer() -> None:
         while not stop.wait(0.03):
-            for pid in local.spawners():
+            for pid in local.fork_servers():
                 try:
                     if (
                         Path(f"/proc/{pid}/comm").read_text() != "tl-spawner\n"
-                    ):  # forked from it: a keeper by now
+                    ):  # forked from it: a supervisor by now
                         continue
                     os.kill(pid, signal.SIGKILL)
                 except (ProcessLookupError, FileNotFoundError):
@@ -426,7 +428,7 @@ def test_spawner_killed_again_and_again(local, eventually) -> None:
                     )
                 )
             except SubmitError:
-                continue  # six spawners in a row were killed
+                continue  # six fork servers in a row were killed
     finally:
         stop.set()
         thread.join()
@@ -437,7 +439,7 @@ def test_spawner_killed_again_and_again(local, eventually) -> None:
 
 
 def test_many_clients_come_and_go(local) -> None:
-    """Clients that end as others begin always find a spawner, or start one."""
+    """Clients that end as others begin always find a fork server, or start one."""
     script = CLIENT.replace("time.sleep(60)", "scheduler.close()")
     clients = [
         subprocess.Popen(
@@ -476,7 +478,7 @@ def test_nothing_left_after_close(transload_home: Path) -> None:
         local = Local(Path(os.environ['TRANSLOAD_HOME']))
         for _ in range(5):
             assert local.wait(local.run(sh('exit 0'))).state.name == 'SUCCEEDED'
-            pids = local.spawners()
+            pids = local.fork_servers()
             local.scheduler.close()
             assert not [pid for pid in [*pids, *local._named('tl-keeper')] if alive(pid)]
             assert threading.active_count() == 1
@@ -613,38 +615,38 @@ def test_folder_removed_under_a_running_app(local, eventually) -> None:
 
     app_id = local.run(local.sh("echo $$; sleep 300"))
     pid = int(local.line(app_id, ""))
-    keeper = local.keeper(app_id)
+    supervisor = local.supervisor(app_id)
 
     def removed() -> bool:
-        """Remove it, again if the keeper has just written into it."""
+        """Remove it, again if the supervisor has just written into it."""
         shutil.rmtree(local.folder(app_id), ignore_errors=True)
         return not local.folder(app_id).exists()
 
     eventually(removed)
-    eventually(lambda: not local.alive(pid) and not local.alive(keeper))
+    eventually(lambda: not local.alive(pid) and not local.alive(supervisor))
     assert local.scheduler.describe(app_id) is None
 
 
-def test_keeper_sigterm_is_no_cancel(local) -> None:
-    """A polite end of the keeper (a reboot, a stopped service) is nobody's cancel: FAILED, with
+def test_supervisor_sigterm_is_no_cancel(local) -> None:
+    """A polite end of the supervisor (a reboot, a stopped service) is nobody's cancel: FAILED, with
     that reason.
     """
     app_id = local.run(local.sh("sleep 300", max_retries=3))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    os.kill(local.keeper(app_id), signal.SIGTERM)
+    os.kill(local.supervisor(app_id), signal.SIGTERM)
     status = local.wait(app_id)
     assert status.state is AppState.FAILED and not status.cancel_requested
     assert "SIGTERM" in status.msg and status.roles[0].replicas[0].state is AppState.CANCELLED
 
 
-def test_cancel_before_the_keepers_sigterm(local) -> None:
+def test_cancel_before_the_supervisors_sigterm(local) -> None:
     """Who asked first is believed: a cancelled app that is caught by a shutdown stays CANCELLED."""
     app_id = local.run(
         local.sh("trap '' TERM; echo up; while :; do sleep 0.05; done"), cfg={"grace_period": 0.5}
     )
     local.line(app_id, "up")
     local.scheduler.cancel(app_id)
-    os.kill(local.keeper(app_id), signal.SIGTERM)
+    os.kill(local.supervisor(app_id), signal.SIGTERM)
     status = local.wait(app_id)
     assert (
         status.state is AppState.CANCELLED
@@ -711,8 +713,8 @@ def test_out_of_memory_is_named(local, tmp_path: Path) -> None:
 
 
 def test_cancel_as_soon_as_an_app_can_be_seen(transload_home: Path) -> None:
-    """Between an app's appearance and its keeper's first look there is no moment in which a cancel
-    is lost.
+    """Between an app's appearance and its supervisor's first look there is no moment in which a
+    cancel is lost.
     """
     scheduler = LocalScheduler("tests")
     scheduler._ensure()
@@ -741,15 +743,15 @@ def test_interrupted_submit_does_not_answer_the_next(local) -> None:
     local.wait(local.run(local.sh("exit 0"), "taken", given=True))
     local.scheduler.delete("taken")
     before = signal.signal(signal.SIGALRM, ring)
-    spawner = protocol.peer_pid(local.scheduler._connection._sock)
-    os.kill(spawner, signal.SIGSTOP)
+    fork_server = protocol.peer_pid(local.scheduler._connection._sock)
+    os.kill(fork_server, signal.SIGSTOP)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         with pytest.raises(Alarm):
             local.run(local.sh("exit 0"), "interrupted", given=True)
     finally:
         signal.signal(signal.SIGALRM, before)
-        os.kill(spawner, signal.SIGCONT)
+        os.kill(fork_server, signal.SIGCONT)
     with pytest.raises(AppExists):
         local.run(local.sh("exit 0"), "taken", given=True)
 

@@ -46,13 +46,13 @@ def test_disjoint_and_waited_for(local) -> None:
     local.wait(third, lambda status: status.state is AppState.RUNNING)
 
 
-def test_killed_keeper_frees_its_gpus(local) -> None:
-    """What a killed keeper held is given to the next one."""
+def test_killed_supervisor_frees_its_gpus(local) -> None:
+    """What a killed supervisor held is given to the next one."""
     first = local.run(holder(local, 4))
     seen(local, first)
     second = local.run(holder(local, 4))
     local.wait(second, lambda status: status.state is AppState.PENDING)
-    os.kill(local.keeper(first), signal.SIGKILL)
+    os.kill(local.supervisor(first), signal.SIGKILL)
     local.wait(second, lambda status: status.state is AppState.RUNNING, timeout=5)
     assert len(seen(local, second)) == 4
 
@@ -146,13 +146,13 @@ def test_trouble_after_the_end_does_not_change_it(local) -> None:
     role = local.sh(f"read x < {local.home}/go", resource=Resource(1, 1, 100))
     app_id = local.run(role)
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    keeper = local.keeper(app_id)
+    supervisor = local.supervisor(app_id)
     os.unlink(local.home / "local" / "gpus.lock")
     os.mkdir(local.home / "local" / "gpus.lock")
     (local.home / "go").write_text("x\n")
     local.wait(app_id)
     deadline = time.monotonic() + 30
-    while local.alive(keeper):
+    while local.alive(supervisor):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     status = local.status(app_id)

@@ -168,11 +168,11 @@ def test_log_dir(local, tmp_path: Path) -> None:
 
 
 def test_umask_and_limits_of_the_submitter(local, tmp_path: Path) -> None:
-    """Replicas have the submitter's umask, limits and niceness, not the spawner's; and default
+    """Replicas have the submitter's umask, limits and niceness, not the fork server's; and default
     signal handling.
     """
     script = "umask; ulimit -S -n; trap; grep SigIgn /proc/self/status"
-    local.wait(local.run(local.sh("exit 0")))  # the spawner has the limits of before
+    local.wait(local.run(local.sh("exit 0")))  # the fork server has the limits of before
     before, soft_hard = os.umask(0o027), resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (777, soft_hard[1]))
     try:
@@ -273,7 +273,7 @@ def test_everything_is_private(local) -> None:
     finally:
         os.umask(before)
     local.wait(app_id)
-    # the keeper's own entry goes with it, a moment after the app's end
+    # the supervisor's own entry goes with it, a moment after the app's end
     found = [path for path in (local.home / "local").rglob("*") if path.parent.name != "helpers"]
     for path in [local.home / "local", *found]:
         assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
@@ -535,26 +535,26 @@ def test_long_state_folder(transload_home: Path, monkeypatch: pytest.MonkeyPatch
     wrapped.scheduler.close()
 
 
-def test_keeper_is_small(local) -> None:
-    """A keeper's proportional memory is at most 15 MiB, and it loads nothing of the host
+def test_supervisor_is_small(local) -> None:
+    """A supervisor's proportional memory is at most 15 MiB, and it loads nothing of the host
     program.
     """
     apps = [local.run(local.sh("sleep 300")) for _ in range(3)]
     for app_id in apps:
         local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-        rollup = Path(f"/proc/{local.keeper(app_id)}/smaps_rollup").read_text()
+        rollup = Path(f"/proc/{local.supervisor(app_id)}/smaps_rollup").read_text()
         pss = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
         assert pss < 15 * 1024
-    assert len(local.spawners()) == 1
+    assert len(local.fork_servers()) == 1
 
 
 def test_supervisor_imports_nothing_of_ours() -> None:
-    """The spawner runs its folder as a package of its own, with the rules of attempts; heavy
+    """The fork server runs its folder as a package of its own, with the rules of attempts; heavy
     modules stay out.
     """
-    from transload.schedulers.local.connection import import_spawner
+    from transload.schedulers.local.connection import import_fork_server
 
-    code = f"{import_spawner()}; print(*sys.modules)"
+    code = f"{import_fork_server()}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
@@ -574,17 +574,17 @@ def test_supervisor_imports_nothing_of_ours() -> None:
     }
 
 
-def test_watch_tells_of_a_dead_keeper(local) -> None:
-    """A watch tells of a keeper that died together with all who could tell."""
+def test_watch_tells_of_a_dead_supervisor(local) -> None:
+    """A watch tells of a supervisor that died together with all who could tell."""
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     watch = local.scheduler.watch()
     watch.update([app_id])
     assert watch.wait(1) == {Change(app_id)}
-    spawner, keeper = local.spawners()[0], local.keeper(app_id)
-    os.kill(spawner, 19)
-    os.kill(keeper, 9)
-    os.kill(spawner, 9)
+    fork_server, supervisor = local.fork_servers()[0], local.supervisor(app_id)
+    os.kill(fork_server, 19)
+    os.kill(supervisor, 9)
+    os.kill(fork_server, 9)
     assert watch.wait(5) == {Change(app_id)}
     watch.close()
     assert local.status(app_id).state is AppState.FAILED

@@ -255,14 +255,14 @@ def test_line_longer_than_a_page(local) -> None:
     assert len(page.lines[0]) == 3_000_001
 
 
-def test_keeper_death_does_not_stop_logging_readers(local) -> None:
-    """A reader that follows ends, with everything, when the keeper is killed."""
+def test_supervisor_death_does_not_stop_logging_readers(local) -> None:
+    """A reader that follows ends, with everything, when the supervisor is killed."""
     app_id = local.run(local.sh("echo before; sleep 300"))
     local.line(app_id, "before")
     found: list[str] = []
     thread = threading.Thread(target=lambda: found.extend(local.log(app_id, follow=True)))
     thread.start()
-    os.kill(local.keeper(app_id), 9)
+    os.kill(local.supervisor(app_id), 9)
     thread.join(10)
     assert not thread.is_alive() and found == ["before\n"]
 

@@ -1,5 +1,5 @@
-"""Apps that a job submits live on their own, also where the job had to start the spawner that they
-hang on.
+"""Apps that a job submits live on their own, also where the job had to start the fork server that
+they hang on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNTIL = "import os, sys, time\nprint('up', flush=True)\nwhile not os.path.exists
 
 @pytest.fixture
 def inner(local, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A second state folder: what a job submits there needs a spawner of its own."""
+    """A second state folder: what a job submits there needs a fork server of its own."""
     home = local.home / "inner"
     home.mkdir(mode=0o700)
     before = os.environ["TRANSLOAD_HOME"]
@@ -72,8 +72,8 @@ def in_other_home(inner) -> dict[str, str]:
     return {"TRANSLOAD_HOME": str(inner.home)}
 
 
-@pytest.mark.parametrize("end", ["success", "cancel", "keeper killed"])
-def test_job_that_starts_a_spawner(local, inner, eventually, end: str) -> None:
+@pytest.mark.parametrize("end", ["success", "cancel", "supervisor killed"])
+def test_job_that_starts_a_fork_server(local, inner, eventually, end: str) -> None:
     """A job submits to another state folder and ends in any way: what it submitted goes on to its
     own end.
     """
@@ -88,7 +88,7 @@ def test_job_that_starts_a_spawner(local, inner, eventually, end: str) -> None:
     elif end == "cancel":
         local.scheduler.cancel(outer)
     else:
-        os.kill(local.keeper(outer), signal.SIGKILL)
+        os.kill(local.supervisor(outer), signal.SIGKILL)
     expected = {"success": AppState.SUCCEEDED, "cancel": AppState.CANCELLED}.get(
         end, AppState.FAILED
     )
@@ -98,8 +98,8 @@ def test_job_that_starts_a_spawner(local, inner, eventually, end: str) -> None:
     assert inner.wait("b").state is AppState.SUCCEEDED
 
 
-def test_spawner_that_a_job_replaced(local, eventually) -> None:
-    """The spawner is killed, a job starts the next one, strangers use it: the job's end is the
+def test_fork_server_that_a_job_replaced(local, eventually) -> None:
+    """The fork server is killed, a job starts the next one, strangers use it: the job's end is the
     job's alone.
     """
     go, leave, again = (local.home / name for name in ("go", "leave", "again"))
@@ -108,12 +108,12 @@ def test_spawner_that_a_job_replaced(local, eventually) -> None:
     job.args[1] = wait + job.args[1]
     a = local.run(job)
     local.wait(a, lambda status: status.state is AppState.RUNNING)
-    before = local.spawners()
+    before = local.fork_servers()
     os.kill(before[0], signal.SIGKILL)
     again.touch()
     local.line(a, "submitted")
     local.line("b", "up")
-    assert local.spawners() != before
+    assert local.fork_servers() != before
     c = local.run(until(go))
     local.line(c, "up")
     leave.touch()
@@ -123,15 +123,17 @@ def test_spawner_that_a_job_replaced(local, eventually) -> None:
     assert [local.wait(one).state for one in ("b", c)] == [AppState.SUCCEEDED] * 2
 
 
-def test_spawner_in_a_job_killed(local, inner, eventually) -> None:
-    """The spawner that a job started dies too: what it had started is still no part of that job."""
+def test_fork_server_in_a_job_killed(local, inner, eventually) -> None:
+    """The fork server that a job started dies too: what it had started is still no part of that
+    job.
+    """
     go, leave = local.home / "go", local.home / "leave"
     outer = local.run(submitter("b", until(go), leave, **in_other_home(inner)))
     local.line(outer, "submitted")
     inner.line("b", "up")
-    for pid in inner.spawners():
+    for pid in inner.fork_servers():
         os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not inner.spawners())
+    eventually(lambda: not inner.fork_servers())
     leave.touch()
     assert local.wait(outer).state is AppState.SUCCEEDED
     assert inner.status("b").state is AppState.RUNNING
@@ -149,7 +151,7 @@ def test_job_in_a_job_in_a_job(local, inner, eventually) -> None:
     local.line(outer, "submitted")
     inner.line("b", "submitted")
     local.line("c", "up")
-    os.kill(inner.keeper("b"), signal.SIGKILL)
+    os.kill(inner.supervisor("b"), signal.SIGKILL)
     assert inner.wait("b").state is AppState.FAILED
     assert local.status("c").state is AppState.RUNNING
     leave.touch()
@@ -186,17 +188,17 @@ def test_entries_of_helpers_go_with_them(local, eventually) -> None:
     """
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    keeper, spawner = local.keeper(app_id), local.spawners()[0]
-    for pid in (keeper, spawner):
+    supervisor, fork_server = local.supervisor(app_id), local.fork_servers()[0]
+    for pid in (supervisor, fork_server):
         assert tree.is_helper(pid, tree.start_time(pid))
         assert not tree.is_helper(pid, tree.start_time(pid) + 1)
     assert not tree.is_helper(os.getpid(), tree.start_time(os.getpid()))
-    for pid in (keeper, spawner):
+    for pid in (supervisor, fork_server):
         os.kill(pid, signal.SIGKILL)
     local.wait(app_id)
-    eventually(lambda: not local.spawners())
+    eventually(lambda: not local.fork_servers())
     local.wait(local.run(local.sh("exit 0")))
     names = {int(name.split("-")[0]) for name in os.listdir(local.home / "local" / "helpers")}
-    assert names == {*local.spawners(), *local.keepers()}
+    assert names == {*local.fork_servers(), *local.supervisors()}
     local.scheduler.close()
     assert os.listdir(local.home / "local" / "helpers") == []

@@ -1,5 +1,5 @@
-"""The client's end of the connection to the spawner: finds it, starts it, submits through it, lets
-it go.
+"""The client's end of the connection to the fork server: finds it, starts it, submits through it,
+lets it go.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH", "DBUS_SESSI
 
 
 class Connection:
-    """A connection to the user's spawner, made when it is first needed. May be used from any
+    """A connection to the user's fork server, made when it is first needed. May be used from any
     thread.
     """
 
@@ -45,14 +45,14 @@ class Connection:
         self._pid = 0
 
     def submit(self, app_id: str, body: bytes) -> dict[str, Any]:
-        """Send an app; return the keeper's answer. Sent again if the connection breaks: the app's
-        id makes that safe.
+        """Send an app; return the supervisor's answer. Sent again if the connection breaks: the
+        app's id makes that safe.
 
         Whatever is raised, the app may still be started by what was sent: `layout.withdraw` sees to
             that.
 
         Raises:
-            SubmitError: if there is no spawner and none can be started.
+            SubmitError: if there is no fork server and none can be started.
             SchedulerUnavailable: if it does not answer.
         """
         message = protocol.frame(protocol.SUBMIT, os.fsencode(app_id) + b"\n" + body)
@@ -63,7 +63,7 @@ class Connection:
                 except TimeoutError as exc:
                     self._drop()
                     raise SchedulerUnavailable(
-                        f"the spawner in {self._local} does not answer"
+                        f"the fork server in {self._local} does not answer"
                     ) from exc
                 except (OSError, EOFError):
                     self._drop()
@@ -79,7 +79,7 @@ class Connection:
                 if answer.get("error") != "again":
                     return answer
         raise SubmitError(
-            f"the spawner in {self._local} breaks off again and again: see spawner.log there",
+            f"the fork server in {self._local} breaks off again and again: see spawner.log there",
             transient=True,
         )
 
@@ -100,7 +100,7 @@ class Connection:
             self._sock = None
 
     def close(self) -> None:
-        """Let the spawner go; if nobody else needs it, it has ended when this returns."""
+        """Let the fork server go; if nobody else needs it, it has ended when this returns."""
         with self._lock:
             sock, self._sock = self._sock, None
             if sock is None:
@@ -126,11 +126,11 @@ class Connection:
                 if attempt < _ATTEMPTS:
                     self._start([] if attempt else scope.command())  # returns when it listens
         raise SubmitError(
-            f"cannot start the spawner: see {self._local}/spawner.log", transient=True
+            f"cannot start the fork server: see {self._local}/spawner.log", transient=True
         )
 
     def _try(self) -> socket.socket | None:
-        """Return a connection to a spawner of this user, None if none listens.
+        """Return a connection to a fork server of this user, None if none listens.
 
         Raises:
             TimeoutError: if so many wait to be heard already that there is no room for one more.
@@ -159,12 +159,12 @@ class Connection:
         return sock
 
     def _start(self, scoped: list[str]) -> None:
-        """Start a spawner, perhaps by a command that gives it a scope of its own; returns when it
-        listens.
+        """Start a fork server, perhaps by a command that gives it a scope of its own; returns when
+        it listens.
 
         It inherits nothing of this process but its identity.
         """
-        code = f"{import_spawner()}.main({self._local!r}, {self._name!r})"
+        code = f"{import_fork_server()}.main({self._local!r}, {self._name!r})"
         program = sys.executable or getattr(sys, "_base_executable", "")
         env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {
             "LC_ALL": "C.UTF-8"
@@ -193,7 +193,8 @@ class Connection:
             )
         except OSError as exc:
             raise SubmitError(
-                f"cannot start the spawner ({program!r}, log {log}): {exc.strerror}", transient=True
+                f"cannot start the fork server ({program!r}, log {log}): {exc.strerror}",
+                transient=True,
             ) from exc
         with _process(pid) as ends:
             if not ends(_SCOPE_S if scoped else _ANSWER_S):
@@ -202,7 +203,7 @@ class Connection:
             os.waitpid(pid, 0)
 
 
-def import_spawner() -> str:
+def import_fork_server() -> str:
     """Return code that imports the supervisor as a package of its own, and nothing else of
     transload's packages.
     """
@@ -212,7 +213,7 @@ def import_spawner() -> str:
         f"import sys; sys.path.insert(0, {parent!r}); "
         "transload = sys.modules['transload'] = type(sys)('transload'); transload.__path__ = "
         f"[{package!r}]; "
-        "import supervisor.spawner; supervisor.spawner"
+        "import supervisor.fork_server; supervisor.fork_server"
     )
 
 
@@ -235,7 +236,7 @@ def _process(pid: int) -> Iterator[Callable[[float], bool]]:
 
 
 def _say_goodbye(sock: socket.socket) -> None:
-    """Leave; return when the spawner has ended, or has said that it stays."""
+    """Leave; return when the fork server has ended, or has said that it stays."""
     with _process(protocol.peer_pid(sock)) as ends, contextlib.suppress(OSError):
         try:
             sock.settimeout(_GOODBYE_S)

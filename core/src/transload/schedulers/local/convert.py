@@ -1,4 +1,4 @@
-"""AppDef → what the keeper is asked to run. Pure: no file is written, no process started."""
+"""AppDef → what the supervisor is asked to run. Pure: no file is written, no process started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which apps have changed, and whose logs have grown: their keepers tell, through a FIFO."""
+"""Which apps have changed, and whose logs have grown: their supervisors tell, through a FIFO."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from transload.schedulers.api import Change
 from transload.schedulers.local.supervisor import kernel, layout
 
 SAFETY_S: Final = 1.0
-"""A keeper that was killed together with all who would have noticed writes nothing: waiters ask for
-it that often."""
+"""A supervisor that was killed together with all who would have noticed writes nothing: waiters ask
+for it that often."""
 
 
 class AppWatch:
@@ -97,7 +97,7 @@ class AppWatch:
             dead = (
                 app_id
                 for app_id in ids
-                if not layout.keeper_lives(layout.app_folder(self._local, app_id))
+                if not layout.supervisor_lives(layout.app_folder(self._local, app_id))
             )
             changed |= {Change(app_id) for app_id in dead}
         return changed, b"" in lines

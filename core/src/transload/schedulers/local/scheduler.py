@@ -1,5 +1,5 @@
-"""The local scheduler: `transload.schedulers.SchedulerBase` over keepers, a spawner and a state
-folder.
+"""The local scheduler: `transload.schedulers.SchedulerBase` over supervisors, a fork server and a
+state folder.
 """
 
 from __future__ import annotations
@@ -321,10 +321,10 @@ class LocalScheduler(SchedulerBase):
         folder = layout.app_folder(self._local, app_id)
         with contextlib.suppress(
             OSError
-        ):  # for those who ask meanwhile; on a full disk the keeper hears of it still
+        ):  # for those who ask meanwhile; on a full disk the supervisor hears of it still
             layout.ask_for_end(folder)
         if not layout.notify(folder, layout.CANCEL):
-            store.true_state(self._local, app_id)  # its keeper is gone: seen to here
+            store.true_state(self._local, app_id)  # its supervisor is gone: seen to here
         return True
 
     def delete(self, app_id: str) -> bool:
@@ -401,13 +401,13 @@ class LocalScheduler(SchedulerBase):
         return removed
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return what ``transload doctor`` shows: where apps are kept, and what their spawner
+        """Return what ``transload doctor`` shows: where apps are kept, and what their fork server
         shares.
         """
         fit, kept = home.explain()
         return [
             ("apps", fit, f"{kept}; {len(self.list())} known"),
-            ("spawner", True, scope.explain()),
+            ("fork server", True, scope.explain()),
         ]
 
     # -- logs
@@ -454,7 +454,7 @@ class LocalScheduler(SchedulerBase):
         return "in place"
 
     def close(self) -> None:
-        """Let the spawner go; apps go on. If no app runs, no process of ours is left when this
+        """Let the fork server go; apps go on. If no app runs, no process of ours is left when this
         returns.
         """
         self._connection.close()

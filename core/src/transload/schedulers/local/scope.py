@@ -1,5 +1,5 @@
-"""A scope of the spawner's own, by systemd: stopping the service or session of who submits first
-spares other apps.
+"""A scope of the fork server's own, by systemd: stopping the service or session of who submits
+first spares other apps.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _lasts() -> bool:
 
 
 def explain() -> str:
-    """Return in a line where a spawner that is started from here is put."""
+    """Return in a line where a fork server that is started from here is put."""
     if command():
         return "starts in a systemd scope of its own (systemd-run --user --scope)"
     shared = "shares the session and control group of who submits first"

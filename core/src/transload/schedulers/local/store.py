@@ -80,7 +80,7 @@ def read_record(local: str, app_id: str) -> dict[str, Any] | None:
 
 
 def true_state(local: str, app_id: str) -> dict[str, Any] | None:
-    """Return the true state: that of an app whose keeper is gone is made FAILED first. None: no
+    """Return the true state: that of an app whose supervisor is gone is made FAILED first. None: no
     such app.
     """
     if not safe_id(app_id):
@@ -89,7 +89,7 @@ def true_state(local: str, app_id: str) -> dict[str, Any] | None:
     if state is None or isinstance(state, DamagedState) or state.get("state") in layout.TERMINAL:
         return state
     folder = layout.app_folder(local, app_id)
-    if not layout.keeper_lives(folder):
+    if not layout.supervisor_lives(folder):
         state = _finalise(local, app_id)
     if (
         state is not None
@@ -107,7 +107,8 @@ def _finalise(local: str, app_id: str) -> dict[str, Any] | None:
         state = _read_state(local, app_id)
         if state is not None and state.get("state") not in layout.TERMINAL:
             state.update(
-                state="FAILED", msg=f"its keeper died; its end cannot be written: {exc.strerror}"
+                state="FAILED",
+                msg=f"its supervisor died; its end cannot be written: {exc.strerror}",
             )
             _end_replicas(
                 state, "FAILED", _mtime(layout.state_file(layout.app_folder(local, app_id)))
@@ -269,12 +270,12 @@ def has_ended(local: str, app_id: str) -> bool:
         raise _unreadable(layout.state_file(folder), exc) from exc
     key = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
     before = _ended.get(folder)
-    if before is not None and before[0] == key and (before[1] or layout.keeper_lives(folder)):
+    if before is not None and before[0] == key and (before[1] or layout.supervisor_lives(folder)):
         return before[1]  # the same file as when it was last looked at
     state = true_state(local, app_id)
     ended = state is None or state.get("state") in layout.TERMINAL
     if isinstance(state, DamagedState):
-        ended = not layout.keeper_lives(folder)
+        ended = not layout.supervisor_lives(folder)
     _keep(_ended, folder, (key, ended))
     return ended
 
@@ -314,8 +315,8 @@ def is_gone(local: str, app_id: str) -> bool:
 
 
 def remove(local: str, app_id: str) -> None:
-    """Remove an app that has ended; the record of a caller-given id stays. Waits for its keeper to
-    leave.
+    """Remove an app that has ended; the record of a caller-given id stays. Waits for its supervisor
+    to leave.
     """
     folder = layout.app_folder(local, app_id)
     record = read_record(local, app_id)
@@ -362,7 +363,7 @@ def sweep(local: str, older_than: float) -> None:
         elif (
             entry.name.startswith(".")
             and _age(entry) > older_than
-            and not layout.keeper_lives(entry.path)
+            and not layout.supervisor_lives(entry.path)
         ):
             layout.remove_tree(entry.path)
     stale = max(older_than, _STALE_COPY_S)

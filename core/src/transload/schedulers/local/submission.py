@@ -1,4 +1,4 @@
-"""What the keeper of an app is told when the app is submitted, found out in the submitter's
+"""What the supervisor of an app is told when the app is submitted, found out in the submitter's
 process.
 """
 
@@ -65,7 +65,7 @@ _boot_id = lru_cache(1)(
 def submission_body(
     request: LocalRequest, app_id: str, submission: Submission, folder: str
 ) -> dict[str, Any]:
-    """Return all that the keeper of an app needs to know, as JSON values.
+    """Return all that the supervisor of an app needs to know, as JSON values.
 
     It goes through a socket, never to the disk, but for its ``record``.
 
@@ -260,8 +260,8 @@ def _text(data: bytes) -> str:
 
 
 def _limits() -> dict[str, Any]:
-    """Return the submitter's umask, resource limits, niceness and CPUs, as the keeper gives them to
-    replicas.
+    """Return the submitter's umask, resource limits, niceness and CPUs, as the supervisor gives
+    them to replicas.
     """
     import resource
 

@@ -1,8 +1,8 @@
-"""What is done for an app whose keeper is gone without having written an end, by whoever notices
-first.
+"""What is done for an app whose supervisor is gone without having written an end, by whoever
+notices first.
 
-Mostly that is the spawner. Once that is gone, the keeper starts a watcher, which waits for the
-keeper's end, and then does what the spawner would have done.
+Mostly that is the fork server. Once that is gone, the supervisor starts a watcher, which waits for
+the supervisor's end, and then does what the fork server would have done.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
     """End what is left of the app and write that it FAILED, if nobody keeps it and it has no end
     yet.
 
-    With ``wait`` its keeper is known to be dying: the kernel may let go of its lock after its other
-    files.
+    With ``wait`` its supervisor is known to be dying: the kernel may let go of its lock after its
+    other files.
 
     Returns:
-        True if the app has an end now; False if it has a keeper, or somebody else is at it.
+        True if the app has an end now; False if it has a supervisor, or somebody else is at it.
     """
     folder = layout.app_folder(home, app_id)
     lock = layout.take_lock(f"{folder}/record.json", wait=wait)
@@ -43,7 +43,7 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
             roots = [(int(pid), int(started)) for pid, started in state.get("processes") or ()]
             cookie = str(record.get("cookie") or "")
             stuck = tree.cannot_end(tree.kill(lambda: tree.survivors(cookie, roots), _PATIENCE_S))
-            reason = f"its keeper died; {stuck or 'all processes of the app were ended'}"
+            reason = f"its supervisor died; {stuck or 'all processes of the app were ended'}"
         _write_failed(folder, state, reason)
     finally:
         os.close(lock)

@@ -1,7 +1,7 @@
 """Which app has which GPU: one table for all local apps of the user, first come, first served.
 
-Each app in the table is there only as long as its keeper lives, so that a killed keeper frees what
-it had.
+Each app in the table is there only as long as its supervisor lives, so that a killed supervisor
+frees what it had.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 from . import layout
 
-TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     from typing import Any
 
@@ -22,12 +22,14 @@ KFD = "/sys/class/kfd/kfd"
 
 
 def _read(home: str, own: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the table: app → its GPUs, and the apps that wait, in order; none whose keeper is
+    """Return the table: app → its GPUs, and the apps that wait, in order; none whose supervisor is
     gone.
     """
     table: Any = layout.read_json(f"{home}/gpus.json") or {}
     apps = {*(table.get("held") or ()), *(table.get("waiting") or ())}
-    there = {app for app in apps if app == own or layout.keeper_lives(layout.app_folder(home, app))}
+    there = {
+        app for app in apps if app == own or layout.supervisor_lives(layout.app_folder(home, app))
+    }
     held = {app: list(ids) for app, ids in (table.get("held") or {}).items() if app in there}
     return held, [app for app in table.get("waiting") or () if app in there]
 
@@ -131,7 +133,8 @@ def release(home: str, app_id: str) -> None:
     """Take an app out of the table and the queue, and wake the one that waits first.
 
     Raises:
-        OSError: if that cannot be done; what an app holds is free anyway once its keeper is gone.
+        OSError: if that cannot be done; what an app holds is free anyway once its supervisor is
+            gone.
     """
     if not os.path.exists(f"{home}/gpus.json"):
         return

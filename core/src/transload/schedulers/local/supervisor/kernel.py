@@ -9,7 +9,7 @@ import sys
 
 from . import layout
 
-TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     import signal as signal
     from typing import Any

@@ -10,7 +10,7 @@ import resource
 from . import kernel, layout
 from .kernel import signal
 
-TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     from typing import Any
 
@@ -23,20 +23,20 @@ _CHANGED = (
     signal.SIGTERM,
     signal.SIGIO,
 )
-"""What the spawner, its keepers or Python itself handle or ignore: all else is as the system has
-it."""
+"""What the fork server, its supervisors or Python itself handle or ignore: all else is as the
+system has it."""
 
 
 def start(plan: dict[str, Any], index: int, report: int) -> int:
     """Fork one replica and let it exec; return its pid. What goes wrong is told through the pipe
     ``report``.
     """
-    keeper = os.getpid()
+    supervisor = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            _become(plan, keeper)
-        except BaseException as exc:  # a forked child must not return into the keeper's code
+            _become(plan, supervisor)
+        except BaseException as exc:  # a forked child must not return into the supervisor's code
             reason = (
                 exc.strerror
                 if isinstance(exc, OSError) and exc.strerror
@@ -57,10 +57,10 @@ def reports(reader: int) -> dict[int, str]:
     return dict(map(layout.loads, data.splitlines()))
 
 
-def _become(plan: dict[str, Any], keeper: int) -> None:
+def _become(plan: dict[str, Any], supervisor: int) -> None:
     os.setsid()
     kernel.die_with_parent(signal.SIGKILL)
-    if os.getppid() != keeper:  # it died before the line above
+    if os.getppid() != supervisor:  # it died before the line above
         os._exit(127)
     signal.set_wakeup_fd(-1)
     for number in _CHANGED:

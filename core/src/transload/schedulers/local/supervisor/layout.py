@@ -4,17 +4,17 @@ step.
 ::
 
     apps/<app_id>/record.json   what was submitted, never changed; locked (flock) for as long as the
-    app's keeper lives
+    app's supervisor lives
                   states.jsonl  what the app is doing: each change is a line, the last whole one
                       counts
-                  ctl           a FIFO: a byte in it makes the keeper look around
+                  ctl           a FIFO: a byte in it makes the supervisor look around
                   cancel        somebody asked for the end
                   end           a link named like the final state: on a full disk, in the place of
                   its last state logs/<role>/<k>/{stdout.log,stderr.log,index}
                   results/      default tracker base
     apps/.withdrawn.<token>     a link: the client of this submit has given up, the app must not
     start;
-         .refused.<token>       from then on, its keeper has seen that
+         .refused.<token>       from then on, its supervisor has seen that
     gone/<app_id>               kept by delete and prune for ids that the caller chose
     events/<pid>.<n>            a FIFO of a client that waits: the ids of apps that have changed
     helpers/<pid>-<start>       our own processes, told from those of apps
@@ -32,7 +32,7 @@ import time
 from _json import encode_basestring_ascii, make_encoder, make_scanner
 from types import SimpleNamespace
 
-TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     from typing import IO, Any
 
@@ -229,8 +229,8 @@ def state_file(folder: str) -> str:
 
 
 def add_state(folder: str, state: bytes) -> None:
-    """Add an app's next state, as its keeper; only a long file is replaced, which a journal makes
-    far slower.
+    """Add an app's next state, as its supervisor; only a long file is replaced, which a journal
+    makes far slower.
     """
     try:
         fd = open_own(state_file(folder), os.O_RDWR | os.O_APPEND | os.O_CREAT)
@@ -324,14 +324,14 @@ LOOK, CANCEL = b"!", b"c"
 
 
 def notify(folder: str, what: bytes = LOOK) -> bool:
-    """Make the keeper of an app look around (LOOK) or end it (CANCEL); False if it has no
-    keeper.
+    """Make the supervisor of an app look around (LOOK) or end it (CANCEL); False if it has no
+    supervisor.
     """
     return _send(f"{folder}/ctl", what) == 0
 
 
 def ask_for_end(folder: str) -> None:
-    """Let everybody see that an app is to end: its keeper, too, whatever became of its FIFO."""
+    """Let everybody see that an app is to end: its supervisor, too, whatever became of its FIFO."""
     os.close(open_own(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT))
 
 
@@ -370,9 +370,9 @@ def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None
     return fd
 
 
-def keeper_lives(folder: str) -> bool:
-    """Tell whether an app's keeper lives: it holds its lock. Askers share theirs, so they do not
-    see each other.
+def supervisor_lives(folder: str) -> bool:
+    """Tell whether an app's supervisor lives: it holds its lock. Askers share theirs, so they do
+    not see each other.
     """
     fd = take_lock(f"{folder}/record.json", shared=True)
     if fd is None:
@@ -421,7 +421,7 @@ def remove_tree(path: str) -> None:
     """Remove a folder and what is in it; symbolic links are not followed; what is gone already is
     no error.
     """
-    import shutil  # the spawner seldom needs it
+    import shutil  # the fork server seldom needs it
 
     shutil.rmtree(path, ignore_errors=True)
 
@@ -440,17 +440,17 @@ def _refusal(home: str, token: str) -> str:
 
 
 def withdraw(home: str, token: str) -> None:
-    """Let no keeper start an app, as the client that gave up its submit. Works on a full disk: it
-    is a short link.
+    """Let no supervisor start an app, as the client that gave up its submit. Works on a full disk:
+    it is a short link.
 
-    Where its keeper was faster, `insist` takes this back.
+    Where its supervisor was faster, `insist` takes this back.
     """
     os.symlink("by its client", _withdrawal(home, token))
 
 
 def insist(home: str, token: str) -> bool:
-    """Take a withdrawal back, since the app is there already; False if its keeper saw it first, and
-    removes the app.
+    """Take a withdrawal back, since the app is there already; False if its supervisor saw it first,
+    and removes the app.
     """
     try:
         os.unlink(_withdrawal(home, token))
@@ -460,7 +460,7 @@ def insist(home: str, token: str) -> bool:
 
 
 def is_withdrawn(home: str, token: str) -> bool:
-    """Tell, as a keeper, whether the client has given up; if so, it stays so, however often the
+    """Tell, as a supervisor, whether the client has given up; if so, it stays so, however often the
     submit was sent.
     """
     try:
@@ -559,7 +559,7 @@ def _compare(target: str, record: dict[str, object]) -> dict[str, object]:
 
 
 def remove_unfinished(home: str, pid: int) -> None:
-    """Remove the folder that a keeper died over before it had its name."""
+    """Remove the folder that a supervisor died over before it had its name."""
     try:
         names = os.listdir(f"{home}/apps")
     except OSError:

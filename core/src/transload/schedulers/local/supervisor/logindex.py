@@ -1,8 +1,9 @@
-"""When did a log grow: the keeper notes the sizes of each replica's streams, at most once per tick.
+"""When did a log grow: the supervisor notes the sizes of each replica's streams, at most once per
+tick.
 
-Replicas write to their files themselves. The kernel tells the keeper that files in a folder were
-written to (dnotify: one descriptor per folder, none of the few inotify instances that a user has);
-where it cannot, the keeper looks now and then.
+Replicas write to their files themselves. The kernel tells the supervisor that files in a folder
+were written to (dnotify: one descriptor per folder, none of the few inotify instances that a user
+has); where it cannot, the supervisor looks now and then.
 
 An index is a row of ``(time, size of stdout, size of stderr)``: seconds since the epoch, bytes.
 """

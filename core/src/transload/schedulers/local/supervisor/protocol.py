@@ -1,4 +1,4 @@
-"""How clients, the spawner and keepers talk: frames of ``length, kind, payload`` over Unix
+"""How clients, the fork server and supervisors talk: frames of ``length, kind, payload`` over Unix
 sockets.
 """
 
@@ -8,22 +8,22 @@ import os
 import struct
 import sys
 
-TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     import socket as socket
     from collections.abc import Callable
 else:
     import _socket as socket  # what Python adds to it costs 5 ms
 
-# Part of the socket's name: a spawner of another version is left alone, with its apps.
+# Part of the socket's name: a fork server of another version is left alone, with its apps.
 VERSION = 1
 HEADER = struct.Struct("!IB")
 MAX_FRAME = 1 << 28
 SMALL = 1 << 16  # bytes of a message that a socket takes at once
 
-# client -> spawner: SUBMIT (the app's id in a line for the spawner, the rest for the keeper), BYE
-# spawner -> client: REPLY, STAY; keeper -> spawner: REPLY, ENDING (nothing runs now), FREE (it may
-# keep another app)
+# client -> fork server: SUBMIT (the app's id in a line for the fork server, the rest for the
+# supervisor), BYE fork server -> client: REPLY, STAY; supervisor -> fork server: REPLY, ENDING
+# (nothing runs now), FREE (it may keep another app)
 SUBMIT, REPLY, BYE, STAY, ENDING, FREE = 1, 2, 3, 4, 5, 6
 
 

@@ -20,7 +20,7 @@ _STUCK_S = 2.0
 
 class Termination:
     """The end of some replicas (those to be started again; None: of the whole app, all that
-    descends from the keeper).
+    descends from the supervisor).
 
     ``processes`` has pid and start time of each replica that lives; by the app's cookie the orphans
     of a replica are told apart. ``stuck`` is what does not end although it was killed, as text.

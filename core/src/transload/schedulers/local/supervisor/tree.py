@@ -4,10 +4,10 @@ hitting a stranger.
 A pid means nothing without the start time of its process: the kernel gives it to somebody else
 later. A zombie is not taken for living.
 
-Our own processes (spawner, keeper, watcher) belong to no app. A job may start a spawner, which then
-descends from that job's keeper, and with it the apps of others. So each enters its pid and start
-time in the state folder that it serves, and stands in that folder: whoever ends an app looks there
-before taking a descendant for one of the app's.
+Our own processes (fork server, supervisor, watcher) belong to no app. A job may start a fork
+server, which then descends from that job's supervisor, and with it the apps of others. So each
+enters its pid and start time in the state folder that it serves, and stands in that folder: whoever
+ends an app looks there before taking a descendant for one of the app's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from . import kernel, layout
 from .kernel import LINUX, signal
 
-TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -132,7 +132,7 @@ def below(processes: Snapshot, roots: set[int]) -> set[int]:
     """Return all descendants of ``roots``, the roots left out, and without helpers of ours and what
     descends from them.
 
-    So an app that a job has submitted is not that job's, whoever is its keeper's parent.
+    So an app that a job has submitted is not that job's, whoever is its supervisor's parent.
     """
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in processes.items():
@@ -234,7 +234,7 @@ def cannot_end(pids: set[int]) -> str:
 
 
 def survivors(cookie: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[int]]:
-    """Return what still runs of an app whose keeper is gone.
+    """Return what still runs of an app whose supervisor is gone.
 
     That is: every process that carries its cookie, and what descends from a recorded (pid, start
     time) that lives.

@@ -1,5 +1,5 @@
-"""The keeper of one app (then perhaps another): starts and looks after its replicas, writes down
-what they do.
+"""The supervisor of one app (then perhaps another): starts and looks after its replicas, writes
+down what they do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .kernel import signal
 from .protocol import socket
 from .termination import Termination
 
-TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     from typing import Any
 
@@ -45,9 +45,9 @@ _LOOK_S = (
 _SELDOM_S = 60.0  # where it does: on some file systems it does not tell all
 
 
-class Keeper:
-    """The loop of a keeper; the end of ``link`` is the spawner's end, and from ``wake`` come the
-    numbers of signals.
+class Supervisor:
+    """The loop of a supervisor; the end of ``link`` is the fork server's end, and from ``wake``
+    come the numbers of signals.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Keeper:
                 protocol.frame(kind, layout.dumps(answer) if answer is not None else b"")
             )
         except OSError:
-            pass  # the spawner is gone; the client asks again
+            pass  # the fork server is gone; the client asks again
 
     def run(self) -> bool:
         """Keep the app up to its end; True if this process may keep another one."""
@@ -389,7 +389,7 @@ class Keeper:
             self._check_requests()  # whoever asks for the end of an app does not do it this way
             self._end(
                 "FAILED",
-                "its keeper was told to end (SIGTERM): the machine or the service was stopped",
+                "its supervisor was told to end (SIGTERM): the machine or the service was stopped",
             )
         if kernel.LINUX and signal.SIGIO in numbers:
             logindex.changed(self.logs, time.monotonic())
@@ -428,7 +428,7 @@ class Keeper:
             self._end("CANCELLED", Gang.ON_REQUEST)
 
     def _on_link(self) -> None:
-        """Nothing is ever sent here: the spawner is gone."""
+        """Nothing is ever sent here: the fork server is gone."""
         self.poll.unregister(self.link.fileno())
         self.link.close()
         self.sound = False
@@ -521,8 +521,8 @@ class Keeper:
             layout.announce(self.home, self.app_id)
 
     def abandon(self, problem: str) -> None:
-        """Something in the keeper itself went wrong: end everything; the app has failed, unless its
-        end was decided.
+        """Something in the supervisor itself went wrong: end everything; the app has failed, unless
+        its end was decided.
         """
         self._log(problem)
 
@@ -533,7 +533,7 @@ class Keeper:
 
         tree.kill(mine)
         last = problem.strip().rsplit("\n", 1)[-1]
-        self.app.end("FAILED", f"internal error of the keeper: {last} (see keeper.log)")
+        self.app.end("FAILED", f"internal error of the supervisor: {last} (see keeper.log)")
         self._finish()
 
     def _log(self, text: str) -> None:
@@ -552,8 +552,8 @@ class Keeper:
 
 
 def main(home: str, app_id: str, body: bytes, link: int) -> None:
-    """Keep an app, and then others that the spawner sends; returns when it sends no more. Runs in a
-    process of its own.
+    """Keep an app, and then others that the fork server sends; returns when it sends no more. Runs
+    in a process of its own.
 
     After trouble it keeps no other app: whatever is wrong with the process ends with it.
     """
@@ -566,12 +566,12 @@ def main(home: str, app_id: str, body: bytes, link: int) -> None:
     following: tuple[str, bytes] | None = (app_id, body)
     while following is not None:
         app_id, body = following
-        keeper = Keeper(home, app_id, layout.loads(body), sock, wake)
+        supervisor = Supervisor(home, app_id, layout.loads(body), sock, wake)
         sound = False
         try:
-            sound = keeper.begin() and keeper.run() and len(body) <= protocol.SMALL
+            sound = supervisor.begin() and supervisor.run() and len(body) <= protocol.SMALL
         except Exception:  # nothing may be left behind, whatever happened
-            keeper.abandon(kernel.exception_text())
+            supervisor.abandon(kernel.exception_text())
         following = _next(sock, wake) if sound else None
     tree.leave(home)
 
@@ -601,5 +601,5 @@ def _next(sock: socket.socket, wake: int) -> tuple[str, bytes] | None:
             for _, payload in protocol.split(received):
                 name, _, body = payload.partition(b"\n")
                 return os.fsdecode(name), body
-    except (OSError, ValueError):  # the spawner is gone: ``sock`` may be closed, too
+    except (OSError, ValueError):  # the fork server is gone: ``sock`` may be closed, too
         return None

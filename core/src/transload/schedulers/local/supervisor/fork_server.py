@@ -1,10 +1,10 @@
-"""The spawner: listens on a socket and gives each app a keeper. It ends when it has neither a
-client nor an app.
+"""The fork server: listens on a socket and gives each app a supervisor. It ends when it has neither
+a client nor an app.
 
-It is parent of all keepers and, as a subreaper, of what a dead keeper leaves behind: that it kills
-at once. Apps do not need it: when it is killed, their keepers go on. A keeper whose app has ended
-may get the next one, which costs half of a new one's start; a few are kept for that, as long as
-there are clients.
+It is parent of all supervisors and, as a subreaper, of what a dead supervisor leaves behind: that
+it kills at once. Apps do not need it: when it is killed, their supervisors go on. A supervisor
+whose app has ended may get the next one, which costs half of a new one's start; a few are kept for
+that, as long as there are clients.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import sys
 import time
 from types import SimpleNamespace
 
-from . import finalise, keeper, kernel, layout, protocol, tree
+from . import finalise, kernel, layout, protocol, supervise, tree
 from .kernel import signal
 from .protocol import socket
 
 _FIRST_CLIENT_S = 10.0
 _DEAF_S = 0.1  # out of descriptors: connections wait in the kernel so long
 _STRAYS_S = (0.02, 1.0)  # between looks at killed processes that do not report their end by SIGCHLD
-_SPARE = 2  # keepers without an app that are kept
+_SPARE = 2  # supervisors without an app that are kept
 
 Peer = SimpleNamespace
-"""Who is at the other end of a socket: a client, or a keeper, with its app and the client that
+"""Who is at the other end of a socket: a client, or a supervisor, with its app and the client that
 awaits its answer."""
 
 
@@ -36,14 +36,14 @@ def _peer(sock: socket.socket, app_id: str = "", client: Peer | None = None) -> 
     return Peer(sock=sock, received=bytearray(), app_id=app_id, client=client, ending=False)
 
 
-class Spawner:
-    """The loop of the spawner."""
+class ForkServer:
+    """The loop of the fork server."""
 
     def __init__(self, home: str, listener: socket.socket) -> None:
         self.home = home
         self.listener = listener
         self.clients: dict[int, Peer] = {}
-        self.keepers: dict[int, Peer] = {}
+        self.supervisors: dict[int, Peer] = {}
         self.links: dict[int, Peer] = {}
         self.free: list[Peer] = []
         self.poll = select.poll()
@@ -60,7 +60,7 @@ class Spawner:
         """Serve until there is nobody left to serve."""
         give_up = time.monotonic() + _FIRST_CLIENT_S
         while True:
-            if not self.clients and not self.keepers and not self.strays and not self.dead:
+            if not self.clients and not self.supervisors and not self.strays and not self.dead:
                 idle = self.seen_client or time.monotonic() > give_up
                 if idle and not self._accept():
                     return
@@ -72,7 +72,7 @@ class Spawner:
     def _let_go(self) -> None:
         """Tell clients that wait for the end of this process that it stays, once that is known."""
         if self.leaving and (
-            self.clients or any(not child.ending for child in self.keepers.values())
+            self.clients or any(not child.ending for child in self.supervisors.values())
         ):
             for sock in self.leaving:
                 try:
@@ -89,7 +89,10 @@ class Spawner:
         elif not self.seen_client:
             seconds = max(0.0, give_up - time.monotonic())
         ready = self.poll.poll(None if seconds is None else seconds * 1000 + 1)
-        for fd, _ in ready:  # keepers first: a client that says goodbye may have seen its app end
+        for (
+            fd,
+            _,
+        ) in ready:  # supervisors first: a client that says goodbye may have seen its app end
             if fd in self.links:
                 self._answer(self.links[fd])
         for fd, _ in ready:
@@ -183,7 +186,7 @@ class Spawner:
                 self._answer(child)
 
     # ------------------------------------------------------------------------------------------------------
-    # keepers
+    # supervisors
 
     def _submit(self, client: Peer, payload: bytes) -> None:
         name, _, body = payload.partition(b"\n")
@@ -199,36 +202,36 @@ class Spawner:
             ours, theirs = socket.socketpair()
             pid = os.fork()
         except OSError as exc:
-            why = f"cannot start a keeper: {exc.strerror}"
+            why = f"cannot start a supervisor: {exc.strerror}"
             self._refuse(client, {"error": "submit", "transient": True, "message": why})
             return
         if pid == 0:
-            self._become_keeper(app_id, body, theirs)
+            self._become_supervisor(app_id, body, theirs)
         theirs.close()
         ours.setblocking(False)
         child = _peer(ours, app_id, client)
-        self.keepers[pid] = self.links[ours.fileno()] = child
+        self.supervisors[pid] = self.links[ours.fileno()] = child
         self.poll.register(ours.fileno(), select.POLLIN)
 
     def _refuse(self, client: Peer | None, error: dict[str, object]) -> None:
         self._reply(client, protocol.frame(protocol.REPLY, layout.dumps(error)))
 
-    def _become_keeper(self, app_id: str, body: bytes, link: socket.socket) -> None:
-        """Run a keeper in the forked child; never returns."""
+    def _become_supervisor(self, app_id: str, body: bytes, link: socket.socket) -> None:
+        """Run a supervisor in the forked child; never returns."""
         code = 70
         signal.set_wakeup_fd(-1)
         try:
             fd = os.dup2(link.detach(), 3, inheritable=False)
             kernel.close_from(4)
-            keeper.main(self.home, app_id, body, fd)
+            supervise.main(self.home, app_id, body, fd)
             code = 0
-        except BaseException:  # whatever it was, the spawner's loop must not run here
+        except BaseException:  # whatever it was, the fork server's loop must not run here
             sys.stderr.write(kernel.exception_text())
         finally:
             os._exit(code)
 
     def _answer(self, child: Peer) -> None:
-        """Pass a keeper's answer on to the client that waits for it."""
+        """Pass a supervisor's answer on to the client that waits for it."""
         try:
             data = child.sock.recv(1 << 16)
         except BlockingIOError:
@@ -267,7 +270,7 @@ class Spawner:
                 return
             if pid == 0:
                 return
-            child = self.keepers.pop(pid, None)
+            child = self.supervisors.pop(pid, None)
             if child is None:
                 continue
             if child.sock.fileno() >= 0:
@@ -279,11 +282,13 @@ class Spawner:
                 self.dead.append((pid, child.app_id))
 
     def _clear_strays(self) -> None:
-        """Kill what dead keepers left behind (all such processes are children of this one), then
-        write their end.
+        """Kill what dead supervisors left behind (all such processes are children of this one),
+        then write their end.
         """
-        # a keeper forked just now may not have entered itself as a helper yet
-        processes = {pid: stat for pid, stat in tree.snapshot().items() if pid not in self.keepers}
+        # a supervisor forked just now may not have entered itself as a helper yet
+        processes = {
+            pid: stat for pid, stat in tree.snapshot().items() if pid not in self.supervisors
+        }
         orphans = tree.below(processes, {os.getpid()})
         tree.signal_all(processes, orphans, signal.SIGKILL)
         self._reap()
@@ -329,7 +334,7 @@ def _lift_limits() -> None:
 
 
 def main(home: str, name: str) -> None:
-    """Become the spawner of a state folder: the caller's process ends as soon as the socket
+    """Become the fork server of a state folder: the caller's process ends as soon as the socket
     listens.
     """
     kernel.close_from(3)
@@ -355,7 +360,7 @@ def main(home: str, name: str) -> None:
     gc.freeze()
     gc.disable()
     try:
-        Spawner(home, listener).run()
+        ForkServer(home, listener).run()
     except BaseException:
         sys.stderr.write(kernel.exception_text())
         raise

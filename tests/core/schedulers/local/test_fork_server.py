@@ -1,5 +1,5 @@
-"""The spawner: which keeper an app gets; no descriptors, no close_range, long paths, systemd around
-it.
+"""The fork server: which supervisor an app gets; no descriptors, no close_range, long paths,
+systemd around it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from transload.schedulers import Submission
 from transload.schedulers.local import scope
-from transload.schedulers.local.connection import import_spawner
+from transload.schedulers.local.connection import import_fork_server
 from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import kernel, layout, protocol
 from transload.specs import AppState, Role
@@ -35,11 +35,11 @@ def cpu_seconds(pid: int) -> float:
 
 
 def test_out_of_descriptors(local, eventually) -> None:
-    """With more connections than it has descriptors for, the spawner waits without work, then goes
-    on.
+    """With more connections than it has descriptors for, the fork server waits without work, then
+    goes on.
     """
     local.wait(local.run(local.sh("exit 0")))
-    (pid,) = local.spawners()
+    (pid,) = local.fork_servers()
     opened = len(os.listdir(f"/proc/{pid}/fd"))
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened + 4, hard))
@@ -57,13 +57,13 @@ def test_out_of_descriptors(local, eventually) -> None:
             client.close()
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
-    assert local.spawners() == [pid]
+    assert local.fork_servers() == [pid]
 
 
-def free_keeper(local, eventually) -> int:
-    """Run an app; return the pid of its keeper, once that has none."""
+def free_supervisor(local, eventually) -> int:
+    """Run an app; return the pid of its supervisor, once that has none."""
     local.wait(local.run(local.sh("exit 0")))
-    (pid,) = local.keepers()
+    (pid,) = local.supervisors()
     eventually(
         lambda: (
             not [
@@ -76,67 +76,67 @@ def free_keeper(local, eventually) -> int:
     return pid
 
 
-def test_a_keeper_keeps_one_app_after_the_other(local, eventually) -> None:
-    """The process of a keeper serves the next app; what it holds does not grow, and its death ends
-    that app alone.
+def test_a_supervisor_keeps_one_app_after_the_other(local, eventually) -> None:
+    """The process of a supervisor serves the next app; what it holds does not grow, and its death
+    ends that app alone.
     """
-    pid = free_keeper(local, eventually)
+    pid = free_supervisor(local, eventually)
     opened = len(os.listdir(f"/proc/{pid}/fd"))
     for number in range(3):
         app_id = local.run(local.sh(f"echo line {number}; test ${{TRANSLOAD_APP_ID#app-}} -gt 1"))
         assert local.wait(app_id).state is AppState.SUCCEEDED
         assert local.log(app_id) == [f"line {number}\n"]
         eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) == opened)
-        assert pid in local.keepers()
+        assert pid in local.supervisors()
 
     def taken() -> bool:
-        """Start one more; the keeper says that it is free a moment after its app's end."""
+        """Start one more; the supervisor says that it is free a moment after its app's end."""
         running.append(local.run(local.sh("sleep 300")))
         local.wait(running[-1], lambda status: status.state is AppState.RUNNING)
-        return local.keeper(running[-1]) == pid
+        return local.supervisor(running[-1]) == pid
 
     running: list[str] = []
     eventually(taken)
     os.kill(pid, signal.SIGKILL)
-    assert "keeper died" in local.wait(running[-1]).msg
+    assert "supervisor died" in local.wait(running[-1]).msg
     assert all(local.status(f"app-{number}").state is AppState.SUCCEEDED for number in range(1, 5))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_keeper_without_an_app_may_be_ended(local, eventually, number: int) -> None:
-    """Nothing depends on it: the next app has a keeper of its own, and the one before it keeps its
-    end.
+def test_a_supervisor_without_an_app_may_be_ended(local, eventually, number: int) -> None:
+    """Nothing depends on it: the next app has a supervisor of its own, and the one before it keeps
+    its end.
     """
-    pid = free_keeper(local, eventually)
+    pid = free_supervisor(local, eventually)
     os.kill(pid, number)
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
-    eventually(lambda: pid not in local.keepers())
+    eventually(lambda: pid not in local.supervisors())
     assert local.status("app-1").state is AppState.SUCCEEDED
 
 
-def test_few_keepers_wait_for_an_app(local, eventually) -> None:
+def test_few_supervisors_wait_for_an_app(local, eventually) -> None:
     """Of many that have ended their apps a few stay, none without a client."""
     go = local.home / "go"
     ids = [local.run(local.sh(f"until test -e {go}; do sleep 0.05; done")) for _ in range(6)]
     eventually(
-        lambda: len(local.keepers()) == 6
-    )  # a replica has its keeper's name until it is its program
+        lambda: len(local.supervisors()) == 6
+    )  # a replica has its supervisor's name until it is its program
     go.touch()
     for app_id in ids:
         local.wait(app_id)
-    eventually(lambda: len(local.keepers()) <= 2)
+    eventually(lambda: len(local.supervisors()) <= 2)
     local.scheduler.close()
-    assert local.keepers() == local.spawners() == []
+    assert local.supervisors() == local.fork_servers() == []
 
 
 def test_a_client_that_was_refused_leaves_no_process(local) -> None:
-    """The keeper that refused its app is waited for, too, by a client that leaves at once."""
+    """The supervisor that refused its app is waited for, too, by a client that leaves at once."""
     local.wait(local.run(local.sh("exit 0"), "taken"))
     body = submission_body_of(local, local.sh("exit 1"), "taken")
     for _ in range(20):
         assert local.scheduler._connection.submit("taken", body) == {"error": "exists"}
         local.scheduler.close()
-        assert local.keepers() == local.spawners() == []
+        assert local.supervisors() == local.fork_servers() == []
 
 
 def submission_body_of(local, role: Role, app_id: str) -> bytes:
@@ -149,7 +149,7 @@ def submission_body_of(local, role: Role, app_id: str) -> bytes:
     ).encode()
 
 
-def test_the_spawner_loads_little() -> None:
+def test_the_fork_server_loads_little() -> None:
     """It starts in milliseconds: nothing that it imports is one of the slow parts of the standard
     library.
     """
@@ -165,7 +165,7 @@ def test_the_spawner_loads_little() -> None:
         "socket",
         "typing",
     ]
-    code = f"{import_spawner()}; print([name for name in {slow} if name in sys.modules])"
+    code = f"{import_fork_server()}; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
     )
@@ -181,7 +181,7 @@ JSON = st.recursive(
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON)
 def test_json_as_others_write_and_read_it(value: object) -> None:
-    """What the spawner and keepers write is what the library writes, and they read what it
+    """What the fork server and supervisors write is what the library writes, and they read what it
     wrote.
     """
     assert layout.dumps(value) == json.dumps(value).encode()
@@ -294,14 +294,14 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_scope_of_its_own(local, systemd: Path) -> None:
-    """Where a user manager is there and lasts, the spawner is started through it (a stub here);
+    """Where a user manager is there and lasts, the fork server is started through it (a stub here);
     doctor says so.
     """
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
     asked = (systemd / "asked").read_text()
     assert asked.startswith(f"{systemd / 'run'} --user --scope --quiet --collect")
-    assert "supervisor.spawner" in asked and len(asked.splitlines()) == 1
-    assert ("spawner", True, scope.explain()) in local.scheduler.diagnose()
+    assert "supervisor.fork_server" in asked and len(asked.splitlines()) == 1
+    assert ("fork server", True, scope.explain()) in local.scheduler.diagnose()
     assert "scope of its own" in scope.explain()
 
 
