@@ -218,6 +218,15 @@ def test_values_that_are_no_numbers_leave_gaps(parse: Parse) -> None:
     parse(app_report(app_data(results=constant)))
 
 
+def test_steps_that_were_never_a_number_are_left_out(parse: Parse) -> None:
+    """A curve of nothing but NaN has no place on an axis: the page is written without it."""
+    steps = {"0": {"loss": {1.0: math.nan, 2.0: math.inf}, "accuracy": {1.0: 0.5, 2.0: math.nan}}}
+    data = app_data(results=AppResults("h", AppState.RUNNING, {}), steps=steps)
+    assert data.results is not None
+    assert [each.name for each in series_of(data.results, steps)] == ["accuracy"]
+    parse(app_report(data)).check()
+
+
 def test_steps_are_drawn() -> None:
     """Each curve is a series by step; with several keys its name has the key."""
     results = AppResults("local://s/a", AppState.RUNNING, {"0": {"loss": 1}, "1": {"loss": 2}})

@@ -23,6 +23,7 @@ from transload_report.convert import (
     counts,
     earlier_counts,
     replica_rows,
+    replicas_of,
     series_of,
     single_results,
 )
@@ -31,13 +32,15 @@ from transload_report.page import graph_of, render
 from transload_report.timeline import timeline
 from transload_report.words import shown
 
-__all__ = ["app_report"]
+__all__ = ["app_report", "worth_filtering"]
 
 MAX_REPLICAS: Final = 500
 """How many replicas the table has at most."""
 MAX_PLOTS: Final = 24
 MAX_VALUES: Final = 200
 """How many rows a table of values has at most."""
+_MAX_LINKS: Final = 500
+_MIN_FILTERED: Final = 12
 _SHOWN_FAILURES: Final = 5
 
 
@@ -48,35 +51,22 @@ def app_report(data: AppData) -> str:
         data: all that the page shows, for instance from `collect_app`.
     """
     status = data.status
-    replicas = [
-        replica
-        for role in status.roles
-        for replica in sorted(role.replicas, key=lambda each: each.id)
-    ]
+    replicas = replicas_of(status)
     span = app_span(status, data.written)
     rows = replica_rows(status, data.created, data.written)
     parsed = parse_app_handle(data.handle)
-    sections = {
-        "overview": "Overview",
-        "timeline": "Timeline",
-        "replicas": "Replicas",
-        "results": "Results",
-    }
-    sections |= {
-        "logs": "Logs",
-        **({"lineage": "Lineage"} if data.lineage else {}),
-        "definition": "Definition",
-    }
     problems = [each for each in replicas if each.state is not AppState.SUCCEEDED or each.restarts]
-    shown_replicas = (
-        replicas if len(replicas) <= MAX_REPLICAS else _most_telling(replicas, problems)
-    )
+    shown_replicas = replicas
+    if len(replicas) > MAX_REPLICAS:
+        shown_replicas = _most_telling(replicas, problems)
+    roles = data.app.roles if data.app else ()
+    lineage = data.lineage
     return render(
-        "app.html",
-        "transload app",
-        parsed.app_id,
-        sections,
-        data.written,
+        template="app.html",
+        kind="transload app",
+        title=parsed.app_id,
+        sections=_sections(data),
+        written=data.written,
         data=data,
         state=status.state,
         subtitle=shown(data.handle),
@@ -90,69 +80,109 @@ def app_report(data: AppData) -> str:
         states=counts(replica.state for replica in replicas),
         earlier=earlier_counts(status),
         again=sum(replica.restarts > 0 for replica in replicas),
-        filtered=len(problems) if len(replicas) > 12 and 0 < len(problems) < len(replicas) else 0,
+        filtered=worth_filtering(len(problems), len(replicas)),
         has_earlier=any(replica.earlier for replica in replicas),
         by_name={(replica.role, replica.id): replica for replica in replicas},
-        opened=2 if status.state is AppState.FAILED or len(data.logs) <= 2 else 1,
+        opened=_opened_logs(data),
         more=_more(data),
         timeline=timeline(rows, "replicas"),
-        roles=[(role.name, _definition(role)) for role in (data.app.roles if data.app else ())],
-        graph=graph_of(data.lineage) if data.lineage else None,
-        links_left=max(0, len(data.lineage.edges) - 500) if data.lineage else 0,
+        roles=[(role.name, _definition(role)) for role in roles],
+        graph=graph_of(lineage) if lineage else None,
+        links_left=max(0, len(lineage.edges) - _MAX_LINKS) if lineage else 0,
         **_results(data),
     )
 
 
+def _sections(data: AppData) -> dict[str, str]:
+    """Return id → name of each section."""
+    sections = {
+        "overview": "Overview",
+        "timeline": "Timeline",
+        "replicas": "Replicas",
+        "results": "Results",
+        "logs": "Logs",
+    }
+    if data.lineage:
+        sections["lineage"] = "Lineage"
+    sections["definition"] = "Definition"
+    return sections
+
+
+def worth_filtering(problems: int, rows: int) -> int:
+    """Return how many rows a filter for problems shows; 0: the table needs no filter."""
+    is_long = rows > _MIN_FILTERED
+    return problems if is_long and 0 < problems < rows else 0
+
+
+def _opened_logs(data: AppData) -> int:
+    """Return how many logs are open when the page is shown."""
+    if data.status.state is AppState.FAILED or len(data.logs) <= 2:
+        return 2
+    return 1
+
+
 def _waited(created: float | None, started: float | None) -> float | None:
-    return None if created is None or started is None or started < created else started - created
+    """Return the seconds from the submit to the first start; None if they are not known."""
+    if created is None or started is None or started < created:
+        return None
+    return started - created
 
 
 def _most_telling(
     replicas: Sequence[ReplicaStatus], problems: Sequence[ReplicaStatus]
 ) -> list[ReplicaStatus]:
-    """Return so many replicas as the table may have: those with a problem first."""
+    """Return as many replicas as the table may have: those with a problem first."""
     marked = {id(each) for each in problems}
-    return [*problems, *(each for each in replicas if id(each) not in marked)][:MAX_REPLICAS]
+    others = [each for each in replicas if id(each) not in marked]
+    return [*problems, *others][:MAX_REPLICAS]
 
 
 def _failures(replicas: Sequence[ReplicaStatus], message: str) -> list[str]:
     """Return a line for each of the first replicas that failed by themselves."""
     failed = [each for each in replicas if each.state is AppState.FAILED and each.exit_code != 0]
-    failed.sort(
-        key=lambda each: (each.exit_code is None or each.exit_code < 0, each.end_time or 0.0)
-    )
-    lines = []
-    for each in failed[:_SHOWN_FAILURES]:
-        said = (
-            ""
-            if each.structured_error_msg == NONE
-            else f": {shown(each.structured_error_msg)[:500]}"
-        )
-        how = "" if each.exit_code is None else f": {exit_text(each.exit_code)}"
-        lines.append(f"{each.role}/{each.id} failed{how}{said}")
+    failed.sort(key=_failure_rank)
+    if len(failed) == 1 and message and failed[0].structured_error_msg == NONE:
+        return []  # the scheduler's message says it already
+    lines = [_failure_line(each) for each in failed[:_SHOWN_FAILURES]]
     if len(failed) > _SHOWN_FAILURES:
         lines.append(f"and {len(failed) - _SHOWN_FAILURES} more replicas")
-    # of one failure the message of the scheduler says all
-    return (
-        lines
-        if len(failed) > 1 or not message or (failed and failed[0].structured_error_msg != NONE)
-        else []
-    )
+    return lines
+
+
+def _failure_rank(replica: ReplicaStatus) -> tuple[bool, float]:
+    """Return a sort key: replicas that were not ended by a signal first, then by time."""
+    was_killed = replica.exit_code is None or replica.exit_code < 0
+    return was_killed, replica.end_time or 0.0
+
+
+def _failure_line(replica: ReplicaStatus) -> str:
+    line = f"{replica.role}/{replica.id} failed"
+    if replica.exit_code is not None:
+        line += f": {exit_text(replica.exit_code)}"
+    if replica.structured_error_msg != NONE:
+        line += f": {shown(replica.structured_error_msg)[:500]}"
+    return line
 
 
 def _more(data: AppData) -> list[tuple[str, str]]:
     """Return the other facts about the app."""
-    app = data.app
     peak, seconds = usage_texts(data.status.usage())
+    name = arguments = metadata = timeout = ""
+    if data.app is not None:
+        name = data.app.name
+        arguments = _pairs(data.app.arguments)
+        metadata = _pairs(data.app.metadata)
+        if data.app.timeout is not None:
+            timeout = f"{data.app.timeout:g} s"
     return [
-        ("Name", app.name if app else ""),
+        ("Name", name),
         ("Cancel", "requested" if data.status.cancel_requested else ""),
-        ("Timeout", f"{app.timeout:g} s" if app and app.timeout is not None else ""),
+        ("Timeout", timeout),
         ("Options", _pairs(data.cfg)),
         ("Memory at most", peak),
         ("CPU time", seconds),
-        ("Arguments", _pairs(app.arguments) if app else ""),
-        ("Metadata", _pairs(app.metadata) if app else ""),
+        ("Arguments", arguments),
+        ("Metadata", metadata),
         ("Results in", data.tracker_base or ""),
         ("Logs in", data.log_url or ""),
         ("Page", data.status.ui_url or ""),
@@ -161,18 +191,25 @@ def _more(data: AppData) -> list[tuple[str, str]]:
 
 def _definition(role: Role) -> list[tuple[str, str]]:
     """Return what is known of a role, secrets masked, as ``transload describe`` shows it."""
-    least = "" if role.min_replicas is None else f", at least {role.min_replicas} must end well"
-    asked = {"cpu": role.resource.cpu, "gpu": role.resource.gpu, "memMB": role.resource.memMB}
-    resource = {name: value for name, value in asked.items() if value > 0}
+    replicas = str(role.num_replicas)
+    if role.min_replicas is not None:
+        replicas += f", at least {role.min_replicas} must end well"
+    retries = ""
+    if role.max_retries:
+        retries = f"{role.max_retries} by {role.retry_policy.value}"
+    amounts = {"cpu": role.resource.cpu, "gpu": role.resource.gpu, "memMB": role.resource.memMB}
+    resource: dict[str, Any] = {name: value for name, value in amounts.items() if value > 0}
+    resource |= role.resource.devices
+    resource |= role.resource.capabilities
     return [
-        ("replicas", f"{role.num_replicas}{least}"),
+        ("replicas", replicas),
         ("command", shlex.join([role.entrypoint, *role.args])),
         ("image", role.image),
-        ("retries", f"{role.max_retries} by {role.retry_policy.value}" if role.max_retries else ""),
-        ("resource", _pairs({**resource, **role.resource.devices, **role.resource.capabilities})),
+        ("retries", retries),
+        ("resource", _pairs(resource)),
         ("ports", _pairs(role.port_map)),
         ("mounts", "; ".join(str(mount) for mount in role.mounts)),
-        ("workspace", str(role.workspace) if role.workspace else ""),
+        ("workspace", str(role.workspace or "")),
         ("env", _pairs(masked_env(role.env))),
         ("secrets", _pairs(role.secrets)),
         ("metadata", _pairs(role.metadata)),
@@ -184,45 +221,56 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _results(data: AppData) -> dict[str, Any]:
-    """Return what the section of the results shows."""
-    results = data.results
-    series = series_of(results, data.steps) if results else []
-    singles = single_results(results, series) if results else []
-    note = data.results_problem or (results.explain() if results and not results.results else "")
-    if results and results.results and results.refused:
-        note = "; ".join(f"not read: {line}" for line in results.refusals())
-    if len(series) > MAX_PLOTS:
-        note = f"{len(series)} series were reported; the first {MAX_PLOTS} are drawn."
+    """Return the values of the results section, by their names in the template."""
+    series: Sequence[Series] = ()
+    singles: Sequence[tuple[str, str, int | float | str]] = ()
+    count = 0
+    if data.results:
+        series = series_of(data.results, data.steps)
+        singles = single_results(data.results, series)
+        count = sum(len(values) for values in data.results.results.values())
+    drawn = series[:MAX_PLOTS]
     plots = [
-        (each, series_plot(each, f"series-{k}"), series_words(each))
-        for k, each in enumerate(series[:MAX_PLOTS])
+        (each, series_plot(each, f"series-{k}"), series_words(each)) for k, each in enumerate(drawn)
     ]
     return {
-        "result_count": sum(len(values) for values in results.results.values()) if results else 0,
-        "results_note": note,
+        "result_count": count,
+        "results_note": _results_note(data, len(series)),
         "plots": plots,
-        "series_tables": _tables(series[:MAX_PLOTS]),
+        "series_tables": _tables(drawn),
         "singles": singles[:MAX_VALUES],
         "singles_left": max(0, len(singles) - MAX_VALUES),
     }
 
 
+def _results_note(data: AppData, series_count: int) -> str:
+    """Return why results are missing, or not all drawn; ``""`` if nothing is to be said."""
+    results = data.results
+    if series_count > MAX_PLOTS:
+        return f"{series_count} series were reported; the first {MAX_PLOTS} are drawn."
+    if results and results.results and results.refused:
+        return "; ".join(f"not read: {line}" for line in results.refusals())
+    if data.results_problem:
+        return data.results_problem
+    if results and not results.results:
+        return results.explain()
+    return ""
+
+
 def _tables(series: Sequence[Series]) -> list[tuple[list[str], list[list[Any]], int]]:
     """Return one table for each group of keys: its head, its rows, how many rows are left out."""
-    tables = []
-    for group in dict.fromkeys(each.group for each in series):
-        mine = [each for each in series if each.group == group]
-        columns = [dict(each.points) for each in mine]
-        places = sorted({place for column in columns for place in column})
-        rows = [
-            [place, *(column.get(place, "") for column in columns)]
-            for place in places[-MAX_VALUES:]
-        ]
-        tables.append(
-            (
-                [group or "key", *(each.name for each in mine)],
-                rows,
-                max(0, len(places) - MAX_VALUES),
-            )
-        )
-    return tables
+    groups: dict[str, list[Series]] = {}
+    for each in series:
+        groups.setdefault(each.group, []).append(each)
+    return [_table(group, members) for group, members in groups.items()]
+
+
+def _table(group: str, series: Sequence[Series]) -> tuple[list[str], list[list[Any]], int]:
+    columns = [dict(each.points) for each in series]
+    places = sorted({place for column in columns for place in column})
+    rows: list[list[Any]] = []
+    for place in places[-MAX_VALUES:]:
+        values = [column.get(place, "") for column in columns]
+        rows.append([place, *values])
+    head = [group or "key", *(each.name for each in series)]
+    return head, rows, max(0, len(places) - MAX_VALUES)

@@ -1,12 +1,14 @@
-"""Writing the page of an app by itself, when it is submitted and when it ends; and the link to
-it.
-"""
+"""Write the page of an app when it is submitted and when it ends, and link to it."""
 
 from __future__ import annotations
 
 import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from transload.runner import get_runner, load_settings
+from transload.specs import AppState, is_terminal
+from transload_report.place import own_settings, page_link, page_path, write_page
 
 if TYPE_CHECKING:
     from transload.plugins import AppEvent
@@ -18,51 +20,46 @@ __all__ = ["link", "note"]
 @lru_cache(maxsize=8)
 def _settings_of(folder: str, home: str) -> Settings:
     """Return the settings in force in a folder: they are asked for at every event."""
-    from transload.runner import load_settings
-
     return load_settings(folder)
 
 
 def _settings() -> Settings:
-    return _settings_of(
-        os.getcwd(), os.environ.get("XDG_CONFIG_HOME") or os.environ.get("HOME") or ""
-    )
+    home = os.environ.get("XDG_CONFIG_HOME") or os.environ.get("HOME") or ""
+    return _settings_of(os.getcwd(), home)
 
 
 def link(handle: str) -> str | None:
     """Return the link to an app's page, if there is one."""
-    from transload_report.place import page_link
-
     return page_link(handle, _settings())
 
 
 def note(event: AppEvent) -> None:
-    """Write the page of an app that was submitted or has ended, if ``auto`` of ``[plugins.report]``
-    is set.
-    """
-    from transload.specs import AppState, is_terminal
+    """Write the page of an app that was submitted or has ended.
 
-    if event.state is not AppState.SUBMITTED and not is_terminal(event.state):
+    It does so only if ``auto`` of ``[plugins.report]`` is set.
+    """
+    has_ended = is_terminal(event.state)
+    if event.state is not AppState.SUBMITTED and not has_ended:
         return
     settings = _settings()
-    from transload_report.place import own_settings
-
     if not own_settings(settings).get("auto"):
         return
-    from transload.runner import get_runner
-    from transload_report.app_page import app_report
-    from transload_report.collect import collect_app
-    from transload_report.place import page_path, write_page
-
     path = page_path(event.handle, settings)
-    if is_terminal(event.state) and (path, event.id) in _written:
+    if has_ended and (path, event.id) in _written:
         return  # the same event came again
-    with get_runner() as runner:
-        page = app_report(collect_app(runner, event.handle))
-    write_page(page, path, make_folder=True)
+    write_page(_page(event.handle), path, make_folder=True)
     if len(_written) > 10_000:
         _written.clear()
     _written.add((path, event.id))
+
+
+def _page(handle: str) -> str:
+    # templates and their library are loaded only where a page is drawn
+    from transload_report.app_page import app_report
+    from transload_report.collect import collect_app
+
+    with get_runner() as runner:
+        return app_report(collect_app(runner, handle))
 
 
 _written: set[tuple[object, str]] = set()

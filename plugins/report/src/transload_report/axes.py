@@ -21,46 +21,74 @@ _GREATEST: Final = 1e150  # beyond, ratios and margins might not fit a float
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Return round numbers from ``low`` to ``high``: 1, 2 or 5 times a power of ten apart."""
-    if not (math.isfinite(low) and math.isfinite(high)) or high - low <= 1e-9 * max(
-        abs(low), abs(high)
-    ):
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return [low]
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
         return [low]  # no marks in between could be told apart
     exact = (high - low) / max(1, most)
     if exact <= 0 or not math.isfinite(exact):
         return [low, high]
-    base = 10.0 ** math.floor(math.log10(exact))
-    step = next((base * digit for digit in (1, 2, 5) if base * digit >= exact * 0.8), base * 10)
+    step = _round_step(exact)
     first = math.ceil(low / step - 1e-9)
-    count = math.floor(high / step + 1e-9) - first + 1
-    return [(first + k) * step for k in range(min(count, 2 * most + 2))]
+    last = math.floor(high / step + 1e-9)
+    count = min(last - first + 1, 2 * most + 2)
+    return [(first + k) * step for k in range(count)]
+
+
+def _round_step(exact: float) -> float:
+    """Return 1, 2, 5 or 10 times a power of ten: the first that is about ``exact`` or greater."""
+    base = 10.0 ** math.floor(math.log10(exact))
+    for digit in (1, 2, 5):
+        if base * digit >= exact * 0.8:
+            return base * digit
+    return base * 10
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten from ``low`` to ``high`` (both above 0), thinned out where many; where
-    few, 2 and 5 too.
+    """Return powers of ten from ``low`` to ``high``, both above 0.
+
+    Many of them are thinned out; where there are few, multiples of them are marked too.
     """
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high) + 1e-9) + 1)
-    digits = (1, 2, 5) if len(powers) <= 2 else (1, 3) if len(powers) <= 3 else (1,)
-    marks = [digit * 10.0**power for power in powers[:: len(powers) // 7 + 1] for digit in digits]
+    digits: tuple[int, ...] = (1,)
+    if len(powers) <= 2:
+        digits = (1, 2, 5)
+    elif len(powers) == 3:
+        digits = (1, 3)
+    shown = powers[:: len(powers) // 7 + 1]
+    marks = [digit * 10.0**power for power in shown for digit in digits]
     return [mark for mark in marks if low * (1 - 1e-9) <= mark <= high * (1 + 1e-9)]
 
 
 def tick_text(value: float, neighbours: Sequence[float] = ()) -> str:
-    """Return a mark's number as short as it can be told from its neighbours."""
-    step = min((abs(b - a) for a, b in pairwise(neighbours)), default=0.0)
-    step = step if math.isfinite(step) else 0.0
+    """Return a mark's number, as short as possible and yet different from its neighbours'."""
+    distances = [abs(b - a) for a, b in pairwise(neighbours)]
+    step = min(distances, default=0.0)
+    if not math.isfinite(step):
+        step = 0.0
     if value == 0:
         return "0"
     if 1e-4 <= abs(value) < 1e6:
-        digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 6
-        text = f"{value:.{min(digits, 12)}f}"
-        return text.rstrip("0").rstrip(".") if step <= 0 and "." in text else text
-    digits = math.ceil(math.log10(abs(value) / step)) + 1 if step > 0 else 3
-    return (
-        f"{value:.{max(3, min(digits, 15))}g}".replace("e-0", "e-")
-        .replace("e+0", "e")
-        .replace("e+", "e")
-    )
+        return _decimal_text(value, step)
+    return _scientific_text(value, step)
+
+
+def _decimal_text(value: float, step: float) -> str:
+    """Write a number with as many decimals as a step between marks needs; 0: no step is known."""
+    if step > 0:
+        digits = max(0, -math.floor(math.log10(step) + 1e-9))
+        return f"{value:.{min(digits, 12)}f}"
+    return f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+def _scientific_text(value: float, step: float) -> str:
+    """Write a number with as many digits as a step between marks needs; 0: no step is known."""
+    digits = 3
+    if step > 0:
+        needed = math.ceil(math.log10(abs(value) / step)) + 1
+        digits = max(3, min(needed, 15))
+    text = f"{value:.{digits}g}"
+    return text.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
 def is_wide(values: Sequence[float]) -> bool:
@@ -69,24 +97,35 @@ def is_wide(values: Sequence[float]) -> bool:
 
 
 def is_drawable(value: float) -> bool:
-    """Tell whether a number has a place on an axis: NaN, the infinities and what is almost infinite
-    have none.
-    """
+    """Tell whether a number has a place on an axis: it is finite, and not close to infinite."""
     return -_GREATEST < value < _GREATEST
 
 
 def duration_ticks(seconds: float, most: int = 7) -> list[tuple[float, str]]:
     """Return ``(seconds, text)`` of marks from 0 to ``seconds``."""
-    step = next(
-        (each for each in _DURATIONS if seconds / each <= most),
-        _DURATIONS[-1] * math.ceil(seconds / 1e7),
-    )
-    size, unit = next((each for each in _UNITS if step >= each[0]), (1.0, "s"))
+    step = _duration_step(seconds, most)
+    size, unit = _unit_of(step)
     count = int(seconds / step + 1e-9)
+    moments = [k * step for k in range(count + 1)]
+    amounts = [k * step / size for k in range(count + 1)]
     digits = max(0, -math.floor(math.log10(step / size) + 1e-9))
-    marks = [(k * step, k * step / size) for k in range(count + 1)]
-    exact = all(abs(value - round(value, digits)) < 1e-9 for _, value in marks)
-    return [
-        (at, "0" if not at else f"{value:.{digits if exact else digits + 1}f} {unit}")
-        for at, value in marks
-    ]
+    if any(abs(amount - round(amount, digits)) >= 1e-9 for amount in amounts):
+        digits += 1
+    texts = [f"{amount:.{digits}f} {unit}" for amount in amounts]
+    texts[0] = "0"
+    return list(zip(moments, texts, strict=True))
+
+
+def _duration_step(seconds: float, most: int) -> float:
+    for step in _DURATIONS:
+        if seconds / step <= most:
+            return step
+    return _DURATIONS[-1] * math.ceil(seconds / 1e7)
+
+
+def _unit_of(step: float) -> tuple[float, str]:
+    """Return the greatest unit that is not longer than a step, and its seconds."""
+    for size, unit in _UNITS:
+        if step >= size:
+            return size, unit
+    return 1.0, "s"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from markupsafe import Markup
 
+from transload.specs import AppState
 from transload_report.axes import is_drawable, is_wide, log_ticks, tick_text, ticks
 from transload_report.convert import Series
 from transload_report.model import SearchData, TrialData
@@ -51,17 +53,21 @@ class Frame:
         whole: bool = True,
         log_x: bool = False,
     ) -> None:
-        self.width, self.height, self.x_name, self.y_name = width, height, x_name, y_name
-        self.log_x, self.log_y = log_x, is_wide(ys)
+        self.width = width
+        self.height = height
+        self.x_name = x_name
+        self.y_name = y_name
+        self.log_x = log_x
+        self.log_y = is_wide(ys)
         self.x_range = _widened(min(xs), max(xs), log_x, 0.03)
         self.y_range = _widened(min(ys), max(ys), self.log_y, 0.08)
         self.x_marks = self._marks(self.x_range, log_x, 6)
         if whole and not log_x:
             self.x_marks = [mark for mark in self.x_marks if mark == round(mark)]
         self.y_marks = self._marks(self.y_range, self.log_y, 5)
-        texts = [tick_text(mark, [] if self.log_y else self.y_marks) for mark in self.y_marks]
-        self.y_texts = texts
-        self.left = max((text_width(text) for text in texts), default=20.0) + 14
+        self.y_texts = _mark_texts(self.y_marks, self.log_y)
+        widths = [text_width(text) for text in self.y_texts]
+        self.left = max(widths, default=20.0) + 14
 
     @staticmethod
     def _marks(span: tuple[float, float], log: bool, most: int) -> list[float]:
@@ -78,11 +84,9 @@ class Frame:
 
     def y(self, value: float) -> float:
         """Return where a value is upwards."""
-        return (
-            self.height
-            - _BOTTOM
-            - _share(value, self.y_range, self.log_y) * (self.height - _BOTTOM - _TOP)
-        )
+        bottom = self.height - _BOTTOM
+        share = _share(value, self.y_range, self.log_y)
+        return bottom - share * (bottom - _TOP)
 
     def parts(self, x_texts: Mapping[float, str] | None = None) -> list[Markup]:
         """Return grid, marks and names.
@@ -90,7 +94,9 @@ class Frame:
         Args:
             x_texts: the marks across, where they are no numbers.
         """
-        bottom = self.height - _BOTTOM
+        return [*self._upward_parts(), *self._across_parts(x_texts), *self._names()]
+
+    def _upward_parts(self) -> list[Markup]:
         drawn = []
         for mark, text in zip(self.y_marks, self.y_texts, strict=True):
             y = self.y(mark)
@@ -99,25 +105,28 @@ class Frame:
             drawn.append(
                 element("text", text, x=self.left - 8, y=y + 4, text_anchor="end", cls="axis")
             )
-        marks = x_texts or {
-            mark: tick_text(mark, [] if self.log_x else self.x_marks) for mark in self.x_marks
-        }
-        for mark, text in marks.items():
-            drawn.append(
-                element(
-                    "text", text, x=self.x(mark), y=bottom + 16, text_anchor="middle", cls="axis"
-                )
-            )
-        middle = (self.left + self.width - _RIGHT) / 2
-        name = self.x_name + (", logarithmic" if self.log_x else "")
-        drawn.append(
-            element(
-                "text", name, x=middle, y=self.height - 5, text_anchor="middle", cls="axis name"
-            )
-        )
-        upwards = self.y_name + (", logarithmic" if self.log_y else "")
-        drawn.append(element("text", upwards, x=4, y=12, cls="axis name"))
         return drawn
+
+    def _across_parts(self, x_texts: Mapping[float, str] | None) -> list[Markup]:
+        if not x_texts:
+            texts = _mark_texts(self.x_marks, self.log_x)
+            x_texts = dict(zip(self.x_marks, texts, strict=True))
+        y = self.height - _BOTTOM + 16
+        return [
+            element("text", text, x=self.x(mark), y=y, text_anchor="middle", cls="axis")
+            for mark, text in x_texts.items()
+        ]
+
+    def _names(self) -> list[Markup]:
+        middle = (self.left + self.width - _RIGHT) / 2
+        across = _axis_name(self.x_name, self.log_x)
+        upwards = _axis_name(self.y_name, self.log_y)
+        return [
+            element(
+                "text", across, x=middle, y=self.height - 5, text_anchor="middle", cls="axis name"
+            ),
+            element("text", upwards, x=4, y=12, cls="axis name"),
+        ]
 
 
 def series_plot(series: Series, key: str) -> Markup:
@@ -127,33 +136,55 @@ def series_plot(series: Series, key: str) -> Markup:
         series: what to draw; values without a place on the axis leave a gap.
         key: tells this picture from the others of the page.
     """
-    finite = [(float(x), y) for x, y in series.points if is_drawable(y)]
+    points = _drawable_points(series)
     frame = Frame(
-        460, 240, [x for x, _ in finite], [y for _, y in finite], series.across, series.name
+        width=460,
+        height=240,
+        xs=[x for x, _ in points],
+        ys=[y for _, y in points],
+        x_name=series.across,
+        y_name=series.name,
     )
     parts = frame.parts()
-    for piece in _pieces(series.points) if series.joined else ():
-        shown = _thinned(piece)
-        path = "M" + "L".join(f"{number(frame.x(x))} {number(frame.y(y))}" for x, y in shown)
-        parts.append(element("path", d=path, cls="line"))
-    if len(finite) <= _DOTTED or not series.joined:
-        parts += [
-            _dot(frame, x, y, f"{series.group}{x:g}: {value_text(y)}") for x, y in _thinned(finite)
-        ]
-    return picture(460, 240, f"{series.name} by {frame.x_name}", series_words(series), parts, key)
+    if series.joined:
+        parts += [_line(frame, piece) for piece in _pieces(series.points)]
+    if len(points) <= _DOTTED or not series.joined:
+        for x, y in _thinned(points):
+            parts.append(_dot(frame, x, y, f"{series.group}{x:g}: {value_text(y)}"))
+    return picture(
+        width=460,
+        height=240,
+        title=f"{series.name} by {frame.x_name}",
+        description=series_words(series),
+        parts=parts,
+        key=key,
+    )
+
+
+def _line(frame: Frame, points: Sequence[tuple[float, float]]) -> Markup:
+    corners = [f"{number(frame.x(x))} {number(frame.y(y))}" for x, y in _thinned(points)]
+    return element("path", d="M" + "L".join(corners), cls="line")
+
+
+def _drawable_points(series: Series) -> list[tuple[float, float]]:
+    return [(float(x), y) for x, y in series.points if is_drawable(y)]
 
 
 def series_words(series: Series) -> str:
     """Return what is to be seen in a series, in words."""
-    finite = [(x, y) for x, y in series.points if is_drawable(y)]
-    low, high = min(finite, key=lambda point: point[1]), max(finite, key=lambda point: point[1])
+    points = _drawable_points(series)
+    low = min(points, key=lambda point: point[1])
+    high = max(points, key=lambda point: point[1])
     text = (
-        f"{len(series.points)} values, from {_at(finite[0])} to {_at(finite[-1])}; "
+        f"{len(series.points)} values, from {_at(points[0])} to {_at(points[-1])}; "
         f"least {_at(low)}, greatest {_at(high)}"
     )
-    gaps = len(series.points) - len(finite)
-    wide = is_wide([y for _, y in finite])
-    return text + (f"; {gaps} not drawn" if gaps else "") + ("; logarithmic axis" if wide else "")
+    gaps = len(series.points) - len(points)
+    if gaps:
+        text += f"; {gaps} not drawn"
+    if is_wide([y for _, y in points]):
+        text += "; logarithmic axis"
+    return text
 
 
 def _at(point: tuple[float, float]) -> str:
@@ -165,34 +196,51 @@ def search_plot(data: SearchData, key: str = "search") -> Markup | None:
     good = measured(data)
     if not good:
         return None
-    bad = [
-        trial
-        for trial in data.trials
-        if trial.value is None and trial.app_state.name in ("FAILED", "CANCELLED")
-    ]
+    bad = [trial for trial in data.trials if _has_ended_without_value(trial)]
     indices = [float(trial.index) for trial in [*good, *bad]]
     frame = Frame(
-        1000,
-        300,
-        indices,
-        [trial.value for trial in good if trial.value is not None],
-        "trial",
-        data.objective,
+        width=1000,
+        height=300,
+        xs=indices,
+        ys=_objectives(good),
+        x_name="trial",
+        y_name=data.objective,
     )
     best = best_so_far(data)
-    steps = "".join(f"H{number(frame.x(x))}V{number(frame.y(y))}" for x, y in best[1:])
-    end = number(frame.x(max(indices)))
-    start = f"M{number(frame.x(best[0][0]))} {number(frame.y(best[0][1]))}"
-    parts = [*frame.parts(), element("path", d=f"{start}{steps}H{end}", cls="line best")]
+    parts = frame.parts()
+    parts.append(_best_line(frame, best, max(indices)))
     parts += [_trial_dot(frame, trial, float(trial.index), data.objective) for trial in good]
     parts += [_cross(frame, trial) for trial in bad]
     winner = best_trial(data)
     words = f"{len(good)} trials with a value, {len(bad)} without; "
     words += f"best {value_text(best[-1][1])} in trial {winner.index if winner else 0}"
-    words += "; logarithmic axis" if frame.log_y else ""
+    if frame.log_y:
+        words += "; logarithmic axis"
     return picture(
-        1000, 300, f"{data.objective} of each trial, and the best so far", words, parts, key
+        width=1000,
+        height=300,
+        title=f"{data.objective} of each trial, and the best so far",
+        description=words,
+        parts=parts,
+        key=key,
     )
+
+
+def _has_ended_without_value(trial: TrialData) -> bool:
+    return trial.value is None and trial.app_state in (AppState.FAILED, AppState.CANCELLED)
+
+
+def _objectives(trials: Sequence[TrialData]) -> list[float]:
+    return [trial.value for trial in trials if trial.value is not None]
+
+
+def _best_line(frame: Frame, best: Sequence[tuple[float, float]], last: float) -> Markup:
+    """Draw the best objective so far as steps, up to the last trial."""
+    first_x, first_y = best[0]
+    start = f"M{number(frame.x(first_x))} {number(frame.y(first_y))}"
+    steps = [f"H{number(frame.x(x))}V{number(frame.y(y))}" for x, y in best[1:]]
+    end = f"H{number(frame.x(last))}"
+    return element("path", d="".join([start, *steps, end]), cls="line best")
 
 
 def parameter_plot(data: SearchData, name: str, key: str) -> Markup:
@@ -204,26 +252,41 @@ def parameter_plot(data: SearchData, name: str, key: str) -> Markup:
         key: tells this picture from the others of the page.
     """
     good = [trial for trial in measured(data) if name in trial.parameters]
-    numeric = all(_is_number(trial.parameters[name]) for trial in good)
     values = [trial.parameters[name] for trial in good]
-    names = (
-        {}
-        if numeric
-        else {text: float(place) for place, text in enumerate(dict.fromkeys(map(str, values)))}
+    numeric = all(_is_number(value) for value in values)
+    texts: dict[float, str] = {}
+    if numeric:
+        xs = [float(value) for value in values]
+    else:
+        choices = list(dict.fromkeys(map(str, values)))
+        texts = {float(place): choice[:14] for place, choice in enumerate(choices)}
+        xs = [float(choices.index(str(value))) for value in values]
+    frame = Frame(
+        width=330,
+        height=220,
+        xs=xs,
+        ys=_objectives(good),
+        x_name=name,
+        y_name=data.objective,
+        whole=not numeric or all(isinstance(value, int) for value in values),
+        log_x=numeric and is_wide(xs),
     )
-    xs = [float(value) if numeric else names[str(value)] for value in values]
-    whole = not numeric or all(isinstance(value, int) for value in values)
-    ys = [trial.value for trial in good if trial.value is not None]
-    frame = Frame(330, 220, xs, ys, name, data.objective, whole, numeric and is_wide(xs))
     if not numeric:
-        frame.x_range = (-0.5, len(names) - 0.5)
-    parts = frame.parts({place: text[:14] for text, place in names.items()} or None)
-    parts += [
-        _trial_dot(frame, trial, x, data.objective) for trial, x in zip(good, xs, strict=True)
-    ]
-    words = f"{len(good)} trials; {name} from {value_text(values[xs.index(min(xs))])} to "
-    words += value_text(values[xs.index(max(xs))])
-    return picture(330, 220, f"{data.objective} against {name}", words, parts, key)
+        frame.x_range = (-0.5, len(texts) - 0.5)
+    parts = frame.parts(texts)
+    for trial, x in zip(good, xs, strict=True):
+        parts.append(_trial_dot(frame, trial, x, data.objective))
+    least = values[xs.index(min(xs))]
+    greatest = values[xs.index(max(xs))]
+    words = f"{len(good)} trials; {name} from {value_text(least)} to {value_text(greatest)}"
+    return picture(
+        width=330,
+        height=220,
+        title=f"{data.objective} against {name}",
+        description=words,
+        parts=parts,
+        key=key,
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -244,20 +307,20 @@ def best_trial(data: SearchData) -> TrialData | None:
 
 def best_so_far(data: SearchData) -> list[tuple[float, float]]:
     """Return ``(trial, objective)`` wherever the best became better."""
+    is_better = operator.lt if data.minimize else operator.gt
     steps: list[tuple[float, float]] = []
     for trial in measured(data):
         value = float(trial.value or 0.0)
-        if not steps or (value < steps[-1][1] if data.minimize else value > steps[-1][1]):
+        if not steps or is_better(value, steps[-1][1]):
             steps.append((float(trial.index), value))
     return steps
 
 
 def _trial_dot(frame: Frame, trial: TrialData, x: float, objective: str) -> Markup:
     value = float(trial.value or 0.0)
-    settings = "".join(f", {name} {value_text(each)}" for name, each in trial.parameters.items())
-    return _dot(
-        frame, x, value, f"trial {trial.index}: {objective} {value_text(value)}{settings}", 4.0
-    )
+    settings = [f", {name} {value_text(each)}" for name, each in trial.parameters.items()]
+    title = f"trial {trial.index}: {objective} {value_text(value)}{''.join(settings)}"
+    return _dot(frame, x, value, title, size=4.0)
 
 
 def _dot(frame: Frame, x: float, y: float, title: str, size: float = 3.0) -> Markup:
@@ -267,7 +330,8 @@ def _dot(frame: Frame, x: float, y: float, title: str, size: float = 3.0) -> Mar
 
 
 def _cross(frame: Frame, trial: TrialData) -> Markup:
-    x, y = frame.x(float(trial.index)), frame.height - _BOTTOM - 6
+    x = frame.x(float(trial.index))
+    y = frame.height - _BOTTOM - 6
     path = f"M{number(x - 4)} {number(y - 4)}l8 8M{number(x + 4)} {number(y - 4)}l-8 8"
     title = element("title", f"trial {trial.index}: {trial.state}, no value")
     return element("path", title, d=path, cls=f"cross {trial.app_state.name}")
@@ -285,33 +349,53 @@ def _pieces(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, flo
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return a line of fewer points that looks the same: of each stretch its least and its greatest
-    value.
+    """Return a line of fewer points that looks the same.
+
+    Of each stretch its least and its greatest value are kept.
     """
     if len(points) <= MAX_POINTS:
         return list(points)
     stretches = MAX_POINTS // 2 - 1
     kept = {0, len(points) - 1}
     for k in range(stretches):
-        part = range(k * len(points) // stretches, (k + 1) * len(points) // stretches)
+        begin = k * len(points) // stretches
+        end = (k + 1) * len(points) // stretches
+        part = range(begin, end)
         kept.add(min(part, key=lambda i: points[i][1]))
         kept.add(max(part, key=lambda i: points[i][1]))
     return [points[i] for i in sorted(kept)]
 
 
+def _mark_texts(marks: Sequence[float], log: bool) -> list[str]:
+    """Return the number at each mark; those of a linear axis have the same decimals."""
+    neighbours: Sequence[float] = () if log else marks
+    return [tick_text(mark, neighbours) for mark in marks]
+
+
+def _axis_name(name: str, log: bool) -> str:
+    return f"{name}, logarithmic" if log else name
+
+
 def _widened(low: float, high: float, log: bool, share: float) -> tuple[float, float]:
+    """Return the range of an axis: the values, and some room on both sides."""
     if log:
-        room = (high / low) ** share if high > low else 2.0
-        return low / room, high * room
-    room = (high - low) * share if high > low else (abs(low) * 0.1 or 1.0)
+        factor = (high / low) ** share if high > low else 2.0
+        return low / factor, high * factor
+    if high > low:
+        room = (high - low) * share
+    else:
+        room = abs(low) * 0.1 or 1.0
     return low - room, high + room
 
 
 def _share(value: float, span: tuple[float, float], log: bool) -> float:
+    """Return where a value is on an axis, from 0 to 1."""
     low, high = span
     if log:
         return math.log(value / low) / math.log(high / low)
-    return (value - low) / (high - low) if high > low else 0.5
+    if high <= low:
+        return 0.5
+    return (value - low) / (high - low)
 
 
 def parameter_names(data: SearchData) -> list[str]:

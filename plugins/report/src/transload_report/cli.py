@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from transload.cli.options import complete_handles
+from transload.cli.session import description_of, find_target, full_handle, open_runner
+from transload.errors import ConfigError
+from transload_report.app_page import app_report
+from transload_report.collect import LINES, collect_app, collect_lineage, collect_runs
+from transload_report.experiments import collect_experiment
+from transload_report.lineage_picture import lineage_svg
+from transload_report.other_pages import lineage_report, runs_report, search_report
+from transload_report.place import own_settings, page_path, write_page
 
 if TYPE_CHECKING:
     from transload.runner import Runner
@@ -64,10 +72,8 @@ def command(
     """Write one self-contained page: timeline, states, exit codes, results, last log lines,
     lineage.
     """
-    from transload.cli.session import open_runner
-    from transload_report.place import own_settings, write_page
-
-    if sum([bool(handles), search is not None, lineage is not None, everything]) != 1:
+    wanted = [bool(handles), search is not None, lineage is not None, everything]
+    if sum(wanted) != 1:
         raise click.UsageError(
             "give one or more handles, or one of --search, --lineage, --all", ctx
         )
@@ -79,18 +85,17 @@ def command(
     if lines is not None and (several or not handles):
         raise click.UsageError("--lines goes with one handle", ctx)
     with open_runner() as runner:
-        own_settings(runner.settings)  # a mistake there is told before anything is read
+        own_settings(runner.settings)  # reports a mistake there before anything is read
         target = _target(runner, handles, output)
         if search is not None:
-            page = _search_page(search)
+            page = search_report(collect_experiment(search))
         elif lineage is not None:
-            page = _lineage_page(
-                runner, lineage, picture=target is not None and target.suffix == ".svg"
-            )
+            is_picture = target is not None and target.suffix == ".svg"
+            page = _lineage_page(runner, lineage, picture=is_picture)
         elif several:
             page = _runs_page(runner, handles, scheduler, title)
         else:
-            page = _app_page(runner, handles[0], lines)
+            page = _app_page(runner, handles[0], LINES if lines is None else lines)
     if target is None:
         sys.stdout.write(page)
     else:
@@ -99,35 +104,22 @@ def command(
 
 def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path | None:
     """Return the file to write; None: stdout."""
-    from transload.cli.session import full_handle
-    from transload_report.place import page_path
-
     if output == "-":
         return None
     if output is not None:
         return Path(output)
-    return (
-        page_path(full_handle(handles[0]), runner.settings)
-        if len(handles) == 1
-        else Path("report.html")
-    )
+    if len(handles) == 1:
+        return page_path(full_handle(handles[0]), runner.settings)
+    return Path("report.html")
 
 
-def _app_page(runner: Runner, text: str, lines: int | None) -> str:
-    from transload.cli.session import description_of, find_target
-    from transload_report.app_page import app_report
-    from transload_report.collect import LINES, collect_app
-
+def _app_page(runner: Runner, text: str, lines: int) -> str:
     target = find_target(runner, text)
     description_of(runner, target.handle)  # its error suggests the nearest app
-    return app_report(collect_app(runner, target.handle, lines=LINES if lines is None else lines))
+    return app_report(collect_app(runner, target.handle, lines=lines))
 
 
 def _runs_page(runner: Runner, handles: Sequence[str], scheduler: str | None, title: str) -> str:
-    from transload.cli.session import description_of, full_handle
-    from transload_report.collect import collect_runs
-    from transload_report.other_pages import runs_report
-
     found = [full_handle(handle) for handle in handles]
     for handle in found:
         description_of(runner, handle)
@@ -138,19 +130,7 @@ def _runs_page(runner: Runner, handles: Sequence[str], scheduler: str | None, ti
     return runs_report(collect_runs(runner, found, title=title))
 
 
-def _search_page(where: str) -> str:
-    from transload_report.experiments import collect_experiment
-    from transload_report.other_pages import search_report
-
-    return search_report(collect_experiment(where))
-
-
 def _lineage_page(runner: Runner, run_id: str, *, picture: bool) -> str:
-    from transload.errors import ConfigError
-    from transload_report.collect import collect_lineage
-    from transload_report.lineage_picture import lineage_svg
-    from transload_report.other_pages import lineage_report
-
     if not runner.settings.trackers():
         raise ConfigError(
             "no tracker is configured: set [tracker.NAME] in transload.toml, or TRANSLOAD_TRACKERS"
@@ -159,7 +139,8 @@ def _lineage_page(runner: Runner, run_id: str, *, picture: bool) -> str:
     if data is None:
         raise ConfigError(
             f"run {run_id!r} has no lineage: no configured tracker knows a link or an artifact of "
-            "it "
-            "(jobs record them themselves, with transload.tracker.AppRun.run_from_env())"
+            "it (jobs record them themselves, with transload.tracker.AppRun.run_from_env())"
         )
-    return lineage_svg(data.lineage) if picture else lineage_report(data)
+    if picture:
+        return lineage_svg(data.lineage)
+    return lineage_report(data)

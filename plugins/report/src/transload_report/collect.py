@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from transload.errors import AppNotFound, TransloadError
@@ -16,6 +17,8 @@ from transload.specs import (
     ReplicaStatus,
     parse_app_handle,
 )
+from transload.tracker import build_trackers
+from transload_report.convert import replicas_of
 from transload_report.model import AppData, LineageData, LogTail, RunsData
 
 if TYPE_CHECKING:
@@ -34,6 +37,12 @@ MAX_LOGS: Final = 30
 _FEW: Final = 12  # of more replicas, only so many of those that did well are shown
 _MAX_ASKED: Final = 200
 
+# how a replica did, the first to be shown first
+_FAILED_BY_ITSELF: Final = -1
+_FAILED: Final = 0
+_RESTARTED: Final = 1
+_DOING_WELL: Final = 2
+
 
 def collect_app(runner: Runner, handle: str, *, lines: int = LINES) -> AppData:
     """Read all that the page of an app shows.
@@ -51,20 +60,16 @@ def collect_app(runner: Runner, handle: str, *, lines: int = LINES) -> AppData:
     """
     data = _collect(runner, handle)
     chosen = _chosen(data.status)
-    logs = [_tail(runner, handle, each, lines) for each in chosen] if lines > 0 else []
+    logs: list[LogTail] = []
+    if lines > 0:
+        logs = [_tail(runner, handle, replica, lines) for replica in chosen]
     count = sum(len(role.replicas) for role in data.status.roles)
-    return AppData(
-        **{name: getattr(data, name) for name in _BASIC},
+    return replace(
+        data,
         logs=logs,
         logs_left_out=count - len(chosen),
         lineage=_lineage(runner, handle),
     )
-
-
-_BASIC: Final = (
-    *("handle", "status", "written", "app", "created", "cfg", "tracker_base", "log_url", "results"),
-    *("results_problem", "steps"),
-)
 
 
 def _collect(runner: Runner, handle: str) -> AppData:
@@ -101,14 +106,16 @@ def collect_runs(runner: Runner, handles: Sequence[str], *, title: str = "") -> 
         MalformedAppHandleException: if one is not a handle.
         SchedulerUnavailable: if a scheduler cannot be reached.
     """
-    runs, missing = [], []
+    runs = []
+    missing = []
     for handle in handles:
         try:
             runs.append(_collect(runner, handle))
         except AppNotFound:
             missing.append(handle)
-    count = len(runs)
-    return RunsData(title or f"{count} run{'' if count == 1 else 's'}", runs, time.time(), missing)
+    if not title:
+        title = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    return RunsData(title, runs, time.time(), missing)
 
 
 def collect_lineage(runner: Runner, run_id: str) -> LineageData | None:
@@ -147,12 +154,7 @@ def _states(runner: Runner, runs: Sequence[str]) -> dict[str, AppState]:
 
 def _lineage(runner: Runner, run_id: str) -> Lineage | None:
     """Return the lineage of a run from the first tracker that knows something of it."""
-    trackers = runner.settings.trackers()
-    if not trackers:
-        return None
-    from transload.tracker import build_trackers
-
-    for tracker in build_trackers(trackers):
+    for tracker in build_trackers(runner.settings.trackers()):
         try:
             found = tracker.lineage(run_id)
         except (TransloadError, OSError):
@@ -170,37 +172,34 @@ def _results(runner: Runner, handle: str) -> tuple[AppResults | None, Curves, st
 
 
 def _chosen(status: AppStatus) -> list[ReplicaStatus]:
-    """Return the replicas whose logs are shown: those that failed by themselves, other failures,
-    the rest in order.
-    """
-    replicas = [
-        replica
-        for role in status.roles
-        for replica in sorted(role.replicas, key=lambda each: each.id)
-    ]
-
-    def rank(replica: ReplicaStatus) -> tuple[int, float]:
-        if replica.state is not AppState.FAILED:
-            return (2 if replica.state is AppState.RUNNING or not replica.restarts else 1), 0.0
-        return (
-            -1 if replica.exit_code is not None and replica.exit_code > 0 else 0,
-            replica.end_time or 0.0,
-        )
-
-    ranked = sorted(replicas, key=rank)
-    telling = sum(rank(replica)[0] < 2 for replica in ranked)
+    """Return the replicas whose logs are shown: failed ones first, then the others in order."""
+    ranked = sorted(replicas_of(status), key=_rank)
+    telling = sum(_rank(replica)[0] < _DOING_WELL for replica in ranked)
     return ranked[: min(MAX_LOGS, max(_FEW, telling))]
+
+
+def _rank(replica: ReplicaStatus) -> tuple[int, float]:
+    """Return a sort key: how much a log is worth reading, then when the replica failed."""
+    if replica.state is AppState.FAILED:
+        failed_by_itself = replica.exit_code is not None and replica.exit_code > 0
+        ended = replica.end_time or 0.0
+        return (_FAILED_BY_ITSELF if failed_by_itself else _FAILED), ended
+    if replica.restarts and replica.state is not AppState.RUNNING:
+        return _RESTARTED, 0.0
+    return _DOING_WELL, 0.0
 
 
 def _tail(runner: Runner, handle: str, replica: ReplicaStatus, count: int) -> LogTail:
     """Return the last lines of a replica's log."""
+    role = replica.role
+    number = replica.id
     parsed = parse_app_handle(handle)
     try:
         scheduler = runner.scheduler(parsed.scheduler_backend)
-        # one more than is shown tells whether there are more
+        # one line more than is shown tells whether there are more
         found = last_lines(
-            scheduler, parsed.app_id, replica.role, replica.id, Stream.COMBINED, count + 1
+            scheduler, parsed.app_id, role, number, stream=Stream.COMBINED, number=count + 1
         )
     except (TransloadError, OSError) as exc:
-        return LogTail(replica.role, replica.id, (), False, f"The log cannot be read: {exc}")
-    return LogTail(replica.role, replica.id, tuple(found[-count:]), len(found) > count)
+        return LogTail(role, number, problem=f"The log cannot be read: {exc}")
+    return LogTail(role, number, lines=tuple(found[-count:]), cut=len(found) > count)

@@ -31,6 +31,7 @@ __all__ = [
     "earlier_counts",
     "last_values",
     "replica_rows",
+    "replicas_of",
     "run_rows",
     "series_of",
     "single_results",
@@ -93,7 +94,9 @@ class Span:
     @property
     def seconds(self) -> float | None:
         """How long it is."""
-        return None if self.start is None or self.end is None else max(0.0, self.end - self.start)
+        if self.start is None or self.end is None:
+            return None
+        return max(0.0, self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,155 +135,185 @@ def replica_rows(status: AppStatus, created: float | None, written: float) -> li
         created: when it was submitted, seconds since the epoch.
         written: when the status was read.
     """
-    return [
-        _replica_row(replica, created, written)
-        for role in status.roles
-        for replica in sorted(role.replicas, key=lambda each: each.id)
-    ]
+    return [_replica_row(replica, created, written) for replica in replicas_of(status)]
+
+
+def replicas_of(status: AppStatus) -> list[ReplicaStatus]:
+    """Return the replicas of all roles, by role and number."""
+    replicas: list[ReplicaStatus] = []
+    for role in status.roles:
+        replicas += sorted(role.replicas, key=lambda replica: replica.id)
+    return replicas
 
 
 def _replica_row(replica: ReplicaStatus, created: float | None, written: float) -> Row:
-    bars = [
-        bar
-        for attempt in replica.earlier
-        if (
-            bar := _bar(
-                attempt.state, attempt.exit_code, attempt.start_time, attempt.end_time, written
-            )
-        )
-        is not None
-    ]
-    waits_again = bool(replica.earlier) and replica.earlier[-1].start_time == replica.start_time
-    latest = _bar(replica.state, replica.exit_code, replica.start_time, replica.end_time, written)
-    if latest is not None and not waits_again:
-        bars.append(latest)
-    note = (
-        ""
-        if replica.exit_code in (None, 0) or not is_terminal(replica.state)
-        else exit_text(replica.exit_code)
-    )
+    attempts: list[ReplicaStatus | ReplicaAttempt] = list(replica.earlier)
+    if not _waits_again(replica):
+        attempts.append(replica)
+    bars = [_attempt_bar(attempt, written) for attempt in attempts]
+    known_bars = [bar for bar in bars if bar is not None]
+    note = ""
+    if is_terminal(replica.state) and replica.exit_code not in (None, 0):
+        note = exit_text(replica.exit_code)
     return Row(
-        f"{replica.role}/{replica.id}",
-        replica.role,
-        replica.state,
-        bars,
-        None if not bars or created is None or created > bars[0].start else created,
-        note,
-        max(0, replica.restarts - len(replica.earlier)),
+        label=f"{replica.role}/{replica.id}",
+        group=replica.role,
+        state=replica.state,
+        bars=known_bars,
+        waited=_waited_since(created, known_bars),
+        note=note,
+        restarts=max(0, replica.restarts - len(replica.earlier)),
     )
 
 
-def _bar(
-    state: AppState, code: int | None, start: float | None, end: float | None, written: float
-) -> Bar | None:
-    if start is None:
+def _waits_again(replica: ReplicaStatus) -> bool:
+    """Tell whether a replica waits for its next attempt: its times are those of the last one."""
+    return bool(replica.earlier) and replica.earlier[-1].start_time == replica.start_time
+
+
+def _waited_since(created: float | None, bars: Sequence[Bar]) -> float | None:
+    """Return since when the first bar was waited for; None if that is not known."""
+    if created is None or not bars or created > bars[0].start:
         return None
-    stop = end if end is not None else start if is_terminal(state) else written
-    stop = max(start, stop)
-    says = str(state) if code in (None, 0) else f"{state}, {exit_text(code)}"
-    return Bar(start, stop, state, f"{says}, {duration_text(stop - start)}")
+    return created
+
+
+def _attempt_bar(attempt: ReplicaStatus | ReplicaAttempt, written: float) -> Bar | None:
+    span = Span(attempt.start_time, attempt.end_time)
+    return _bar(attempt.state, attempt.exit_code, span, written)
+
+
+def _bar(state: AppState, code: int | None, span: Span, written: float) -> Bar | None:
+    """Return the bar of an attempt; None if its start is not known."""
+    if span.start is None:
+        return None
+    if span.end is not None:
+        end = span.end
+    elif is_terminal(state):
+        end = span.start
+    else:
+        end = written
+    end = max(span.start, end)
+    says = str(state)
+    if code not in (None, 0):
+        says += f", {exit_text(code)}"
+    return Bar(span.start, end, state, f"{says}, {duration_text(end - span.start)}")
 
 
 def run_rows(runs: Sequence[AppData]) -> list[Row]:
     """Return a row for each app, from the first start of a replica to the last end."""
     rows = []
     for run in runs:
-        span = app_span(run.status, run.written)
-        bar = _bar(run.status.state, None, span.start, span.end, run.written)
-        waited = (
-            run.created
-            if bar is not None and run.created is not None and run.created <= bar.start
-            else None
-        )
+        state = run.status.state
+        bar = _bar(state, None, app_span(run.status, run.written), run.written)
+        bars = [] if bar is None else [bar]
         label = run.handle.rpartition("/")[2]
-        rows.append(Row(label, "", run.status.state, [] if bar is None else [bar], waited, "", 0))
+        waited = _waited_since(run.created, bars)
+        rows.append(Row(label=label, group="", state=state, bars=bars, waited=waited))
     return rows
 
 
 def app_span(status: AppStatus, written: float) -> Span:
-    """Return from the first start of a replica to the last end; until ``written`` if the app goes
-    on.
+    """Return the time from the first start of a replica to the last end, or to ``written``.
+
+    Args:
+        status: the app's status.
+        written: the end of an app that has not ended, seconds since the epoch.
     """
-    replicas = [replica for role in status.roles for replica in role.replicas]
-    attempts: list[ReplicaStatus | ReplicaAttempt] = [
-        each for replica in replicas for each in replica.earlier
-    ]
-    attempts += replicas
+    attempts: list[ReplicaStatus | ReplicaAttempt] = []
+    for replica in replicas_of(status):
+        attempts += [*replica.earlier, replica]
     starts = [each.start_time for each in attempts if each.start_time is not None]
     ends = [each.end_time for each in attempts if each.end_time is not None]
     if not starts:
         return Span(None, None)
     if not status.is_terminal():
         return Span(min(starts), max(written, *starts))
-    return Span(min(starts), max(ends) if ends else None)
+    return Span(min(starts), max(ends, default=None))
 
 
 def thinned(rows: Sequence[Row], limit: int = MAX_ROWS) -> list[Row]:
-    """Return at most ``limit`` rows in their order: those that failed or were started again first,
-    then evenly.
+    """Return at most ``limit`` rows in their order.
+
+    Rows of what failed or was started again are kept first; the others are thinned out evenly.
     """
     if len(rows) <= limit:
         return list(rows)
-    marked = [
-        i
-        for i, row in enumerate(rows)
-        if len(row.bars) > 1 or row.restarts or row.state is not AppState.SUCCEEDED
-    ]
+    marked = [i for i, row in enumerate(rows) if _is_remarkable(row)]
     kept = set(_evenly(marked, limit))
     others = [i for i in range(len(rows)) if i not in kept]
     kept.update(_evenly(others, limit - len(kept)))
     return [rows[i] for i in sorted(kept)]
 
 
+def _is_remarkable(row: Row) -> bool:
+    was_restarted = len(row.bars) > 1 or row.restarts > 0
+    return was_restarted or row.state is not AppState.SUCCEEDED
+
+
 def _evenly(items: Sequence[int], count: int) -> list[int]:
-    return (
-        list(items)
-        if len(items) <= count
-        else [items[k * len(items) // count] for k in range(count)]
-    )
+    """Return at most ``count`` of the items, from all along the sequence."""
+    if len(items) <= count:
+        return list(items)
+    return [items[k * len(items) // count] for k in range(count)]
 
 
 def series_of(
     results: AppResults, steps: Mapping[str, Mapping[str, Mapping[float, float]]] | None = None
 ) -> list[Series]:
-    """Return what was reported step by step, and the numbers of one name under keys that differ in
-    their number.
+    """Return the series of an app: what it reported by step, then numbers under numbered keys.
+
+    Args:
+        results: what the app reported.
+        steps: key → name → step → value, of what it reported step by step.
     """
+    return [*_step_series(steps or {}), *_numbered_series(results)]
+
+
+def _step_series(steps: Mapping[str, Mapping[str, Mapping[float, float]]]) -> list[Series]:
+    found = []
+    for key, curves in steps.items():
+        for name, points in curves.items():
+            if len(points) < 2 or not any(is_drawable(value) for value in points.values()):
+                continue
+            title = name if len(steps) == 1 else f"{name} of {_key_text(key)}"
+            found.append(Series(title, "step ", sorted(points.items())))
+    return found
+
+
+def _key_text(key: str) -> str:
+    return f"replica {key}" if key.isdigit() else key
+
+
+def _numbered_series(results: AppResults) -> list[Series]:
+    """Return a series for each result that was reported under keys that differ in their number."""
     found: dict[tuple[str, str], dict[int, float]] = {}
     for key, values in results.results.items():
         place = _numbered(key)
         if place is None:
             continue
+        group, number = place
         for name, value in values.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                found.setdefault((place[0], name), {})[place[1]] = _as_float(value)
-    by_step = {
-        name
-        if steps and len(steps) == 1
-        else f"{name} of {'replica ' if key.isdigit() else ''}{key}": points
-        for key, curves in (steps or {}).items()
-        for name, points in curves.items()
-    }
-    return [
-        Series(name, "step ", sorted(points.items()))
-        for name, points in by_step.items()
-        if len(points) >= 2
-    ] + [
-        Series(name, group, sorted(points.items()))
-        for (group, name), points in found.items()
-        if sum(is_drawable(value) for value in points.values()) >= 2
-    ]
+                found.setdefault((group, name), {})[number] = _as_float(value)
+    series = []
+    for (group, name), points in found.items():
+        drawable = [value for value in points.values() if is_drawable(value)]
+        if len(drawable) >= 2:
+            series.append(Series(name, group, sorted(points.items())))
+    return series
 
 
 def _numbered(key: str) -> tuple[str, int] | None:
-    """Return what stands before the number at the end of a key, and the number; None if there is
-    none.
-    """
+    """Return the text before the number at the end of a key, and the number; None without one."""
     match = _NUMBERED.match(key)
     if match is None:
         return None
-    # a minus is a sign where nothing stands before it, else it joins, as in epoch-3
-    return ("", -int(match[2])) if match[1] == "-" else (match[1], int(match[2]))
+    before = match[1]
+    number = int(match[2])
+    if before == "-":  # a sign; after other text a hyphen joins, as in epoch-3
+        return "", -number
+    return before, number
 
 
 def _as_float(value: float) -> float:
@@ -305,25 +338,25 @@ def single_results(
 
 
 def last_values(results: AppResults) -> dict[str, int | float | str]:
-    """Return name → value: of a curve its last one, of replicas the first one's; a key without a
-    number goes before.
+    """Return name → value: the last one of a curve, the first one of replicas.
+
+    A result under a key without a number takes precedence.
     """
     series = series_of(results)
-    found: dict[str, int | float | str] = {
-        each.name: each.points[-1 if each.joined else 0][1] for each in series
-    }
+    found: dict[str, int | float | str] = {}
+    for each in series:
+        index = -1 if each.joined else 0
+        found[each.name] = each.points[index][1]
     found.update({name: value for _, name, value in single_results(results, series)})
     return found
 
 
 def earlier_counts(status: AppStatus) -> Mapping[AppState, int]:
     """Return how many attempts before the latest ended in each state."""
-    return counts(
-        attempt.state
-        for role in status.roles
-        for replica in role.replicas
-        for attempt in replica.earlier
-    )
+    states: list[AppState] = []
+    for replica in replicas_of(status):
+        states += [attempt.state for attempt in replica.earlier]
+    return counts(states)
 
 
 def counts(states: Iterable[AppState]) -> Mapping[AppState, int]:

@@ -47,27 +47,29 @@ def collect_experiment(where: str) -> SearchData:
     if _is_file(Path(where)):
         return experiment_data(_load(Path(where)), where)
     try:
-        from transload_search import SearchLedger
-        from transload_search.places import kept_base
-
-        base = None if "/" in where else kept_base(where)
-        return ledger_data(SearchLedger.open(base or where).summary())
+        return ledger_data(_summary(where))
     except SpecError:
         raise
-    except (
-        ConfigError,
-        OSError,
-        ValueError,
-        ImportError,
-    ) as exc:  # no base, or no URL that fsspec knows
-        why = (
-            f" ({exc})" if isinstance(exc, (PermissionError, ImportError, ConnectionError)) else ""
-        )
-        raise ConfigError(
-            f"there is no search {where!r}: none of `transload search list`, no tracker base of a "
-            "search, "
-            f"no snapshot of that name{why}"
-        ) from exc
+    except (PermissionError, ImportError, ConnectionError) as exc:
+        raise ConfigError(f"{_no_search(where)} ({exc})") from exc
+    except (ConfigError, OSError, ValueError) as exc:
+        raise ConfigError(_no_search(where)) from exc
+
+
+def _summary(where: str) -> Mapping[str, Any]:
+    """Return the summary of a search by its name or its tracker base."""
+    from transload_search import SearchLedger
+    from transload_search.places import kept_base
+
+    base = None if "/" in where else kept_base(where)
+    return SearchLedger.open(base or where).summary()
+
+
+def _no_search(where: str) -> str:
+    return (
+        f"there is no search {where!r}: none of `transload search list`, no tracker base of a "
+        "search, no snapshot of that name"
+    )
 
 
 def _is_file(path: Path) -> bool:
@@ -91,39 +93,49 @@ def ledger_data(summary: Mapping[str, Any], written: float | None = None) -> Sea
         summary: the summary.
         written: when it was read, seconds since the epoch; None: now.
     """
-    from transload_search.ledger import STOPPED
-
     search = summary["search"]
-    objective = (
-        search["objective"] if isinstance(search["objective"], Mapping) else search["objective"][0]
-    )
-    trials = [
-        TrialData(
-            row["index"],
-            row["parameters"],
-            row["state"] or "OPEN",
-            AppState.CANCELLED
-            if row["state"] == STOPPED
-            else AppState[row["state"] or "SUBMITTED"],
-            row["value"],
-            row["handle"] or "",
-        )
-        for row in summary["trials"]
-    ]
+    objective = search["objective"]
+    if not isinstance(objective, Mapping):
+        objective = objective[0]  # a search with several: the first one is drawn
     base = str(summary["tracker_base"])
-    name = base.rstrip("/").rpartition("/")[2] or base
+    constants = [f"{key}={value}" for key, value in search["constants"].items()]
     facts = {
         "Component": str(search["component"]),
         "Suggester": str(search["suggester"]),
         "At once": str(search["parallelism"]),
         "Seed": str(search["seed"]),
         "Scheduler": str(search["scheduler"] or ""),
-        "Constants": ", ".join(f"{key}={value}" for key, value in search["constants"].items()),
+        "Constants": ", ".join(constants),
         "Kept in": masked_url(base),
     }
-    now = time.time() if written is None else written
     return SearchData(
-        name, objective["name"], objective["minimize"], trials, now, search["trials"], facts
+        name=base.rstrip("/").rpartition("/")[2] or base,
+        objective=objective["name"],
+        minimize=objective["minimize"],
+        trials=[_ledger_trial(row) for row in summary["trials"]],
+        written=time.time() if written is None else written,
+        planned=search["trials"],
+        facts=facts,
+    )
+
+
+def _ledger_trial(row: Mapping[str, Any]) -> TrialData:
+    from transload_search.ledger import STOPPED
+
+    state = row["state"]
+    if not state:
+        app_state = AppState.SUBMITTED
+    elif state == STOPPED:
+        app_state = AppState.CANCELLED
+    else:
+        app_state = AppState[state]
+    return TrialData(
+        index=row["index"],
+        parameters=row["parameters"],
+        state=state or "OPEN",
+        app_state=app_state,
+        value=row["value"],
+        handle=row["handle"] or "",
     )
 
 
@@ -144,34 +156,44 @@ def experiment_data(body: Any, where: str, written: float | None = None) -> Sear
             raise SpecError(
                 f"{where}: schema {body['schema']!r} is newer than this version reads ({_SCHEMA})"
             )
-        experiment = body["experiment"]
-        metric, minimize = _objective(experiment, where)
-        runner = experiment.get("runner") or {}
-        trials = [_trial(experiment, trial, metric) for trial in experiment["trials"].values()]
-        facts = {
-            "Component": str(runner.get("component", "")),
-            "Scheduler": str(runner.get("scheduler") or ""),
-            "Begun": str((experiment.get("time_created") or {}).get("value", "")).partition(".")[0],
-            "Saved": ""
-            if "saved" not in body
-            else datetime.fromtimestamp(body["saved"]).isoformat(" ", "seconds"),
-            "Results in": masked_url(str(runner.get("tracker_base") or "")),
-            "Kept in": where,
-        }
-        name = str(experiment.get("name") or Path(where).stem)
+        return _snapshot_data(body, where, time.time() if written is None else written)
+    except SpecError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
-        if isinstance(exc, SpecError):
-            raise
         raise SpecError(f"{where}: not a snapshot of an experiment: {exc!r}") from exc
-    now = time.time() if written is None else written
+
+
+def _snapshot_data(body: Mapping[str, Any], where: str, written: float) -> SearchData:
+    experiment = body["experiment"]
+    metric, minimize = _objective(experiment, where)
+    trials = [_trial(experiment, trial, metric) for trial in experiment["trials"].values()]
+    runner = experiment.get("runner") or {}
+    created = experiment.get("time_created") or {}
+    saved = ""
+    if "saved" in body:
+        saved = datetime.fromtimestamp(body["saved"]).isoformat(" ", "seconds")
+    facts = {
+        "Component": str(runner.get("component", "")),
+        "Scheduler": str(runner.get("scheduler") or ""),
+        "Begun": str(created.get("value", "")).partition(".")[0],
+        "Saved": saved,
+        "Results in": masked_url(str(runner.get("tracker_base") or "")),
+        "Kept in": where,
+    }
     return SearchData(
-        name, metric, minimize, sorted(trials, key=lambda trial: trial.index), now, None, facts
+        name=str(experiment.get("name") or Path(where).stem),
+        objective=metric,
+        minimize=minimize,
+        trials=sorted(trials, key=lambda trial: trial.index),
+        written=written,
+        facts=facts,
     )
 
 
 def _objective(experiment: Mapping[str, Any], where: str) -> tuple[str, bool]:
-    """Return the name of the objective, and whether small is good. Ax writes ``-loss`` for a loss
-    to be made small.
+    """Return the name of the objective, and whether small is good.
+
+    Ax writes ``-loss`` for a loss that is to be made small.
     """
     objective = (experiment.get("optimization_config") or {}).get("objective") or {}
     expression = objective.get("expression")
@@ -186,32 +208,44 @@ def _objective(experiment: Mapping[str, Any], where: str) -> tuple[str, bool]:
 
 def _trial(experiment: Mapping[str, Any], trial: Mapping[str, Any], metric: str) -> TrialData:
     state = str(trial["status"]["name"])
-    structure = (
-        trial.get("generator_run")
-        or (trial.get("generator_run_structs") or [{}])[0].get("generator_run")
-        or {}
-    )
-    arms = structure.get("arms") or [{}]
+    value = None
+    if state in ("COMPLETED", "EARLY_STOPPED"):
+        value = _value(experiment, str(trial["index"]), metric)
     handle = trial.get("run_metadata", {}).get(_HANDLE, "")
-    completed = state in ("COMPLETED", "EARLY_STOPPED")
+    if not isinstance(handle, str):  # a batch trial: arm → handle
+        handle = ", ".join(str(each) for each in handle.values())
     return TrialData(
-        int(trial["index"]),
-        arms[0].get("parameters", {}),
-        state,
-        _AX_STATES.get(state, AppState.UNKNOWN),
-        _value(experiment, str(trial["index"]), metric) if completed else None,
-        handle if isinstance(handle, str) else ", ".join(map(str, handle.values())),
+        index=int(trial["index"]),
+        parameters=_parameters(trial),
+        state=state,
+        app_state=_AX_STATES.get(state, AppState.UNKNOWN),
+        value=value,
+        handle=handle,
     )
+
+
+def _parameters(trial: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters of a trial's first arm."""
+    generated = trial.get("generator_run")
+    if not generated:  # a batch trial
+        structs = trial.get("generator_run_structs") or [{}]
+        generated = structs[0].get("generator_run") or {}
+    arms = generated.get("arms") or [{}]
+    parameters: Mapping[str, Any] = arms[0].get("parameters", {})
+    return parameters
 
 
 def _value(experiment: Mapping[str, Any], index: str, metric: str) -> float | None:
-    """Return the objective of a trial: the mean in the last of its data, which are kept as a table
-    in JSON.
+    """Return the objective of a trial: the mean in the last of its data.
+
+    Ax keeps each of them as the text of a JSON table, column → row → value.
     """
     found = None
-    for _, data in (experiment.get("data_by_trial") or {}).get(index, {}).get("value", ()):
+    by_trial = experiment.get("data_by_trial") or {}
+    for _, data in by_trial.get(index, {}).get("value", ()):
         table = json.loads(data["df"]["value"])
         for row, name in table.get("metric_name", {}).items():
-            if name == metric and table["mean"].get(row) is not None:
-                found = float(table["mean"][row])
+            mean = table["mean"].get(row)
+            if name == metric and mean is not None:
+                found = float(mean)
     return found

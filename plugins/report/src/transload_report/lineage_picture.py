@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Final
 
@@ -53,55 +54,73 @@ def lineage_svg(lineage: Lineage, *, style: str | None = None) -> str:
         The SVG text, in UTF-8 when written to a file.
     """
     columns = _columns(lineage)
-    boxes: dict[str, tuple[float, float, float]] = {}
-    heights = {run: _height(lineage, run) for column in columns for run in column}
-    tallest = max(sum(heights[run] + _GAP_Y for run in column) - _GAP_Y for column in columns)
-    for index, column in enumerate(columns):
-        x = _MARGIN_X + index * (_BOX_WIDTH + _GAP_X)
-        y = _MARGIN + (tallest - (sum(heights[run] + _GAP_Y for run in column) - _GAP_Y)) / 2
-        for run in column:
-            boxes[run] = (x, y, heights[run])
-            y += heights[run] + _GAP_Y
+    tallest = max(_column_height(lineage, column) for column in columns)
+    boxes = _boxes(lineage, columns, tallest)
+    links = _named_links(lineage.edges)
+    lanes = sum(_is_long(boxes[source], boxes[child]) for source, child in links)
     width = 2 * _MARGIN_X + len(columns) * (_BOX_WIDTH + _GAP_X) - _GAP_X
-    links = {(edge.source_run_id, edge.run_id) for edge in lineage.edges}
-    lanes = sum(_is_long(source, child, boxes) for source, child in links)
     height = 2 * _MARGIN + tallest + lanes * _LANE
     size = f'width="{width:g}" height="{height:g}"'
+    view = f'viewBox="0 0 {width:g} {height:g}"'
+    if style is None:
+        style = _STYLE
     parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:g} {height:g}" '
-            'role="img">'
-        ),
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} role="img">',
         f"<title>Lineage of {_text(lineage.run_id)}</title>",
-        *([f"<style>{_STYLE if style is None else style}</style>"] if style != "" else []),
-        _ARROW,
-        f'<rect class="paper" {size}/>',
-        *_links(lineage.edges, boxes, _MARGIN + tallest + _LANE),
-        *(_box(lineage, run, *boxes[run]) for column in columns for run in column),
-        "</svg>",
     ]
+    if style:
+        parts.append(f"<style>{style}</style>")
+    parts += [_ARROW, f'<rect class="paper" {size}/>']
+    parts += _drawn_links(links, boxes, _MARGIN + tallest + _LANE)
+    for column in columns:
+        parts += [_drawn_box(lineage, run, boxes[run]) for run in column]
+    parts.append("</svg>")
     return "\n".join(parts) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """Where the box of a run is: its left upper corner and its height, in px."""
+
+    x: float
+    y: float
+    height: float
+
+
+def _boxes(lineage: Lineage, columns: Sequence[Sequence[str]], tallest: float) -> dict[str, _Box]:
+    """Return run → box: a column beside the other, each centred upwards."""
+    boxes = {}
+    for index, column in enumerate(columns):
+        x = _MARGIN_X + index * (_BOX_WIDTH + _GAP_X)
+        y = _MARGIN + (tallest - _column_height(lineage, column)) / 2
+        for run in column:
+            box = _Box(x, y, _height(lineage, run))
+            boxes[run] = box
+            y += box.height + _GAP_Y
+    return boxes
+
+
+def _column_height(lineage: Lineage, column: Sequence[str]) -> float:
+    heights = [_height(lineage, run) for run in column]
+    return sum(heights) + _GAP_Y * (len(column) - 1)
 
 
 def _columns(lineage: Lineage) -> list[list[str]]:
     """Return the runs in columns: each right of all its sources, as far as cycles allow."""
-    runs = list(dict.fromkeys([*reversed(lineage.parents), lineage.run_id, *lineage.descendants]))
-    runs += [
-        run
-        for edge in lineage.edges
-        for run in (edge.source_run_id, edge.run_id)
-        if run not in runs
-    ]
-    runs = list(dict.fromkeys(runs))
+    named = [*reversed(lineage.parents), lineage.run_id, *lineage.descendants]
+    for edge in lineage.edges:
+        named += [edge.source_run_id, edge.run_id]
+    runs = list(dict.fromkeys(named))
     links = dict.fromkeys((edge.source_run_id, edge.run_id) for edge in lineage.edges)
-    level = dict.fromkeys(runs, 0)
-    waiting = {run: sum(child == run and source != run for source, child in links) for run in runs}
     children: dict[str, list[str]] = {run: [] for run in runs}
+    waiting = dict.fromkeys(runs, 0)  # run → how many of its sources have no column yet
     for source, child in links:
         if source != child:
             children[source].append(child)
+            waiting[child] += 1
+    level = dict.fromkeys(runs, 0)
     while waiting:
-        # with a cycle nothing is free: the one that waits for least begins
+        # in a cycle every run waits for another: the one with the fewest sources begins
         run = min(waiting, key=lambda name: waiting[name])
         del waiting[run]
         for child in children[run]:
@@ -124,27 +143,87 @@ def _pull_right(runs: list[str], children: dict[str, list[str]], level: dict[str
 
 
 def _untangled(columns: list[list[str]], links: list[tuple[str, str]]) -> list[list[str]]:
-    """Order each column by the places of its sources in the column before, so that fewer links
-    cross.
-    """
+    """Order each column by the places of its sources, so that fewer links cross."""
     place: dict[str, float] = {}
     for column in columns:
-        sources = {
-            run: [place[source] for source, child in links if child == run and source in place]
-            for run in column
-        }
-        column.sort(key=lambda run: sum(sources[run]) / len(sources[run]) if sources[run] else 0.0)
+        middles = {run: _middle_of_sources(run, links, place) for run in column}
+        column.sort(key=middles.__getitem__)
         for index, run in enumerate(column):
             place[run] = index - (len(column) - 1) / 2
     return columns
 
 
+def _middle_of_sources(
+    run: str, links: Sequence[tuple[str, str]], place: Mapping[str, float]
+) -> float:
+    """Return the mean place of the sources that have one; 0 if none has."""
+    places = [place[source] for source, child in links if child == run and source in place]
+    if not places:
+        return 0.0
+    return sum(places) / len(places)
+
+
 def _height(lineage: Lineage, run: str) -> float:
-    return (
-        _TITLE
-        + _LINE * len(_artifact_lines(lineage, run))
-        + (6 if lineage.artifacts.get(run) else 0)
+    lines = _artifact_lines(lineage, run)
+    if not lines:
+        return _TITLE
+    return _TITLE + _LINE * len(lines) + 6
+
+
+def _drawn_box(lineage: Lineage, run: str, box: _Box) -> str:
+    kind = "box self" if run == lineage.run_id else "box"
+    x = box.x
+    y = box.y
+    drawn = (
+        f"<g><title>{_text(run)}</title>"
+        f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{_BOX_WIDTH}" height="{box.height:g}" '
+        'rx="5"/>'
+        f'<text class="id" x="{x + 9:g}" y="{y + 17:g}">{_text(_cut_middle(run))}</text></g>'
     )
+    for index, (line, tooltip) in enumerate(_artifact_lines(lineage, run)):
+        at = y + _TITLE + 10 + index * _LINE
+        drawn += (
+            f'<g><title>{_text(tooltip)}</title><text class="small" x="{x + 11:g}" y="{at:g}">'
+            f"{_text(_cut(line))}</text></g>"
+        )
+    return drawn
+
+
+def _named_links(edges: Iterable[LineageEdge]) -> dict[tuple[str, str], str]:
+    """Return ``(source, child)`` → the names of the artifacts that were used."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for edge in edges:
+        used = names.setdefault((edge.source_run_id, edge.run_id), [])
+        if edge.artifact_name:
+            used.append(edge.artifact_name)
+    return {link: ", ".join(used) for link, used in names.items()}
+
+
+def _drawn_links(
+    links: Mapping[tuple[str, str], str], boxes: Mapping[str, _Box], bottom: float
+) -> list[str]:
+    """Draw the links: direct ones to the next column, the others in lanes below all boxes.
+
+    Args:
+        links: ``(source, child)`` → the label.
+        boxes: run → box.
+        bottom: where the first lane is.
+    """
+    drawn = []
+    lane = bottom
+    for (source, child), label in links.items():
+        x1 = boxes[source].x + _BOX_WIDTH
+        y1 = boxes[source].y + _TITLE / 2
+        x2 = boxes[child].x
+        y2 = boxes[child].y + _TITLE / 2
+        if _is_long(boxes[source], boxes[child]):
+            drawn.append(_detour(x1, y1, x2, y2, lane=lane, label=label))
+            lane += _LANE
+        else:
+            middle = (x1 + x2) / 2
+            path = f"M{x1:g} {y1:g}C{middle:g} {y1:g} {middle:g} {y2:g} {x2:g} {y2:g}"
+            drawn.append(_link(path, x=middle, y=(y1 + y2) / 2, label=label))
+    return drawn
 
 
 def _artifact_lines(lineage: Lineage, run: str) -> list[tuple[str, str]]:
@@ -160,60 +239,26 @@ def _artifact_lines(lineage: Lineage, run: str) -> list[tuple[str, str]]:
     return lines
 
 
-def _box(lineage: Lineage, run: str, x: float, y: float, height: float) -> str:
-    kind = "box self" if run == lineage.run_id else "box"
-    drawn = (
-        f"<g><title>{_text(run)}</title>"
-        f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{_BOX_WIDTH}" height="{height:g}" '
-        'rx="5"/>'
-        f'<text class="id" x="{x + 9:g}" y="{y + 17:g}">{_text(_cut(run, tail=True))}</text></g>'
-    )
-    for index, (line, tooltip) in enumerate(_artifact_lines(lineage, run)):
-        at = y + _TITLE + 10 + index * _LINE
-        drawn += (
-            f'<g><title>{_text(tooltip)}</title><text class="small" x="{x + 11:g}" y="{at:g}">'
-            f"{_text(_cut(line))}</text></g>"
-        )
-    return drawn
+def _is_long(source: _Box, child: _Box) -> bool:
+    """Tell whether a link does not lead to the next column on the right."""
+    return abs(child.x - source.x - _BOX_WIDTH - _GAP_X) > 1
 
 
-def _links(
-    edges: Iterable[LineageEdge], boxes: dict[str, tuple[float, float, float]], bottom: float
-) -> list[str]:
-    """Draw the links: straight to the next column, else through a lane of its own below all
-    boxes.
-    """
-    names: dict[tuple[str, str], list[str]] = {}
-    for edge in edges:
-        names.setdefault((edge.source_run_id, edge.run_id), []).extend(
-            [edge.artifact_name] if edge.artifact_name else []
-        )
-    drawn = []
-    for (source, child), used in names.items():
-        x1, y1 = boxes[source][0] + _BOX_WIDTH, boxes[source][1] + _TITLE / 2
-        x2, y2 = boxes[child][0], boxes[child][1] + _TITLE / 2
-        if _is_long(source, child, boxes):
-            drawn.append(_detour(x1, y1, x2, y2, bottom, ", ".join(used)))
-            bottom += _LANE
-        else:
-            middle = (x1 + x2) / 2
-            path = f"M{x1:g} {y1:g}C{middle:g} {y1:g} {middle:g} {y2:g} {x2:g} {y2:g}"
-            drawn.append(_link(path, middle, (y1 + y2) / 2, ", ".join(used)))
-    return drawn
-
-
-def _is_long(source: str, child: str, boxes: dict[str, tuple[float, float, float]]) -> bool:
-    return abs(boxes[child][0] - boxes[source][0] - _BOX_WIDTH - _GAP_X) > 1
-
-
-def _detour(x1: float, y1: float, x2: float, y2: float, lane: float, label: str) -> str:
-    out, into = (x1 + 2 * _BEND, x2 - 2 * _BEND) if x2 > x1 else (x1, x2)
+def _detour(x1: float, y1: float, x2: float, y2: float, *, lane: float, label: str) -> str:
+    begin = x1
+    end = x2
+    if x2 > x1:
+        begin += 2 * _BEND
+        end -= 2 * _BEND
+    right = x1 + _BEND
+    left = x2 - _BEND
     path = (
-        f"M{x1:g} {y1:g}C{x1 + _BEND:g} {y1:g} {x1 + _BEND:g} {lane:g} {out:g} {lane:g}L{into:g} "
-        f"{lane:g}"
-        f"C{x2 - _BEND:g} {lane:g} {x2 - _BEND:g} {y2:g} {x2:g} {y2:g}"
+        f"M{x1:g} {y1:g}"
+        f"C{right:g} {y1:g} {right:g} {lane:g} {begin:g} {lane:g}"
+        f"L{end:g} {lane:g}"
+        f"C{left:g} {lane:g} {left:g} {y2:g} {x2:g} {y2:g}"
     )
-    return _link(path, (out + into) / 2, lane, label)
+    return _link(path, x=(begin + end) / 2, y=lane, label=label)
 
 
 def _link(path: str, x: float, y: float, label: str) -> str:
@@ -227,20 +272,27 @@ def _link(path: str, x: float, y: float, label: str) -> str:
     return drawn
 
 
-def _cut(text: str, limit: int = _CHARACTERS, tail: bool = False) -> str:
-    """Shorten a text; of a run id both ends matter: the scheduler, and what tells it from the
-    others.
-    """
+def _cut(text: str, limit: int = _CHARACTERS) -> str:
     if len(text) <= limit:
         return text
-    return (
-        text[: limit // 3] + "…" + text[-(limit - limit // 3 - 1) :]
-        if tail
-        else text[: limit - 1] + "…"
-    )
+    return text[: limit - 1] + "…"
+
+
+def _cut_middle(run: str) -> str:
+    """Shorten a run id in its middle: the scheduler and the distinguishing end both matter."""
+    if len(run) <= _CHARACTERS:
+        return run
+    head = _CHARACTERS // 3
+    tail = _CHARACTERS - head - 1
+    return f"{run[:head]}…{run[-tail:]}"
 
 
 def _text(text: str) -> str:
     """Escape for XML, which has no way to hold most control characters."""
-    shown = "".join(c if c.isprintable() or c == " " else f"\\x{ord(c):02x}" for c in text)
-    return escape(shown)
+    return escape("".join(_printable(char) for char in text))
+
+
+def _printable(char: str) -> str:
+    if char.isprintable() or char == " ":
+        return char
+    return f"\\x{ord(char):02x}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from markupsafe import Markup
 
-from transload.specs import AppState
+from transload.specs import AppState, AppStatus
+from transload_report.app_page import worth_filtering
 from transload_report.axes import is_drawable
 from transload_report.chart import (
     Frame,
@@ -37,33 +39,33 @@ def search_report(data: SearchData) -> str:
     Args:
         data: all that the page shows, for instance from `collect_experiment`.
     """
-    best = best_trial(data)
-    names = list(dict.fromkeys(name for trial in data.trials for name in trial.parameters))
-    slices = [
-        (name, parameter_plot(data, name, f"slice-{k}"))
-        for k, name in enumerate(_drawn_parameters(data))
-    ]
+    slices = []
+    for k, name in enumerate(_drawn_parameters(data)):
+        slices.append((name, parameter_plot(data, name, f"slice-{k}")))
     sections = {"overview": "Overview", "progress": "Progress"}
-    sections |= {**({"parameters": "Parameters"} if slices else {}), "trials": "Trials"}
-    words = [trial.state for trial in data.trials]
+    if slices:
+        sections["parameters"] = "Parameters"
+    sections["trials"] = "Trials"
     return render(
-        "search.html",
-        "transload search",
-        data.name,
-        sections,
-        data.written,
+        template="search.html",
+        kind="transload search",
+        title=data.name,
+        sections=sections,
+        written=data.written,
         data=data,
-        best=best,
-        names=names,
+        best=best_trial(data),
+        names=list(dict.fromkeys(name for trial in data.trials for name in trial.parameters)),
         slices=slices,
         progress=search_plot(data),
-        words={word: words.count(word) for word in dict.fromkeys(words)},
+        words=Counter(trial.state for trial in data.trials),
         rows=sorted(data.trials, key=lambda trial: trial.index)[-MAX_ROWS:],
     )
 
 
 def _drawn_parameters(data: SearchData) -> list[str]:
-    return parameter_names(data)[:_MAX_SLICES] if len(measured(data)) > 1 else []
+    if len(measured(data)) < 2:
+        return []
+    return parameter_names(data)[:_MAX_SLICES]
 
 
 def lineage_report(data: LineageData) -> str:
@@ -73,11 +75,11 @@ def lineage_report(data: LineageData) -> str:
         data: all that the page shows, for instance from `collect_lineage`.
     """
     return render(
-        "lineage.html",
-        "transload lineage",
-        data.lineage.run_id,
-        {"lineage": "Lineage"},
-        data.written,
+        template="lineage.html",
+        kind="transload lineage",
+        title=data.lineage.run_id,
+        sections={"lineage": "Lineage"},
+        written=data.written,
         data=data,
         graph=graph_of(data.lineage),
         links_left=max(0, len(data.lineage.edges) - MAX_ROWS),
@@ -86,8 +88,7 @@ def lineage_report(data: LineageData) -> str:
 
 
 def runs_report(data: RunsData) -> str:
-    """Return the page of several runs as HTML text: what became of each, and how their results
-    compare.
+    """Return the page of several runs as HTML text: how each ended, and how their results compare.
 
     Args:
         data: all that the page shows, for instance from `collect_runs`.
@@ -95,33 +96,29 @@ def runs_report(data: RunsData) -> str:
     values = _comparable(data.runs)
     columns = list(values)[:_MAX_COLUMNS]
     runs = data.runs[:MAX_ROWS]
-    called = [run.app.arguments if run.app else {} for run in data.runs]
-    arguments = _differing(called)[:_MAX_COLUMNS]
-    rows = [
-        (
-            run,
-            app_span(run.status, run.written),
-            [called[place].get(name) for name in arguments],
-            [values[name].get(place) for name in columns],
-        )
-        for place, run in enumerate(runs)
-    ]
-    plots = [
-        (name, plot)
-        for k, name in enumerate(columns)
-        if (plot := _run_plot(name, values[name], runs, k))
-    ]
-    problems = sum(
-        run.status.state is not AppState.SUCCEEDED or run.status.num_restarts > 0
-        for run in data.runs
-    )
-    sections = {"overview": "Overview", "runs": "Runs", **({"results": "Results"} if plots else {})}
+    given = [run.app.arguments if run.app else {} for run in data.runs]
+    arguments = _differing(given)[:_MAX_COLUMNS]
+    rows = []
+    for place, run in enumerate(runs):
+        span = app_span(run.status, run.written)
+        argument_cells = [given[place].get(name) for name in arguments]
+        result_cells = [values[name].get(place) for name in columns]
+        rows.append((run, span, argument_cells, result_cells))
+    plots = []
+    for k, name in enumerate(columns):
+        plot = _run_plot(name, values[name], runs, k)
+        if plot is not None:
+            plots.append((name, plot))
+    problems = sum(_had_problems(run.status) for run in data.runs)
+    sections = {"overview": "Overview", "runs": "Runs"}
+    if plots:
+        sections["results"] = "Results"
     return render(
-        "runs.html",
-        "transload runs",
-        data.title,
-        sections,
-        data.written,
+        template="runs.html",
+        kind="transload runs",
+        title=data.title,
+        sections=sections,
+        written=data.written,
         data=data,
         states=counts(run.status.state for run in data.runs),
         timeline=timeline(run_rows(data.runs), "runs"),
@@ -130,21 +127,32 @@ def runs_report(data: RunsData) -> str:
         columns=columns,
         plots=plots,
         restarted=any(run.status.num_restarts for run in runs),
-        filtered=problems if len(data.runs) > 12 and 0 < problems < len(data.runs) else 0,
+        filtered=worth_filtering(problems, len(data.runs)),
     )
 
 
-def _differing(called: Sequence[Mapping[str, Any]]) -> list[str]:
+def _had_problems(status: AppStatus) -> bool:
+    return status.state is not AppState.SUCCEEDED or status.num_restarts > 0
+
+
+def _differing(given: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the arguments that are not the same in all runs."""
-    names = dict.fromkeys(name for arguments in called for name in arguments)
-    return [name for name in names if any(each.get(name) != called[0].get(name) for each in called)]
+    names = dict.fromkeys(name for arguments in given for name in arguments)
+    differing = []
+    for name in names:
+        first = given[0].get(name)
+        if any(arguments.get(name) != first for arguments in given):
+            differing.append(name)
+    return differing
 
 
 def _comparable(runs: Sequence[AppData]) -> dict[str, dict[int, Any]]:
     """Return result → place of a run → number: those that most runs reported come first."""
     found: dict[str, dict[int, Any]] = {}
     for place, run in enumerate(runs):
-        for name, value in last_values(run.results).items() if run.results else ():
+        if run.results is None:
+            continue
+        for name, value in last_values(run.results).items():
             if not isinstance(value, str):
                 found.setdefault(name, {})[place] = value
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
@@ -162,14 +170,25 @@ def _run_plot(
     if len(points) < 2:
         return None
     frame = Frame(
-        460, 220, [float(place + 1) for place in points], list(points.values()), "run", name
+        width=460,
+        height=220,
+        xs=[float(place + 1) for place in points],
+        ys=list(points.values()),
+        x_name="run",
+        y_name=name,
     )
     parts = frame.parts()
     for place, value in points.items():
         title = element("title", f"{shown(runs[place].handle)}: {value_text(value)}")
-        parts.append(
-            element("circle", title, cx=frame.x(place + 1.0), cy=frame.y(value), r=4.0, cls="dot")
-        )
-    least, most = min(points.values()), max(points.values())
-    words = f"{len(points)} runs, from {value_text(least)} to {value_text(most)}"
-    return picture(460, 220, f"{name} of each run", words, parts, f"runs-{k}")
+        x = frame.x(place + 1.0)
+        parts.append(element("circle", title, cx=x, cy=frame.y(value), r=4.0, cls="dot"))
+    least = value_text(min(points.values()))
+    greatest = value_text(max(points.values()))
+    return picture(
+        width=460,
+        height=220,
+        title=f"{name} of each run",
+        description=f"{len(points)} runs, from {least} to {greatest}",
+        parts=parts,
+        key=f"runs-{k}",
+    )

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -23,6 +23,7 @@ from transload.specs import (
     parse_app_handle,
 )
 from transload.tracker import Lineage
+from transload_report import __version__
 from transload_report.lineage_picture import lineage_svg
 from transload_report.states import SIGNS
 from transload_report.theme import COLORS, colors_css
@@ -43,7 +44,15 @@ MAX_RUNS: Final = 80
 
 
 def render(
-    template: str, kind: str, title: str, sections: Mapping[str, str], written: float, **values: Any
+    template: str,
+    kind: str,
+    title: str,
+    sections: Mapping[str, str],
+    written: float,
+    *,
+    state: AppState | None = None,
+    subtitle: str = "",
+    **values: object,
 ) -> str:
     """Return a page as HTML text.
 
@@ -53,14 +62,12 @@ def render(
         title: the headline.
         sections: id of a section → its name in the navigation.
         written: when the data were read, seconds since the epoch.
-        values: what the template shows; ``state`` and ``subtitle`` stand in the head of every page.
+        state: the state of what the page is about, for the head and the icon.
+        subtitle: a line below the headline.
+        values: what else the template shows.
     """
-    from transload_report import __version__
-
     style, script = _assets()
-    state: AppState | None = values.setdefault("state", None)
-    values.setdefault("subtitle", "")
-    text: str = (
+    return (
         _environment()
         .get_template(template)
         .render(
@@ -68,6 +75,8 @@ def render(
             title=shown(title),
             sections=list(sections.items()),
             written=written,
+            state=state,
+            subtitle=subtitle,
             version=__version__,
             style=style,
             script=script,
@@ -76,14 +85,13 @@ def render(
             **values,
         )
     )
-    return text
 
 
 def graph_of(lineage: Lineage) -> Markup | None:
     """Return a lineage as a picture; None if it is too large for one."""
-    runs = {run for edge in lineage.edges for run in (edge.run_id, edge.source_run_id)} | {
-        lineage.run_id
-    }
+    runs = {lineage.run_id}
+    for edge in lineage.edges:
+        runs |= {edge.run_id, edge.source_run_id}
     if len(runs) > MAX_RUNS:
         return None
     return Markup(lineage_svg(lineage, style=""))  # noqa: S704 - it escapes everything
@@ -114,11 +122,13 @@ def _environment() -> Environment:
     return environment
 
 
-def _cleaned(value: Any) -> Any:
-    """Spell out what a page cannot hold, in whatever a template writes."""
+def _cleaned(value: object) -> object:
+    """Spell out the characters that a page cannot hold, in every value that a template writes."""
     if value is None:
         return ""
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return clean(value)
+    return value
 
 
 @cache
@@ -130,39 +140,47 @@ def _assets() -> tuple[Markup, Markup]:
 
 
 def _policy(style: str, script: str) -> str:
-    """Return a content security policy: nothing but this very style sheet and script; no
-    network.
-    """
-    return (
-        f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src "
-        f"{_digest(script)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    """Return a content security policy: this style sheet and this script, no network."""
+    rules = [
+        "default-src 'none'",
+        "img-src data:",
+        f"style-src {_digest(style)}",
+        f"script-src {_digest(script)}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    return "; ".join(rules)
 
 
 def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _icon(state: AppState | None) -> str:
-    color = COLORS["accent" if state is None else state.name][0]
+    name = "accent" if state is None else state.name
+    color = COLORS[name][0]
     circle = f'<circle cx="8" cy="8" r="7" fill="{color}"/>'
     drawn = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">{circle}</svg>'
     return f"data:image/svg+xml,{quote(drawn)}"
 
 
 def _exit(attempt: ReplicaStatus | ReplicaAttempt) -> str:
-    return (
-        "" if attempt.exit_code is None else exit_text(attempt.exit_code).removeprefix("exit code ")
-    )
+    if attempt.exit_code is None:
+        return ""
+    return exit_text(attempt.exit_code).removeprefix("exit code ")
 
 
 def _took(attempt: ReplicaStatus | ReplicaAttempt, written: float) -> str:
-    if attempt.start_time is None or (attempt.end_time is None and is_terminal(attempt.state)):
+    """Return how long an attempt took, or has taken so far; ``""`` if that is not known."""
+    if attempt.start_time is None:
         return ""
-    return duration_text(
-        (attempt.end_time if attempt.end_time is not None else written) - attempt.start_time
-    )
+    end = attempt.end_time
+    if end is None:
+        if is_terminal(attempt.state):
+            return ""
+        end = written
+    return duration_text(end - attempt.start_time)
 
 
 def _replica_count(status: AppStatus) -> int:

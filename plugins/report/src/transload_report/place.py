@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from transload.errors import SpecError
-from transload.schedulers.local.home import make_private
+from transload.schedulers.local.home import make_private, state_home
+from transload.specs import parse_app_handle
 
 if TYPE_CHECKING:
     from transload.runner import Settings
@@ -46,13 +47,14 @@ def own_settings(settings: Settings) -> dict[str, Any]:
 
 
 def reports_folder(settings: Settings) -> Path:
-    """Return the folder of pages: ``TRANSLOAD_REPORTS``, else ``dir`` of the settings, else in the
-    state folder.
-    """
-    from transload.schedulers.local.home import state_home
+    """Return the folder of pages.
 
+    It is ``TRANSLOAD_REPORTS``, else ``dir`` of the settings, else ``reports`` in the state folder.
+    """
     given = os.environ.get(ENV_REPORTS) or own_settings(settings).get("dir")
-    return Path(given).expanduser().absolute() if given else Path(state_home()) / "reports"
+    if given:
+        return Path(given).expanduser().absolute()
+    return Path(state_home()) / "reports"
 
 
 def page_path(handle: str, settings: Settings) -> Path:
@@ -61,8 +63,6 @@ def page_path(handle: str, settings: Settings) -> Path:
     Raises:
         MalformedAppHandleException: if it is not a handle.
     """
-    from transload.specs import parse_app_handle
-
     parsed = parse_app_handle(handle)
     plain = f"{parsed.scheduler_backend}-{parsed.app_id}"
     name = _UNSAFE.sub("-", plain)
@@ -77,7 +77,9 @@ def page_link(handle: str, settings: Settings) -> str | None:
     if not path.is_file():
         return None
     url = os.environ.get(ENV_REPORTS_URL) or own_settings(settings).get("url")
-    return f"{str(url).rstrip('/')}/{quote(path.name)}" if url else str(path)
+    if not url:
+        return str(path)
+    return f"{str(url).rstrip('/')}/{quote(path.name)}"
 
 
 def write_page(html: str, path: Path, *, make_folder: bool = False) -> Path:
@@ -91,7 +93,6 @@ def write_page(html: str, path: Path, *, make_folder: bool = False) -> Path:
     Raises:
         SpecError: if it cannot be written.
     """
-    aside = path.parent / f".{path.name}.{os.getpid()}.tmp"
     try:
         if make_folder:
             make_private(path.parent)
@@ -99,12 +100,17 @@ def write_page(html: str, path: Path, *, make_folder: bool = False) -> Path:
             raise IsADirectoryError(21, "is a folder")
         if path.exists() and not path.is_file():  # a pipe, a device
             path.write_text(html, encoding="utf-8")
-            return path
-        try:
-            aside.write_text(html, encoding="utf-8")
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+        else:
+            _replace(path, html)
     except OSError as exc:
         raise SpecError(f"{str(path)!r}: cannot be written: {exc.strerror or exc}") from exc
     return path
+
+
+def _replace(path: Path, html: str) -> None:
+    aside = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    try:
+        aside.write_text(html, encoding="utf-8")
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)

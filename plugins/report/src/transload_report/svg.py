@@ -12,9 +12,7 @@ from transload_report.words import clean
 
 __all__ = ["element", "number", "picture", "text_width"]
 
-_CHARACTER = (
-    6.6  # width of a character at 12 px, in px; sans-serif fonts differ, so it is a generous one
-)
+_CHARACTER = 6.6  # width of a character at 12 px, in px; a generous one, as fonts differ
 
 
 def element(name: str, *children: str | Markup, **attributes: object) -> Markup:
@@ -26,15 +24,28 @@ def element(name: str, *children: str | Markup, **attributes: object) -> Markup:
         attributes: attribute → value; None leaves it out; ``cls`` is ``class``, and ``_`` in a name
             is ``-``.
     """
-    given = "".join(
-        f' {"class" if key == "cls" else key.replace("_", "-")}="{_value(value)}"'
+    given = [
+        f' {_attribute_name(key)}="{_value(value)}"'
         for key, value in attributes.items()
         if value is not None
-    )
-    inside = "".join(
-        str(child) if isinstance(child, Markup) else str(escape(clean(child))) for child in children
-    )
-    return Markup(f"<{name}{given}>{inside}</{name}>" if inside else f"<{name}{given}/>")  # noqa: S704 - all escaped
+    ]
+    start = f"{name}{''.join(given)}"
+    inside = "".join(_child(child) for child in children)
+    if not inside:
+        return Markup(f"<{start}/>")  # noqa: S704 - all escaped
+    return Markup(f"<{start}>{inside}</{name}>")  # noqa: S704 - all escaped
+
+
+def _attribute_name(key: str) -> str:
+    if key == "cls":
+        return "class"
+    return key.replace("_", "-")
+
+
+def _child(child: str | Markup) -> str:
+    if isinstance(child, Markup):
+        return str(child)
+    return str(escape(clean(child)))
 
 
 def picture(
@@ -73,7 +84,9 @@ def picture(
 
 def number(value: float) -> str:
     """Return a coordinate as short text: one decimal at most."""
-    return f"{value:.1f}".rstrip("0").rstrip(".") if value % 1 else f"{value:.0f}"
+    if value % 1 == 0:
+        return f"{value:.0f}"
+    return f"{value:.1f}".rstrip("0").rstrip(".")
 
 
 def text_width(text: str) -> float:
@@ -82,4 +95,6 @@ def text_width(text: str) -> float:
 
 
 def _value(value: object) -> str:
-    return number(value) if isinstance(value, float) else str(escape(clean(str(value))))
+    if isinstance(value, float):
+        return number(value)
+    return str(escape(clean(str(value))))

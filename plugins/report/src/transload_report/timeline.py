@@ -12,6 +12,7 @@ from transload_report.axes import duration_ticks
 from transload_report.convert import Row, counts, thinned
 from transload_report.states import SIGNS
 from transload_report.svg import element, number, picture, text_width
+from transload_report.words import duration_text
 
 __all__ = ["MANY", "timeline"]
 
@@ -37,65 +38,65 @@ def timeline(rows: Sequence[Row], what: str, key: str = "timeline") -> Markup | 
         what: what a row is, for the description: ``replicas`` or ``runs``.
         key: tells this picture from the others of the page.
     """
-    moments = [moment for row in rows for bar in row.bars for moment in (bar.start, bar.end)]
-    moments += [row.waited for row in rows if row.waited is not None]
-    if not any(row.bars for row in rows):
+    bars = [bar for row in rows for bar in row.bars]
+    if not bars:
         return None
+    waits = [row.waited for row in rows if row.waited is not None]
+    begin = min([bar.start for bar in bars] + waits)
+    end = max([bar.end for bar in bars] + waits)
     drawn = thinned(rows)
-    compact = len(drawn) > MANY
-    step = max(1.5, min(12.0, _COMPACT / len(drawn))) if compact else _ROW
-    chart = _Chart(drawn, min(moments), max(moments), compact, step)
-    description = _description(rows, drawn, max(moments) - min(moments), what)
-    cls = "plot timeline compact" if compact else "plot timeline"
+    chart = _Chart(drawn, begin, end)
     return picture(
-        _WIDTH,
-        chart.height,
-        f"Timeline of {len(rows)} {what}",
-        description,
-        chart.parts(),
-        key,
-        cls,
+        width=_WIDTH,
+        height=chart.height,
+        title=f"Timeline of {len(rows)} {what}",
+        description=_description(rows, len(drawn), end - begin, what),
+        parts=chart.parts(),
+        key=key,
+        cls="plot timeline compact" if chart.compact else "plot timeline",
     )
 
 
-def _description(rows: Sequence[Row], drawn: Sequence[Row], seconds: float, what: str) -> str:
-    from transload_report.words import duration_text
-
-    states = ", ".join(
-        f"{count} {state}" for state, count in counts(row.state for row in rows).items()
-    )
-    again = sum(len(row.bars) > 1 or row.restarts > 0 for row in rows)
+def _description(rows: Sequence[Row], drawn: int, seconds: float, what: str) -> str:
+    by_state = counts(row.state for row in rows)
+    states = ", ".join(f"{count} {state}" for state, count in by_state.items())
     text = f"{states}, over {duration_text(seconds)}"
-    text += f"; {again} started again" if again else ""
-    return text + (
-        f"; {len(drawn)} of {len(rows)} {what} are drawn" if len(drawn) < len(rows) else ""
-    )
+    again = sum(len(row.bars) > 1 or row.restarts > 0 for row in rows)
+    if again:
+        text += f"; {again} started again"
+    if drawn < len(rows):
+        text += f"; {drawn} of {len(rows)} {what} are drawn"
+    return text
 
 
 class _Chart:
     """Draws one timeline.
 
     Args:
-        rows: what to draw.
+        rows: what to draw; many rows make it compact, with thin bars.
         begin: left edge, seconds since the epoch.
         end: right edge.
-        compact: thin bars.
-        step: px from row to row.
     """
 
-    def __init__(
-        self, rows: Sequence[Row], begin: float, end: float, compact: bool, step: float
-    ) -> None:
-        self.rows, self.begin, self.compact, self.step = rows, begin, compact, step
+    def __init__(self, rows: Sequence[Row], begin: float, end: float) -> None:
+        self.rows = rows
+        self.begin = begin
         self.seconds = max(end - begin, 1e-3)
-        labels = (
-            {row.group or row.label for row in rows} if compact else {row.label for row in rows}
-        )
-        longest = max(min(len(label), _MAX_LABEL) for label in labels) + (5 if compact else 0)
-        self.left = text_width("m" * longest) + 14
-        notes = [text_width(_note_text(row)) for row in rows if row.bars]
-        self.right = 24.0 if compact else min(_MAX_RIGHT, max(notes, default=0.0) + 12)
-        self.height = _TOP + len(rows) * step + _BOTTOM
+        self.compact = len(rows) > MANY
+        if self.compact:
+            self.step = max(1.5, min(12.0, _COMPACT / len(rows)))
+            self.right = 24.0
+            labels = {row.group or row.label for row in rows}
+            number_width = 5
+        else:
+            notes = [text_width(_note_text(row)) for row in rows if row.bars]
+            self.step = _ROW
+            self.right = min(_MAX_RIGHT, max(notes, default=0.0) + 12)
+            labels = {row.label for row in rows}
+            number_width = 0
+        longest = max(min(len(label), _MAX_LABEL) for label in labels)
+        self.left = text_width("m" * (longest + number_width)) + 14
+        self.height = _TOP + len(rows) * self.step + _BOTTOM
 
     def x(self, moment: float) -> float:
         """Return where a moment is."""
@@ -103,11 +104,9 @@ class _Chart:
 
     def parts(self) -> list[Markup]:
         """Return everything that is drawn, from back to front."""
-        return [
-            *self._grid(),
-            *self._labels(),
-            *(self._row(index, row) for index, row in enumerate(self.rows)),
-        ]
+        labels = self._compact_labels() if self.compact else self._labels()
+        rows = [self._row(index, row) for index, row in enumerate(self.rows)]
+        return [*self._grid(), *labels, *rows]
 
     def _grid(self) -> list[Markup]:
         bottom = self.height - _BOTTOM
@@ -123,28 +122,29 @@ class _Chart:
         return parts
 
     def _labels(self) -> list[Markup]:
-        if not self.compact:
-            return [
-                self._label(
-                    _short(row.label), row.label, _TOP + index * self.step + self.step / 2 + 4
-                )
-                for index, row in enumerate(self.rows)
-            ]
         parts = []
-        near = -100.0
         for index, row in enumerate(self.rows):
-            first = index == 0 or row.group != self.rows[index - 1].group
+            middle = _TOP + index * self.step + self.step / 2
+            parts.append(self._label(_short(row.label), row.label, middle + 4))
+        return parts
+
+    def _compact_labels(self) -> list[Markup]:
+        """Return a line above each group, and the labels for which there is room."""
+        parts = []
+        labelled = -100.0  # where the label above is
+        for index, row in enumerate(self.rows):
             y = _TOP + index * self.step
-            if first and index:
+            is_first = index == 0 or row.group != self.rows[index - 1].group
+            if is_first and index:
                 line = f"M0 {number(y)}H{number(_WIDTH - self.right)}"
                 parts.append(element("path", d=line, cls="divide"))
             mark = row.label.rpartition("/")[2]
-            if y - near >= (12 if first else 44) and (
-                first or mark.endswith("0") or not mark.isdigit()
-            ):
+            is_round = mark.endswith("0") or not mark.isdigit()
+            room = 12 if is_first else 44
+            if y - labelled >= room and (is_first or is_round):
                 text = f"{_short(row.group)}/{mark}" if row.group else _short(row.label)
                 parts.append(self._label(text, row.label, y + max(self.step / 2 + 4, 9)))
-                near = y
+                labelled = y
         return parts
 
     def _label(self, text: str, whole: str, y: float) -> Markup:
@@ -153,39 +153,39 @@ class _Chart:
 
     def _row(self, index: int, row: Row) -> Markup:
         top = _TOP + index * self.step
-        size = self.step - min(1.0, self.step * 0.1) if self.compact else _BAR
+        size = _BAR
+        if self.compact:
+            size = self.step - min(1.0, self.step * 0.1)
         y = top + (self.step - size) / 2
         parts = []
         if row.waited is not None and row.bars:
             middle = number(top + self.step / 2)
             line = f"M{number(self.x(row.waited))} {middle}H{number(self.x(row.bars[0].start))}"
             parts.append(element("path", d=line, cls="wait"))
-        for place, bar in enumerate(row.bars):
+        for place in range(len(row.bars)):
             parts += self._bar(row, place, y, size)
-            if bar is row.bars[-1] and not self.compact:
-                parts.append(self._note(row, self.x(bar.end), top + self.step / 2 + 4))
+        if row.bars and not self.compact:
+            parts.append(self._note(row, self.x(row.bars[-1].end), top + self.step / 2 + 4))
         return element("g", *parts)
 
     def _bar(self, row: Row, place: int, y: float, size: float) -> list[Markup]:
         bar = row.bars[place]
-        x, width = self.x(bar.start), max(_NARROW, self.x(bar.end) - self.x(bar.start))
-        attempt = f", attempt {place + 1} of {len(row.bars)}" if len(row.bars) > 1 else ""
+        x = self.x(bar.start)
+        width = max(_NARROW, self.x(bar.end) - x)
         radius = None if self.compact else min(3.0, width / 2)
-        cls = f"bar {bar.state.name}" + (" going" if bar.state is AppState.RUNNING else "")
+        cls = f"bar {bar.state.name}"
+        if bar.state is AppState.RUNNING:
+            cls += " going"
+        attempt = ""
+        if len(row.bars) > 1:
+            attempt = f", attempt {place + 1} of {len(row.bars)}"
         title = element("title", f"{row.label}{attempt}: {bar.says}")
         parts = [element("rect", title, x=x, y=y, width=width, height=size, rx=radius, cls=cls)]
         if bar.state is AppState.FAILED:
-            # a mark besides the colour: the bar of a failure ends in a wall that stands out of the
-            # row
+            # a failure is marked besides its colour: its bar ends in a wall, higher than the bar
             over = 1.0 if self.compact else 4.0
-            end = number(x + width)
-            parts.append(
-                element(
-                    "path",
-                    d=f"M{end} {number(y - over)}V{number(y + size + over)}",
-                    cls="wall FAILED",
-                )
-            )
+            wall = f"M{number(x + width)} {number(y - over)}V{number(y + size + over)}"
+            parts.append(element("path", d=wall, cls="wall FAILED"))
         return parts
 
     def _note(self, row: Row, x: float, y: float) -> Markup:
@@ -193,9 +193,14 @@ class _Chart:
 
 
 def _note_text(row: Row) -> str:
-    again = f" ↻ {row.restarts}" if row.restarts else ""
-    return f"{SIGNS[row.state]} {row.note}{again}".replace("  ", " ").strip()
+    text = f"{SIGNS[row.state]} {row.note}"
+    if row.restarts:
+        text += f" ↻ {row.restarts}"
+    return text.replace("  ", " ").strip()
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 12]}…{text[-11:]}"
+    """Return a label that fits: a long one keeps its begin and its end."""
+    if len(text) <= _MAX_LABEL:
+        return text
+    return f"{text[: _MAX_LABEL - 12]}…{text[-11:]}"

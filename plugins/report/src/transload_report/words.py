@@ -28,22 +28,22 @@ _TURNING: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
-    """Return a text in which everything that a page cannot hold, or that would deceive, is spelled
-    out.
+    r"""Return a text without characters that a page cannot hold, or that would deceive a reader.
+
+    Each of them is spelled out, for example as ``\x00``.
     """
-    text = _FORBIDDEN.sub(lambda found: _spelled(found[0]), text)
-    return _TURNING.sub(lambda found: _spelled(found[0]), text)
+    text = _FORBIDDEN.sub(_spelled, text)
+    return _TURNING.sub(_spelled, text)
 
 
-def _spelled(char: str) -> str:
-    code = ord(char)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
+def _spelled(found: re.Match[str]) -> str:
+    """Return the escape sequence of the character that was found."""
+    code = ord(found[0])
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
 
 
 def shown(text: str) -> str:
@@ -52,31 +52,41 @@ def shown(text: str) -> str:
 
 
 def log_text(line: str) -> str:
-    """Return a log line fit for display: without colours, of a progress bar its last state, cut
-    where it is endless.
+    """Return a log line fit for display.
+
+    It has no colours, the last state of a progress bar only, and is cut after `MAX_LINE`
+    characters.
     """
     line = _ANSI.sub("", line.rstrip("\r\n"))
     if "\r" in line:
-        line = next((part for part in reversed(line.split("\r")) if part.strip()), "")
+        line = _last_state(line)
     if len(line) > MAX_LINE:
         line = f"{line[:MAX_LINE]} … ({len(line) - MAX_LINE} more characters)"
     return shown(line)
 
 
+def _last_state(line: str) -> str:
+    """Return what a line that overwrites itself showed last."""
+    for part in reversed(line.split("\r")):
+        if part.strip():
+            return part
+    return ""
+
+
 def value_text(value: Any) -> str:
     """Return a value for a person: floats to six digits."""
-    if isinstance(value, bool) or not isinstance(value, float):
+    if not isinstance(value, float):
         return shown(str(value))
-    return f"{value:.6g}" if math.isfinite(value) else str(value)
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.6g}"
 
 
 def moment_text(seconds: float | None) -> str:
     """Return a point in time as ``2025-01-31 08:00:00 UTC``, in local time; ``""`` for None."""
-    return (
-        ""
-        if seconds is None
-        else datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-    )
+    if seconds is None:
+        return ""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def moment_iso(seconds: float) -> str:
