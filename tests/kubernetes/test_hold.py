@@ -13,7 +13,7 @@ from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import log_lines
 from transload.schedulers.api import Submission, reconcile
 from transload.specs import AppState
-from transload_kubernetes import apps, decide, hold, names
+from transload_kubernetes import decide, hold, names, submit
 from transload_kubernetes.cluster import Cluster
 from transload_kubernetes.scheduler import create_scheduler
 
@@ -66,8 +66,8 @@ def lines(scheduler: Any) -> list[str]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that gives up at once, and an app that is old as soon as it is made."""
-    monkeypatch.setattr(apps, "_WITHDRAW_S", 0.0)
-    monkeypatch.setattr(apps, "_START_S", 0.0)
+    monkeypatch.setattr(submit, "_WITHDRAW_S", 0.0)
+    monkeypatch.setattr(submit, "_START_S", 0.0)
     monkeypatch.setattr(hold, "LONG_S", -60.0)
 
 

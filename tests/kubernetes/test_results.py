@@ -19,7 +19,7 @@ from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runtime.tracking import TrackingError, read_bodies
 from transload.schedulers.api import LogQuery, Stream, Submission
 from transload.specs import NONE, AppDef, AppState, Role
-from transload_kubernetes import apps, names, results
+from transload_kubernetes import handover, names, owner, results, submit
 from transload_kubernetes.plan import Facts
 
 HELPED = {"helper_image": "busybox"}
@@ -160,7 +160,7 @@ def test_a_log_that_is_not_whole_is_waited_for(
     assert files(scheduler, app_id) == {"0.json": b"1\n"}
     timer.join()
     forget()
-    monkeypatch.setattr(apps, "_END_S", 0.0)
+    monkeypatch.setattr(handover, "_END_S", 0.0)
     with pytest.raises(
         SchedulerUnavailable, match="helper of pod .* cannot be read: .*(no log of|breaks off)"
     ):
@@ -248,7 +248,7 @@ def test_a_full_cluster_says_nothing_of_a_helper(
         return job
 
     monkeypatch.setattr(results, "trial", nowhere)
-    monkeypatch.setattr(apps, "_TRIAL_S", 1.0)
+    monkeypatch.setattr(submit, "_TRIAL_S", 1.0)
     role = Role("main", "i", entrypoint="true")
     assert (
         runner.wait(runner.run(AppDef("a", [role]), "kubernetes", HELPED), timeout=30).state
@@ -305,19 +305,23 @@ def test_who_cancels_sees_the_end(runner: Any, scheduler: Any) -> None:
     handle = runner.run(app, "kubernetes", HELPED)
     next(iter(runner.log_lines(handle, "main", should_tail=True)))
     runner.cancel(handle)
-    assert scheduler._apps.facts(handle.rpartition("/")[2]).files("main", 0)
+    assert scheduler._lookup.facts(handle.rpartition("/")[2]).files("main", 0)
 
 
 def test_many_cancels_wait_once(runner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that take their time at SIGTERM do not hold up the cancels of others."""
-    monkeypatch.setattr(apps, "_CANCEL_S", 0.5)
+    monkeypatch.setattr(owner, "_CANCEL_S", 0.5)
     words = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
     app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", words])])
     handles = [runner.run(app, "kubernetes", HELPED) for _ in range(3)]
-    settle, waited = apps.Apps.settle, []
-    monkeypatch.setattr(
-        apps.Apps, "settle", lambda each, seconds: (waited.append(seconds), settle(each, seconds))
-    )
+    wait = handover.HandOver.wait
+    waited: list[float] = []
+
+    def record_wait(each: Any, seconds: float) -> None:
+        waited.append(seconds)
+        wait(each, seconds)
+
+    monkeypatch.setattr(handover.HandOver, "wait", record_wait)
     for handle in handles:
         next(iter(runner.log_lines(handle, "main", should_tail=True)))
     for handle in handles:
@@ -412,7 +416,7 @@ def test_whatever_is_in_the_file(message: str, error: str) -> None:
     """No text of a program that failed keeps its status or its results from being read."""
     end = {"exitCode": 1, "reason": "Error", "message": message}
     status = {"containerStatuses": [{"name": "main", "state": {"terminated": end}}]}
-    said, usage, more = results.said_of({"spec": {}, "status": status})
+    said, usage, more = results.report_of({"spec": {}, "status": status})
     assert (usage, more) == ({}, False)
     assert (json.loads(said)["message"].strip() if said else "") == error
     store = results.PodStore("here")
@@ -455,7 +459,7 @@ def test_usage_comes_with_a_helper() -> None:
             "status": {"initContainerStatuses": [ended]},
         }
         error = json.dumps({"message": "no"}) if word else ""
-        assert results.said_of(pod) == (error, usage, False)
+        assert results.report_of(pod) == (error, usage, False)
 
 
 def test_python_is_found_as_python3(scheduler: Any, eventually: Any, tmp_path: Path) -> None:
@@ -513,9 +517,9 @@ def test_a_reading_that_broke_is_begun_again(scheduler: Any) -> None:
         (threading.Thread(target=over.wait, daemon=True), []),
         (threading.Thread(target=str), [pod]),
     ):
-        scheduler._apps._taken["u"] = thread
+        scheduler._handover._threads["u"] = thread
         thread.start()
         if left:
             thread.join()
-        assert scheduler._apps.leaving(facts) == left
+        assert scheduler._handover.leaving(facts) == left
     over.set()

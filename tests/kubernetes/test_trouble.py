@@ -243,7 +243,7 @@ def test_a_half_submitted_app_is_completed_by_the_next(
     """A submitter that dies after the record leaves what nobody attaches to, and the same submit
     completes.
     """
-    monkeypatch.setattr("transload_kubernetes.apps._WITHDRAW_S", 0.0)
+    monkeypatch.setattr("transload_kubernetes.submit._WITHDRAW_S", 0.0)
     app = shell("echo once")
     options = scheduler.run_opts().resolve({"jobset": "never"})
     from fake_api import ApiError

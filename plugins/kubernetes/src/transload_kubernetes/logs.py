@@ -23,8 +23,9 @@ from transload.schedulers.api import LogPage, LogQuery, check_replica
 from transload.specs import is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.cluster import Cluster, ClusterError, cut
-from transload_kubernetes.decide import decide, replica_pods
+from transload_kubernetes.decide import decide
 from transload_kubernetes.plan import Facts
+from transload_kubernetes.roles import replica_pods
 
 _NS: Final = 1_000_000_000
 MAX_STREAMS: Final = 64

@@ -135,6 +135,16 @@ def attempt_of(item: Mapping[str, Any]) -> Attempt:
     return (int(restarts), 0) if restarts.isdigit() else read_attempt(labels.get(LABEL_ATTEMPT, ""))
 
 
+def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the labels of an object; empty if it has none."""
+    return (item.get("metadata") or {}).get("labels") or {}
+
+
+def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the annotations of an object; empty if it has none."""
+    return (item.get("metadata") or {}).get("annotations") or {}
+
+
 def rank0_name(base: str) -> str:
     """Return the name of the Service that leads to replica 0 of the first role, in whatever
     attempt.

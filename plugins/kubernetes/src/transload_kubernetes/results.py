@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from transload.retries import read_error
 from transload.runtime.tracking import Store, TrackingError
@@ -226,34 +226,64 @@ class PodStore(Store):
                 self.files[name] = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def said_of(pod: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
-    """Return what a program that has ended left as its error, what it used, and whether only a
-    helper's log has all.
+class PodReport(NamedTuple):
+    """What the status of a pod says of a program that has ended.
 
-    The error is any text, as JSON text; ``""`` for nothing.
+    Attributes:
+        error: the error that the program left, any text as JSON; ``""`` if it left none.
+        usage: what the program used, as fields of `Usage`.
+        is_cut: whether the error is only its beginning, and the helper's log has all of it.
     """
+
+    error: str
+    usage: dict[str, Any]
+    is_cut: bool
+
+
+def report_of(pod: Mapping[str, Any]) -> PodReport:
+    """Return what the status of a pod says of its program."""
     if not helper_of(pod["spec"]):
-        return _error(_read_lines(states.said(states.program(pod, "terminated")))[1]), {}, False
-    used, _, text = states.said(states.program(pod, "terminated", names.HELPER)).partition("\n")
-    peak, ticks = [int(each) for each in used.split()] if used else (0, 0)
-    usage = {"peak_memory": peak << 10, "cpu_seconds": ticks / _TICKS} if peak else {}
-    return _error(text.strip()), usage, len(text.encode()) >= _HEAD
+        message = states.said(states.program(pod, "terminated"))
+        _, error = _read_lines(message)
+        return PodReport(_error(error), usage={}, is_cut=False)
+    message = states.said(states.program(pod, "terminated", names.HELPER))
+    used, _, text = message.partition("\n")
+    is_cut = len(text.encode()) >= _HEAD
+    return PodReport(_error(text.strip()), _read_usage(used), is_cut)
+
+
+def _read_usage(line: str) -> dict[str, Any]:
+    """Return fields of `Usage` from the first line of a helper, as ``peak_kib ticks``."""
+    if not line:
+        return {}
+    peak_kib, ticks = [int(each) for each in line.split()]
+    if not peak_kib:
+        return {}
+    return {"peak_memory": peak_kib << 10, "cpu_seconds": ticks / _TICKS}
 
 
 def _error(said: str) -> str:
+    """Return what a program left as its error in the form of `read_error`."""
     cut = _CUT_MESSAGE.search(said)
-    if cut and _read_object(said) is None and (whole := _read_object(f'{{"message": {cut[1]}"}}')):
-        said = json.dumps(whole)  # the end was cut off: what it says is enough
+    if cut and _read_object(said) is None:
+        # the end was cut off, and the message is there
+        message = _read_object(f'{{"message": {cut[1]}"}}')
+        if message:
+            said = json.dumps(message)
     return read_error(said.encode())
 
 
 def _read_lines(text: str) -> tuple[list[dict[str, Any]], str]:
     """Return the lines that are results or files, and the rest, which is an error."""
-    lines = [(line, _read_object(line)) for line in text.splitlines()]
-    rest = [line for line, found in lines if found is None or "message" in found]
-    return [found for _, found in lines if found is not None and "message" not in found], "\n".join(
-        rest
-    ).strip()
+    bodies: list[dict[str, Any]] = []
+    rest: list[str] = []
+    for line in text.splitlines():
+        found = _read_object(line)
+        if found is None or "message" in found:
+            rest.append(line)
+        else:
+            bodies.append(found)
+    return bodies, "\n".join(rest).strip()
 
 
 def _read_object(text: str) -> dict[str, Any] | None:

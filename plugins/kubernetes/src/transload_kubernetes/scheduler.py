@@ -24,14 +24,18 @@ from transload.schedulers.api import (
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, make_app_handle, runopts
 from transload_kubernetes import convert as _convert
 from transload_kubernetes import hold, names, plan, results, states
-from transload_kubernetes.apps import Apps
 from transload_kubernetes.cluster import Cluster, ClusterError
-from transload_kubernetes.decide import Decision, is_half_submitted, replica_pods
+from transload_kubernetes.decide import Decision, is_half_submitted
 from transload_kubernetes.diagnose import diagnose
+from transload_kubernetes.handover import HandOver
 from transload_kubernetes.jobset import is_wanted
 from transload_kubernetes.logs import Logs
+from transload_kubernetes.lookup import Lookup
 from transload_kubernetes.options import Options, run_opts
+from transload_kubernetes.owner import Owner
 from transload_kubernetes.plan import Facts, Plan
+from transload_kubernetes.roles import replica_pods
+from transload_kubernetes.submit import Submitter
 from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_images, with_uploads
 
@@ -72,7 +76,10 @@ class KubernetesScheduler(SchedulerBase):
         """Lead to the cluster that these settings name."""
         given = {key: str(value) for key, value in connection.items() if value is not None}
         self._cluster = Cluster(given.get("context"), given.get("kubeconfig"))
-        self._apps = Apps(self._cluster)
+        self._lookup = Lookup(self._cluster)
+        self._handover = HandOver(self._cluster, self._lookup)
+        self._owner = Owner(self._cluster, self._lookup, self._handover)
+        self._submitter = Submitter(self._cluster, self._lookup, self._owner)
         self._logs = Logs(self._cluster)
 
     def location(self) -> str:
@@ -117,7 +124,7 @@ class KubernetesScheduler(SchedulerBase):
         self, request: _convert.KubernetesRequest, app_id: str, submission: Submission
     ) -> bool:
         """Start the app under ``app_id``, or adopt it: all or nothing."""
-        return self._apps.submit(self._bound(request, app_id, submission), app_id, submission)
+        return self._submitter.submit(self._bound(request, app_id, submission), app_id, submission)
 
     def _bound(
         self, request: _convert.KubernetesRequest, app_id: str, submission: Submission
@@ -134,7 +141,7 @@ class KubernetesScheduler(SchedulerBase):
             if cfg.get("queue") and len(app.roles) > 1:
                 raise _convert.queue_of_roles(app)
         changes: dict[str, CfgVal] = {"jobset": "always"} if as_set else {}
-        if cfg.get("helper_image") and (why := self._apps.helper_fails(request)):
+        if cfg.get("helper_image") and (why := self._submitter.helper_fails(request)):
             _log.warning(
                 "app %s runs without its helper, so that 4 KiB of results come back: %s",
                 app_id,
@@ -155,7 +162,7 @@ class KubernetesScheduler(SchedulerBase):
 
     def describe(self, app_id: str) -> AppDescription | None:
         """Return what is known of an app; None if it does not exist."""
-        return self._description(app_id, self._facts(app_id), explain=True)
+        return self._description(app_id, self._facts(app_id), explained=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Return `describe` for many apps: three queries for each namespace."""
@@ -164,7 +171,7 @@ class KubernetesScheduler(SchedulerBase):
         places = {app_id: names.place(app_id) for app_id in app_ids}
         facts: dict[tuple[str, str], Facts] = {}
         for namespace in {namespace for namespace, _ in places.values()}:
-            facts |= self._apps.many(
+            facts |= self._lookup.many(
                 namespace, {base for space, base in places.values() if space == namespace}
             )
         return {
@@ -173,11 +180,11 @@ class KubernetesScheduler(SchedulerBase):
         }
 
     def _description(
-        self, app_id: str, facts: Facts, *, explain: bool = False
+        self, app_id: str, facts: Facts, *, explained: bool = False
     ) -> AppDescription | None:
         if facts.kind != plan.APP or is_half_submitted(facts, time.time()):
             return None
-        decision, made = self._apps.decision(app_id, facts, explain=explain), facts.plan
+        decision, made = self._owner.decision(app_id, facts, explained=explained), facts.plan
         if made is None:
             return AppDescription(app_id, decision.status)
         self._say_how_to_end(app_id, made, decision.status)
@@ -194,7 +201,7 @@ class KubernetesScheduler(SchedulerBase):
             tracker_base=made.tracker_base,
             parent_run_id=made.parent_run_id,
             created=made.created,
-            needs_reconcile=decision.due or bool(self._apps.leaving(facts)),
+            needs_reconcile=decision.due or bool(self._handover.leaving(facts)),
         )
 
     def _say_how_to_end(self, app_id: str, made: Plan, status: AppStatus) -> None:
@@ -213,21 +220,23 @@ class KubernetesScheduler(SchedulerBase):
         safe to repeat.
         """
         with contextlib.suppress(ClusterError):  # may only look; another owner will act
-            self._apps.reconcile(app_id)
+            self._owner.reconcile(app_id)
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
         only).
         """
-        facts = self._apps.facts(app_id)
+        facts = self._lookup.facts(app_id)
         return facts.kind is not None and not is_half_submitted(facts, time.time())
 
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch: one connection for each namespace, for any number of apps. None tells
         of logs.
         """
-        made = None if logs else ClusterWatch(self._cluster)
-        self._apps.tell = made.seen if made is not None else self._apps.tell
+        if logs:
+            return None
+        made = ClusterWatch(self._cluster)
+        self._handover.notify = made.seen
         return made
 
     def list(self) -> list[ListAppResponse]:
@@ -251,14 +260,14 @@ class KubernetesScheduler(SchedulerBase):
     def _seen(self) -> Sequence[Facts]:
         """Return what can be listed."""
         return [
-            *self._apps.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values()
+            *self._lookup.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values()
         ]
 
     def _known(self, seen: Sequence[Facts]) -> Iterator[tuple[Plan, Decision]]:
         """Yield what can be listed and read."""
         for facts in seen:
             if facts.plan is not None and not is_half_submitted(facts, time.time()):
-                yield facts.plan, self._apps.decision(facts.plan.app_id, facts)
+                yield facts.plan, self._owner.decision(facts.plan.app_id, facts)
 
     def _namespace(self) -> str:
         """Return the namespace that the settings name for apps."""
@@ -304,23 +313,23 @@ class KubernetesScheduler(SchedulerBase):
         """Ask for the end of an app; return within seconds. One that has ended stays as it is.
         False: there is none.
         """
-        return self._apps.cancel(app_id)
+        return self._owner.cancel(app_id)
 
     def delete(self, app_id: str) -> bool:
         """Forget an app; one that runs is ended first. The record of a caller-given id stays.
         False: there is none.
         """
-        facts = self._apps.facts(app_id)
+        facts = self._lookup.facts(app_id)
         if facts.kind != plan.APP:
             return False
         if facts.unreadable:
             self._delete_damaged(app_id, facts)
             return True
-        if not self._apps.decision(app_id, facts).status.is_terminal():
+        if not self._owner.decision(app_id, facts).status.is_terminal():
             self.cancel(app_id)
             facts = self._ended(app_id, facts)
         if facts.kind == plan.APP:
-            self._apps.forget(app_id, facts)
+            self._owner.forget(app_id, facts)
         return True
 
     def _delete_damaged(self, app_id: str, facts: Facts) -> None:
@@ -330,7 +339,7 @@ class KubernetesScheduler(SchedulerBase):
             SchedulerUnavailable: if a newer version wrote the record, the cluster refuses, or a pod
                 does not end.
         """
-        self._apps.end_damaged(app_id, facts)
+        self._owner.end_damaged(app_id, facts)
         grace = [pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in facts.pods]
         deadline = time.monotonic() + _DELETE_S + max(grace, default=0)
         pause = _FIRST_LOOK_S
@@ -341,8 +350,8 @@ class KubernetesScheduler(SchedulerBase):
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, 1.0)
-            facts = self._apps.facts(app_id)
-        self._apps.forget_damaged(app_id)
+            facts = self._lookup.facts(app_id)
+        self._owner.forget_damaged(app_id)
 
     def _ended(self, app_id: str, facts: Facts) -> Facts:
         """Wait until an app that was cancelled has ended; return what is left of it."""
@@ -352,10 +361,10 @@ class KubernetesScheduler(SchedulerBase):
             watch.update([app_id])
             while time.monotonic() < deadline:
                 watch.wait(1.0)
-                facts = self._apps.facts(app_id)
+                facts = self._lookup.facts(app_id)
                 if (
                     facts.kind != plan.APP
-                    or self._apps.decision(app_id, facts).status.is_terminal()
+                    or self._owner.decision(app_id, facts).status.is_terminal()
                 ):
                     return facts
         raise SchedulerUnavailable(f"app {app_id} does not end: a pod of it cannot be ended")
@@ -370,7 +379,7 @@ class KubernetesScheduler(SchedulerBase):
         """Return the app's results as they came with its pods; None if another place was named for
         them.
         """
-        return self._apps.handed_over(app_id)
+        return self._handover.store(app_id)
 
     # -- logs
 
@@ -381,7 +390,7 @@ class KubernetesScheduler(SchedulerBase):
         with self._lock:
             moment, facts = self._looked.get(app_id, (0.0, None))
         if facts is None or time.monotonic() - moment > age:
-            moment, facts = time.monotonic(), self._apps.facts(app_id)
+            moment, facts = time.monotonic(), self._lookup.facts(app_id)
             with self._lock:
                 self._looked = {
                     key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S
@@ -400,7 +409,7 @@ class KubernetesScheduler(SchedulerBase):
         if facts.plan is None:
             return ""
         pods = replica_pods(facts, role_name, k)
-        status = self._apps.decision(app_id, facts, explain=True).status
+        status = self._owner.decision(app_id, facts, explained=True).status
         if any(map(states.has_begun, pods)):
             return ""
         if not status.is_terminal():
@@ -422,7 +431,7 @@ class KubernetesScheduler(SchedulerBase):
 
     def close(self) -> None:
         """Close connections; apps go on. May be called more than once."""
-        self._apps.close()
+        self._handover.close()
         self._logs.close()
         self._cluster.close()
 

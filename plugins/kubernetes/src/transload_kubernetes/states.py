@@ -77,6 +77,11 @@ def is_active(pod: dict[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase", "Pending") not in ("Succeeded", "Failed")
 
 
+def set_restarts(jobset: dict[str, Any]) -> int:
+    """Return how often the controller has started a JobSet again."""
+    return int((jobset.get("status") or {}).get("restarts") or 0)
+
+
 def resumed(jobset: dict[str, Any]) -> float | None:
     """Return since when a JobSet may run: since it was let out of its queue, else since it was
     made.

@@ -1,0 +1,214 @@
+"""Results of pods without storage: their helpers hand them over through their logs.
+
+What a pod hands over is read when somebody asks for results. Of a pod that is about to be deleted
+it is read before, in a thread, and noted in the record of the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from transload.errors import AppNotFound, SchedulerUnavailable
+from transload_kubernetes import names, plan, results, states
+from transload_kubernetes.cluster import Cluster, cut
+from transload_kubernetes.lookup import Lookup, base_of
+from transload_kubernetes.plan import Facts
+from transload_kubernetes.roles import replica_pods
+
+_log = logging.getLogger("transload.kubernetes")
+_END_S: Final = 20.0  # a helper's log is waited for so long after its end
+_AGAIN_S: Final = 0.5
+_LOOK_S: Final = 0.1
+
+
+def _notify_nobody(namespace: str, base: str) -> None:
+    """Do nothing: there is no watch."""
+
+
+class HandOver:
+    """Reads what the helpers of pods hand over.
+
+    Attributes:
+        notify: called with the namespace and base name of a job whose record has changed.
+        closing: set once threads are to end.
+    """
+
+    def __init__(self, cluster: Cluster, lookup: Lookup) -> None:
+        self._cluster = cluster
+        self._lookup = lookup
+        self._threads: dict[str, threading.Thread] = {}  # by pod's uid, or by what else they do
+        self.closing = threading.Event()
+        self.notify: Callable[[str, str], None] = _notify_nobody
+
+    # -- results that somebody asks for
+
+    def store(self, app_id: str) -> results.PodStore | None:
+        """Return the files that the pods of a job handed over, those of later attempts last.
+
+        Returns:
+            The files; None if the job was given another place for them.
+
+        Raises:
+            TrackingError: if a replica had more than can be handed over.
+            SchedulerUnavailable: if the cluster does not show all that a helper has written.
+        """
+        self.wait()
+        facts = self._lookup.facts(app_id)
+        if facts.plan is None:
+            raise AppNotFound(app_id)
+        if facts.plan.tracker_base not in (None, results.FOLDER):
+            return None
+        namespace, _ = names.parse_app_id(app_id)
+        store = results.PodStore(f"the pods of {app_id}")
+        is_single = len(facts.plan.roles) == 1
+        for role in facts.plan.roles:
+            for k in range(role.replicas):
+                key = str(k) if is_single else f"{role.name}/{k}"
+                self._collect(store, namespace, facts, role.name, k, key)
+        return store
+
+    def _collect(
+        self, store: results.PodStore, namespace: str, facts: Facts, role: str, k: int, key: str
+    ) -> None:
+        """Put what the pods of a replica handed over into a store; ``key`` names its results."""
+        who = f"{role}/{k}"
+        pods = replica_pods(facts, role, k)
+        present = {pod["metadata"]["name"] for pod in pods}
+        noted = dict(facts.files(role, k))
+        for name, text in noted.items():
+            if name not in present:
+                store.take_log(text.encode(), who)
+        for pod in pods:
+            # the log of a pod whose results were noted may go at any moment
+            note = noted.get(pod["metadata"]["name"])
+            if note is not None:
+                store.take_log(note.encode(), who)
+            elif not results.helper_of(pod["spec"]):
+                store.take_end(states.program(pod, "terminated"), key, who)
+            elif states.has_begun(pod, names.HELPER):
+                store.take_log(self._helper_log(namespace, pod), who)
+
+    def _helper_log(self, namespace: str, pod: dict[str, Any]) -> bytes:
+        """Return the log of a pod's helper; if the helper has ended, wait until the log is whole.
+
+        A kubelet that was killed, and begins again, shows nothing or a part of a log for a while.
+        """
+        from urllib3.exceptions import HTTPError
+
+        name = pod["metadata"]["name"]
+        must_be_whole = states.program(pod, "terminated", names.HELPER).get("exitCode") == 0
+        limit = _END_S
+        if states.is_released(pod):
+            # what runs beside the program is being ended, and then the helper is
+            must_be_whole = True
+            limit += pod["spec"].get("terminationGracePeriodSeconds", 0)
+        if pod["metadata"].get("deletionTimestamp"):
+            must_be_whole = False  # its log goes with it
+        deadline = time.monotonic() + limit
+        while True:
+            try:
+                answer = self._cluster.log(namespace, name, names.HELPER)
+                log: bytes = answer.data if answer else b""
+                if not must_be_whole or any(map(results.IS_END.match, log.splitlines())):
+                    return log
+                trouble = "it breaks off"
+            except (SchedulerUnavailable, HTTPError, OSError) as exc:
+                trouble = str(exc)
+            if not must_be_whole or time.monotonic() >= deadline:
+                raise SchedulerUnavailable(
+                    f"what the helper of pod {name} said cannot be read: {trouble}"
+                )
+            time.sleep(_AGAIN_S)
+
+    # -- results of pods that are about to be deleted
+
+    def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
+        """Return the pods that are being deleted, and whose helper is not read here yet.
+
+        Args:
+            facts: those of the job.
+            every: return all that run, for all of them are about to be deleted.
+        """
+        read = {uid for uid, thread in list(self._threads.items()) if thread.is_alive()}
+        found = []
+        for pod in facts.pods:
+            if not facts.is_active(pod) or not states.has_begun(pod, names.HELPER):
+                continue
+            is_leaving = every or pod["metadata"].get("deletionTimestamp")
+            if is_leaving and pod["metadata"]["uid"] not in read:
+                found.append(pod)
+        return found
+
+    def begin(self, namespace: str, pod: dict[str, Any]) -> None:
+        """Begin to read what the helper of a pod hands over that is about to be deleted.
+
+        A thread notes it in the record of the job.
+        """
+
+        def read() -> None:
+            try:
+                self._read_and_note(namespace, pod)
+            except Exception as exc:
+                name = pod["metadata"]["name"]
+                _log.warning("what pod %s had as results is lost with it: %s", name, exc)
+
+        self.start_thread(pod["metadata"]["uid"], read)
+
+    def _read_and_note(self, namespace: str, pod: dict[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        base = base_of(pod)
+        limit = pod["spec"].get("terminationGracePeriodSeconds", 0) + _END_S
+        answer = self._cluster.log(namespace, name, names.HELPER, follow="true", seconds=limit)
+        lines: list[bytes] = []
+        for line in answer or ():
+            lines.append(line)
+            if not results.IS_END.match(line):
+                continue
+            cut(answer)
+            if results.BY_ITSELF.encode() in map(bytes.strip, lines):
+                lines += self._exit_of(namespace, base, name)
+            text = b"".join(lines).decode()
+            change = {"data": {plan.files_key(pod): text}}
+            self._cluster.patch("ConfigMap", namespace, base, change)
+            self.notify(namespace, base)
+            return
+
+    def _exit_of(self, namespace: str, base: str, name: str) -> list[bytes]:
+        """Return the line with the exit code of a pod's program; none if the pod is gone."""
+        deadline = time.monotonic() + _END_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(SchedulerUnavailable):
+                pods = self._lookup.items("Pod", namespace, f"{names.LABEL_APP}={base}")
+                pod = next((each for each in pods if each["metadata"]["name"] == name), None)
+                if pod is None:
+                    return []
+                end = states.program(pod, "terminated")
+                if end:
+                    return [results.exit_line(end["exitCode"]).encode()]
+            time.sleep(_LOOK_S)
+        return []
+
+    # -- threads
+
+    def start_thread(self, key: str, target: Callable[[], None]) -> None:
+        """Start a thread that `wait` waits for."""
+        thread = threading.Thread(target=target, daemon=True)
+        thread.start()
+        self._threads[key] = thread
+
+    def wait(self, seconds: float = _END_S) -> None:
+        """Wait for what is being handed over, which takes up to a second longer than the end."""
+        deadline = time.monotonic() + seconds
+        for thread in list(self._threads.values()):
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Wait for what is being handed over or ended, then end the threads."""
+        self.wait()
+        self.closing.set()
+        self.wait(_AGAIN_S)

@@ -1,0 +1,334 @@
+"""What a process does for a job that it waits for as its owner, and how a job is ended.
+
+All of it is safe to repeat, and for several processes at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import time
+from dataclasses import asdict, replace
+from typing import Final
+
+from transload.errors import SchedulerUnavailable, SubmitError
+from transload.retries import Gang
+from transload_kubernetes import convert, explain, hold, names, plan, states
+from transload_kubernetes.cluster import Cluster, ClusterError
+from transload_kubernetes.create import create, let_run, owned
+from transload_kubernetes.decide import Decision, decide
+from transload_kubernetes.handover import HandOver
+from transload_kubernetes.lookup import Lookup
+from transload_kubernetes.plan import Facts, Plan, Stop
+
+_log = logging.getLogger("transload.kubernetes")
+_ROUNDS: Final = 4
+_CANCEL_S: Final = 8.0
+"""Seconds for which a cancel waits: two until SIGTERM, and two for which a helper stays after it."""
+_APART_S: Final = 60.0  # cancels within so many seconds share one such wait
+_GRACE_S: Final = 20.0
+_AGAIN_S: Final = 0.5
+
+
+class Owner:
+    """Does for jobs what the controllers of a cluster cannot do."""
+
+    def __init__(self, cluster: Cluster, lookup: Lookup, handover: HandOver) -> None:
+        self._cluster = cluster
+        self._lookup = lookup
+        self._handover = handover
+        self._warned: set[str] = set()  # pods of which a warning was logged
+        self._first_cancel = -math.inf  # `time.monotonic` of the first of the latest cancels
+
+    # -- decisions
+
+    def decision(self, app_id: str, facts: Facts, *, explained: bool = False) -> Decision:
+        """Return the decision on a job that has a record.
+
+        Args:
+            app_id: the job.
+            facts: what the cluster tells of it.
+            explained: ask the cluster why the job waits or has failed, where its objects do not
+                say it.
+        """
+        found = decide(facts, time.time())
+        if not explained or facts.notes or facts.causes:
+            return found
+        namespace, _ = names.parse_app_id(app_id)
+        if explain.is_unexplained(found.status):
+            facts.notes = explain.last_warning(self._cluster, namespace, facts)
+        elif found.note:
+            bad = found.status.first_failure()
+            if bad is not None:
+                facts.causes = explain.error_by_pod(self._cluster, namespace, facts, bad)
+        if facts.notes or facts.causes:
+            return decide(facts, time.time())
+        return found
+
+    def reconcile(self, app_id: str) -> None:
+        """Do what is left to do for a job.
+
+        Called by who waits for it as its owner, and by who has just cancelled it.
+        """
+        namespace, _ = names.parse_app_id(app_id)
+        for _ in range(_ROUNDS):
+            facts = self._lookup.facts(app_id)
+            if facts.kind != plan.APP:
+                return
+            decision = self.decision(app_id, facts, explained=True)
+            for pod in self._handover.leaving(facts, every=bool(decision.end)):
+                self._handover.begin(namespace, pod)
+            if not decision.due:
+                return
+            self._carry_out(namespace, facts, decision)
+            if decision.release and facts.ended is not None:
+                self._suspend_when_ended(app_id, facts)
+                return
+            if decision.note and not any(map(states.still_running, facts.pods)):
+                return
+
+    def _carry_out(self, namespace: str, facts: Facts, decision: Decision) -> None:
+        """Do what a decision asks for."""
+        if decision.stop is not None:
+            self._note_stop(namespace, facts, decision.stop)
+        for name in decision.release:
+            self._release(namespace, name)
+        for kind, name in decision.end:
+            if facts.plan and facts.plan.queued:
+                # a queue would resume what is only suspended
+                self._cluster.delete(kind, namespace, name, "Foreground")
+            else:
+                # pods that run are ended; those that have ended stay, with their logs
+                self._cluster.patch(kind, namespace, name, hold.OFF)
+        for kind, name in decision.start:
+            let_run(self._cluster, namespace, kind, name, facts)
+        for role, attempt in decision.restart:
+            try:
+                self._make_job(namespace, facts, role, attempt)
+            except SubmitError as exc:  # the name is taken by somebody, for good
+                why = f"role {role} could not be started again: {exc}"
+                self._note_stop(namespace, facts, Stop("failed", why))
+                return
+            key = f"{plan.MADE}{names.role_label(role)}.{names.attempt_text(attempt)}"
+            self._note(namespace, facts, key, "yes")
+        if decision.note:
+            self._note_end(namespace, facts, decision)
+
+    def _release(self, namespace: str, name: str) -> None:
+        """End what still runs in a pod whose program has ended.
+
+        The pod stays, with its log and the exit codes of all its containers.
+        """
+        change = {
+            "metadata": {"annotations": {names.ANNOTATION_RELEASED: "yes"}},
+            "spec": {"activeDeadlineSeconds": 1},
+        }
+        try:
+            self._cluster.patch("Pod", namespace, name, change)
+        except ClusterError as exc:
+            if exc.status not in (403, 404, 422):
+                raise
+            if name not in self._warned:
+                self._warned.add(name)
+                _log.warning(
+                    "pod %s: its program has ended, and what else runs in it cannot be ended: %s",
+                    name,
+                    exc,
+                )
+
+    def _suspend_when_ended(self, app_id: str, facts: Facts) -> None:
+        """Suspend the Jobs of a job that has ended once its pods have ended.
+
+        A Job with retries would replace the pods that were ended here.
+        """
+        namespace, base = names.place(app_id)
+        if facts.plan is None or not any(role.retries for role in facts.plan.roles):
+            return
+        limit = float(str(facts.plan.cfg.get("grace_period") or 0)) + _GRACE_S
+
+        def wait_and_suspend() -> None:
+            deadline = time.monotonic() + limit
+            latest = facts
+            with contextlib.suppress(ClusterError, SchedulerUnavailable):
+                while any(map(states.still_running, latest.pods)):
+                    if self._handover.closing.wait(_AGAIN_S) or time.monotonic() > deadline:
+                        break
+                    latest = self._lookup.facts(app_id)
+                for job in latest.jobs:
+                    if not states.is_finished(job):
+                        name = job["metadata"]["name"]
+                        self._cluster.patch("Job", namespace, name, {"spec": {"suspend": True}})
+
+        self._handover.start_thread(base, wait_and_suspend)
+
+    def _make_job(self, namespace: str, facts: Facts, role: str, attempt: names.Attempt) -> None:
+        """Make the Job of a role for a later attempt."""
+        assert facts.plan is not None
+        assert facts.record is not None
+        jobs = zip(facts.plan.jobs, facts.plan.roles, strict=True)
+        first = next(job for job, each in jobs if each.name == role)
+        base = facts.record["metadata"]["name"]
+        left = _seconds_left(facts.plan, facts)
+        job = convert.later_attempt(first, base, role, attempt, left)
+        create(self._cluster, namespace, owned(job, facts.record))
+
+    # -- notes in the record
+
+    def _note_stop(self, namespace: str, facts: Facts, stop: Stop) -> None:
+        """Note why a job is ended; the first reason stays. What is about to be deleted is noted too."""
+        if facts.plan and facts.plan.queued:
+            stop = replace(stop, seen=decide(facts, time.time()).status.to_json())
+        self._note(namespace, facts, "stop", json.dumps(asdict(stop)))
+
+    def _note_end(self, namespace: str, facts: Facts, decision: Decision) -> None:
+        """Note the final status of a job."""
+        status = decision.final or decision.status
+        self._note(namespace, facts, "ended", status.to_json())
+        if decision.final is not None and facts.record is not None:
+            # no object that is watched need change by it
+            self._handover.notify(namespace, facts.record["metadata"]["name"])
+
+    def _note(self, namespace: str, facts: Facts, key: str, value: str) -> None:
+        """Add a value to the record of a job, unless the record has one under that key."""
+        record = facts.record or {}
+        while not (record.get("data") or {}).get(key):
+            name = record["metadata"]["name"]
+            version = record["metadata"]["resourceVersion"]
+            change = {"metadata": {"resourceVersion": version}, "data": {key: value}}
+            try:
+                self._cluster.patch("ConfigMap", namespace, name, change)
+                return
+            except ClusterError as exc:
+                if exc.status != 409:
+                    raise
+                latest = self._cluster.get("ConfigMap", namespace, name)
+                if not latest:
+                    raise
+                record = latest
+
+    # -- ending
+
+    def cancel(self, app_id: str) -> bool:
+        """Note that a job is to end, and suspend its Jobs, which ends their pods.
+
+        The process that asks for it may be about to end, and only it sees what a program hands over
+        at its end. So this waits for it, once for all jobs that are cancelled one after the other.
+
+        Returns:
+            False if there is no such job.
+        """
+        facts = self._lookup.facts(app_id)
+        if facts.kind != plan.APP:
+            return False
+        if self.decision(app_id, facts).status.is_terminal():
+            return True
+        if facts.unreadable:
+            self.end_damaged(app_id, facts, stay=True)
+            return True
+        namespace, _ = names.parse_app_id(app_id)
+        try:
+            self._note_stop(namespace, facts, Stop("cancel", Gang.ON_REQUEST))
+            self.reconcile(app_id)
+        except ClusterError as exc:
+            raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc
+        now = time.monotonic()
+        if now > self._first_cancel + _APART_S:
+            self._first_cancel = now
+        self._handover.wait(self._first_cancel + _CANCEL_S - now)
+        return True
+
+    def end_damaged(self, app_id: str, facts: Facts, *, stay: bool = False) -> None:
+        """End what runs of a job whose record is damaged.
+
+        Args:
+            app_id: the job.
+            facts: what the cluster tells of it.
+            stay: leave its Jobs, suspended; otherwise they are deleted.
+
+        Raises:
+            SchedulerUnavailable: if a newer version wrote the record, or the cluster refuses.
+        """
+        if facts.newer:
+            raise SchedulerUnavailable(f"app {app_id}: {facts.unreadable}")
+        namespace, base = names.place(app_id)
+        things = [("Job", job["metadata"]["name"]) for job in facts.jobs]
+        if self._cluster.has_jobsets(namespace):
+            # first the JobSet, which would make its Jobs again
+            things = [("JobSet", base), *things]
+        try:
+            for kind, name in things:
+                if not stay:
+                    self._cluster.delete(kind, namespace, name, "Foreground")
+                elif self._cluster.get(kind, namespace, name) is not None:
+                    self._cluster.patch(kind, namespace, name, hold.OFF)
+        except ClusterError as exc:
+            raise SchedulerUnavailable(f"app {app_id} could not be ended: {exc}") from exc
+
+    # -- deleting
+
+    def forget_damaged(self, app_id: str) -> None:
+        """Remove what is left of a job whose record was damaged.
+
+        Its id stays used, for the damaged record does not say whether the caller gave that id.
+        """
+        namespace, base = names.place(app_id)
+        self._delete(app_id, namespace, base, _dependents(base), keep_id=True)
+
+    def forget(self, app_id: str, facts: Facts) -> None:
+        """Remove all that a job has on the cluster.
+
+        The record of an id that the caller gave stays, without its contents.
+        """
+        namespace, base = names.place(app_id)
+        assert facts.plan is not None
+        # first the JobSet, which would make its Jobs again
+        things: list[tuple[str, str]] = [("JobSet", base)] if facts.plan.jobset else []
+        if not facts.plan.id_given:
+            things.append(("ConfigMap", base))  # it owns the rest, which is deleted with it
+        else:
+            if not facts.plan.jobset:
+                things += [("Job", job["metadata"]["name"]) for job in facts.jobs]
+            things += _dependents(base)
+        self._delete(app_id, namespace, base, things, keep_id=facts.plan.id_given)
+
+    def _delete(
+        self,
+        app_id: str,
+        namespace: str,
+        base: str,
+        things: list[tuple[str, str]],
+        *,
+        keep_id: bool,
+    ) -> None:
+        """Delete objects, each a kind and a name; ``keep_id``: leave an empty record of the id."""
+        try:
+            if keep_id:
+                self._cluster.patch("ConfigMap", namespace, base, plan.GRAVESTONE)
+            for kind, name in things:
+                self._cluster.delete(kind, namespace, name)
+        except ClusterError as exc:
+            raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
+
+
+def _dependents(base: str) -> list[tuple[str, str]]:
+    """Return kind and name of what is made beside the Jobs of a job."""
+    return [
+        ("Service", base),
+        ("Service", names.rank0_name(base)),
+        ("Secret", names.secret_name(base)),
+    ]
+
+
+def _seconds_left(made: Plan, facts: Facts) -> float | None:
+    """Return what is left of the timeout of a job; None if it has none."""
+    if made.timeout is None:
+        return None
+    now = time.time()
+    starts = []
+    for job in facts.jobs:
+        start = states.seconds((job.get("status") or {}).get("startTime"))
+        if start:
+            starts.append(start)
+    return made.timeout - (now - min(starts, default=now))

@@ -1,0 +1,303 @@
+"""How the roles of a job stand: which Jobs and pods count now, and what they say of each replica.
+
+Pure: the same facts give the same view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from transload.retries import error_line, total_usage
+from transload.specs import NONE, AppState, ReplicaStatus, Usage, exit_text, is_terminal
+from transload_kubernetes import hold, names, states
+from transload_kubernetes.names import Attempt
+from transload_kubernetes.plan import Facts, RolePlan
+from transload_kubernetes.results import report_of
+
+_MADE_AGAIN_S: Final = 30.0
+"""Seconds after its JobSet within which the first Job is made; a later one replaces a deleted Job."""
+
+
+@dataclass(slots=True)
+class RoleView:
+    """How a role stands.
+
+    Attributes:
+        plan: how the role is run.
+        attempt: the attempt that counts.
+        job: the role's Job of that attempt; empty if there is none.
+        replicas: the status of each replica.
+        reasons: why the role waits or has failed.
+        causes: by replica, the cause of a failure that is not the exit code of its program.
+        lingering: by replica, its pod, if the program has ended while other containers still run.
+        role_restarts: how often the role was started again without the other roles.
+        finished: whether its Job has ended.
+        succeeded: whether its Job has ended, and enough replicas succeeded.
+        failed: whether its Job has ended, and too few replicas succeeded.
+        timed_out: whether its Job took longer than it may.
+    """
+
+    plan: RolePlan
+    attempt: Attempt = (0, 0)
+    job: dict[str, Any] = field(default_factory=dict)
+    replicas: list[ReplicaStatus] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    causes: dict[int, str] = field(default_factory=dict)
+    lingering: dict[int, dict[str, Any]] = field(default_factory=dict)
+    role_restarts: int = 0
+    finished: bool = False
+    succeeded: bool = False
+    failed: bool = False
+    timed_out: bool = False
+
+
+def view_role(role: RolePlan, facts: Facts, *, stopping: bool) -> RoleView:
+    """Return how a role stands; ``stopping`` says that the job is being ended."""
+    jobs = {names.attempt_of(job): job for job in _of_role(facts.jobs, role.name)}
+    attempts = {*jobs, *facts.made(role.name)}
+    view = RoleView(plan=role, attempt=max(attempts, default=(0, 0)))
+    view.role_restarts = sum(attempt[1] > 0 for attempt in attempts)
+    if facts.jobset is not None:
+        # the JobSet says which attempt counts: Jobs of an earlier attempt are being removed
+        view.attempt = (states.set_restarts(facts.jobset), 0)
+    view.job = jobs.get(view.attempt, {})
+    view.finished = states.is_finished(view.job)
+    failure = states.condition(view.job, "Failed") or {}
+    view.timed_out = failure.get("reason") == "DeadlineExceeded"
+    view.replicas = _replicas(view, facts, stopping=stopping)
+    succeeded = [each for each in view.replicas if each.state is AppState.SUCCEEDED]
+    if view.finished:
+        view.succeeded = len(succeeded) >= role.needed
+        view.failed = not view.succeeded
+    elif _is_suspended(view, facts):
+        view.reasons.append(f"the Job of role {role.name} is suspended")
+    return view
+
+
+def replica_pods(facts: Facts, role: str, k: int) -> list[dict[str, Any]]:
+    """Return the pods that were or are a replica, oldest first, through all attempts."""
+    pods = [pod for pod in _of_role(facts.pods, role) if states.index_of(pod) == k]
+    return sorted(pods, key=_age)
+
+
+def running_state(views: list[RoleView]) -> AppState:
+    """Return the state of a job that has not ended."""
+    seen = {replica.state for view in views for replica in view.replicas}
+    if AppState.RUNNING in seen:
+        return AppState.RUNNING
+    if seen == {AppState.UNKNOWN}:
+        return AppState.UNKNOWN
+    some_ended = bool(seen & {AppState.SUCCEEDED, AppState.FAILED})
+    some_wait = bool(seen & {AppState.PENDING, AppState.SUBMITTED})
+    if some_ended and (not some_wait or any(map(_runs_in_turns, views))):
+        # all have ended, and the Job has yet to say so or to start the next replicas
+        return AppState.RUNNING
+    if seen <= {AppState.SUBMITTED}:
+        return AppState.SUBMITTED
+    return AppState.PENDING
+
+
+def _of_role(things: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
+    """Return the Jobs or pods of a role."""
+    wanted = names.role_label(role)
+    return [each for each in things if names.labels_of(each).get(names.LABEL_ROLE) == wanted]
+
+
+def _age(pod: dict[str, Any]) -> tuple[Attempt, str, int, str]:
+    """Return what orders the pods of a replica by age.
+
+    Times are whole seconds. Of two pods made in the same second, the count of failures decides.
+    """
+    metadata = pod["metadata"]
+    made = metadata.get("creationTimestamp") or ""
+    return names.attempt_of(pod), made, _failures_before(pod), metadata["name"]
+
+
+def _runs_in_turns(view: RoleView) -> bool:
+    """Tell whether a queue has admitted a part of a role, so that its replicas run in turns."""
+    spec = view.job.get("spec") or {}
+    if spec.get("suspend"):
+        return False
+    return bool(spec.get("parallelism", view.plan.replicas) < view.plan.replicas)
+
+
+def _replicas(view: RoleView, facts: Facts, *, stopping: bool) -> list[ReplicaStatus]:
+    """Return the status of each replica of a role."""
+    status = view.job.get("status") or {}
+    completed = states.indexes(status.get("completedIndexes"))
+    failed = states.indexes(status.get("failedIndexes"))
+    made_again = int(_was_made_again(view, facts))
+    found: list[ReplicaStatus] = []
+    for k in range(view.plan.replicas):
+        all_pods = replica_pods(facts, view.plan.name, k)
+        pods = [pod for pod in all_pods if names.attempt_of(pod) == view.attempt]
+        pod = pods[-1] if pods else None
+        state = _replica_state(
+            view, facts, k, pod, done=k in completed, failed=k in failed, stopping=stopping
+        )
+        replica = ReplicaStatus(k, state, view.plan.name, "")
+        replica.restarts = sum(view.attempt) + _restarts_of(pods)
+        if pod is not None:
+            _describe_by_pod(replica, view, facts, pod)
+        elif state is AppState.SUCCEEDED:
+            replica.exit_code = 0  # no other exit code succeeds; the pod has been removed
+        if state is AppState.FAILED and _was_deleted(pod):
+            end = exit_text(replica.exit_code)
+            view.causes[k] = f"{end}: its pod was deleted by somebody"
+        used = total_usage(report_of(each).usage for each in all_pods)
+        if used:
+            replica.usage = Usage(**used)
+        replica.restarts += made_again
+        attempt = states.attempt_of_program(pod) if pod is not None else None
+        if attempt != replica.restarts:
+            replica.attempt = attempt
+        found.append(replica)
+    return found
+
+
+def _was_made_again(view: RoleView, facts: Facts) -> bool:
+    """Tell whether a JobSet has replaced a Job that was deleted; it reports that nowhere."""
+    if facts.jobset is None or not view.job or view.attempt != (0, 0):
+        return False
+    job_made = states.seconds(view.job["metadata"].get("creationTimestamp"))
+    set_made = states.seconds(facts.jobset["metadata"].get("creationTimestamp"))
+    if not job_made or not set_made:
+        return False
+    return job_made - set_made > _MADE_AGAIN_S
+
+
+def _replica_state(
+    view: RoleView,
+    facts: Facts,
+    k: int,
+    pod: dict[str, Any] | None,
+    *,
+    done: bool,
+    failed: bool,
+    stopping: bool,
+) -> AppState:
+    """Return the state of a replica.
+
+    Args:
+        view: its role.
+        facts: those of the job.
+        k: its number.
+        pod: its last pod of the attempt that counts; None if there is none.
+        done: whether the Job says that it has succeeded.
+        failed: whether the Job says that it has failed for good.
+        stopping: whether the job is being ended.
+    """
+    if done:
+        return AppState.SUCCEEDED
+    seen = _state_of_pod(pod)
+    own_end = None
+    if stopping and view.job:
+        own_end = facts.own_end(view.plan.name, k, view.job["metadata"]["name"], pod)
+    cannot_run = not view.job or view.job["spec"].get("suspend")
+    if stopping and own_end is None and cannot_run:
+        has_ended = pod is None or not facts.is_active(pod)
+        return AppState.CANCELLED if has_ended else seen
+    if own_end is AppState.SUCCEEDED:
+        return AppState.SUCCEEDED
+    if failed:
+        return AppState.FAILED
+    if seen is AppState.FAILED and (view.finished or _is_final(view, pod)):
+        return AppState.FAILED
+    if view.finished:
+        return AppState.CANCELLED
+    if seen is AppState.FAILED:
+        return AppState.PENDING  # its Job will replace it
+    if seen is AppState.SUBMITTED and _is_suspended(view, facts):
+        return AppState.PENDING  # its Job may be resumed
+    return seen
+
+
+def _state_of_pod(pod: dict[str, Any] | None) -> AppState:
+    if pod is None:
+        return AppState.SUBMITTED
+    if states.still_running(pod):
+        return AppState.RUNNING  # whatever phase the kubelet gives a pod that has ended in part
+    return states.pod_state(pod)
+
+
+def _restarts_of(pods: list[dict[str, Any]]) -> int:
+    """Return how often a Job has replaced the pod of a replica."""
+    if not pods:
+        return 0
+    counted = _failures_before(pods[-1]) + _disruptions_before(pods[-1])
+    return max(len(pods) - 1, counted)
+
+
+def _was_deleted(pod: dict[str, Any] | None) -> bool:
+    """Tell whether somebody has deleted a pod, and not the cluster for a reason of its own."""
+    if pod is None:
+        return True
+    if not pod["metadata"].get("deletionTimestamp"):
+        return False
+    return states.condition(pod, "DisruptionTarget") is None
+
+
+def _is_suspended(view: RoleView, facts: Facts) -> bool:
+    """Tell whether somebody has suspended the Job of a role; before its submit is complete, not."""
+    return states.is_suspended(view.job) and not hold.is_held(facts.jobset or view.job)
+
+
+def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
+    """Tell whether the Job will give up a replica for this failure, which it counts a second later.
+
+    A pod that the cluster has disrupted has not failed.
+    """
+    limit = view.job.get("spec", {}).get("backoffLimitPerIndex")
+    if limit is None or pod is None:
+        return False
+    if states.condition(pod, "DisruptionTarget") is not None:
+        return False
+    return bool(_failures_before(pod) >= limit)
+
+
+def _failures_before(pod: dict[str, Any]) -> int:
+    """Return how often the replica had failed before this pod was made."""
+    return int(names.annotations_of(pod).get(names.INDEX_FAILURES) or 0)
+
+
+def _disruptions_before(pod: dict[str, Any]) -> int:
+    """Return how often the cluster had disrupted the replica before this pod was made."""
+    return int(names.annotations_of(pod).get(names.INDEX_IGNORED) or 0)
+
+
+def _describe_by_pod(
+    replica: ReplicaStatus, view: RoleView, facts: Facts, pod: dict[str, Any]
+) -> None:
+    """Fill in what a pod says of a replica, and why the replica waits or has failed."""
+    replica.hostname = (pod.get("spec") or {}).get("nodeName") or ""
+    program_end = states.program(pod, "terminated")
+    started = program_end or states.program(pod, "running")
+    replica.start_time = states.seconds(started.get("startedAt"))
+    other, other_end = states.other_failure(pod)
+    end = other_end or program_end
+    code = states.exit_code(end.get("exitCode"))
+    if is_terminal(replica.state) and end:
+        replica.exit_code = code
+        replica.end_time = states.seconds(end.get("finishedAt"))
+    other_failure = ""
+    if other:
+        other_failure = f"container {other} {exit_text(code)}"
+    if other_failure and replica.state is AppState.FAILED:
+        view.causes[replica.id] = other_failure
+    left = states.still_running(pod)
+    why = ""
+    if left and not is_terminal(replica.state):
+        view.lingering[replica.id] = pod
+        why = f"main has ended ({code}), container {', '.join(left)} still runs"
+    elif replica.state is AppState.PENDING:
+        why = other_failure or states.stuck(pod)
+    elif replica.state is AppState.FAILED:
+        error = facts.causes.get(pod["metadata"]["name"]) or report_of(pod).error
+        replica.structured_error_msg = error or NONE
+        parts = [error_line(error), states.why_failed(pod)]
+        why = "; ".join(part for part in parts if part)
+    elif replica.state is AppState.RUNNING:
+        why = states.lost_node(pod)
+    if why:
+        view.reasons.append(f"{view.plan.name}/{replica.id}: {why}")

@@ -1,0 +1,318 @@
+"""Submitting a job: all of it is made on a cluster, or nothing.
+
+The record is made first, which only one process can. All else belongs to it, and is deleted with
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+from transload.errors import AppExists, SchedulerUnavailable, SubmitError
+from transload.schedulers.api import Submission
+from transload_kubernetes import convert, hold, names, plan, results, states
+from transload_kubernetes.cluster import Cluster, ClusterError
+from transload_kubernetes.convert import KubernetesRequest
+from transload_kubernetes.create import create, let_run, may_pass, owned
+from transload_kubernetes.explain import POD_SECURITY_HINT
+from transload_kubernetes.lookup import Lookup
+from transload_kubernetes.owner import Owner
+from transload_kubernetes.plan import Facts, Plan
+
+_log = logging.getLogger("transload.kubernetes")
+_TRIAL_S: Final = 120.0  # for the trial of a helper's image, once for each namespace
+_TRIAL_PAUSE_S: Final = 0.2
+_WITHDRAW_S: Final = 30.0
+_START_S: Final = 30.0
+_NOT_WITHDRAWN: Final = (
+    "; what was made could not be removed either: it starts only if this is submitted again"
+)
+_MAY_BE_ADMITTED: Final = (
+    "; what was made could not be removed either: until it is cancelled, its queue may start it"
+)
+_RIGHTS_HINT: Final = "; ask for the rights that the docs list"
+_JOBSET_HINT: Final = (
+    "; run option jobset needs JobSet installed on the cluster (jobset.x-k8s.io/v1alpha2)"
+)
+
+
+class Submitter:
+    """Submits jobs to a cluster."""
+
+    def __init__(self, cluster: Cluster, lookup: Lookup, owner: Owner) -> None:
+        self._cluster = cluster
+        self._lookup = lookup
+        self._owner = owner
+        self._tried: set[tuple[str, str]] = set()  # namespace and name of trials that succeeded
+
+    # -- the trial of a helper's image
+
+    def helper_fails(self, request: KubernetesRequest) -> str:
+        """Return why the helper of a job cannot be started; ``""`` if it can.
+
+        A Job of its own tries the image.
+        """
+        job = _trial_of(request)
+        if job is None:
+            return ""
+        place = request.namespace, job["metadata"]["name"]
+        deadline = time.monotonic() + _TRIAL_S
+        while place not in self._tried:
+            why = self._look_at_trial(job, request.namespace)
+            if why:
+                return f"{states.FROM_HELPER}{why}"
+            if time.monotonic() > deadline:
+                return f"{states.FROM_HELPER}it was not tried within {_TRIAL_S:g} s"
+            if place not in self._tried:
+                time.sleep(_TRIAL_PAUSE_S)
+        return ""
+
+    def _look_at_trial(self, job: dict[str, Any], namespace: str) -> str:
+        """Make the Job of a trial, or see how it stands; return why it has failed, if it has."""
+        name = job["metadata"]["name"]
+        try:
+            found = self._cluster.get("Job", namespace, name)
+            if found is None:
+                self._cluster.create(job, namespace)
+            elif states.condition(found, "Complete"):
+                self._tried.add((namespace, name))
+            elif states.condition(found, "Failed"):
+                self._cluster.delete("Job", namespace, name)  # the next submit tries again
+                return "it ended with an error"
+            else:
+                pods = self._lookup.items("Pod", namespace, f"{names.JOB}={name}")
+                reasons = map(states.stuck, pods)
+                why = next((text for text in reasons if states.FROM_HELPER in text), "")
+                return why.removeprefix(states.FROM_HELPER)
+        except ClusterError as exc:
+            if exc.status != 409:  # with 409 another submit has made it
+                return str(exc)
+        return ""
+
+    # -- submitting
+
+    def submit(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
+        """Start a job, or reattach to the one that has its id.
+
+        Returns:
+            Whether this call has started it.
+
+        Raises:
+            AppExists: if the id is taken by another job.
+            SchedulerUnavailable: if the cluster cannot be reached.
+            SubmitError: if the cluster refuses the job.
+        """
+        namespace = request.namespace
+        base = request.base
+        made = _plan_of(request, app_id, submission)
+        try:
+            app = submission.app.masked().to_json()
+            record = self._cluster.create(plan.record(base, namespace, made, app), namespace)
+        except ClusterError as exc:
+            if exc.status == 409 and exc.reason != "Conflict":
+                return self._reattach(request, app_id, submission)
+            raise _refused(app_id, exc) from exc
+        not_withdrawn = _MAY_BE_ADMITTED if made.queued else _NOT_WITHDRAWN
+        try:
+            facts = self._make_all(request, record, submission)
+        except BaseException as exc:  # a Ctrl-C too: otherwise no process would know of the job
+            left = self._withdraw(namespace, base, insist=isinstance(exc, Exception))
+            if not isinstance(exc, (ClusterError, SchedulerUnavailable, SubmitError)):
+                raise
+            if left is None:
+                raise _refused(app_id, exc, not_withdrawn) from exc
+            if not left.is_complete:
+                raise _refused(app_id, exc) from exc
+            # only the answer was lost, or another process has completed it
+            facts = self._lookup.facts(app_id)
+        try:
+            self._start(app_id, facts)
+        except BaseException as exc:
+            left = self._withdraw(namespace, base, insist=isinstance(exc, Exception), complete=True)
+            if not isinstance(exc, ClusterError):
+                raise
+            more = not_withdrawn if left is None else ""
+            raise _refused(app_id, exc, more) from exc
+        return True
+
+    def _reattach(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
+        """Go on with the job that has this id, or refuse a job that is another.
+
+        Returns:
+            False, for it was started before.
+        """
+        facts = self._lookup.facts(app_id)
+        if facts.record is None:
+            place = f"namespace {request.namespace} has a ConfigMap {request.base}"
+            raise SubmitError(f"app {app_id}: {place} of somebody else's")
+        if facts.unreadable:
+            raise AppExists(app_id, f"app {app_id} is there: {facts.unreadable}")
+        if facts.kind == plan.DELETED:
+            why = "was used by an app that has been deleted"
+            raise AppExists(app_id, f"app {app_id}: this id {why}; choose another")
+        digest = names.annotations_of(facts.record).get(names.ANNOTATION_DIGEST)
+        if digest != submission.digest:
+            raise AppExists(app_id, f"app {app_id}: this id is another app; choose another")
+        if facts.stop is not None or facts.ended is not None:
+            return False
+        try:
+            if not facts.is_complete:  # the process that submitted it may have died
+                facts = self._make_all(request, facts.record, submission)
+            self._start(app_id, facts)
+        except (ClusterError, SubmitError) as exc:
+            raise _refused(app_id, exc) from exc
+        return False
+
+    def _make_all(
+        self, request: KubernetesRequest, record: dict[str, Any], submission: Submission
+    ) -> Facts:
+        """Make all of a job, Jobs and JobSet on hold, and note that it is complete.
+
+        Returns:
+            What was made.
+        """
+        namespace = request.namespace
+        # if the cluster would refuse a later Job, the first is not made
+        for job in request.jobs[1:]:
+            create(self._cluster, namespace, owned(job, record), only_try=True)
+        values = dict(request.hidden)
+        for (role, variable), key in request.references.items():
+            values[key] = submission.secrets.get(role, {}).get(variable, "")
+        if values:
+            secret = convert.secret(request, values)
+            create(self._cluster, namespace, owned(secret, record))
+        made: list[dict[str, Any]] = []
+        for item in request.objects():
+            held = hold.on_hold(owned(item, record), record["metadata"]["uid"])
+            made.append(create(self._cluster, namespace, held))
+        facts = Facts(self._note_complete(request))
+        if facts.kind != plan.APP:
+            # the record of its deletion stays, and so would what was made; none of that runs
+            self._cluster.patch("ConfigMap", namespace, request.base, plan.GRAVESTONE)
+            for item in made:
+                self._cluster.delete(item["kind"], namespace, item["metadata"]["name"])
+            raise SubmitError("it was deleted while it was being submitted")
+        facts.jobs = [each for each in made if each["kind"] == "Job"]
+        facts.jobset = next((each for each in made if each["kind"] == "JobSet"), None)
+        return facts
+
+    def _note_complete(self, request: KubernetesRequest) -> dict[str, Any]:
+        """Note in the record that all of a job was made; return the record."""
+        change = {"data": {"submitted": "yes"}}
+        return self._cluster.patch("ConfigMap", request.namespace, request.base, change)
+
+    def _start(self, app_id: str, facts: Facts) -> None:
+        """Let a job run that was made completely, unless it was asked to end meanwhile.
+
+        It is submitted by now. If the cluster cannot be reached, the process that waits for the job
+        as its owner starts it.
+
+        Raises:
+            ClusterError: if the cluster refuses to start it.
+        """
+        namespace, _ = names.parse_app_id(app_id)
+        try:
+            if facts.stop is not None or facts.ended is not None:
+                self._owner.reconcile(app_id)
+                return
+            for kind, name in hold.held(facts):
+                let_run(self._cluster, namespace, kind, name, facts, patience=_START_S)
+        except SchedulerUnavailable as exc:
+            _log.warning(
+                "app %s is submitted; it may start only when somebody waits for it: %s", app_id, exc
+            )
+
+    def _withdraw(
+        self, namespace: str, base: str, *, insist: bool, complete: bool = False
+    ) -> Facts | None:
+        """Remove the record of a submit that failed, and with it all that was or will be made.
+
+        Args:
+            namespace: that of the job.
+            base: the name of the record.
+            insist: try for a while to reach a cluster that cannot be reached.
+            complete: remove the record of a complete submit, too; otherwise that stays.
+
+        Returns:
+            The record as it was, empty if there was none; None if it could not be removed.
+        """
+        deadline = time.monotonic()
+        if insist:
+            deadline += _WITHDRAW_S
+        pause = 0.2
+        while True:
+            try:
+                found = Facts(self._cluster.get("ConfigMap", namespace, base))
+                if found.kind == plan.APP and (complete or not found.is_complete):
+                    self._cluster.delete("ConfigMap", namespace, base)
+                return found
+            except (ClusterError, SchedulerUnavailable) as exc:
+                if not may_pass(exc) or time.monotonic() >= deadline:
+                    return None
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+
+def _trial_of(request: KubernetesRequest) -> dict[str, Any] | None:
+    """Return the Job that tries the helper's image of a job; None if no role has a helper."""
+    jobs = request.jobs
+    if not jobs and request.jobset is not None:
+        jobs = [each["template"] for each in request.jobset["spec"]["replicatedJobs"]]
+    for job in jobs:
+        trial = results.trial(job["spec"]["template"]["spec"])
+        if trial is not None:
+            return trial
+    return None
+
+
+def _plan_of(request: KubernetesRequest, app_id: str, submission: Submission) -> Plan:
+    """Return what the record of a job holds."""
+    return Plan(
+        app_id=app_id,
+        name=submission.app.name,
+        digest=submission.digest,
+        session=submission.session,
+        created=time.time(),
+        roles=request.roles,
+        jobs=request.jobs,
+        id_given=submission.id_given,
+        cfg=dict(submission.cfg),
+        tracker_base=submission.tracker_base,
+        timeout=request.timeout,
+        jobset=request.jobset is not None,
+        parent_run_id=submission.parent_run_id,
+    )
+
+
+def _refused(app_id: str, exc: Exception, more: str = "") -> SubmitError | SchedulerUnavailable:
+    """Return the error of a submit that has failed; ``more`` is added to its message."""
+    if isinstance(exc, SchedulerUnavailable):
+        return SchedulerUnavailable(f"{exc}{more}") if more else exc
+    text = f"app {app_id} was not started: {exc}{_hint(exc)}{more}"
+    return SubmitError(text, transient=_is_transient(exc))
+
+
+def _hint(exc: Exception) -> str:
+    """Return what to do about an error of a cluster; ``""`` if that is not known."""
+    text = str(exc)
+    if "PodSecurity" in text:
+        return POD_SECURITY_HINT
+    if not isinstance(exc, ClusterError):
+        return ""
+    if exc.status == 404 and "requested resource" in text:
+        return _JOBSET_HINT
+    if exc.status == 403 and " cannot " in text:
+        return _RIGHTS_HINT
+    return ""
+
+
+def _is_transient(exc: Exception) -> bool:
+    """Tell whether the same submit may succeed later."""
+    if isinstance(exc, SubmitError):
+        return exc.transient
+    if not isinstance(exc, ClusterError):
+        return False
+    # a conflict that is not about the name, such as one about the count of a quota, passes
+    return exc.status == 429 or exc.status >= 500 or exc.reason == "Conflict"
