@@ -8,13 +8,16 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from transload import __version__
 from transload.cli.command_table import COMPLETE, SETTINGS, complete, help_text, load, names
 from transload.cli.exit_codes import ExitCode, exit_code_for
 from transload.cli.output import CleanStream, OutputFailed, note, note_error
 from transload.errors import TransloadError
+
+if TYPE_CHECKING:
+    import click
 
 _NOT_OURS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 """What a disk says that is read-only, full or broken: nothing is wrong with the command."""
@@ -25,23 +28,23 @@ def run_main(args: Sequence[str] | None) -> int:
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         _tolerate_any_text(stream)
-    before = sys.stdout, sys.stderr
+    stdout = sys.stdout
+    stderr = sys.stderr
     # all that follows, plugins, warnings and tracebacks included, is cleaned of what a job could
     # hide in a text
-    sys.stdout, sys.stderr = (
-        cast("TextIO", CleanStream(sys.stdout)),
-        cast("TextIO", CleanStream(sys.stderr)),
-    )
+    sys.stdout = cast("TextIO", CleanStream(stdout))
+    sys.stderr = cast("TextIO", CleanStream(stderr))
     try:
-        return _run(args)
+        return _run(sys.argv[1:] if args is None else list(args))
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdout = stdout
+        sys.stderr = stderr
 
 
-def _run(args: Sequence[str] | None) -> int:
+def _run(args: list[str]) -> int:
     try:
         try:
-            code = _invoke(sys.argv[1:] if args is None else list(args))
+            code = _invoke(args)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -57,11 +60,13 @@ def _run(args: Sequence[str] | None) -> int:
 def _invoke(args: list[str]) -> int:
     if instruction := os.environ.get(COMPLETE):
         return complete(instruction)
-    first = args[0] if args else None
-    if first in (None, "-h", "--help"):
-        (sys.stderr if first is None else sys.stdout).write(f"{help_text()}\n")
-        return ExitCode.MISTAKE if first is None else ExitCode.OK
-    if first == "--version":
+    if not args:
+        sys.stderr.write(f"{help_text()}\n")
+        return ExitCode.MISTAKE
+    if args[0] in ("-h", "--help"):
+        sys.stdout.write(f"{help_text()}\n")
+        return ExitCode.OK
+    if args[0] == "--version":
         sys.stdout.write(f"transload {__version__}\n")
         return ExitCode.OK
     try:
@@ -97,30 +102,41 @@ def _run_command(name: str, args: list[str]) -> int:
     import click
 
     try:
-        command = None if name.startswith("-") else load(name)
+        if name.startswith("-"):
+            raise click.UsageError(f"no such option: {name!r} (see `transload --help`)")
+        command = load(name)
         if command is None:
             from transload.specs.checks import nearest
 
-            what = "option" if name.startswith("-") else "command"
-            hint = "" if what == "option" else f": {nearest(name, names())}"
-            raise click.UsageError(f"no such {what}: {name!r}{hint} (see `transload --help`)")
+            hint = nearest(name, names())
+            raise click.UsageError(f"no such command: {name!r}: {hint} (see `transload --help`)")
         # for the text of that option click looks for translations, which costs more than all others
         # together
         command.add_help_option = any(word.startswith("-") and "h" in word for word in args)
         with command.make_context(f"transload {name}", args, obj=list(args), **SETTINGS) as context:
             result = command.invoke(context)
     except click.ClickException as exc:
-        ctx = exc.ctx if isinstance(exc, click.UsageError) else None
-        advice = "" if ctx is None else f" (see `{ctx.command_path} --help`)"
-        if ctx is not None and ctx.command.name == "run" and isinstance(exc, click.NoSuchOption):
-            advice = f" (arguments of a component come after its name){advice}"
-        note_error(f"{exc.format_message()}{advice}")
+        note_error(f"{exc.format_message()}{_advice(exc)}")
         return ExitCode.MISTAKE
     except click.Abort:
         return ExitCode.LEFT
     except click.exceptions.Exit as exc:
         return exc.exit_code
-    return result if isinstance(result, int) else ExitCode.OK
+    if isinstance(result, int):
+        return result
+    return ExitCode.OK
+
+
+def _advice(error: click.ClickException) -> str:
+    """Return what to read about a mistake, in parentheses; empty if there is nothing to read."""
+    import click
+
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return ""
+    advice = f" (see `{error.ctx.command_path} --help`)"
+    if error.ctx.command.name == "run" and isinstance(error, click.NoSuchOption):
+        return f" (arguments of a component come after its name){advice}"
+    return advice
 
 
 def _is_nowhere() -> bool:
@@ -153,7 +169,8 @@ def _tolerate_any_text(stream: TextIO) -> None:
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
-        reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
+        errors = "surrogateescape" if is_utf8 else "backslashreplace"
+        reconfigure(errors=errors)
 
 
 def _silence_stdout() -> None:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final
 
@@ -18,7 +19,7 @@ from transload import __version__
 from transload.cli.quantities import duration_text, size_text
 from transload.cli.session import open_runner
 from transload.errors import TransloadError
-from transload.plugins import get_plugins
+from transload.plugins import PluginInfo, get_plugins
 from transload.runner import Runner, load_settings
 from transload.schedulers.local import LocalScheduler
 from transload.schedulers.local.home import state_home
@@ -32,6 +33,8 @@ BROKEN: Final = "broken"
 
 _RUN_TIMEOUT_S: Final = 30.0
 _LITTLE_SPACE: Final = 100 << 20
+_FEW_OPEN_FILES: Final = 256
+_PLATFORMS: Final = {"Linux": "fully supported", "Darwin": "should work, but was not tried"}
 
 Rows = Iterator[tuple[str, str, str]]
 """What was looked at, status (``ok``, ``broken``, ``missing``: not installed, not needed), and what
@@ -63,33 +66,47 @@ def _guarded(name: str, check: Callable[[], Rows]) -> Rows:
 def _check_versions() -> Rows:
     """Python, platform and our own version."""
     yield "python", OK, f"{platform.python_version()} at {sys.executable}"
-    system, known = (
-        platform.system(),
-        {"Linux": "fully supported", "Darwin": "should work, but was not tried"},
-    )
-    yield "platform", OK, f"{system} {platform.release()} ({known.get(system, 'not known to us')})"
+    system = platform.system()
+    support = _PLATFORMS.get(system, "not known to us")
+    yield "platform", OK, f"{system} {platform.release()} ({support})"
     yield "transload", OK, __version__
 
 
 def _check_state_folder() -> Rows:
     """The state folder: writable, private, with room; and how many files may be open."""
-    home = there = state_home()
-    while not os.path.lexists(there) and there != os.path.dirname(there):
-        there = os.path.dirname(there)
-    mode = os.stat(home).st_mode & 0o777 if os.path.isdir(home) else 0o700
+    home = state_home()
+    there = _nearest_existing(home)
     if not os.path.isdir(there):
         yield "folder", BROKEN, f"{home}: {there} is not a folder; set TRANSLOAD_HOME to another"
     elif not os.access(there, os.W_OK | os.X_OK):
         yield "folder", BROKEN, f"{home}: not writable; set TRANSLOAD_HOME to a folder of your own"
     else:
-        if mode & 0o022:
-            yield "folder", BROKEN, f"{home}: writable for others (mode {mode:o}); chmod 700 it"
-        else:
-            yield "folder", OK, home if os.path.isdir(home) else f"{home} (made when first needed)"
+        yield _check_mode(home)
         free = shutil.disk_usage(there).free
-        yield "free space", OK if free > _LITTLE_SPACE else BROKEN, size_text(free)
+        yield "free space", _ok_if(free > _LITTLE_SPACE), size_text(free)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield "open files", OK if soft >= 256 else BROKEN, f"limit {soft} (hard {hard})"
+    yield "open files", _ok_if(soft >= _FEW_OPEN_FILES), f"limit {soft} (hard {hard})"
+
+
+def _ok_if(well: bool) -> str:
+    return OK if well else BROKEN
+
+
+def _nearest_existing(path: str) -> str:
+    """Return the path, or the nearest of its parents that exists."""
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _check_mode(home: str) -> tuple[str, str, str]:
+    """Return the row that says whether only the user can write to the state folder."""
+    if not os.path.isdir(home):
+        return "folder", OK, f"{home} (made when first needed)"
+    mode = os.stat(home).st_mode & 0o777
+    if mode & 0o022:
+        return "folder", BROKEN, f"{home}: writable for others (mode {mode:o}); chmod 700 it"
+    return "folder", OK, home
 
 
 def _check_settings() -> Rows:
@@ -111,21 +128,24 @@ def _check_settings() -> Rows:
 
 
 def _check_schedulers(run_app: bool) -> Rows:
-    """Whether each scheduler can be asked, and whether the local one runs an app; nothing is told
-    twice.
+    """Whether each scheduler can be asked, and whether the local one runs an app.
+
+    A scheduler whose rows are those of an earlier one has a single row, which names that one.
     """
-    told: dict[str, str] = {}
+    first_with: dict[str, str] = {}
     with open_runner() as runner:
         for name in runner.scheduler_backends():
-            rows = [*_guarded(name, lambda name=name: _check_scheduler(runner, name))]  # type: ignore[misc]
-            first = told.setdefault(
-                re.sub(rf"\b{name}(?=\)|: )", "", str(rows)), name
-            )  # but for its name
+            rows = list(_guarded(name, partial(_check_scheduler, runner, name)))
+            without_name = re.sub(rf"\b{name}(?=\)|: )", "", str(rows))
+            first = first_with.setdefault(without_name, name)
+            if first == name:
+                yield from rows
+                continue
             worst = min((status for _, status, _ in rows), key=(BROKEN, MISSING, OK).index)
-            yield from rows if first == name else [(name, worst, f"the same as {first}")]
+            yield name, worst, f"the same as {first}"
         if run_app:
             well, found = _run_tiny_app(runner)
-            yield "local runs an app", OK if well else BROKEN, found
+            yield "local runs an app", _ok_if(well), found
 
 
 def _check_scheduler(runner: Runner, name: str) -> Rows:
@@ -133,7 +153,8 @@ def _check_scheduler(runner: Runner, name: str) -> Rows:
     unwell = BROKEN if name == runner.settings.scheduler else MISSING
     try:
         scheduler = runner.scheduler(name)
-        kind, location = runner.cluster(name).kind, scheduler.location()
+        kind = runner.cluster(name).kind
+        location = scheduler.location()
         if location or kind != name:
             yield f"{name}: leads to", OK, f"{location or name} (kind: {kind})"
         checks = scheduler.diagnose()
@@ -146,10 +167,9 @@ def _check_scheduler(runner: Runner, name: str) -> Rows:
 
 
 def _run_tiny_app(runner: Runner) -> tuple[bool, str]:
-    """Run ``true`` on the local scheduler: its helper process starts, an app starts and ends,
-    changes are pushed.
+    """Run ``true`` on the local scheduler, and return whether it ended well and what was seen.
 
-    Where it has no folder yet, that is done in one that is removed again: who looks leaves nothing.
+    A local scheduler that has no folder yet uses a temporary one, so that a check leaves nothing.
     """
     if os.path.isdir(runner.scheduler("local").location()):
         return _run_app(runner)
@@ -174,8 +194,10 @@ def _run_app(runner: Runner) -> tuple[bool, str]:
         runner.delete(handle)
     except TransloadError as exc:
         return False, str(exc)
-    if status is None or status.state is not AppState.SUCCEEDED:
-        return False, "vanished" if status is None else status.summary()
+    if status is None:
+        return False, "vanished"
+    if status.state is not AppState.SUCCEEDED:
+        return False, status.summary()
     return True, f"submitted and ended in {duration_text(took)}"
 
 
@@ -186,19 +208,28 @@ def _check_plugins() -> Rows:
             last = info.error.strip().splitlines()[-1:] or [""]
             yield info.name, BROKEN, f"{last[0]} (`transload info {info.name}` has the traceback)"
         elif info.dist:
-            there, lacking = _requirements(info.dist)
-            status = MISSING if info.status == "disabled" else BROKEN if lacking else OK
-            needs = [f"with {', '.join(there)}"] if there else []
-            needs += [f"not installed: {', '.join(lacking)}"] if lacking else []
-            yield info.name, status, ", ".join([f"{info.dist} {info.version}", info.status, *needs])
+            yield _check_plugin(info)
     yield "others", OK, INSTALLING
+
+
+def _check_plugin(info: PluginInfo) -> tuple[str, str, str]:
+    """Return the row of a plugin that could be loaded, with what its distribution requires."""
+    there, lacking = _requirements(info.dist)
+    words = [f"{info.dist} {info.version}", info.status]
+    if there:
+        words.append(f"with {', '.join(there)}")
+    if lacking:
+        words.append(f"not installed: {', '.join(lacking)}")
+    status = MISSING if info.status == "disabled" else _ok_if(not lacking)
+    return info.name, status, ", ".join(words)
 
 
 def _requirements(dist: str) -> tuple[list[str], list[str]]:
     """Return what a distribution requires, with versions, and what of that is not installed; extras
     are left out.
     """
-    there, lacking = [], []
+    there = []
+    lacking = []
     for line in requires(dist) or ():
         requirement, _, marker = line.partition(";")
         found = re.match(r"[\w.-]+", requirement.strip())

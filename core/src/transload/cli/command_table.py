@@ -39,7 +39,7 @@ _HELPS: Final = {name: text for section in _SECTIONS.values() for name, text in 
 
 _TOGETHER: Final = {
     **dict.fromkeys(("list", "status", "describe", "wait", "cancel", "delete"), "apps"),
-    **dict.fromkeys(("results", "get", "put"), "results"),
+    **dict.fromkeys(("results", "get"), "results"),
     **dict.fromkeys(("info", "config", "doctor", "completion"), "installed"),
 }
 """The modules that hold several commands; any other one is in a module of its name."""
@@ -132,12 +132,14 @@ def complete(instruction: str) -> int:
 
     from transload.errors import TransloadError
 
-    words = os.environ.get("COMP_WORDS", "").split()
-    named = words[1] if len(words) > 1 else ""
-    # of all others the name is enough
+    # only the command that is typed is imported; of all others the name is enough
     found = {name: click.Command(name, short_help=_HELPS.get(name, "")) for name in names()}
-    with suppress(TransloadError):
-        found |= {named: command} if (command := load(named)) else {}
+    words = os.environ.get("COMP_WORDS", "").split()
+    if len(words) > 1:
+        with suppress(TransloadError):
+            command = load(words[1])
+            if command is not None:
+                found[words[1]] = command
     options = [click.Option(["--version"], is_flag=True, help="Show the version.")]
     return shell_complete(
         click.Group("transload", found, params=options),

@@ -70,4 +70,6 @@ def exit_code_for(error: TransloadError) -> ExitCode:
         return ExitCode.UNAVAILABLE if error.transient else ExitCode.MISTAKE
     if isinstance(error, TransloadTimeout):
         return ExitCode.TIMEOUT
-    return exit_code_of(error.status.state) if isinstance(error, AppFailed) else ExitCode.MISTAKE
+    if isinstance(error, AppFailed):
+        return exit_code_of(error.status.state)
+    return ExitCode.MISTAKE

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from transload.errors import SpecError, TransloadError
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,8 +21,6 @@ def _completing(
     def complete(
         ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
         try:
             found = list(words(incomplete))
         except TransloadError:
@@ -42,8 +38,9 @@ def _handles(incomplete: str) -> list[tuple[str, str]]:
 
     scheduler, typed, _ = incomplete.partition("://")
     with open_runner() as runner:
-        rows = runner.list(scheduler if typed else None)
-        return [(row.app_handle if typed else row.app_id, row.state.name) for row in rows]
+        if typed:
+            return [(row.app_handle, row.state.name) for row in runner.list(scheduler)]
+        return [(row.app_id, row.state.name) for row in runner.list()]
 
 
 def _schedulers(incomplete: str) -> list[tuple[str, str]]:
@@ -67,8 +64,6 @@ def complete_components(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete names of components, else files."""
-    from click.shell_completion import CompletionItem
-
     return _complete_names(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
 
 

@@ -9,13 +9,15 @@ job's own log lines (`write_raw`).
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
+from unicodedata import combining, east_asian_width
 
 if TYPE_CHECKING:
-    import re
-
     from transload.specs import AppState
 
 SCHEMA: Final = 1
@@ -125,11 +127,9 @@ def clean(text: str, *, coloured: bool = False) -> str:
     """
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    import re
-
-    pattern = (
-        f"\x1b(?!\\[{_STYLE})|(?![\n\t\x1b])[{_UNSEEN}]" if coloured else f"(?![\n\t])[{_UNSEEN}]"
-    )
+    pattern = f"(?![\n\t])[{_UNSEEN}]"
+    if coloured:
+        pattern = f"\x1b(?!\\[{_STYLE})|(?![\n\t\x1b])[{_UNSEEN}]"
     return re.sub(pattern, _escaped, text)
 
 
@@ -173,10 +173,9 @@ def emit_json(values: Mapping[str, Any]) -> None:
     """
     from transload.specs.serialization import dump
 
-    text = dump({"schema": SCHEMA, **values}, 2 if is_terminal(sys.stdout) else None)
+    indent = 2 if is_terminal(sys.stdout) else None
+    text = dump({"schema": SCHEMA, **values}, indent)
     if not text.replace("\n", "").isprintable():
-        import re
-
         # as JSON itself escapes what is below a space: the values stay what they are
         text = re.sub(f"(?!\n)[{_UNSEEN}]", lambda found: f"\\u{ord(found.group()):04x}", text)
     write(sys.stdout, f"{text}\n")
@@ -186,14 +185,14 @@ def visible(text: str) -> str:
     """Return a user's text (a key, a run id) on one line, control characters escaped."""
     if text.isprintable():
         return text
-    import re
-
     return re.sub(f"[{_UNSEEN}]", _escaped, text)
 
 
 def value_text(value: Any) -> str:
     """Return a result for a person: floats to six digits, a text on one line."""
-    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return visible(str(value))
 
 
 def pairs_text(values: Mapping[str, Any] | None, between: str = ", ") -> str:
@@ -239,10 +238,8 @@ def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         for row in cells:
             emit("\t".join(row))
         return
-    widths = [
-        max(_width(row[column]) for row in [list(headers), *cells])
-        for column in range(len(headers))
-    ]
+    columns = zip(headers, *cells, strict=True)
+    widths = [max(map(_width, column)) for column in columns]
     emit(paint(_aligned(headers, widths), "bold"))
     for row in cells:
         for line in _wrapped(row, widths):
@@ -266,35 +263,30 @@ def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Return a row as lines: where the terminal is too narrow, the last column goes on below
     itself.
     """
-    import shutil
-    import textwrap
-
     room = shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * len(widths[:-1])
     if len(row) == 1 or room < _LEAST_COLUMN or _width(row[-1]) <= room:
         return [_aligned(row, widths)]
     first, *more = textwrap.wrap(row[-1], room) or [""]
-    return [
-        _aligned([*row[:-1], first], widths),
-        *(_aligned([""] * (len(row) - 1) + [text], widths) for text in more),
-    ]
+    blank = [""] * (len(row) - 1)
+    lines = [_aligned([*row[:-1], first], widths)]
+    lines += [_aligned([*blank, text], widths) for text in more]
+    return lines
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(
-        cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
-    ).rstrip()
+    cells = []
+    for cell, width in zip(row, widths, strict=True):
+        padding = " " * (width - _width(cell))
+        cells.append(cell + padding)
+    return "  ".join(cells).rstrip()
 
 
 def _width(text: str) -> int:
     """Return how many columns a text takes: colours none, wide characters two."""
     if "\x1b" in text:
-        import re
-
         text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
-
-    return sum(
-        0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text
-    )
+    base = [char for char in text if not combining(char)]
+    wide = [char for char in base if east_asian_width(char) in "WF"]
+    return len(base) + len(wide)

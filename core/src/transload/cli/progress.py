@@ -28,8 +28,67 @@ screen: StatusLine | None = None
 ``transload``."""
 SILENT_S: Final = 1.0
 """On a terminal, what takes less is not shown."""
-ON_SCREEN_S, IN_LOG_S = 0.2, 10.0
+ON_SCREEN_S: Final = 0.2
+"""Seconds between two texts of a terminal's changing line."""
+IN_LOG_S: Final = 10.0
+"""Seconds between two lines of a log."""
 _MB: Final = 1 << 20
+
+
+class _ChangingLine:
+    """A text that changes, on a terminal's last line or as lines of a log.
+
+    Args:
+        rare: changes are rare: a terminal shows each of them, and the last text stays.
+    """
+
+    def __init__(self, rare: bool) -> None:
+        self._rare = rare
+        self._on_terminal = screen is not None and screen.shows_status
+        self._last = ""
+        self._shown = ""
+        self._next_at = time.monotonic() + self._first_pause()
+
+    def _first_pause(self) -> float:
+        if self._on_terminal and not self._rare:
+            return SILENT_S
+        return self._pause()
+
+    def _pause(self) -> float:
+        """Return the seconds that pass at least between two texts that are shown."""
+        if not self._on_terminal:
+            return IN_LOG_S
+        return 0.0 if self._rare else ON_SCREEN_S
+
+    def show(self, text: str) -> None:
+        """Show a text, unless another one was shown a moment ago."""
+        self._last = text
+        now = time.monotonic()
+        if now < self._next_at:
+            return
+        self._next_at = now + self._pause()
+        self._shown = text
+        if screen is not None and self._on_terminal:
+            screen.set_status(f"transload: {text}")
+        else:
+            _write_line(text)
+
+    def end(self) -> None:
+        """Remove the line; if changes are rare, write the last text so that it stays."""
+        if screen is not None and self._on_terminal:
+            screen.end()
+        is_missing = self._on_terminal or self._last != self._shown
+        if self._rare and self._last and is_missing:
+            _write_line(self._last)
+
+
+def _write_line(text: str) -> None:
+    if screen is not None:
+        screen.note(text)
+        return
+    import logging  # most programs that get here have it
+
+    logging.getLogger("transload").info(text)
 
 
 @contextmanager
@@ -40,34 +99,13 @@ def changing_line(*, rare: bool = False) -> Iterator[Callable[[str], None]]:
         rare: changes are rare: a terminal shows each, and the last one stays, in a log too.
 
     Returns:
-        A function to be told of each change.
+        A function to call with each new text.
     """
-    over = screen is not None and screen.shows_status
-    pause = (0.0 if rare else ON_SCREEN_S) if over else IN_LOG_S
-    due, last, shown = time.monotonic() + (SILENT_S if over and not rare else pause), "", ""
-
-    def show(text: str, note: bool = False) -> None:
-        nonlocal due, last, shown
-        last = text
-        if not note and time.monotonic() < due:
-            return
-        due, shown = time.monotonic() + pause, text
-        if screen is None:
-            import logging  # most programs that get here have it
-
-            logging.getLogger("transload").info(text)
-        elif over and not note:
-            screen.set_status(f"transload: {text}")
-        else:
-            screen.note(text)
-
+    line = _ChangingLine(rare)
     try:
-        yield show
+        yield line.show
     finally:
-        if over and screen is not None:
-            screen.end()
-        if rare and last and (over or last != shown):
-            show(last, note=True)
+        line.end()
 
 
 @contextmanager
@@ -79,14 +117,15 @@ def progress(what: str, total: int = 0) -> Iterator[Callable[[int], None]]:
         total: bytes in all; 0 if that is not known.
 
     Returns:
-        A function to be told of each piece, in bytes.
+        A function to call with the size of each piece, in bytes.
     """
     done = 0
+    whole = f" of {total / _MB:.1f}" if total else ""
 
     def step(amount: int) -> None:
         nonlocal done
         done += amount
-        show(f"{what}: {done / _MB:.1f}" + (f" of {total / _MB:.1f}" if total else "") + " MiB")
+        show(f"{what}: {done / _MB:.1f}{whole} MiB")
 
     with changing_line() as show:
         yield step

@@ -55,27 +55,30 @@ def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
-            return (now or datetime.now().astimezone()) - timedelta(seconds=parse_duration(text))
-        if (
-            when.tzinfo is None and when.year == MAXYEAR
-        ):  # Python 3.13 cannot tell the local zone of its last day
+            now = now or datetime.now().astimezone()
+            return now - timedelta(seconds=parse_duration(text))
+        if when.tzinfo is not None:
+            return when
+        if when.year == MAXYEAR:  # Python 3.13 cannot tell the local zone of its last day
             return when.replace(tzinfo=UTC)
-        return when.astimezone() if when.tzinfo is None else when
-    except (
-        ValueError,
-        OverflowError,
-    ):  # a SpecError is a ValueError, and so is a local time in the year 0
-        message = f"{what}={text!r}: must be a duration (10m, 2h: that long ago) or a time (2025-01-31T08:00)"
-        raise SpecError(message) from None
+        return when.astimezone()
+    except (ValueError, OverflowError):
+        # a SpecError is a ValueError, and so is a local time in the year 0
+        allowed = "a duration (10m, 2h: that long ago) or a time (2025-01-31T08:00)"
+        raise SpecError(f"{what}={text!r}: must be {allowed}") from None
 
 
 def clock_text(seconds: float) -> str:
     """Return ``0:07``, ``12:30`` or ``1:02:03``."""
-    whole = int(seconds)
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+    hours, rest = divmod(int(seconds), 3600)
+    minutes, seconds = divmod(rest, 60)
+    if hours:
+        return f"{hours}:{minutes:02d}:{seconds:02d}"
+    return f"{minutes}:{seconds:02d}"
 
 
 def time_text(when: float | None) -> str:
     """Return local time as ``2025-01-31 08:00:00``; ``""`` for None."""
-    return "" if when is None else datetime.fromtimestamp(when).isoformat(" ", "seconds")
+    if when is None:
+        return ""
+    return datetime.fromtimestamp(when).isoformat(" ", "seconds")

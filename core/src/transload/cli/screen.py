@@ -117,7 +117,9 @@ class Screen:
         """Return what sets a terminal to the beginning of what is shown below the logs, and removes
         that.
         """
-        return f"\r\x1b[{self._rows - 1}A\x1b[J" if self._rows > 1 else "\r\x1b[K"
+        if self._rows > 1:
+            return f"\r\x1b[{self._rows - 1}A\x1b[J"
+        return "\r\x1b[K"
 
     def _draw(self) -> None:
         """Show the latest unfinished lines, and the status line below them."""
@@ -128,9 +130,8 @@ class Screen:
         if not self.shows_status or not rows:
             return
         width = _columns(self._notes) - 1
-        write_raw(
-            self._notes, self._back() + "\n".join(_cut(row, width) for row in rows), flush=True
-        )
+        text = "\n".join(_cut(row, width) for row in rows)
+        write_raw(self._notes, self._back() + text, flush=True)
         self._rows = len(rows)
 
 
@@ -159,19 +160,23 @@ def _columns(stream: TextIO) -> int:
 
 
 def _prefixes(labels: Sequence[str], coloured: bool, aligned: bool) -> dict[str, str]:
-    width = max((len(label) for label in labels), default=0) if aligned else 0
+    width = 0
+    if aligned:
+        width = max(map(len, labels), default=0)
     prefixes = {}
     for index, label in enumerate(labels):
         text = label.ljust(width)
         if coloured:
-            text = f"\x1b[{REPLICA_COLOURS[index % len(REPLICA_COLOURS)]}m{text}\x1b[0m"
+            colour = REPLICA_COLOURS[index % len(REPLICA_COLOURS)]
+            text = f"\x1b[{colour}m{text}\x1b[0m"
         prefixes[label] = f"{text} "
     return prefixes
 
 
 def _cut(text: str, width: int) -> str:
     """Cut to ``width`` visible columns, keeping colour codes."""
-    out, used = [], 0
+    out = []
+    used = 0
     for part in re.split(r"(\x1b\[[0-9;]*m)", text):
         if part.startswith("\x1b"):
             out.append(part)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transload.errors import AppNotFound, SpecError, TransloadError
+from transload.runner import Runner, get_runner, load_settings
 from transload.specs import (
     AppHandle,
     AppState,
@@ -17,7 +20,6 @@ from transload.specs import (
 )
 
 if TYPE_CHECKING:
-    from transload.runner import Runner
     from transload.schedulers import AppDescription, SchedulerBase
 
 SESSION = "transload"
@@ -35,8 +37,6 @@ class Target(NamedTuple):
 @contextmanager
 def open_runner() -> Iterator[Runner]:
     """Open a runner, and close it at the end."""
-    from transload.runner import get_runner
-
     with get_runner(SESSION) as runner:
         yield runner
 
@@ -53,8 +53,6 @@ def full_handle(text: str) -> AppHandle:
         return text
     if not text or "/" in text or any(map(str.isspace, text)):
         raise MalformedAppHandleException(text)
-    from transload.runner import load_settings
-
     return make_app_handle(load_settings().scheduler, SESSION, text)
 
 
@@ -67,8 +65,6 @@ def find_target(runner: Runner, text: str) -> Target:
 
 def not_found(runner: Runner, handle: AppHandle) -> AppNotFound:
     """Return the error for an app that is not there, with the nearest id that is."""
-    from difflib import get_close_matches
-
     parsed = parse_app_handle(handle)
     message = f"no such app: {handle} (never submitted, or already deleted)"
     try:
@@ -76,7 +72,9 @@ def not_found(runner: Runner, handle: AppHandle) -> AppNotFound:
     except TransloadError:
         known = []
     close = get_close_matches(parsed.app_id, known, n=1)
-    return AppNotFound(handle, f"{message}; did you mean {close[0]!r}?" if close else message)
+    if close:
+        message = f"{message}; did you mean {close[0]!r}?"
+    return AppNotFound(handle, message)
 
 
 def status_of(runner: Runner, handle: AppHandle) -> AppStatus:
@@ -97,13 +95,15 @@ def description_of(runner: Runner, handle: AppHandle) -> AppDescription:
 
 def app_json(handle: str, status: AppStatus | None) -> dict[str, Any]:
     """Return what every JSON form of one app begins with: handle, its parts, state, status."""
-    import json
-
     parsed = parse_app_handle(handle)
-    return {
+    shown: dict[str, Any] = {
         "handle": handle,
         "scheduler": parsed.scheduler_backend,
         "app_id": parsed.app_id,
-        "state": None if status is None else status.state.name,
-        "status": None if status is None else json.loads(status.to_json()),
+        "state": None,
+        "status": None,
     }
+    if status is not None:
+        shown["state"] = status.state.name
+        shown["status"] = json.loads(status.to_json())
+    return shown

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,6 +20,7 @@ from transload.cli.output import emit_json, note, paint, state_text, write_raw
 from transload.cli.quantities import clock_text, duration_text, usage_texts
 from transload.cli.session import app_json
 from transload.errors import AppNotFound, TransloadError
+from transload.pipelines.end_requests import may_be_by_hand, somebody_asked
 from transload.runner.logs import LogReader, drain, read_now, tail
 from transload.runner.redraws import Redraws
 from transload.schedulers.api import LogPage, LogQuery, Stream
@@ -123,14 +124,16 @@ class AppWait:
         *,
         startup_timeout: float | None = None,
     ) -> None:
-        self._runner, self._target, self._screen, self._events = runner, target, screen, events
+        self._runner = runner
+        self._target = target
+        self._screen = screen
+        self._events = events
         self._started = time.monotonic()
         self._deadline = None if timeout is None else self._started + timeout
         self._patience = patience
         self._startup_timeout = startup_timeout
-        self._startup_ends: float | None = (
-            None  # when it is cancelled, unless it has begun to run by then
-        )
+        # when the app is cancelled, unless it has begun to run by then
+        self._startup_ends: float | None = None
         self._cancelling: threading.Thread | None = None
         self._asked = False
         self._status: AppStatus | None = None
@@ -151,11 +154,15 @@ class AppWait:
         lines = self._drawn_lines(log, page)
         self._tails[log.role, log.replica].extend(lines[-KEPT_LINES:])
         self._screen.write_lines(label, lines)
-        self._screen.set_live(label, self._redraws[log].live if log in self._redraws else "")
+        live = ""
+        if log in self._redraws:
+            live = self._redraws[log].live
+        self._screen.set_live(label, live)
 
     def _drawn_lines(self, log: LogReader, page: LogPage) -> list[str]:
-        """Return the lines of a page as they are shown; nearly always they are as the program wrote
-        them.
+        """Return the lines of a page as they are shown.
+
+        They differ from what the program wrote once it has drawn over a line.
         """
         if log not in self._redraws:
             if not page.unfinished and not any("\r" in line for line in page.lines):
@@ -163,7 +170,9 @@ class AppWait:
             self._redraws[log] = Redraws(self._screen.redraw_pause)
         redraws = self._redraws[log]
         lines = redraws.take(page.lines, page.unfinished)
-        return lines + redraws.rest() if page.complete else lines
+        if page.complete:
+            lines += redraws.rest()
+        return lines
 
     def wait(self) -> Outcome:
         """Wait until the app has ended, time or patience has run out, or a second Ctrl-C came."""
@@ -218,7 +227,7 @@ class AppWait:
                     return ExitCode.UNKNOWN
                 if value.final:
                     self._status = value.status
-                    return exit_code_of(None if value.status is None else value.status.state)
+                    return _exit_code_at_end(value.status)
             now = time.monotonic()
             if self._startup_ends is not None and now >= self._startup_ends:
                 self._give_up_waiting()
@@ -226,60 +235,67 @@ class AppWait:
                 return ExitCode.TIMEOUT
 
     def _count_waiting(self, state: AppState) -> None:
-        """Have the limit for an app that waits to run begin, or end."""
+        """Begin to count the startup timeout when an app is PENDING; drop it when the app runs."""
         if is_started(state):
-            self._startup_ends = self._startup_timeout = None
-        elif (
-            self._startup_timeout is not None
-            and self._startup_ends is None
-            and state is AppState.PENDING
-        ):
+            self._startup_ends = None
+            self._startup_timeout = None
+            return
+        if self._startup_timeout is None or self._startup_ends is not None:
+            return
+        if state is AppState.PENDING:
             self._startup_ends = time.monotonic() + self._startup_timeout
 
     def _give_up_waiting(self) -> None:
         """Cancel an app that has waited too long to run."""
         limit = duration_text(self._startup_timeout or 0.0)
-        self._startup_ends = self._startup_timeout = None
-        waits = f": {self._status.why_waiting()}" if self._status is not None else ""
-        self._screen.note(
-            f"it did not begin to run within {limit}; cancelling it{waits.rstrip(': ')}"
-        )
+        self._startup_ends = None
+        self._startup_timeout = None
+        text = f"it did not begin to run within {limit}; cancelling it"
+        why = self._why_waiting()
+        self._screen.note(f"{text}: {why}" if why else text)
         self._begin_cancel()
 
+    def _why_waiting(self) -> str:
+        """Return why the app waits; empty if it does not, or if that is not known."""
+        if self._status is None:
+            return ""
+        return self._status.why_waiting()
+
     def _next(self) -> tuple[str, Any]:
-        limits = [each for each in (self._deadline, self._startup_ends) if each is not None]
-        ends = [each - time.monotonic() for each in limits]
-        ends.append(_TICK_S if self._screen.shows_status else _QUEUED_S)
+        """Return the next event, or ``("tick", None)`` when a limit or the pause has passed."""
+        now = time.monotonic()
+        pauses = [_TICK_S if self._screen.shows_status else _QUEUED_S, _LONGEST_S]
+        for limit in (self._deadline, self._startup_ends):
+            if limit is not None:
+                pauses.append(max(limit - now, 0.0))
         try:
-            return self._events.get(timeout=min(max(min(ends), 0.0), _LONGEST_S))
+            return self._events.get(timeout=min(pauses))
         except Empty:
-            if self._screen.shows_status:
-                self._tick()
-            elif self._status is not None and self._status.why_waiting():
-                after = duration_text(time.monotonic() - self._started)
-                self._screen.note(
-                    f"{self._status.state.name} after {after}: {self._status.why_waiting()}"
-                )
+            self._show_waiting()
             return "tick", None
 
+    def _show_waiting(self) -> None:
+        """Draw the status line, or write into a log why the app still waits."""
+        if self._screen.shows_status:
+            self._tick()
+        elif self._status is not None and self._status.why_waiting():
+            after = duration_text(time.monotonic() - self._started)
+            why = self._status.why_waiting()
+            self._screen.note(f"{self._status.state.name} after {after}: {why}")
+
     def _on_state(self, status: AppStatus) -> None:
-        previous, self._status = self._status, status
+        previous = self._status
+        self._status = status
         self._count_waiting(status.state)
         if self._screen.shows_status:
             self._draw()
-        before = (
-            None
-            if previous is None
-            else (previous.state, previous.num_restarts, previous.why_waiting())
-        )
-        if status.is_terminal() or before == (
-            status.state,
-            status.num_restarts,
-            status.why_waiting(),
-        ):
+        if status.is_terminal() or _looks_alike(previous, status):
             return
-        because = f": {status.msg}" if status.msg else ""
-        if status.num_restarts != (0 if previous is None else previous.num_restarts):
+        because = _because(status)
+        earlier_restarts = 0
+        if previous is not None:
+            earlier_restarts = previous.num_restarts
+        if status.num_restarts != earlier_restarts:
             self._screen.note(f"{status.state.name}, restart {status.num_restarts}{because}")
         elif not self._screen.shows_status or status.state is AppState.UNKNOWN:
             self._screen.note(f"{status.state.name}{because}")
@@ -319,20 +335,20 @@ class AppWait:
                 f"left; {self._target.handle} goes on, see `transload status {self._target.handle}`"
             )
             return
-        (self._cancelling or self._begin_cancel()).join(_LEAVE_S)
+        cancelling = self._cancelling or self._begin_cancel()
+        cancelling.join(_LEAVE_S)
         handle = self._target.handle
-        told = f"was asked to end, see `transload status {handle}`"
-        untold = f"may not have been asked to end: `transload cancel {handle}` does it"
-        self._screen.note(f"left; {handle} {told if self._asked else untold}")
+        outcome = f"may not have been asked to end: `transload cancel {handle}` does it"
+        if self._asked:
+            outcome = f"was asked to end, see `transload status {handle}`"
+        self._screen.note(f"left; {handle} {outcome}")
 
     def _tick(self) -> None:
+        """Draw the status line, with a fresh status if asking for one costs next to nothing."""
         if self._target.scheduler.capabilities.reachable_from != "network":
             status = self._runner.status(self._target.handle)
-            if (
-                status is not None
-                and self._status is not None
-                and status.state is self._status.state
-            ):
+            previous_state = None if self._status is None else self._status.state
+            if status is not None and status.state is previous_state:
                 self._status = status
         self._draw()
 
@@ -342,25 +358,24 @@ class AppWait:
             return
         replicas = [replica for role in status.roles for replica in role.replicas]
         running = sum(replica.state is AppState.RUNNING for replica in replicas)
-        parts = [
-            state_text(status.state, sys.stderr) + (" (cancelling)" if self._cancelling else ""),
-            f"{running}/{len(replicas)} running" if replicas else "",
-            f"{status.num_restarts} restarts" if status.num_restarts else "",
-            clock_text(time.monotonic() - self._started),
-            status.why_waiting(),
-            self._target.handle,
-        ]
-        self._screen.set_status("  ".join(part for part in parts if part))
+        state = state_text(status.state, sys.stderr)
+        parts = [f"{state} (cancelling)" if self._cancelling else state]
+        if replicas:
+            parts.append(f"{running}/{len(replicas)} running")
+        if status.num_restarts:
+            parts.append(f"{status.num_restarts} restarts")
+        parts.append(clock_text(time.monotonic() - self._started))
+        if status.why_waiting():
+            parts.append(status.why_waiting())
+        parts.append(self._target.handle)
+        self._screen.set_status("  ".join(parts))
 
     # -- logs at the end
 
     def _finish_logs(self, code: ExitCode) -> None:
         """Show the rest of the logs of an app that has ended."""
-        if self._reading is None or code in (
-            ExitCode.TIMEOUT,
-            ExitCode.UNKNOWN,
-            ExitCode.TERMINATED,
-        ):
+        goes_on = code in (ExitCode.TIMEOUT, ExitCode.UNKNOWN, ExitCode.TERMINATED)
+        if self._reading is None or goes_on:
             return
         self._reading.close(-1)
         while not self._events.empty():
@@ -387,12 +402,35 @@ class AppWait:
             os._exit(ExitCode.LEFT)
 
 
+def _exit_code_at_end(status: AppStatus | None) -> ExitCode:
+    """Return the exit code for an app's last status; None: the app has vanished."""
+    if status is None:
+        return exit_code_of(None)
+    return exit_code_of(status.state)
+
+
+def _looks_alike(before: AppStatus | None, now: AppStatus) -> bool:
+    """Tell whether a person would see no difference between two statuses."""
+    if before is None:
+        return False
+    return (
+        before.state is now.state
+        and before.num_restarts == now.num_restarts
+        and before.why_waiting() == now.why_waiting()
+    )
+
+
+def _because(status: AppStatus) -> str:
+    """Return the status's message behind a colon; empty if it has none."""
+    if not status.msg:
+        return ""
+    return f": {status.msg}"
+
+
 def _asked_by(number: int, runner: Runner) -> bool:
     """Tell whether a signal is a person's Ctrl-C, or comes because the job around this one was
     cancelled.
     """
-    from transload.pipelines.end_requests import may_be_by_hand, somebody_asked
-
     if number == signal.SIGINT and may_be_by_hand():
         return True
     return somebody_asked(runner, lambda: False)
@@ -406,49 +444,59 @@ def report_end(runner: Runner, target: Target, outcome: Outcome, as_json: bool =
     stdout.
     """
     status = outcome.status
-    if status is None or not status.is_terminal():
-        note(_unended_text(outcome, target.handle))
-        if status is not None:
-            note(
-                f"`transload log -f {target.handle}` follows it, `transload cancel "
-                f"{target.handle}` ends it"
-            )
-        results = None
-    else:
+    results = None
+    if status is None:
+        note(f"{target.handle} has vanished: somebody deleted it")
+    elif status.is_terminal():
         results = _report(runner, target, outcome, status)
-    if as_json:
-        emit_json(
-            {
-                **app_json(target.handle, status),
-                "timed_out": outcome.code is ExitCode.TIMEOUT,
-                "elapsed": round(outcome.elapsed, 3),
-                "results": None if results is None else results.results,
-                "looked_in": [] if results is None else results.looked_in,
-            }
+    else:
+        note(_unended_text(outcome, status, target.handle))
+        note(
+            f"`transload log -f {target.handle}` follows it, `transload cancel "
+            f"{target.handle}` ends it"
         )
+    if not as_json:
+        return
+    shown = {
+        **app_json(target.handle, status),
+        "timed_out": outcome.code is ExitCode.TIMEOUT,
+        "elapsed": round(outcome.elapsed, 3),
+        "results": None,
+        "looked_in": [],
+    }
+    if results is not None:
+        shown["results"] = results.results
+        shown["looked_in"] = results.looked_in
+    emit_json(shown)
 
 
-def _unended_text(outcome: Outcome, handle: str) -> str:
-    if outcome.status is None:
-        return f"{handle} has vanished: somebody deleted it"
+def _unended_text(outcome: Outcome, status: AppStatus, handle: str) -> str:
+    """Return why this command ends before the app does."""
     if outcome.code is ExitCode.UNKNOWN:
-        return f"the state of {handle} has been UNKNOWN for too long ({outcome.status.msg}); the app may go on"
+        why = f"the state of {handle} has been UNKNOWN for too long ({status.msg})"
+        return f"{why}; the app may go on"
     if outcome.code is ExitCode.TERMINATED:
-        return f"ended by a signal, but nobody asked for the end of {handle}: it goes on ({outcome.status.state.name})"
-    return f"waiting timed out after {duration_text(outcome.elapsed)}; {handle} goes on ({outcome.status.state.name})"
+        why = f"ended by a signal, but nobody asked for the end of {handle}"
+        return f"{why}: it goes on ({status.state.name})"
+    waited = duration_text(outcome.elapsed)
+    return f"waiting timed out after {waited}; {handle} goes on ({status.state.name})"
 
 
 def _report(
     runner: Runner, target: Target, outcome: Outcome, status: AppStatus
 ) -> AppResults | None:
+    """Write to stderr how an app ended, and its results; return these if they can be read."""
     took = _app_seconds(runner, target, status)
-    after = duration_text(outcome.elapsed if took is None else took)
-    because = f": {status.msg}" if status.msg else ""
-    peak, seconds = usage_texts(status.usage())
-    used = f" ({seconds} of CPU, {peak})" if peak and seconds else ""
-    note(f"{state_text(status.state, sys.stderr)} after {after}{used}  {target.handle}{because}")
-    for line in status.short_of_memory(runner.describe(target.handle)) if peak else ():
-        note(f"warning: {line}")
+    if took is None:
+        took = outcome.elapsed
+    end = f"{state_text(status.state, sys.stderr)} after {duration_text(took)}"
+    peak, cpu_time = usage_texts(status.usage())
+    if peak and cpu_time:
+        end = f"{end} ({cpu_time} of CPU, {peak})"
+    note(f"{end}  {target.handle}{_because(status)}")
+    if peak:
+        for line in status.short_of_memory(runner.describe(target.handle)):
+            note(f"warning: {line}")
     if status.state is AppState.FAILED:
         _report_failures(target, status, outcome.tails)
     try:
@@ -471,24 +519,18 @@ def _app_seconds(runner: Runner, target: Target, status: AppStatus) -> float | N
         found = runner.description(target.handle)
     except TransloadError:
         return None
-    return status.seconds_since(None if found is None else found.created)
+    if found is None:
+        return status.seconds_since(None)
+    return status.seconds_since(found.created)
 
 
 def _report_failures(target: Target, status: AppStatus, tails: Tails) -> None:
     """Write which replicas failed, how, and their last log lines."""
     failed = _failed_replicas(status)
     for replica in failed[:_SHOWN_REPLICAS]:
-        note(
-            paint(
-                f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}",
-                "red",
-                stream=sys.stderr,
-            )
-        )
-        # what was kept while it was followed is of all attempts
-        known = None if replica.restarts else tails.get((replica.role, replica.id))
-        where = (target.scheduler, target.app_id, replica.role, replica.id)
-        for line in known or tail(*where, KEPT_LINES, status):
+        text = f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}"
+        note(paint(text, "red", stream=sys.stderr))
+        for line in _last_lines(target, status, replica, tails):
             write_raw(sys.stderr, f"    {line.rstrip()}\n")
     if len(failed) > _SHOWN_REPLICAS:
         note(
@@ -497,17 +539,27 @@ def _report_failures(target: Target, status: AppStatus, tails: Tails) -> None:
         )
 
 
+def _last_lines(
+    target: Target, status: AppStatus, replica: ReplicaStatus, tails: Tails
+) -> Iterable[str]:
+    """Return the last log lines of a replica's last attempt."""
+    # what was kept while the log was followed is of all attempts
+    if not replica.restarts:
+        kept = tails.get((replica.role, replica.id))
+        if kept:
+            return kept
+    return tail(target.scheduler, target.app_id, replica.role, replica.id, KEPT_LINES, status)
+
+
 def _failed_replicas(status: AppStatus) -> list[ReplicaStatus]:
     """Return the replicas that failed: those that exited by themselves first, then those that were
     killed.
     """
-    failed = [
-        replica
-        for role in status.roles
-        for replica in role.replicas
-        if replica.state is AppState.FAILED
-    ]
-    return sorted(
-        failed,
-        key=lambda item: (item.exit_code is None or item.exit_code < 0, item.end_time or 0.0),
-    )
+    replicas = [replica for role in status.roles for replica in role.replicas]
+    failed = [replica for replica in replicas if replica.state is AppState.FAILED]
+
+    def rank(replica: ReplicaStatus) -> tuple[bool, float]:
+        was_killed = replica.exit_code is None or replica.exit_code < 0
+        return was_killed, replica.end_time or 0.0
+
+    return sorted(failed, key=rank)

@@ -29,8 +29,13 @@ from transload.cli.output import (
     state_text,
 )
 from transload.cli.quantities import duration_text, time_text, usage_texts
+from transload.cli.screen import Screen
 from transload.cli.session import app_json, description_of, find_target, open_runner, status_of
+from transload.cli.wait import AppWait, report_end
 from transload.errors import SpecError
+from transload.plugins import get_plugins
+from transload.retries import error_line
+from transload.runner.function_keys import forget_keys
 from transload.specs import (
     NONE,
     AppStatus,
@@ -68,52 +73,70 @@ _STATE = click.Choice(_STATES, case_sensitive=False)
 @click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
 @click.option("--arguments", is_flag=True, help="Also what each was called with.")
 @json_option
-def list_apps(scheduler: str | None, as_json: bool, **options: Any) -> None:
+def list_apps(
+    scheduler: str | None,
+    states: tuple[str, ...],
+    name: str | None,
+    sort: str,
+    limit: int | None,
+    arguments: bool,
+    as_json: bool,
+) -> None:
     """List apps, newest first: handle, state, age, scheduler, name. The handle can be given to
     every other command.
     """
-    states, name, sort = options["states"], options["name"], options["sort"]
     with open_runner() as runner:
-        found = [
-            row
-            for row in runner.list(scheduler)
-            if (not states or row.state.name in states)
-            and (name is None or fnmatch(row.name, name))
-        ]
-        if sort != "age":  # as the scheduler lists them: equal ones stay newest first
-            found.sort(key=lambda row: row.name if sort == "name" else row.state.name)
-        rows = found[: options["limit"]]
-        called = (
-            [_arguments(runner, row.app_handle) for row in rows] if options["arguments"] else None
-        )
+        found = list(runner.list(scheduler))
+        if states:
+            found = [row for row in found if row.state.name in states]
+        if name is not None:
+            found = [row for row in found if fnmatch(row.name, name)]
+        # sorting is stable: of equal ones the newest, which the scheduler lists first, stays first
+        if sort == "name":
+            found.sort(key=lambda row: row.name)
+        elif sort == "state":
+            found.sort(key=lambda row: row.state.name)
+        rows = found[:limit]
+        given = {}
+        if arguments:
+            given = {row.app_handle: _arguments(runner, row.app_handle) for row in rows}
     if as_json:
-        more = [
-            {} if called is None else {"arguments": called[index]} for index in range(len(rows))
-        ]
-        emit_json(
-            {"apps": [{**_row_json(row), **extra} for row, extra in zip(rows, more, strict=True)]}
-        )
+        shown = [_row_json(row) for row in rows]
+        if arguments:
+            for each in shown:
+                each["arguments"] = given[each["handle"]]
+        emit_json({"apps": shown})
         return
-    cells = [_row(row) for row in rows]
     headers = ["HANDLE", "STATE", "AGE", "SCHEDULER", "NAME"]
-    if called is not None:
+    cells = [_row(row) for row in rows]
+    if arguments:
         headers.append("ARGUMENTS")
-        cells = [[*row, pairs_text(given, " ")] for row, given in zip(cells, called, strict=True)]
+        for row, texts in zip(rows, cells, strict=True):
+            texts.append(pairs_text(given[row.app_handle], " "))
     emit_table(headers, cells)
 
 
 def _arguments(runner: Runner, handle: str) -> dict[str, object]:
     app = runner.describe(handle)
-    return app.masked().arguments if app is not None else {}
+    if app is None:
+        return {}
+    return app.masked().arguments
 
 
-def _row_json(row: ListAppResponse) -> dict[str, object]:
-    known = {"handle": row.app_handle, "app_id": row.app_id, "name": row.name}
-    return {**known, "state": row.state.name, "created": row.created}
+def _row_json(row: ListAppResponse) -> dict[str, Any]:
+    return {
+        "handle": row.app_handle,
+        "app_id": row.app_id,
+        "name": row.name,
+        "state": row.state.name,
+        "created": row.created,
+    }
 
 
 def _row(row: ListAppResponse) -> list[str]:
-    age = "" if row.created is None else duration_text(max(0.0, time.time() - row.created))
+    age = ""
+    if row.created is not None:
+        age = duration_text(max(0.0, time.time() - row.created))
     return [
         row.app_handle,
         state_text(row.state),
@@ -158,18 +181,17 @@ def _chosen(status: AppStatus, roles: tuple[str, ...]) -> list[RoleStatus]:
 
 
 def _show_status(handle: str, status: AppStatus) -> None:
-    from transload.retries import error_line
-
+    error = ""
+    if status.structured_error_msg != NONE:
+        error = error_line(status.structured_error_msg)
+    is_cancelling = status.cancel_requested and not status.is_terminal()
     fields = [
         ("app", handle),
         ("state", state_text(status.state)),
         ("why", status.msg),
-        (
-            "error",
-            "" if status.structured_error_msg == NONE else error_line(status.structured_error_msg),
-        ),
+        ("error", error),
         ("restarts", str(status.num_restarts or "")),
-        ("cancel", "requested" if status.cancel_requested and not status.is_terminal() else ""),
+        ("cancel", "requested" if is_cancelling else ""),
         ("page", status.ui_url or ""),
     ]
     emit_fields(fields)
@@ -185,17 +207,20 @@ def _replica(replica: ReplicaStatus) -> tuple[str, ...]:
     took = ""
     if replica.start_time is not None:
         took = duration_text((replica.end_time or time.time()) - replica.start_time)
-    code = (
-        "" if replica.exit_code is None else exit_text(replica.exit_code).removeprefix("exit code ")
-    )
-    known = (
+    code = ""
+    if replica.exit_code is not None:
+        code = exit_text(replica.exit_code).removeprefix("exit code ")
+    memory, cpu = usage_texts(replica.usage)
+    return (
         f"{replica.role}/{replica.id}",
         state_text(replica.state),
         code,
         took,
         str(replica.restarts or ""),
+        replica.hostname,
+        memory,
+        cpu,
     )
-    return *known, replica.hostname, *usage_texts(replica.usage)
 
 
 @click.command()
@@ -206,8 +231,6 @@ def describe(handle: str, as_json: bool) -> None:
 
     The field `app` of the JSON form, written to a file, can be given to `transload run --stdin`.
     """
-    from transload.plugins import get_plugins
-
     with open_runner() as runner:
         target = find_target(runner, handle)
         description = description_of(runner, target.handle)
@@ -215,64 +238,78 @@ def describe(handle: str, as_json: bool) -> None:
     if not as_json:
         _show_description(target.handle, description, link)
         return
-    shown = {
-        **app_json(target.handle, description.status),
-        "app": None if description.app is None else description.app.masked().to_dict(),
-    }
-    for name in ("session", "cfg", "digest", "tracker_base", "parent_run_id", "created", "log_url"):
-        shown[name] = getattr(description, name)
-    shown["cfg"] = masked_values(description.cfg)
-    shown["tracker_base"] = description.tracker_base and masked_url(description.tracker_base)
-    emit_json({**shown, "link": link})
+    app = None
+    if description.app is not None:
+        app = description.app.masked().to_dict()
+    emit_json(
+        {
+            **app_json(target.handle, description.status),
+            "app": app,
+            "session": description.session,
+            "cfg": masked_values(description.cfg),
+            "digest": description.digest,
+            "tracker_base": description.tracker_base and masked_url(description.tracker_base),
+            "parent_run_id": description.parent_run_id,
+            "created": description.created,
+            "log_url": description.log_url,
+            "link": link,
+        }
+    )
 
 
 def _show_description(handle: str, description: AppDescription, link: str | None) -> None:
-    app = None if description.app is None else description.app.masked()
-    timeout = None if app is None else app.timeout
-    emit_fields(
-        [
-            ("app", handle),
-            ("name", "" if app is None else app.name),
-            ("state", state_text(description.status.state)),
-            ("why", description.status.msg),
-            ("submitted", time_text(description.created)),
-            ("options", pairs_text(masked_values(description.cfg))),
-            ("timeout", "" if timeout is None else f"{timeout:g} s"),
-            ("results in", masked_url(description.tracker_base or "")),
-            ("derives from", description.parent_run_id or ""),
-            ("logs in", description.log_url or ""),
-            ("page", link or description.status.ui_url or ""),
-            ("arguments", "" if app is None else pairs_text(app.arguments)),
-            ("metadata", "" if app is None else pairs_text(app.metadata)),
-            ("digest", description.digest or ""),
-        ]
-    )
-    for role in [] if app is None else app.roles:
+    fields = {
+        "app": handle,
+        "name": "",
+        "state": state_text(description.status.state),
+        "why": description.status.msg,
+        "submitted": time_text(description.created),
+        "options": pairs_text(masked_values(description.cfg)),
+        "timeout": "",
+        "results in": masked_url(description.tracker_base or ""),
+        "derives from": description.parent_run_id or "",
+        "logs in": description.log_url or "",
+        "page": link or description.status.ui_url or "",
+        "arguments": "",
+        "metadata": "",
+        "digest": description.digest or "",
+    }
+    if description.app is None:
+        emit_fields(fields.items())
+        return
+    app = description.app.masked()
+    fields["name"] = app.name
+    fields["arguments"] = pairs_text(app.arguments)
+    fields["metadata"] = pairs_text(app.metadata)
+    if app.timeout is not None:
+        fields["timeout"] = f"{app.timeout:g} s"
+    emit_fields(fields.items())
+    for role in app.roles:
         _show_role(role)
 
 
 def _show_role(role: Role) -> None:
-    least = "" if role.min_replicas is None else f", at least {role.min_replicas} must end well"
+    replicas = str(role.num_replicas)
+    if role.min_replicas is not None:
+        replicas = f"{replicas}, at least {role.min_replicas} must end well"
+    retries = ""
+    if role.max_retries:
+        retries = f"{role.max_retries} by {role.retry_policy.value}"
     numbers = {"cpu": role.resource.cpu, "gpu": role.resource.gpu, "memMB": role.resource.memMB}
-    needs = {name: value for name, value in numbers.items() if value > 0}
+    wanted = {name: value for name, value in numbers.items() if value > 0}
+    resource = {**wanted, **role.resource.devices, **role.resource.capabilities}
     emit()
     emit_fields(
         [
             ("role", role.name),
-            ("replicas", f"{role.num_replicas}{least}"),
+            ("replicas", replicas),
             ("command", shlex.join([role.entrypoint, *role.args])),
             ("image", role.image),
-            (
-                "retries",
-                f"{role.max_retries} by {role.retry_policy.value}" if role.max_retries else "",
-            ),
-            (
-                "resource",
-                pairs_text({**needs, **role.resource.devices, **role.resource.capabilities}),
-            ),
+            ("retries", retries),
+            ("resource", pairs_text(resource)),
             ("ports", pairs_text(role.port_map)),
             ("mounts", "; ".join(str(mount) for mount in role.mounts)),
-            ("workspace", str(role.workspace) if role.workspace else ""),
+            ("workspace", str(role.workspace or "")),
             ("env", pairs_text(role.env)),
             ("secrets", pairs_text(role.secrets)),
             ("metadata", pairs_text(role.metadata)),
@@ -296,9 +333,6 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
 
     Ctrl-C leaves; the app goes on.
     """
-    from transload.cli.screen import Screen
-    from transload.cli.wait import AppWait, report_end
-
     with open_runner() as runner:
         target = find_target(runner, handle)
         status_of(runner, target.handle)
@@ -341,10 +375,15 @@ def cancel(
             emit_json({"apps": [app_json(each, found) for each, found in statuses]})
             return
         for each, found in statuses:
-            ended = found is None or found.is_terminal()
-            emit(
-                f"{each}\t{'gone' if found is None else found.state}{'' if ended else ', asked to end'}"
-            )
+            emit(f"{each}\t{_state_after_cancel(found)}")
+
+
+def _state_after_cancel(status: AppStatus | None) -> str:
+    if status is None:
+        return "gone"
+    if status.is_terminal():
+        return str(status.state)
+    return f"{status.state}, asked to end"
 
 
 @click.command()
@@ -363,7 +402,15 @@ def cancel(
 @json_option
 @click.pass_context
 def delete(
-    ctx: click.Context, /, handle: tuple[str, ...], force: bool, dry_run: bool, **options: Any
+    ctx: click.Context,
+    /,
+    handle: tuple[str, ...],
+    force: bool,
+    older_than: float | None,
+    larger_than: str | None,
+    dry_run: bool,
+    scheduler: str | None,
+    as_json: bool,
 ) -> None:
     """Forget apps: state, logs and results that lie in the app's own folder are gone afterwards.
 
@@ -371,11 +418,6 @@ def delete(
     has not ended is refused, unless --force is given; then it is ended first. All handles are
     looked up before any app is touched.
     """
-    older_than, larger_than, scheduler = (
-        options["older_than"],
-        options["larger_than"],
-        options["scheduler"],
-    )
     by_rule = older_than is not None or larger_than is not None
     if by_rule == bool(handle):
         raise click.UsageError(
@@ -387,20 +429,15 @@ def delete(
         raise click.UsageError(
             "--scheduler goes with --older-than and --larger-than: a handle names its own", ctx
         )
-    size = None if larger_than is None else parse_size(larger_than, "--larger-than")
-    from transload.runner.function_keys import forget_keys
-
+    size = None
+    if larger_than is not None:
+        size = parse_size(larger_than, "--larger-than")
     with open_runner() as runner:
         if by_rule:
-            backend = runner.scheduler(scheduler)
-            known = {row.app_id: row.app_handle for row in runner.list(backend.name)}
-            found = backend.prune(older_than=older_than, max_size=size, dry_run=dry_run)
-            if not dry_run:
-                forget_keys(backend, found)
-            deleted = [known.get(app_id, app_id) for app_id in found]
+            deleted = _prune(runner, scheduler, older_than, size, dry_run=dry_run)
         else:
             deleted = _delete(runner, handle, force, dry_run)
-    if options["as_json"]:
+    if as_json:
         emit_json({"dry_run": dry_run, "deleted": deleted})
         return
     done = "would be deleted" if dry_run else "deleted"
@@ -410,12 +447,31 @@ def delete(
         note(f"{len(deleted)} apps {done}")
 
 
+def _prune(
+    runner: Runner,
+    scheduler: str | None,
+    older_than: float | None,
+    max_size: int | None,
+    *,
+    dry_run: bool,
+) -> list[str]:
+    """Delete ended apps of a scheduler by age and size; return their handles."""
+    backend = runner.scheduler(scheduler)
+    handles = {row.app_id: row.app_handle for row in runner.list(backend.name)}
+    deleted = backend.prune(older_than=older_than, max_size=max_size, dry_run=dry_run)
+    if not dry_run:
+        forget_keys(backend, deleted)
+    return [handles.get(app_id, app_id) for app_id in deleted]
+
+
 def _delete(runner: Runner, texts: tuple[str, ...], force: bool, dry_run: bool) -> list[str]:
+    """Delete the apps that were named, unless one of them has not ended; return their handles."""
     handles = [find_target(runner, text).handle for text in texts]
     for each in handles:
         found = status_of(runner, each)
         if not found.is_terminal() and not force:
             raise SpecError(f"{each} is {found.state}: cancel it first, or give --force")
-    for each in [] if dry_run else handles:
-        runner.delete(each)
+    if not dry_run:
+        for each in handles:
+            runner.delete(each)
     return handles

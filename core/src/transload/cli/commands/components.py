@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +14,9 @@ from transload.cli.output import emit, emit_json, emit_table, note
 from transload.components import broken_components, get_component, get_components
 from transload.components import check as check_component
 from transload.runner import load_settings
+
+if TYPE_CHECKING:
+    from transload.components import Parameter
 
 
 @click.group(invoke_without_command=True)
@@ -26,18 +30,14 @@ def components(ctx: click.Context, as_json: bool) -> None:
 
 
 def _list(as_json: bool) -> None:
-    found = get_components()
+    found = sorted(get_components().items())
     broken = broken_components()
     if as_json:
-        shown = [
-            {"name": name, "description": item.description} for name, item in sorted(found.items())
-        ]
+        shown = [{"name": name, "description": item.description} for name, item in found]
         emit_json({"components": shown, "broken": {name: str(why) for name, why in broken.items()}})
         return
-    rows = [
-        (name, item.description.strip().partition("\n")[0]) for name, item in sorted(found.items())
-    ]
-    emit_table(("COMPONENT", "WHAT IT DOES"), rows)
+    summaries = [(name, item.description.strip().partition("\n")[0]) for name, item in found]
+    emit_table(("COMPONENT", "WHAT IT DOES"), summaries)
     for name, why in broken.items():
         note(f"component {name} is broken: {why}")
 
@@ -57,21 +57,23 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 def _json(name: str) -> dict[str, Any]:
     component = get_component(name)
     defaults = load_settings().component_defaults(component.name)
-    rows = []
-    for each in component.parameters:
-        default = defaults.get(each.name, None if each.required else each.default)
-        rows.append(
-            {
-                "name": each.name,
-                "type": each.type_name,
-                "required": each.required and each.name not in defaults,
-                "default": default
-                if isinstance(default, (str, int, float, bool, type(None)))
-                else str(default),
-                "help": each.help,
-            }
-        )
+    rows = [_parameter_json(each, defaults) for each in component.parameters]
     return {"name": component.name, "description": component.description, "parameters": rows}
+
+
+def _parameter_json(parameter: Parameter, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON form of a parameter; a default of the settings wins over the signature's."""
+    default = None if parameter.required else parameter.default
+    default = defaults.get(parameter.name, default)
+    if not isinstance(default, (str, int, float, bool, type(None))):
+        default = str(default)
+    return {
+        "name": parameter.name,
+        "type": parameter.type_name,
+        "required": parameter.required and parameter.name not in defaults,
+        "default": default,
+        "help": parameter.help,
+    }
 
 
 @components.command("check")

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from transload.cli.checks import BROKEN, all_checks
 from transload.cli.command_table import COMPLETE
 from transload.cli.exit_codes import ExitCode
 from transload.cli.options import json_option
 from transload.cli.output import emit, emit_json, emit_table, is_terminal, paint
+from transload.cli.session import open_runner
 from transload.errors import ConfigError, TransloadError
 from transload.pipelines.adapter import describe_adapters
 from transload.plugins import PluginInfo, get_plugins
 from transload.runner import Runner, load_settings
-from transload.specs import MASK, get_type_name, looks_secret, masked_url, nearest, runopts
+from transload.specs import MASK, get_type_name, looks_secret, masked_url, nearest, runopt, runopts
 
-Rows = list[dict[str, Any]]
+AdapterRows = list[dict[str, Any]]
 
 _COLOURS = {
     "default": "bold",
@@ -31,6 +33,40 @@ _COLOURS = {
     "missing": "dim",
 }
 _MARKS = {"ok": "✓ ok", "missing": "– missing", "broken": "✗ broken"}
+
+
+@dataclass
+class _Scheduler:
+    """What is shown of a scheduler: its options and capabilities, or why it does not work."""
+
+    name: str
+    kind: str
+    location: str = ""
+    error: str | None = None
+    connection: runopts = field(default_factory=runopts)
+    options: runopts = field(default_factory=runopts)
+    capabilities: dict[str, Any] = field(default_factory=dict)
+
+    def where(self) -> str:
+        """Return the scheduler's kind, if its name is another, and where it leads to."""
+        parts = []
+        if self.kind != self.name:
+            parts.append(f"kind: {self.kind}")
+        if self.location:
+            parts.append(f"leads to: {self.location}")
+        return "; ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "location": self.location or None,
+            "error": self.error,
+            "connection": _options_json(self.connection),
+            "options": _options_json(self.options),
+            "capabilities": self.capabilities or None,
+        }
 
 
 def _names() -> list[str]:
@@ -57,13 +93,10 @@ def info(name: str | None, as_json: bool) -> int:
     it can express, and what each state is called there. Of a plugin: what it provides, or why it is
     broken. TRANSLOAD_DISABLE_PLUGINS=NAME,NAME keeps plugins from being loaded.
     """
-    from transload.cli.session import open_runner
-
     with open_runner() as runner:
         default = runner.settings.scheduler
-        schedulers = [
-            _look(runner, each) for each in runner.scheduler_backends() if name in (None, each)
-        ]
+        backends = [each for each in runner.scheduler_backends() if name in (None, each)]
+        schedulers = [_look(runner, each) for each in backends]
     adapters = [each for each in describe_adapters() if name in (None, each["name"])]
     plugins = [each for each in get_plugins().infos() if name in (None, each.name)]
     if not (schedulers or adapters or plugins):
@@ -72,9 +105,13 @@ def info(name: str | None, as_json: bool) -> int:
             f"{name!r}: no scheduler, adapter or plugin of that name is installed: {hint}"
         )
     if as_json:
-        found = {"schedulers": [_scheduler_json(each) for each in schedulers], "adapters": adapters}
         emit_json(
-            {"default": default, **found, "plugins": [_plugin_json(each) for each in plugins]}
+            {
+                "default": default,
+                "schedulers": [each.to_json() for each in schedulers],
+                "adapters": adapters,
+                "plugins": [_plugin_json(each) for each in plugins],
+            }
         )
     elif name is None:
         _list(default, schedulers, adapters, plugins)
@@ -85,118 +122,130 @@ def info(name: str | None, as_json: bool) -> int:
             *map(_about_plugin, plugins),
         ]
         emit("\n\n".join("\n".join(lines) for lines in texts))
-    broken = any(each["error"] for each in schedulers) or any(
-        each.status == "broken" for each in plugins
-    )
-    return ExitCode.MISTAKE if name is not None and broken else ExitCode.OK
+    if name is None:
+        return ExitCode.OK
+    broken_scheduler = any(each.error for each in schedulers)
+    broken_plugin = any(each.status == "broken" for each in plugins)
+    return ExitCode.MISTAKE if broken_scheduler or broken_plugin else ExitCode.OK
 
 
-def _look(runner: Runner, name: str) -> dict[str, Any]:
-    """Return name, options and capabilities, or the error of a scheduler that does not work."""
-    found: dict[str, Any] = {"name": name, "kind": name, "location": "", "error": None}
-    found |= {"connection": runopts(), "options": runopts(), "capabilities": {}}
+def _look(runner: Runner, name: str) -> _Scheduler:
+    """Return what is known of a scheduler; its error says why the rest is missing."""
+    found = _Scheduler(name=name, kind=name)
     try:
-        found["kind"] = runner.cluster(name).kind
+        found.kind = runner.cluster(name).kind
         scheduler = runner.scheduler(name)
-        found |= {"location": scheduler.location(), "connection": scheduler.connection_opts()}
-        able = {key: _plain(value) for key, value in scheduler.capabilities._asdict().items()}
-        return found | {"options": runner.scheduler_run_opts(name), "capabilities": able}
+        found.location = scheduler.location()
+        found.connection = scheduler.connection_opts()
+        found.options = runner.scheduler_run_opts(name)
+        for key, value in scheduler.capabilities._asdict().items():
+            found.capabilities[key] = _plain(value)
     except TransloadError as exc:
-        return found | {"error": str(exc)}
+        found.error = str(exc)
+    return found
 
 
 def _plain(value: Any) -> Any:
     """Return a capability as a JSON value: a set as a sorted list of names."""
-    return sorted(item.value for item in value) if isinstance(value, (set, frozenset)) else value
+    if isinstance(value, (set, frozenset)):
+        return sorted(item.value for item in value)
+    return value
 
 
-def _list(default: str, schedulers: Rows, adapters: Rows, plugins: list[PluginInfo]) -> None:
-    rows = []
-    registry = get_plugins().registry("schedulers")
-    for each in schedulers:
-        status = "broken" if each["error"] else "default" if each["name"] == default else "ready"
-        reach = (
-            f"reachable from: {each['capabilities']['reachable_from']}"
-            if each["capabilities"]
-            else ""
-        )
-        origin = registry[each["kind"]].plugin if each["kind"] in registry else ""
-        about = "; ".join(part for part in (_whereabouts(each), reach) if part)
-        rows.append(("scheduler", each["name"], status, origin, each["error"] or about))
-    for adapter in adapters:
-        wrong = "" if adapter["status"] == "ready" else adapter["status"]
-        rows.append(
-            ("adapter", adapter["name"], "broken" if wrong else "ready", adapter["plugin"], wrong)
-        )
-    for plugin in plugins:
-        about = plugin.error.strip().rpartition("\n")[2] or _provides(plugin)
-        rows.append(("plugin", plugin.name, plugin.status, _origin(plugin), about))
-    shown = [
-        (what, name, _painted(status), origin, about) for what, name, status, origin, about in rows
+def _list(
+    default: str, schedulers: list[_Scheduler], adapters: AdapterRows, plugins: list[PluginInfo]
+) -> None:
+    """Write a table with a row for each scheduler, adapter and plugin."""
+    rows = [
+        *(_scheduler_row(each, default) for each in schedulers),
+        *(_adapter_row(each) for each in adapters),
+        *(_plugin_row(each) for each in plugins),
     ]
-    emit_table(("WHAT", "NAME", "STATUS", "FROM", "ABOUT"), shown)
+    emit_table(("WHAT", "NAME", "STATUS", "FROM", "ABOUT"), rows)
+
+
+def _scheduler_row(item: _Scheduler, default: str) -> tuple[str, ...]:
+    registry = get_plugins().registry("schedulers")
+    origin = registry[item.kind].plugin if item.kind in registry else ""
+    if item.error:
+        return "scheduler", item.name, _painted("broken"), origin, item.error
+    status = "default" if item.name == default else "ready"
+    about = f"reachable from: {item.capabilities['reachable_from']}"
+    where = item.where()
+    if where:
+        about = f"{where}; {about}"
+    return "scheduler", item.name, _painted(status), origin, about
+
+
+def _adapter_row(adapter: dict[str, Any]) -> tuple[str, ...]:
+    if adapter["status"] == "ready":
+        return "adapter", adapter["name"], _painted("ready"), adapter["plugin"], ""
+    return "adapter", adapter["name"], _painted("broken"), adapter["plugin"], adapter["status"]
+
+
+def _plugin_row(plugin: PluginInfo) -> tuple[str, ...]:
+    last_line = plugin.error.strip().rpartition("\n")[2]
+    about = last_line or _provides(plugin)
+    return "plugin", plugin.name, _painted(plugin.status), _origin(plugin), about
 
 
 def _painted(status: str, text: str = "") -> str:
     return paint(text or status, _COLOURS.get(status, "red"))
 
 
-def _whereabouts(each: dict[str, Any]) -> str:
-    kind = "" if each["kind"] == each["name"] else f"kind: {each['kind']}"
-    return "; ".join(
-        part for part in (kind, each["location"] and f"leads to: {each['location']}") if part
-    )
+def _about_scheduler(item: _Scheduler) -> list[str]:
+    title = f"scheduler {item.name}"
+    where = item.where()
+    if where:
+        title = f"{title} ({where})"
+    head = paint(title, "bold")
+    if item.error:
+        head = f"{head}: {item.error}"
+    options = [_about_option(key, opt, "connection setting") for key, opt in item.connection]
+    options += [_about_option(key, opt) for key, opt in item.options]
+    capabilities = [f"  {name}: {_words(value)}" for name, value in item.capabilities.items()]
+    return [head, *options, *capabilities]
 
 
-def _about_scheduler(item: dict[str, Any]) -> list[str]:
-    about = f" ({_whereabouts(item)})" if _whereabouts(item) else ""
-    lines = [
-        paint(f"scheduler {item['name']}{about}", "bold")
-        + (f": {item['error']}" if item["error"] else "")
-    ]
-    for key, opt in (*item["connection"], *item["options"]):
-        words = (
-            "required"
-            if opt.is_required
-            else ""
-            if opt.default is None
-            else f"default {opt.default}"
-        )
-        where = "" if item["options"].get(key) else "connection setting"
-        kind = ", ".join(part for part in (where, get_type_name(opt.opt_type), words) if part)
-        lines.append(f"  {key} ({kind}): {opt.help}")
-    return lines + [f"  {name}: {_words(value)}" for name, value in item["capabilities"].items()]
+def _about_option(key: str, opt: runopt, *kind: str) -> str:
+    """Return a line about an option; `kind` says what sort of option it is."""
+    words = [*kind, get_type_name(opt.opt_type)]
+    if opt.is_required:
+        words.append("required")
+    elif opt.default is not None:
+        words.append(f"default {opt.default}")
+    return f"  {key} ({', '.join(words)}): {opt.help}"
 
 
 def _about_adapter(row: dict[str, Any]) -> list[str]:
-    lines = [
-        paint(f"adapter {row['name']}", "bold")
-        + ("" if row["status"] == "ready" else f": {row['status']}")
-    ]
+    head = paint(f"adapter {row['name']}", "bold")
+    if row["status"] != "ready":
+        head = f"{head}: {row['status']}"
+    lines = [head]
     notes = row["notes"]
     for name, able in row["capabilities"].items():
-        lines.append(f"  {name}: {_words(able)}{f' ({notes[name]})' if name in notes else ''}")
-    return lines + [f"  {state}: {theirs}" for state, theirs in row["states"].items()]
+        line = f"  {name}: {_words(able)}"
+        lines.append(f"{line} ({notes[name]})" if name in notes else line)
+    states = [f"  {state}: {theirs}" for state, theirs in row["states"].items()]
+    return lines + states
 
 
 def _about_plugin(info: PluginInfo) -> list[str]:
     head = paint(f"plugin {info.name}", "bold") + f": {info.status}, from {_origin(info)}"
     if info.error:
-        return [
-            head,
-            *(f"  {line}" for line in f"{info.value}:\n{info.error}".rstrip().splitlines()),
-        ]
-    return [head, f"  {_provides(info)}"] if info.provides else [head]
+        text = f"{info.value}:\n{info.error}".rstrip()
+        return [head, *(f"  {line}" for line in text.splitlines())]
+    if info.provides:
+        return [head, f"  {_provides(info)}"]
+    return [head]
 
 
 def _words(value: Any) -> str:
-    return (
-        ("yes" if value else "no")
-        if isinstance(value, bool)
-        else ", ".join(value)
-        if type(value) is list
-        else value
-    )
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(value)
+    return str(value)
 
 
 def _origin(info: PluginInfo) -> str:
@@ -209,30 +258,27 @@ def _provides(info: PluginInfo) -> str:
     )
 
 
-def _scheduler_json(item: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **item,
-        "location": item["location"] or None,
-        "connection": _options_json(item["connection"]),
-        "options": _options_json(item["options"]),
-        "capabilities": item["capabilities"] or None,
-    }
-
-
 def _options_json(opts: runopts) -> list[dict[str, object]]:
-    told = ("name", "type", "default", "required", "help")
-    return _records(
-        told,
-        [(key, get_type_name(o.opt_type), o.default, o.is_required, o.help) for key, o in opts],
-    )
+    return [
+        {
+            "name": key,
+            "type": get_type_name(opt.opt_type),
+            "default": opt.default,
+            "required": opt.is_required,
+            "help": opt.help,
+        }
+        for key, opt in opts
+    ]
 
 
 def _plugin_json(info: PluginInfo) -> dict[str, object]:
-    names = {"dist": "distribution"}
-    return {
-        names.get(key, key): value if key == "provides" else value or None
-        for key, value in asdict(info).items()
-    }
+    fields = asdict(info)
+    provides = fields.pop("provides")
+    shown = {}
+    for key, value in fields.items():
+        name = "distribution" if key == "dist" else key
+        shown[name] = value or None
+    return {**shown, "provides": provides}
 
 
 @click.command()
@@ -268,7 +314,9 @@ def _shown(key: str, value: Any) -> Any:
     """
     if value and any(looks_secret(part) for part in key.split(".")[1:] or [key]):
         return MASK
-    return masked_url(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return masked_url(value)
+    return value
 
 
 @click.command()
@@ -280,8 +328,6 @@ def doctor(no_run: bool, as_json: bool) -> int:
 
     Exits with 0 if nothing is broken, else with 3. What is merely not installed is not broken.
     """
-    from transload.cli.checks import BROKEN, all_checks
-
     checks = list(all_checks(run_app=not no_run))
     ok = all(status != BROKEN for _, _, status, _ in checks)
     if as_json:

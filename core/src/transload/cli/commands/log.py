@@ -6,7 +6,8 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -52,81 +53,125 @@ Replicas = list[tuple[str, int]]
 )
 @click.option("--no-prefix", is_flag=True, help="Show lines without ROLE/REPLICA in front.")
 @json_option
-def log(handle: str, **options: Any) -> None:
+def log(
+    handle: str,
+    follow: bool,
+    roles: tuple[str, ...],
+    numbers: str | None,
+    regex: str | None,
+    since: str | None,
+    until: str | None,
+    stream: str,
+    tail: int | None,
+    no_prefix: bool,
+    as_json: bool,
+) -> None:
     """Show the logs of an app's replicas, one after the other, or follow all of them at once.
 
     Ctrl-C leaves; the app goes on. With --json, each line of output is an object of its own.
     """
     with open_runner() as runner:
-        handle, in_path = _split(handle)
-        target = find_target(runner, handle)
-        span = _span(options, target)
-        everything = replicas_of(description_of(runner, target.handle))
-        replicas = _choose(everything, options["roles"], options["numbers"], in_path)
-        screen = None if options["as_json"] else _screen(replicas, options)
-        _show(target, replicas, options, span, screen)
+        named = _split(handle)
+        target = find_target(runner, named.handle)
+        LineFilter(regex)  # refuses a text that is no regular expression
+        wanted_lines = _Lines(
+            stream=Stream(stream),
+            regex=regex,
+            since=_seconds(since, "--since", target),
+            until=_seconds(until, "--until", target),
+            tail=tail,
+        )
+        if wanted_lines.is_empty_span():
+            raise SpecError(f"--until={until!r}: must be after --since={since!r}")
+        replicas = replicas_of(description_of(runner, target.handle))
+        wanted_roles = [*roles, named.role] if named.role else list(roles)
+        replicas = _of_roles(replicas, wanted_roles)
+        if numbers is None:
+            numbers = named.numbers
+        if numbers is not None:
+            replicas = _of_numbers(replicas, numbers)
+        screen = None
+        if not as_json:
+            labels = [] if no_prefix else [f"{role}/{k}" for role, k in replicas]
+            screen = Screen(sys.stdout, sys.stderr, labels)
+        _show(target, replicas, wanted_lines, screen, follow=follow)
 
 
-def _split(text: str) -> tuple[str, tuple[str | None, str | None]]:
-    """Split ``HANDLE/ROLE/K,K`` into the handle and (role, numbers)."""
-    scheme, sep, rest = text.partition("://")
-    if not sep and ":/" in text:  # a mistyped handle, not an app id and a role
-        return text, (None, None)
-    parts = (rest if sep else text).split("/")
-    count = 2 if sep else 1
-    extra = [part or None for part in parts[count:]]
+class _Named(NamedTuple):
+    """What the argument HANDLE[/ROLE[/K,K…]] names."""
+
+    handle: str
+    role: str | None = None
+    numbers: str | None = None
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Which lines are asked for; times are seconds since the epoch."""
+
+    stream: Stream
+    regex: str | None
+    since: float | None
+    until: float | None
+    tail: int | None
+
+    def is_empty_span(self) -> bool:
+        """Tell whether no line can be in the span of time."""
+        return self.since is not None and self.until is not None and self.since >= self.until
+
+
+def _split(text: str) -> _Named:
+    """Split ``HANDLE/ROLE/K,K`` into its parts."""
+    scheme, separator, rest = text.partition("://")
+    if separator:
+        session, *parts = rest.split("/")
+        handle = "/".join([f"{scheme}://{session}", *parts[:1]])
+        extra = parts[1:]
+    elif ":/" in text:  # a mistyped handle, not an app id and a role
+        return _Named(text)
+    else:
+        handle, *extra = text.split("/")
     if len(extra) > 2:
         raise SpecError(f"{text!r}: must be of the form HANDLE[/ROLE[/K,K…]]")
-    role, numbers = [*extra, None, None][:2]
-    return f"{scheme}{sep}{'/'.join(parts[:count])}" if sep else parts[0], (role, numbers)
+    return _Named(handle, *[part or None for part in extra])
 
 
-def _span(options: dict[str, Any], target: Target) -> list[float | None]:
-    """Return the span of time that is asked for, in seconds since the epoch."""
-    LineFilter(options["regex"])  # refuses what is none
-    since = parse_when(options["since"], "--since") if options["since"] else None
-    until = parse_when(options["until"], "--until") if options["until"] else None
-    if (since or until) and not target.scheduler.capabilities.since_until:
+def _seconds(text: str | None, option: str, target: Target) -> float | None:
+    """Return the time that an option names, in seconds since the epoch."""
+    if not text:
+        return None
+    when = parse_when(text, option)
+    if not target.scheduler.capabilities.since_until:
         raise UnsupportedFeature(
             f"--since, --until: scheduler {target.scheduler.name!r} keeps no times of lines"
         )
-    if since and until and since >= until:
-        raise SpecError(f"--until={options['until']!r}: must be after --since={options['since']!r}")
-    return [None if at is None else at.timestamp() for at in (since, until)]
+    return when.timestamp()
 
 
-def _choose(
-    everything: Replicas,
-    roles: tuple[str, ...],
-    numbers: str | None,
-    in_path: tuple[str | None, str | None],
-) -> Replicas:
-    """Return the replicas that are asked for."""
-    known = list(dict.fromkeys(role for role, _ in everything))
-    wanted = [*roles, *([in_path[0]] if in_path[0] else [])]
+def _of_roles(replicas: Replicas, wanted: list[str]) -> Replicas:
+    """Return the replicas of some roles; no role: all replicas."""
+    known = list(dict.fromkeys(role for role, _ in replicas))
     for role in wanted:
         if role not in known:
             raise SpecError(f"role {role!r} does not exist: {nearest(role, known)}")
-    chosen = [(role, k) for role, k in everything if not wanted or role in wanted]
-    text = in_path[1] if numbers is None else numbers
-    if text is None:
-        return chosen
+    if not wanted:
+        return replicas
+    return [(role, k) for role, k in replicas if role in wanted]
+
+
+def _of_numbers(replicas: Replicas, text: str) -> Replicas:
+    """Return the replicas whose number is in a list such as ``0,2``."""
     try:
-        ks = {int(part) for part in text.split(",")}
+        wanted = {int(part) for part in text.split(",")}
     except ValueError:
         raise SpecError(
             f"--replica={text!r}: must be numbers of replicas, such as 0 or 0,2"
         ) from None
-    for k in sorted(ks):
-        if not any(number == k for _, number in chosen):
-            high = max((number for _, number in chosen), default=-1)
-            raise SpecError(f"replica {k} does not exist: must be from 0 to {high}")
-    return [(role, k) for role, k in chosen if k in ks]
-
-
-def _screen(replicas: Replicas, options: dict[str, Any]) -> Screen:
-    labels = [] if options["no_prefix"] else [f"{role}/{k}" for role, k in replicas]
-    return Screen(sys.stdout, sys.stderr, labels)
+    known = {k for _, k in replicas}
+    for k in sorted(wanted - known):
+        highest = max(known, default=-1)
+        raise SpecError(f"replica {k} does not exist: must be from 0 to {highest}")
+    return [(role, k) for role, k in replicas if k in wanted]
 
 
 class _Log:
@@ -146,15 +191,32 @@ class _Log:
         self._screen = screen
         self._redraws = Redraws(PAUSE_S if screen is None else screen.redraw_pause)
         self._unfinished = ""
+        self.silent = True
+        """Whether the replica has written no line yet."""
+
+    def show_so_far(self, tail: int | None) -> None:
+        """Show what is written by now, in constant memory; if `tail` is given, the last lines."""
+        if tail is None:
+            for page in self.reader.pages():
+                self.show(self.lines_of(page))
+            return
+        last: deque[str] = deque(maxlen=tail)
+        for page in self.reader.pages():
+            last.extend(self.lines_of(page))
+        self.show(list(last))
 
     def lines_of(self, page: LogPage) -> list[str]:
         """Return what is shown of a page."""
+        if page.lines:
+            self.silent = False
         lines = self._chosen.take(page)
         if self._screen is None:
             return lines
         self._unfinished = "".join(self._chosen.choose([page.unfinished]))
         found = self._redraws.take(lines, self._unfinished)
-        return found + self._redraws.rest() if page.complete else found
+        if page.complete:
+            found += self._redraws.rest()
+        return found
 
     def show(self, lines: list[str]) -> None:
         """Write lines, and on a terminal the one that is not finished below them."""
@@ -169,63 +231,42 @@ class _Log:
         if self._screen is None:
             return
         self._screen.set_live(self._label, "")
-        if self._redraws.idle:
-            lines = [f"{self._unfinished}\n"] if self._unfinished.strip() else []
-        else:
-            lines = self._redraws.rest()
-        self._screen.write_lines(self._label, lines)
+        if not self._redraws.idle:
+            self._screen.write_lines(self._label, self._redraws.rest())
+        elif self._unfinished.strip():
+            self._screen.write_lines(self._label, [f"{self._unfinished}\n"])
 
 
 def _write_json(role: str, k: int, lines: list[str]) -> None:
     head = {"schema": SCHEMA, "role": role, "replica": k}
-    text = "".join(
-        f"{json.dumps({**head, 'line': line.removesuffix(chr(10))})}\n" for line in lines
-    )
-    write(sys.stdout, text, flush=True)
+    objects = [json.dumps({**head, "line": line.removesuffix("\n")}) for line in lines]
+    write(sys.stdout, "".join(f"{each}\n" for each in objects), flush=True)
 
 
 def _show(
-    target: Target,
-    replicas: Replicas,
-    options: dict[str, Any],
-    span: list[float | None],
-    screen: Screen | None,
+    target: Target, replicas: Replicas, wanted: _Lines, screen: Screen | None, *, follow: bool
 ) -> None:
-    """Show what each replica has written so far, in constant memory; then, if asked, all of them
-    until they end.
-    """
-    since, until = span
-    tail = options["tail"]
-    stream = Stream(options["stream"])
+    """Show what each replica has written so far; then, if asked, all of them until they end."""
     logs: dict[LogReader, _Log] = {}
-    silent: dict[LogReader, None] = {}  # in order
     for role, k in replicas:
-        reader = LogReader(
-            target.scheduler, target.app_id, LogQuery(role, k, stream, since=since, until=until)
-        )
-        log = logs[reader] = _Log(reader, LineFilter(options["regex"], since, until), screen)
-        last: deque[str] = deque(maxlen=tail)
-        silent[reader] = None
-        for page in reader.pages():
-            if page.lines:
-                silent.pop(reader, None)
-            if tail is None:
-                log.show(log.lines_of(page))
-            else:
-                last.extend(log.lines_of(page))
-        log.show(list(last))
-        if not options["follow"]:
+        query = LogQuery(role, k, wanted.stream, since=wanted.since, until=wanted.until)
+        reader = LogReader(target.scheduler, target.app_id, query)
+        chosen = LineFilter(wanted.regex, wanted.since, wanted.until)
+        log = _Log(reader, chosen, screen)
+        logs[reader] = log
+        log.show_so_far(wanted.tail)
+        if not follow:
             log.leave()
     try:
-        if options["follow"]:
-            for reader, page in follow_logs(list(logs), until=until, patience=float("inf")):
-                logs[reader].show(logs[reader].lines_of(page))
-                if page.lines:
-                    silent.pop(reader, None)
+        if follow:
+            pages = follow_logs(list(logs), until=wanted.until, patience=float("inf"))
+            for reader, page in pages:
+                log = logs[reader]
+                log.show(log.lines_of(page))
     finally:
         if screen is not None:
             screen.end()
-    _explain(target, silent)
+    _explain(target, [reader for reader, log in logs.items() if log.silent])
 
 
 def _explain(target: Target, silent: Iterable[LogReader]) -> None:

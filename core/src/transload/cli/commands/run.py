@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
+from transload.cli.env_file import read_env
 from transload.cli.exit_codes import ExitCode
 from transload.cli.options import (
     complete_components,
@@ -21,17 +25,24 @@ from transload.cli.options import (
 from transload.cli.output import OutputFailed, emit, emit_json, note
 from transload.cli.screen import Screen, show_progress
 from transload.cli.session import app_json, find_target, open_runner
-from transload.components import ComponentArgumentError, ComponentHelpRequested, NoComponent
+from transload.cli.wait import AppWait, Events, Outcome, interrupts, report_end
+from transload.components import (
+    ComponentArgumentError,
+    ComponentHelpRequested,
+    NoComponent,
+    Overrides,
+    arguments_of,
+    component_help,
+    get_component,
+    spelling,
+)
 from transload.errors import SpecError, TransloadError
-from transload.runner import Launch
-from transload.specs import AppDef
+from transload.runner import Launch, load_settings
+from transload.specs import AppDef, parse_mounts
+from transload.specs.text import parse_size
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from transload.cli.session import Target
-    from transload.cli.wait import Events, Outcome
-    from transload.components import Overrides
     from transload.runner import Runner
     from transload.specs import AppDryRunInfo, CfgVal
 
@@ -63,19 +74,56 @@ class _Run(click.Command):
 def _complete_arguments(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    from transload.components import get_component, spelling
-
+    if not incomplete.startswith("-"):
+        return [CompletionItem(incomplete, type="file")]
     try:
         parameters = get_component(ctx.params["component"]).parameters
     except TransloadError:
-        parameters = ()
+        return []
     options = [(spelling(item), item.help) for item in parameters if item.kind != "varargs"]
-    found = [
+    return [
         CompletionItem(text, help=about) for text, about in options if text.startswith(incomplete)
     ]
-    return found if incomplete.startswith("-") else [CompletionItem(incomplete, type="file")]
+
+
+@dataclass
+class _Options:
+    """The options and arguments of `run`, by the names that click gives them."""
+
+    scheduler: str | None
+    cfg: tuple[str, ...]
+    name: str | None
+    env: tuple[str, ...]
+    env_file: tuple[str, ...]
+    pass_env: tuple[str, ...]
+    image: str | None
+    replicas: int | None
+    retries: int | None
+    retry_delay: float | None
+    time_limit: float | None
+    cpu: float | None
+    gpu: int | None
+    mem: str | None
+    mount: tuple[str, ...]
+    role: str | None
+    detach: bool
+    dry_run: bool
+    wait_only: bool
+    with_logs: bool
+    from_stdin: bool
+    workspace: str | None
+    app_id: str | None
+    parent_run_id: str | None
+    tracker_base: str | None
+    timeout: float | None
+    startup_timeout: float | None
+    patience: float
+    no_prefix: bool
+    as_json: bool
+    component: str | None
+    component_args: tuple[str, ...]
+    command: list[str] | None = None
+    """The words behind ``--``, if the user wrote one."""
 
 
 @click.command(
@@ -180,32 +228,32 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     COMPONENT is a name (utils.echo), a file (job.py or job.py:function) or package.module:function;
     after -- stands any command in its place.
     """
-    _split(ctx, options)
-    _check(ctx, options)
-    if options["component"] and _showed_help(options["component"], options["component_args"]):
+    given = _Options(**options)
+    _split(ctx, given)
+    _check(ctx, given)
+    if given.component and _showed_help(given.component, given.component_args):
         return ExitCode.OK
-    if not options["as_json"]:
+    if not given.as_json:
         show_progress()
     with open_runner() as runner:
         try:
-            info = _dry_run(runner, options)
+            info = _dry_run(runner, given)
         except NoComponent as exc:
-            raise click.UsageError(f"{exc}; {_spelled_out(ctx, options)}", ctx) from exc
+            raise click.UsageError(f"{exc}; {_spelled_out(ctx, given)}", ctx) from exc
         except ComponentArgumentError as exc:
-            if exc.unknown is None or not any(
-                exc.unknown in param.opts for param in ctx.command.params
-            ):
+            own_options = {name for param in ctx.command.params for name in param.opts}
+            if exc.unknown not in own_options:
                 raise
-            advice = f"put it before {options['component']}"
+            advice = f"put it before {given.component}"
             raise click.UsageError(f"{exc.unknown} is an option of `run`: {advice}", ctx) from exc
-        if options["dry_run"]:
-            _show(info, options["as_json"])
+        if given.dry_run:
+            _show(info, given.as_json)
             return ExitCode.OK
         _warn_of_variables(runner, info)
-        if not options["detach"]:
-            return _stay(runner, info, options)
+        if not given.detach:
+            return _stay(runner, info, given)
         handle = runner.schedule(info)
-        if options["as_json"]:
+        if given.as_json:
             emit_json(app_json(handle, runner.status(handle)))
         else:
             emit(handle)
@@ -221,59 +269,61 @@ def _warn_of_variables(runner: Runner, info: AppDryRunInfo[Any]) -> None:
         )
 
 
-def _split(ctx: click.Context, options: dict[str, Any]) -> None:
-    """Tell a command (behind ``--``) from a component; keep in ``ctx.obj`` the words before it,
-    which are our own.
+def _split(ctx: click.Context, given: _Options) -> None:
+    """Tell a command (behind ``--``) from a component.
+
+    The words before it, which are our own, are kept in ``ctx.obj``.
     """
-    words = (
-        [] if options["component"] is None else [options["component"], *options["component_args"]]
-    )
-    given, own = ctx.obj, len(ctx.obj) - len(words)
-    options["command"] = None
-    if given[own - 1 :] == ["--", *words] and own > 0:
-        options.update(command=words, component=None, component_args=())
-    ctx.obj = given[:own]
+    words: list[str] = []
+    if given.component is not None:
+        words = [given.component, *given.component_args]
+    own_count = len(ctx.obj) - len(words)
+    if own_count > 0 and ctx.obj[own_count - 1 :] == ["--", *words]:
+        given.command = words
+        given.component = None
+        given.component_args = ()
+    ctx.obj = ctx.obj[:own_count]
 
 
-def _spelled_out(ctx: click.Context, options: dict[str, Any]) -> str:
+def _spelled_out(ctx: click.Context, given: _Options) -> str:
     """Return the command line that runs a script which is no component."""
-    import shlex
-
-    words = [*ctx.obj, "--", "python", options["component"], *options["component_args"]]
+    words = [*ctx.obj, "--", "python", str(given.component), *given.component_args]
     return f"to run the file itself: {ctx.command_path} {shlex.join(words)}"
 
 
-def _check(ctx: click.Context, options: dict[str, Any]) -> None:
-    if options["command"] == []:
+def _check(ctx: click.Context, given: _Options) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        click.UsageError: which names them.
+    """
+    if given.command == []:
         raise click.UsageError("a command is missing after --", ctx)
-    if options["from_stdin"] and (options["component"] or options["command"]):
+    if given.from_stdin and (given.component or given.command):
         raise click.UsageError(
             "--stdin takes the app from stdin: give no component, and no command", ctx
         )
-    if not (options["from_stdin"] or options["component"] or options["command"]):
-        text = "a COMPONENT is missing (`transload components` lists them), or -- and a command, or --stdin"
-        raise click.UsageError(text, ctx)
-    chosen = [name for name in ("detach", "dry_run", "wait_only") if options[name]]
-    if len(chosen) > 1:
-        names = " and ".join(
-            "--wait" if name == "wait_only" else f"--{name.replace('_', '-')}" for name in chosen
+    if not (given.from_stdin or given.component or given.command):
+        listing = "`transload components` lists them"
+        raise click.UsageError(
+            f"a COMPONENT is missing ({listing}), or -- and a command, or --stdin", ctx
         )
-        raise click.UsageError(f"{names} exclude each other", ctx)
-    if options["detach"]:
-        for name in ("timeout", "startup_timeout", "patience", "no_prefix"):
-            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                flag = f"--{name.replace('_', '-')}"
-                raise click.UsageError(
-                    f"{flag} is for those who stay: --detach leaves at once", ctx
-                )
+    modes = {"--detach": given.detach, "--dry-run": given.dry_run, "--wait": given.wait_only}
+    chosen = [flag for flag, is_set in modes.items() if is_set]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} exclude each other", ctx)
+    if not given.detach:
+        return
+    for name in ("timeout", "startup_timeout", "patience", "no_prefix"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} is for those who stay: --detach leaves at once", ctx)
 
 
 def _showed_help(name: str, args: tuple[str, ...]) -> bool:
     """Show the help of a component if it is asked for; no scheduler is needed for that."""
     if not {"-h", "--help"}.intersection(args):
         return False
-    from transload.components import arguments_of
-
     try:
         arguments_of(name, list(args))
     except ComponentHelpRequested:
@@ -286,62 +336,53 @@ def _showed_help(name: str, args: tuple[str, ...]) -> bool:
 
 def show_component(name: str) -> None:
     """Write the help of a component, with the defaults that the settings give it."""
-    from transload.components import component_help, get_component
-    from transload.runner import load_settings
-
     defaults = load_settings().component_defaults(name)
     emit(component_help(get_component(name), defaults=defaults).rstrip("\n"))
 
 
-def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
+def _dry_run(runner: Runner, given: _Options) -> AppDryRunInfo[Any]:
     cfg: dict[str, CfgVal] = {}
-    if options["cfg"]:
-        cfg = runner.scheduler_run_opts(options["scheduler"]).cfg_from_texts(options["cfg"])
-    names = ("scheduler", "workspace", "parent_run_id", "tracker_base", "pass_env")
-    more: dict[str, Any] = {"cfg": cfg, **{name: options[name] for name in names}}
-    if options["component"]:
-        launch = Launch(
-            component=options["component"], args=list(options["component_args"]), **more
-        )
-    elif options["command"]:
-        launch = Launch(command=options["command"], **more)
-    else:
-        launch = Launch(app=_read_app(), **more)
-    return runner.dryrun(launch, app_id=options["app_id"], overrides=_overrides(options))
-
-
-def _overrides(options: dict[str, Any]) -> Overrides | None:
-    names = (
-        "role",
-        "name",
-        "time_limit",
-        "image",
-        "replicas",
-        "retries",
-        "retry_delay",
-        "cpu",
-        "gpu",
+    if given.cfg:
+        cfg = runner.scheduler_run_opts(given.scheduler).cfg_from_texts(given.cfg)
+    app = None
+    if not given.component and not given.command:
+        app = _read_app()
+    launch = Launch(
+        app=app,
+        component=given.component or None,
+        args=list(given.component_args),
+        command=given.command or None,
+        scheduler=given.scheduler,
+        cfg=cfg,
+        workspace=given.workspace,
+        parent_run_id=given.parent_run_id,
+        tracker_base=given.tracker_base,
+        pass_env=given.pass_env,
     )
-    values = {name: options[name] for name in names if options[name] is not None}
-    if options["mem"] is not None:
-        from transload.specs.text import parse_size
+    return runner.dryrun(launch, app_id=given.app_id, overrides=_overrides(given))
 
-        values["mem"] = parse_size(options["mem"], "--mem")
-    if options["mount"]:
-        from transload.specs import parse_mounts
 
-        values["mounts"] = parse_mounts(
-            [word for text in options["mount"] for word in text.split(",")]
-        )
-    if options["env"] or options["env_file"]:
-        from transload.cli.env_file import read_env
-
-        values["env"] = read_env(options["env"], options["env_file"])
-    if not values:
-        return None
-    from transload.components import Overrides
-
-    return Overrides(**values)
+def _overrides(given: _Options) -> Overrides | None:
+    """Return what the options change in the app; None: nothing."""
+    changes = Overrides(
+        role=given.role,
+        name=given.name,
+        time_limit=given.time_limit,
+        image=given.image,
+        replicas=given.replicas,
+        retries=given.retries,
+        retry_delay=given.retry_delay,
+        cpu=given.cpu,
+        gpu=given.gpu,
+    )
+    if given.mem is not None:
+        changes = changes._replace(mem=parse_size(given.mem, "--mem"))
+    if given.mount:
+        words = [word for text in given.mount for word in text.split(",")]
+        changes = changes._replace(mounts=parse_mounts(words))
+    if given.env or given.env_file:
+        changes = changes._replace(env=read_env(given.env, given.env_file))
+    return changes if changes != Overrides() else None
 
 
 def _read_app() -> AppDef:
@@ -354,22 +395,32 @@ def _read_app() -> AppDef:
         data = json.loads(text)
     except (ValueError, RecursionError):
         return AppDef.from_json(text)  # which says what is wrong
-    shown = isinstance(data, dict) and "app" in data and "roles" not in data
-    return AppDef.from_json(json.dumps(data["app"]) if shown else text)
+    is_dry_run = isinstance(data, dict) and "app" in data and "roles" not in data
+    if is_dry_run:
+        return AppDef.from_json(json.dumps(data["app"]))
+    return AppDef.from_json(text)
 
 
 def _show(info: AppDryRunInfo[Any], as_json: bool) -> None:
     if not as_json:
         emit(str(info).rstrip("\n"))
         return
-    app = None if info._app is None else info._app.masked().to_dict()
-    known = {"app_id": info._app_id, "scheduler": info._scheduler, "cfg": dict(info._cfg)}
-    emit_json({**known, "app": app, "request": str(info)})
+    app = None
+    if info._app is not None:
+        app = info._app.masked().to_dict()
+    emit_json(
+        {
+            "app_id": info._app_id,
+            "scheduler": info._scheduler,
+            "cfg": dict(info._cfg),
+            "app": app,
+            "request": str(info),
+        }
+    )
 
 
-def _stay(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> int:
-    from transload.cli.wait import interrupts, report_end
-
+def _stay(runner: Runner, info: AppDryRunInfo[Any], given: _Options) -> int:
+    """Submit, wait for the end, report it, and return the exit code."""
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     with interrupts(events):
         target = find_target(runner, runner.schedule(info))
@@ -378,26 +429,30 @@ def _stay(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> 
             f"Ctrl-C cancels it; without this command it goes on: transload log -f {target.handle}"
         )
         try:
-            outcome = _wait(runner, target, info, events, options)
+            outcome = _wait(runner, target, info, events, given)
         except BrokenPipeError:
             note(f"the reader of the logs has gone; {target.handle} goes on")
             raise
         except OutputFailed:
             note(f"the logs cannot be written here; {target.handle} goes on")
             raise
-        report_end(runner, target, outcome, options["as_json"])
+        report_end(runner, target, outcome, given.as_json)
     return outcome.code
 
 
-def _wait(
-    runner: Runner, target: Target, info: Any, events: Events, options: dict[str, Any]
-) -> Outcome:
-    from transload.cli.wait import AppWait
-
+def _wait(runner: Runner, target: Target, info: Any, events: Events, given: _Options) -> Outcome:
     replicas = [(role.name, k) for role in info._app.roles for k in range(role.num_replicas)]
-    labels = [] if options["no_prefix"] else [f"{role}/{k}" for role, k in replicas]
-    as_json = options["as_json"]
-    screen = Screen(sys.stderr if as_json else sys.stdout, sys.stderr, labels, plain=as_json)
-    shown = () if options["wait_only"] else replicas
-    times = {name: options[name] for name in ("timeout", "startup_timeout", "patience")}
-    return AppWait(runner, target, screen, events, replicas=shown, **times).wait()
+    labels = [] if given.no_prefix else [f"{role}/{k}" for role, k in replicas]
+    logs = sys.stderr if given.as_json else sys.stdout
+    screen = Screen(logs, sys.stderr, labels, plain=given.as_json)
+    waiting = AppWait(
+        runner,
+        target,
+        screen,
+        events,
+        replicas=() if given.wait_only else replicas,
+        timeout=given.timeout,
+        startup_timeout=given.startup_timeout,
+        patience=given.patience,
+    )
+    return waiting.wait()

@@ -58,12 +58,18 @@ def _open(ctx: click.Context) -> TrackerBase:
 
 def _ask(ctx: click.Context, question: Callable[[TrackerBase], T]) -> T:
     """Return the answer of the tracker that is asked for."""
-    name, base = ctx.obj
     tracker = _open(ctx)
-    with told_as_tracking_error(
-        f"--base={base!r}:" if base else f"tracker {name!r}:" if name else "the tracker"
-    ):
+    with told_as_tracking_error(_which(*ctx.obj)):
         return question(tracker)
+
+
+def _which(name: str | None, base: str | None) -> str:
+    """Return the words that name the tracker in an error."""
+    if base:
+        return f"--base={base!r}:"
+    if name:
+        return f"tracker {name!r}:"
+    return "the tracker"
 
 
 @tracker.command("runs")
@@ -72,7 +78,8 @@ def _ask(ctx: click.Context, question: Callable[[TrackerBase], T]) -> T:
 @click.pass_context
 def runs(ctx: click.Context, parent: str | None, as_json: bool) -> None:
     """List the ids of runs."""
-    found = _ask(ctx, lambda it: list(it.run_ids(parent_run_id=parent) if parent else it.run_ids()))
+    wanted = {"parent_run_id": parent} if parent else {}
+    found = _ask(ctx, lambda tracker: list(tracker.run_ids(**wanted)))
     if as_json:
         emit_json({"runs": found})
     else:
@@ -143,6 +150,8 @@ def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:
     known = list(tracker.run_ids())
     if run_id in known or any(True for _ in tracker.run_ids(parent_run_id=run_id)):
         return tracker
+    hint = "`transload tracker runs` lists them"
     close = get_close_matches(run_id, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "`transload tracker runs` lists them"
+    if close:
+        hint = f"did you mean {close[0]!r}?"
     raise SpecError(f"run {run_id!r} is not known to the tracker: {hint}")

@@ -1,0 +1,94 @@
+"""``transload put``, which runs within jobs and imports no spec."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+import click
+
+from transload.cli.output import note
+from transload.errors import SpecError
+from transload.runtime.reporting import Reports
+from transload.runtime.tracking.format import check_results
+
+_TYPES: Final[dict[str, type[int] | type[float] | type[str]]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+}
+_INT: Final = r"-?(?:0|[1-9][0-9]*)"
+_FLOAT: Final = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+
+
+@click.command()
+@click.argument("results", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.option(
+    "--key", metavar="KEY", help="Default: the replica's number, with several roles role/number."
+)
+@click.option(
+    "--step",
+    type=float,
+    metavar="NUMBER",
+    help="How far the job is: the results are points of curves too.",
+)
+@click.pass_context
+def put(ctx: click.Context, results: tuple[str, ...], key: str | None, step: float | None) -> None:
+    """Report results of the job that this shell belongs to; outside of a job nothing happens.
+
+    A VALUE that reads as a number is one, but for what a number would change, such as 00501.
+    NAME:str=VALUE is always a text; NAME:int=VALUE and NAME:float=VALUE are numbers or refused.
+    Results that are not named keep what was reported before.
+    """
+    values: dict[str, int | float | str] = {}
+    for text in results:
+        named = _named_value(text)
+        if named is None:
+            raise click.UsageError(
+                f"{text!r}: must be NAME=VALUE, or NAME:str=VALUE for a text", ctx
+            )
+        name, value = named
+        values[name] = value
+    if step is not None and not math.isfinite(step):
+        raise click.UsageError(f"--step {step}: must be a finite number", ctx)
+    reports = Reports()
+    if reports.nowhere:
+        note("this is no job of transload: nothing was reported")
+    reports.add(check_results(values), step, key)
+
+
+def _named_value(text: str) -> tuple[str, int | float | str] | None:
+    """Return name and value of ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; None if the text is
+    neither.
+    """
+    name, equals, value = text.partition("=")
+    plain, colon, kind = name.rpartition(":")
+    if not equals or not name:
+        return None
+    if not colon or kind not in _TYPES:
+        return name, _value(value)
+    if not plain:
+        return None
+    try:
+        return plain, _TYPES[kind](value)
+    except ValueError as exc:
+        raise SpecError(f"{text!r}: {value!r} is not of type {kind}") from exc
+
+
+def _value(text: str) -> int | float | str:
+    """Return the number that a text spells, if the number says all that the text does; else the
+    text.
+    """
+    if re.fullmatch(_INT, text, re.ASCII):
+        return int(text)
+    if text.lower().lstrip("+-") in ("nan", "inf"):
+        return float(text)
+    if not re.fullmatch(_FLOAT, text, re.ASCII):
+        return text
+    number = float(text)
+    too_large = math.isinf(number)
+    too_small = number == 0 and re.search("[1-9]", re.split("[eE]", text)[0]) is not None
+    if too_large or too_small:
+        return text
+    return number
