@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
+__all__ = [
+    "LONGEST_ERROR",
+    "TERMINAL",
+    "Gang",
+    "Replica",
+    "error_line",
+    "exit_text",
+    "read_error",
+    "total_usage",
+    "traceback_error",
+]
+
+
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 DELAY_S = 1.0

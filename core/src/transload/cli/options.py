@@ -10,6 +10,8 @@ from click.shell_completion import CompletionItem
 
 from transload.errors import SpecError, TransloadError
 
+__all__ = ["complete_handles"]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -57,6 +59,7 @@ def _components(incomplete: str) -> list[tuple[str, str]]:
 
 
 complete_handles = _completing(_handles)
+"""Completes handles of apps; for `shell_complete` of a command's argument or option."""
 _complete_names = _completing(_components)
 
 

@@ -20,6 +20,9 @@ from unicodedata import combining, east_asian_width
 if TYPE_CHECKING:
     from transload.specs import AppState
 
+__all__ = ["emit_json", "emit_table", "note"]
+
+
 SCHEMA: Final = 1
 """Number of the JSON forms that the command line writes."""
 

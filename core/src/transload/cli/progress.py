@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Final, Protocol
 
+__all__ = ["changing_line", "pieces", "progress"]
+
 
 class StatusLine(Protocol):
     """Where progress is shown: a terminal's last line, or a log."""

@@ -14,6 +14,9 @@ from transload.cli import progress
 from transload.cli.output import REPLICA_COLOURS, has_colour, is_terminal, one_line, write_raw
 from transload.runner.redraws import PAUSE_S
 
+__all__ = ["show_progress"]
+
+
 _MOST_LIVE: Final = 8
 _MOVES: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-ln-z]|[^\[])")
 """Control sequences but for those of colours (which end in ``m``)."""

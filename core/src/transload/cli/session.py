@@ -22,6 +22,9 @@ from transload.specs import (
 if TYPE_CHECKING:
     from transload.schedulers import AppDescription, SchedulerBase
 
+__all__ = ["description_of", "find_target", "full_handle", "open_runner"]
+
+
 SESSION = "transload"
 """Name of the session that the command line submits under."""
 

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from transload.runner import Launch, Runner
     from transload.specs import AppDef, AppDryRunInfo
 
+__all__ = ["Attached"]
+
+
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 

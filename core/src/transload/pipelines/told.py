@@ -17,6 +17,9 @@ from transload.specs.text import duration_text, usage_texts
 if TYPE_CHECKING:
     from transload.runner import Runner
 
+__all__ = ["page_of"]
+
+
 LogTail = Callable[[str, int], Sequence[str]]
 """``tail(role, replica)`` → its last lines."""
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from transload.plugins.events import AppEvent
     from transload.specs import AppDef, CfgVal
 
+__all__ = ["Register"]
+
+
 hookspec = pluggy.HookspecMarker("transload")
 
 

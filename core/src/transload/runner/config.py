@@ -19,6 +19,9 @@ from transload.runner.clusters import Cluster
 from transload.specs import CfgVal, get_type_name, runopts
 from transload.specs.checks import nearest, shorten
 
+__all__ = ["load_settings"]
+
+
 KEYS: Final[dict[str, type]] = {
     **dict.fromkeys(("scheduler", "workspace", "tracker_base"), str),
     "pass_env": list,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from transload.runner.config import Settings
     from transload.schedulers.api import SchedulerBase
 
+__all__ = ["surrounding_run"]
+
+
 ENV_JOB_ID = "TRANSLOAD_JOB_ID"
 ENV_PARENT_RUN_ID = "TRANSLOAD_PARENT_RUN_ID"
 ENV_OUTPUT_DIR = "TRANSLOAD_OUTPUT_DIR"

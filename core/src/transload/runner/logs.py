@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from transload.schedulers.api import SchedulerBase
     from transload.specs import AppStatus
 
+__all__ = ["PAGE", "last_lines"]
+
+
 PAGE: Final = 1 << 18
 """Bytes that are read at once."""
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from transload.schedulers.api import AppDescription, SchedulerBase
     from transload.specs import AppStatus
 
+__all__ = ["collect_results", "collect_steps"]
+
+
 MAX_OUTPUTS: Final = 1000
 """So many of the files that an app makes are named among its artifacts."""
 

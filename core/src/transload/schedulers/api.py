@@ -29,6 +29,26 @@ from transload.specs.records import record
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
 
+__all__ = [
+    "AppDescription",
+    "Capabilities",
+    "Change",
+    "JobFiles",
+    "ListAppResponse",
+    "LogPage",
+    "LogQuery",
+    "SchedulerBase",
+    "Stream",
+    "Submission",
+    "Visibility",
+    "Watch",
+    "check_replica",
+    "damaged_message",
+    "reconcile",
+    "refuse_unsupported",
+]
+
+
 Visibility = Literal["process", "host", "network"]
 """From where an app can be watched: the process that submitted it, any process of the machine,
 anywhere."""

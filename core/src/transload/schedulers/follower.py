@@ -25,6 +25,9 @@ from transload.specs import AppState, AppStatus, parse_app_handle
 if TYPE_CHECKING:
     from transload.schedulers.api import Change, SchedulerBase, Watch
 
+__all__ = ["release"]
+
+
 POLL_INTERVAL: Final = 5.0
 """Seconds between two questions, at most, where the scheduler cannot push."""
 

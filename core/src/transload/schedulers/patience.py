@@ -8,6 +8,9 @@ from typing import Final
 from transload.errors import ConfigError
 from transload.specs import AppState
 
+__all__ = ["backoff"]
+
+
 DEFAULT_PATIENCE: Final = 300.0
 """Seconds of unbroken UNKNOWN that are waited through by default."""
 

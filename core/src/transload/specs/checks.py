@@ -10,6 +10,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+__all__ = ["nearest"]
+
+
 # texts, not compiled: importing the specs costs less, and the first use compiles them
 ROLE_NAME = r"\w[\w.-]{0,127}\Z"
 _DEEPEST = 100

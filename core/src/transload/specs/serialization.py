@@ -16,6 +16,9 @@ from typing import Any, Final, TypeVar
 from transload.errors import SpecError
 from transload.specs.checks import nearest, refuse
 
+__all__ = ["SCHEMA", "reading"]
+
+
 SCHEMA: Final = 1
 """Number of the JSON forms that this version writes; it reads this one and all older ones."""
 

@@ -10,6 +10,16 @@ from __future__ import annotations
 
 import re
 
+__all__ = [
+    "OUTPUTS",
+    "app_folder",
+    "encode_name",
+    "given_base",
+    "local_path",
+    "output_folder",
+]
+
+
 OWN = ".apps"
 """Folder below a given tracker base that holds a folder for each app."""
 

@@ -10,6 +10,9 @@ from typing import Final, NoReturn
 from transload.errors import ConfigError
 from transload.schedulers.local.supervisor import kernel, layout
 
+__all__ = ["make_private", "state_home"]
+
+
 ENV_HOME: Final = "TRANSLOAD_HOME"
 ENV_ALLOW_NETWORK: Final = "TRANSLOAD_ALLOW_NETWORK_HOME"
 FALLBACK: Final = "/var/tmp/transload-{}"  # noqa: S108 - checked before each use

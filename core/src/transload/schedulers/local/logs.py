@@ -18,6 +18,9 @@ from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.local.supervisor import layout
 from transload.schedulers.local.supervisor.logindex import ENTRY, STREAMS
 
+__all__ = ["read_log"]
+
+
 LONGEST_LINE: Final = 16 << 20
 """Bytes; a line that is longer comes in pieces."""
 

@@ -21,6 +21,9 @@ from transload.schedulers.local.home import make_private
 from transload.schedulers.local.supervisor import finalise, layout
 from transload.specs import AppDef, AppState, AppStatus, SpecError, make_app_handle
 
+__all__ = ["safe_id", "size_of"]
+
+
 _SAFE_ID = r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z"
 _CACHED: Final = 1024
 _LATEST: Final = 1e11  # seconds since the epoch that can still be shown as a date

@@ -15,6 +15,9 @@ from transload.schedulers.local.convert import LocalRequest
 from transload.schedulers.local.supervisor import gpus, kernel, layout
 from transload.specs import Role, SpecError
 
+__all__ = ["inherited", "machine_gpus"]
+
+
 ENV_GPUS: Final = "TRANSLOAD_LOCAL_GPUS"
 """How many GPUs this machine has (``4``), or which (``0,2``); default: the device files of NVIDIA's
 driver."""

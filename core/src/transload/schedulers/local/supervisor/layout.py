@@ -36,6 +36,9 @@ TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     from typing import IO, Any
 
+__all__ = ["Replaced", "open_own", "write_file"]
+
+
 SCHEMA = 1
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)

@@ -17,6 +17,9 @@ from types import SimpleNamespace
 
 from . import kernel, layout
 
+__all__ = ["STREAMS"]
+
+
 ENTRY = struct.Struct("<dQQ")
 STREAMS = STDOUT, STDERR = ("stdout.log", "stderr.log")
 _TICK_S = 0.02
