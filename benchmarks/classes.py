@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-MOST: Final = 26
+MOST: Final = 28
 
 # Notes each class of ours when a method of it is first called; it is inherited by forked processes.
 HOOK: Final = """

@@ -316,7 +316,7 @@ async def test_elsewhere(control: ScriptedControl, monkeypatch: pytest.MonkeyPat
     place.
     """
     monkeypatch.setenv("TRANSLOAD_SCRIPTED_REACH", "host")
-    import transload.pipelines.runners as shared
+    import transload.runner.factory as shared
 
     monkeypatch.setattr(shared, "_runners", {})
     monkeypatch.setenv("AIRFLOW__TRANSLOAD__TRIGGERER_ON_SAME_MACHINE", "true")

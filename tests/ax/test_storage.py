@@ -492,7 +492,7 @@ def test_a_cluster_by_its_name(
     """
     from ax.core.arm import Arm
 
-    import transload.pipelines.runners as shared
+    import transload.runner.factory as shared
 
     def in_another_process(settings: str) -> None:
         host_runner("ax").close()

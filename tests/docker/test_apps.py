@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from transload import App
+from transload import Job
 from transload.errors import AppFailed, SpecError
 from transload.runner import Runner
 from transload.specs import (
@@ -486,7 +486,7 @@ def test_a_failure_names_one_replica_once_with_its_last_lines(runner: Runner, sh
     write = 'for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "out $n"; echo "err $n" >&2; done; exit 5'
     handle = runner.run(shell(write, replicas=2), "docker")
     with pytest.raises(AppFailed) as caught:
-        App(handle, runner).check()
+        Job(handle, runner).check()
     first, last, *shown = str(caught.value).splitlines()
     replica = caught.value.status.first_failure()
     assert replica is not None

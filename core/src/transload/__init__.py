@@ -9,8 +9,9 @@ from transload.plugins.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from transload.runner.functions import FunctionApp, map, submit  # noqa: A004
-    from transload.runner.job import App, attach, run
+    from transload.runner.functions import FunctionJob, map, submit  # noqa: A004
+    from transload.runner.job import Job
+    from transload.runner.shortcuts import attach, run
 
 if sys.platform == "win32":
     raise ImportError(
@@ -23,9 +24,14 @@ IMAGE: str = os.environ.get("TRANSLOAD_IMAGE") or "python:3.11-slim"
 """Image of the built-in components unless one is given: ``TRANSLOAD_IMAGE``, else a public Python
 image."""
 
-__all__ = ["IMAGE", "App", "FunctionApp", "__version__", "attach", "map", "run", "submit"]
+__all__ = ["IMAGE", "FunctionJob", "Job", "__version__", "attach", "map", "run", "submit"]
 
 # cheap to import: what submits is loaded when it is first asked for
 __getattr__, __dir__, _ = lazy_names(
-    __name__, {"runner.job": "App attach run", "runner.functions": "FunctionApp map submit"}
+    __name__,
+    {
+        "runner.functions": "FunctionJob map submit",
+        "runner.job": "Job",
+        "runner.shortcuts": "attach run",
+    },
 )

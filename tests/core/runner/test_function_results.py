@@ -57,12 +57,12 @@ def shared(tmp_path: Path) -> Iterator[Path]:
         assert not (tmp_path / name).exists(), "somebody else's code ran here"
 
 
-def result_file(shared: Path, app: transload.App) -> Path:
+def result_file(shared: Path, app: transload.Job) -> Path:
     """Return the file that the value comes back in."""
     return next(shared.glob(f".apps/{app.handle.rpartition('/')[2]}/{call_main.RESULT}"))
 
 
-def forged(app: transload.App, body: bytes, /, **head: Any) -> bytes:
+def forged(app: transload.Job, body: bytes, /, **head: Any) -> bytes:
     """Return a result file without the right signature."""
     said = {"app": app.handle.rpartition("/")[2], "attempt": 0, "value": True, **head}
     data = json.dumps(said).encode() + b"\n" + body

@@ -149,7 +149,7 @@ def test_map_ends_what_was_being_submitted(monkeypatch: pytest.MonkeyPatch) -> N
         return app
 
     def cancel(app: Any) -> None:
-        transload.App.cancel(app)
+        transload.Job.cancel(app)
         cancelled.set()
 
     def wait_or_fail(n: int) -> None:
@@ -160,7 +160,7 @@ def test_map_ends_what_was_being_submitted(monkeypatch: pytest.MonkeyPatch) -> N
         time.sleep(60)
 
     monkeypatch.setattr(_functions, "submit", slow)
-    monkeypatch.setattr(_functions.FunctionApp, "cancel", cancel)
+    monkeypatch.setattr(_functions.FunctionJob, "cancel", cancel)
     with pytest.raises(ValueError, match="first"):
         list(transload.map(wait_or_fail, range(2)))
     assert [app.status().state.name for app in late] == ["CANCELLED"]

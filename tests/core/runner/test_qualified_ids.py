@@ -20,6 +20,6 @@ def test_the_scheduler_completes_the_id(transload_home: Path) -> None:
 
     with Runner("s", {"local": factory}) as runner:
         app = AppDef("a", [Role("r", "/tmp", entrypoint="echo", args=["${app_id}"])])
-        assert runner.dryrun(app, "local", app_id="mine")._app_id == "team:mine"
-        assert runner.dryrun(app, "local", app_id="team:mine")._app_id == "team:mine"
-        assert str(runner.dryrun(app, "local")._app_id).startswith("team:a-")
+        assert runner.dryrun(app, "local", app_id="mine").app_id == "team:mine"
+        assert runner.dryrun(app, "local", app_id="team:mine").app_id == "team:mine"
+        assert str(runner.dryrun(app, "local").app_id).startswith("team:a-")

@@ -214,7 +214,7 @@ def test_whatever_is_run_takes_the_same_path(runner: Runner) -> None:
     sources = [app, app.to_json(), launch, Launch(app=app)]
     requests = [runner.dryrun(source, "scripted", app_id="a").request for source in sources]
     assert all(each.app.roles == requests[0].app.roles for each in requests)
-    assert runner.dryrun("utils.echo")._app == build("utils.echo")
+    assert runner.dryrun("utils.echo").app == build("utils.echo")
 
 
 def test_a_component_that_declares_tracker_base_gets_it(runner: Runner, tmp_path: Path) -> None:

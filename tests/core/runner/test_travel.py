@@ -154,7 +154,7 @@ def test_paths_are_relative_to_the_file_that_defines_a_unit(
         (role,) = info.request.app.roles
         assert role.workspace == Workspace({f"{tmp_path}/src": "x", "~/y": ""})
         assert (role.image, role.secrets) == (f"{tmp_path}/src", {"S": f"file:{tmp_path}/key"})
-        assert info._submission.app.roles[0].workspace == Workspace({"src": "x", "~/y": ""})
+        assert info.app.roles[0].workspace == Workspace({"src": "x", "~/y": ""})
         app = AppDef(
             "a",
             [
@@ -214,7 +214,7 @@ def test_variables_are_passed_by_pattern(
             "OTHER": None,
         }
         assert role.secrets == {"HF_TOKEN": "env:HF_TOKEN"}
-        assert "s3cr3t" not in str(info) and info._submission.app == app
+        assert "s3cr3t" not in str(info) and info.app == app
         with pytest.raises(ConfigError, match="pass_env='HF_"):
             runner.dryrun(app, "scripted", {"pass_env": "HF_*"})
 

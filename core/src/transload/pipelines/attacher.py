@@ -25,7 +25,6 @@ from transload.pipelines.errors import AppLost, Detached
 from transload.pipelines.identity import app_id_of
 from transload.pipelines.told import reach
 from transload.runner.job_env import unique_app_id
-from transload.runner.submit import build
 from transload.schedulers.follower import emit
 from transload.schedulers.patience import backoff, patience_left, unknown_for, unknown_since
 from transload.schedulers.subscription import Subscription, ended
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from transload.pipelines.attach import AttachStore
     from transload.pipelines.identity import Identity
     from transload.pipelines.options import ExecutionOptions, OnKill
-    from transload.runner import Launch, Runner
-    from transload.specs import AppDef, AppDryRunInfo
+    from transload.runner import Launch, Plan, Runner
+    from transload.specs import AppDef
 
 __all__ = ["Attached"]
 
@@ -268,7 +267,7 @@ class Attacher:
         self._stored, self.runner = None, self.given
         app_id = unique_app_id(self.launch.name) if attempt is None else self._app_id(attempt)
         info = self._dryrun(app_id)
-        missing = (*self.given.variables_not_passed(info),)
+        missing = (*info.variables_not_passed(),)
         if missing and (self.launch.name, missing) not in _said:
             if len(_said) >= 1000:  # names of launches have no end
                 _said.clear()
@@ -362,12 +361,10 @@ class Attacher:
             return self._intended_handle(attempt)
         return make_app_handle(stored.scheduler, self.given.name(), stored.app_id)
 
-    def _dryrun(self, app_id: str) -> AppDryRunInfo[Any]:
+    def _dryrun(self, app_id: str) -> Plan[Any]:
         """Build the app and return its request."""
         launch = replace(self.launch, scheduler=self._scheduler_name)
-        return build(
-            self.given, launch, app_id, context_args=self.context_args, change=self._retried
-        )
+        return launch.plan(self.given, app_id, context_args=self.context_args, change=self._retried)
 
     def _retried(self, app: AppDef) -> AppDef:
         """Return the app with the retries that the options leave to it."""
@@ -376,7 +373,7 @@ class Attacher:
             self.log(note)
         return without_retries(app) if self.options.retries_by == "host" else app
 
-    def dry_run(self) -> AppDryRunInfo[Any]:
+    def dry_run(self) -> Plan[Any]:
         """Return the request of the first attempt; nothing is submitted or stored."""
         return self._dryrun(self._app_id(0))
 
@@ -385,7 +382,7 @@ class Attacher:
         try:
             description = self.runner.scheduler(self._scheduler_name).describe(app_id)
             known = None if description is None else description.digest
-            if known and known != self._dryrun(app_id)._submission.digest:
+            if known and known != self._dryrun(app_id).digest:
                 self.log(f"{handle} was submitted with another definition than the present one")
         except TransloadError:
             return

@@ -4,19 +4,15 @@ submit.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from transload.runtime.forks import fork_lock
+from transload.runner.factory import shared_runner
 
 if TYPE_CHECKING:
     from transload.pipelines.options import ExecutionOptions
     from transload.runner import Cluster, Launch, Runner
-
-_runners: dict[tuple[object, ...], Runner] = {}
-_runners_lock = fork_lock()
 
 
 def host_runner(
@@ -39,25 +35,13 @@ def host_runner(
             every call of a host.
         scheduler_params: keyword arguments for the scheduler factories.
     """
-    from transload.runner import Runner
-
-    key = (
-        os.getpid(),
+    return shared_runner(
         host,
-        inherit_env,
-        repr(sorted(scheduler_params.items())),
-        os.environ.get("TRANSLOAD_HOME"),
+        inherit_env=inherit_env,
+        clusters=clusters,
+        secret_sources=secret_sources,
+        **scheduler_params,
     )
-    with _runners_lock:
-        runner = _runners.get(key)
-        if runner is None:
-            runner = _runners[key] = Runner(
-                host,
-                scheduler_params=scheduler_params,
-                inherit_env=inherit_env,
-                secret_sources=secret_sources,
-            )
-    return runner.with_clusters(*clusters)
 
 
 def dry_run(

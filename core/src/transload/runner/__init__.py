@@ -1,4 +1,4 @@
-"""The runner: submits an app to a scheduler, and tells what became of it."""
+"""The runner: from what was asked (`Launch`) to what would be submitted (`Plan`) to what runs (`Job`)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from transload.runner.api import Runner
 from transload.runner.clusters import Cluster
 from transload.runner.config import Setting, Settings, load_settings
 from transload.runner.factory import get_runner
+from transload.runner.job import Job
 from transload.runner.launch import Launch
 from transload.runner.logs import (
     LineFilter,
@@ -18,16 +19,19 @@ from transload.runner.logs import (
     tail,
     times,
 )
+from transload.runner.plan import Plan
 from transload.runner.redraws import Redraws, drawn
 from transload.runner.results import AppResults, NoSuchResult
 
 __all__ = [
     "AppResults",
     "Cluster",
+    "Job",
     "Launch",
     "LineFilter",
     "LogReader",
     "NoSuchResult",
+    "Plan",
     "Redraws",
     "Runner",
     "Setting",

@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from transload.errors import AppNotFound
+import transload
+from transload.errors import ConfigError
+from transload.runner.job import Job
+from transload.runner.launch import Launch
+from transload.runner.plan import Plan
+from transload.runner.planning import Destination
 from transload.runner.schedulers import Schedulers
 from transload.runtime.forks import fork_lock
 from transload.specs import (
@@ -19,17 +24,16 @@ from transload.specs import (
     CfgVal,
     Workspace,
     make_app_handle,
-    parse_app_handle,
     runopts,
 )
+from transload.specs.checks import shorten
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from transload.components import Overrides
+    from transload.components import Component, Overrides
     from transload.runner.clusters import Cluster
-    from transload.runner.config import Settings
-    from transload.runner.launch import Launch
+    from transload.runner.config import Defaults, Settings
     from transload.runner.results import AppResults
     from transload.schedulers.api import (
         AppDescription,
@@ -200,19 +204,62 @@ class Runner:
         opts.add("pass_env", list[str], "variables of the submitter to pass on, by patterns: HF_*")
         return opts
 
-    def variables_not_passed(self, info: AppDryRunInfo[Any]) -> list[str]:
-        """Return the variables that programs usually want, are set here, and would not reach a job.
+    def destination(
+        self, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None
+    ) -> Destination:
+        """Return where a job goes: the scheduler, and the run options in force there.
 
         Args:
-            info: what `dryrun` returned.
+            scheduler: its name; default: the configured one, else ``local``.
+            cfg: run options over the configured ones.
 
-        Returns:
-            Their names, such as ``HF_TOKEN``, sorted. ``pass_env`` passes those that it names.
+        Raises:
+            ConfigError: for an unknown scheduler, or an option that is wrong.
         """
-        from transload.runner.packaging import not_passed
+        name = scheduler or self.settings.scheduler
+        if not isinstance(cfg, Mapping | None):
+            raise ConfigError(
+                f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a "
+                "text)"
+            )
+        merged = {**self.configured_options(name), **(cfg or {})}
+        base = merged.pop("tracker_base", None) or self.settings.get("tracker_base")
+        if base is not None and not isinstance(base, str):
+            raise ConfigError(f"run option tracker_base={base!r}: must be a str")
+        patterns = merged.pop("pass_env", None) or self.settings.get("pass_env") or []
+        if not isinstance(patterns, Sequence) or isinstance(patterns, str):
+            raise ConfigError(f"run option pass_env={shorten(patterns)}: must be a list of texts")
+        backend = self.scheduler(name)
+        return Destination(
+            name=name,
+            scheduler=backend,
+            cfg=backend.run_opts().resolve(merged),
+            tracker_base=base,
+            pass_env=patterns,
+        )
 
-        inherited = self._inherit_env and self.scheduler(info._scheduler).capabilities.inherits_env
-        return not_passed(info._converted, os.environ, inherited)
+    def component_defaults(self, component: Component, cfg: Mapping[str, CfgVal]) -> Defaults:
+        """Return the argument defaults that settings and session set for a component.
+
+        The scheduler's run option ``image`` goes before the public image that built-in components
+        have otherwise.
+
+        Args:
+            component: the component.
+            cfg: the run options in force.
+        """
+        found = self.settings.component_defaults(component.name)
+        own = self._component_defaults.get(component.name, {})
+        found.update(own)
+        found.sources = {**found.sources, **dict.fromkeys(own, "component_defaults")}
+        image = cfg.get("image")
+        has_public_image = any(
+            each.name == "image" and each.default == transload.IMAGE
+            for each in component.parameters
+        )
+        if image and has_public_image:
+            found.setdefault("image", image)
+        return found
 
     def qualified_id(
         self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None
@@ -223,10 +270,8 @@ class Runner:
         Raises:
             ConfigError: for an unknown scheduler or a wrong option.
         """
-        from transload.runner.submit import resolve_options
-
-        name = scheduler or self.settings.scheduler
-        return self.scheduler(name).qualified_id(app_id, resolve_options(self, name, cfg)[0])
+        to = self.destination(scheduler, cfg)
+        return to.scheduler.qualified_id(app_id, to.cfg)
 
     # -- submitting
 
@@ -241,7 +286,7 @@ class Runner:
         app_id: str | None = None,
         tracker_base: str | None = None,
         overrides: Overrides | None = None,
-    ) -> AppDryRunInfo[Any]:
+    ) -> Plan[Any]:
         """Return the request that `run` would submit; nothing outside of this process is touched.
 
         Args:
@@ -263,22 +308,16 @@ class Runner:
             ConfigError: for an unknown scheduler or option, or a tracker that is wrongly
                 configured.
         """
-        from transload.runner.launch import Launch
-        from transload.runner.submit import build
-
-        where = {
+        asked = {
             "scheduler": scheduler,
             "cfg": cfg,
             "workspace": workspace,
             "parent_run_id": parent_run_id,
+            "tracker_base": tracker_base,
         }
-        given = {
-            name: value
-            for name, value in (*where.items(), ("tracker_base", tracker_base))
-            if value is not None
-        }
-        launch = Launch.of(app, **given)
-        return build(self, launch, app_id, change=None if overrides is None else overrides.apply)
+        given = {name: value for name, value in asked.items() if value is not None}
+        change = None if overrides is None else overrides.apply
+        return Launch.of(app, **given).plan(self, app_id, change=change)
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
         """Submit what `dryrun` returned, its request changed by the caller or not.
@@ -293,9 +332,9 @@ class Runner:
             SpecError: if a secret cannot be resolved.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
-        from transload.runner.submit import submit
-
-        return submit(self, dryrun_info)
+        if not isinstance(dryrun_info, Plan):
+            raise ConfigError("schedule() takes what this runner's dryrun() returned")
+        return dryrun_info.submit().handle
 
     def run(
         self,
@@ -328,15 +367,13 @@ class Runner:
         app_id: str | None = None,
         tracker_base: str | None = None,
         overrides: Overrides | None = None,
-    ) -> AppDryRunInfo[Any]:
+    ) -> Plan[Any]:
         """Return the request that `run_component` would submit.
 
         The component is a name (``utils.echo``, ``file.py:function``, ``package.module:function``)
         or a function, its arguments are as on the command line, or name → value; all else as in
         `dryrun`.
         """
-        from transload.runner.launch import Launch
-
         launch = Launch(component=component, args=component_args)
         where = (scheduler, cfg, workspace, parent_run_id)
         return self.dryrun(
@@ -366,6 +403,14 @@ class Runner:
 
     # -- what became of it
 
+    def job(self, app_handle: AppHandle) -> Job:
+        """Return the job of a handle, whether it is there or not.
+
+        Raises:
+            MalformedAppHandleException: if it is not a handle.
+        """
+        return Job(app_handle, self)
+
     def description(self, app_handle: AppHandle) -> AppDescription | None:
         """Return all that the scheduler knows of an app; None if there is no such app.
 
@@ -373,8 +418,7 @@ class Runner:
             MalformedAppHandleException: if it is not a handle.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
-        backend, app_id = self._locate(app_handle)
-        return backend.describe(app_id)
+        return self.job(app_handle).description()
 
     def attach(self, app_handle: AppHandle) -> AppStatus:
         """Return the status of an app that must be there.
@@ -383,13 +427,13 @@ class Runner:
             AppNotFound: if there is no such app.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
-        return self._found(app_handle)[1].status
+        return self.job(app_handle).need_description().status
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
         """Return the status of an app; None if there is no such app; UNKNOWN if the scheduler
         cannot say.
         """
-        return self.status_many([app_handle])[app_handle]
+        return self.job(app_handle).status()
 
     def status_many(self, app_handles: Sequence[AppHandle]) -> dict[AppHandle, AppStatus | None]:
         """Return `status` of many apps, with one query per scheduler."""
@@ -423,19 +467,15 @@ class Runner:
             StateUnknown: when patience ran out (also a SchedulerUnavailable); the app is not
                 touched.
         """
-        from transload.schedulers.follower import wait
-
-        backend, _ = self._locate(app_handle)
-        return wait(backend, app_handle, timeout=timeout, patience=patience, on_change=on_change)
+        job = self.job(app_handle)
+        return job.wait_if_there(timeout=timeout, patience=patience, on_change=on_change)
 
     async def wait_async(
         self, app_handle: AppHandle, *, timeout: float | None = None, patience: float = 300.0
     ) -> AppStatus | None:
         """Do what `wait` does, without blocking the event loop."""
-        from transload.schedulers.follower import wait_async
-
-        backend, _ = self._locate(app_handle)
-        return await wait_async(backend, app_handle, timeout=timeout, patience=patience)
+        job = self.job(app_handle)
+        return await job.wait_if_there_async(timeout=timeout, patience=patience)
 
     def cancel(self, app_handle: AppHandle) -> None:
         """Ask for the end of an app; return at once. Nothing happens if it has ended already.
@@ -444,9 +484,7 @@ class Runner:
             AppNotFound: if there is no such app.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
-        backend, app_id = self._locate(app_handle)
-        if not backend.cancel(app_id):
-            raise AppNotFound(app_handle)
+        self.job(app_handle).cancel()
 
     def stop(self, app_handle: AppHandle) -> None:
         """Do what `cancel` does. The older name, kept for those who come from TorchX."""
@@ -458,18 +496,13 @@ class Runner:
         Raises:
             UnsupportedFeature: if its scheduler cannot delete apps.
         """
-        from transload.runner.function_keys import forget_key
-
-        backend, app_id = self._locate(app_handle)
-        backend.delete(app_id)
-        forget_key(app_handle)
+        self.job(app_handle).delete()
 
     def describe(self, app_handle: AppHandle) -> AppDef | None:
         """Return the app as it was submitted, secret-looking values masked; None if it is not
         known.
         """
-        found = self.description(app_handle)
-        return None if found is None else copy.deepcopy(found.app)
+        return self.job(app_handle).describe()
 
     def list(self, scheduler: str | None = None) -> list[ListAppResponse]:
         """Return the apps that a scheduler knows, newest first, each with its handle."""
@@ -508,13 +541,13 @@ class Runner:
             UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times of
                 lines.
         """
-        backend, app_id = self._locate(app_handle)
         from transload.runner.logs import log_lines
         from transload.schedulers.api import Stream
 
+        job = self.job(app_handle)
         return log_lines(
-            backend,
-            app_id,
+            job.scheduler,
+            job.app_id,
             role_name,
             k,
             stream=Stream(streams or Stream.COMBINED),
@@ -539,11 +572,7 @@ class Runner:
             TrackingError: if the results, or what a tracker knows, cannot be read; the message says
                 where they are.
         """
-        from transload.runner.results import collect_results
-
-        return collect_results(
-            app_handle, *self._found(app_handle), self.settings.trackers(), shared=shared
-        )
+        return self.job(app_handle).results(shared=shared)
 
     def steps(self, app_handle: AppHandle) -> dict[str, dict[str, dict[float, float]]]:
         """Return the curves that an app reported step by step so far: key → name → step → value.
@@ -552,9 +581,7 @@ class Runner:
             AppNotFound: if there is no such app.
             TrackingError: if they cannot be read.
         """
-        from transload.runner.results import collect_steps
-
-        return collect_steps(*self._found(app_handle))
+        return self.job(app_handle).steps()
 
     def fetch(
         self, app_handle: AppHandle, pattern: str = "*", folder: str = ".", *, replace: bool = True
@@ -577,19 +604,4 @@ class Runner:
                 copied.
             TrackingError: if they cannot be read.
         """
-        from transload.runner.results import fetch_outputs
-
-        return fetch_outputs(*self._found(app_handle), pattern, folder, replace=replace)
-
-    # -- inside
-
-    def _locate(self, app_handle: AppHandle) -> tuple[SchedulerBase, str]:
-        parsed = parse_app_handle(app_handle)
-        return self.scheduler(parsed.scheduler_backend), parsed.app_id
-
-    def _found(self, app_handle: AppHandle) -> tuple[SchedulerBase, AppDescription]:
-        backend, app_id = self._locate(app_handle)
-        description = backend.describe(app_id)
-        if description is None:
-            raise AppNotFound(app_handle)
-        return backend, description
+        return self.job(app_handle).fetch(pattern, folder, replace=replace)

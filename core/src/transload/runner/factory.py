@@ -1,13 +1,24 @@
-"""A runner with all that is installed."""
+"""Makes runners: with all that is installed, or the one that a process shares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 from transload.runner.api import Runner
+from transload.runner.clusters import Cluster
+from transload.runner.job import Job
+from transload.runtime.forks import fork_lock
 
-__all__ = ["get_runner"]
+__all__ = ["default_runner", "get_runner", "shared_runner"]
+
+SESSION: Final = "transload"
+"""The session of the command line, and of programs that name none."""
+
+_runners: dict[tuple[object, ...], Runner] = {}
+_runners_lock = fork_lock()
 
 
 def get_runner(
@@ -37,4 +48,44 @@ def get_runner(
         for key in ("inherit_env", "clusters")
         if key in scheduler_params
     }
-    return Runner(name or "transload", None, component_defaults, scheduler_params, **own)
+    return Runner(name or SESSION, None, component_defaults, scheduler_params, **own)
+
+
+def shared_runner(
+    session: str,
+    *,
+    inherit_env: bool = False,
+    clusters: Iterable[Cluster] = (),
+    secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
+    **scheduler_params: Any,
+) -> Runner:
+    """Return the runner of a session that this process shares; do not close it.
+
+    Args:
+        session: name of the session in the handles.
+        inherit_env: give jobs the whole environment of this process; default: only an allow-list
+            of it.
+        clusters: clusters beside those of the settings.
+        secret_sources: kind → what finds a value; the same in every call of a session.
+        scheduler_params: keyword arguments for the scheduler factories.
+    """
+    params = repr(sorted(scheduler_params.items()))
+    key = (os.getpid(), session, inherit_env, params, os.environ.get("TRANSLOAD_HOME"))
+    with _runners_lock:
+        runner = _runners.get(key)
+        if runner is None:
+            runner = _runners[key] = Runner(
+                session,
+                scheduler_params=scheduler_params,
+                inherit_env=inherit_env,
+                secret_sources=secret_sources,
+            )
+    return runner.with_clusters(*clusters)
+
+
+def default_runner() -> Runner:
+    """Return the runner that this process shares, of the session of the command line."""
+    return shared_runner(SESSION, inherit_env=True)
+
+
+Job.default_runner = staticmethod(default_runner)

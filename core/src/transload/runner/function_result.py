@@ -19,7 +19,7 @@ from transload.runtime.untrusted import RefusedFile
 from transload.specs import AppStatus, Role, parse_app_handle
 
 if TYPE_CHECKING:
-    from transload.runner.api import Runner
+    from transload.runner.job import Job
 
 LARGEST_RESULT: Final = 1 << 30
 """Bytes of a function's result that are read at most."""
@@ -37,7 +37,7 @@ class Reply(NamedTuple):
     body: bytes
 
 
-def read_reply(runner: Runner, handle: str, *, safe: bool) -> Reply | None:
+def read_reply(job: Job, *, safe: bool) -> Reply | None:
     """Return what the last attempt of a function wrote; None if it wrote nothing.
 
     Raises:
@@ -45,7 +45,8 @@ def read_reply(runner: Runner, handle: str, *, safe: bool) -> Reply | None:
         ConfigError: if its key is not here, and ``safe`` is not given.
         TrackingError: if what is there was not written by this job.
     """
-    backend, description = runner._found(handle)
+    handle = job.handle
+    description = job.need_description()
     role = description.app.roles[0] if description.app is not None else None
     if role is not None:
         _check_is_function(role, handle)
@@ -58,7 +59,7 @@ def read_reply(runner: Runner, handle: str, *, safe: bool) -> Reply | None:
             "submitted it can unpickle the result; result(safe=True) reads one that is JSON, "
             "whoever wrote it"
         )
-    store = own_store(backend, description)
+    store = own_store(job.scheduler, description)
     try:
         data = None if store is None else store.read(RESULT, LARGEST_RESULT)
     except (FileNotFoundError, IsADirectoryError, KeyError):
@@ -119,7 +120,7 @@ def _head(line: bytes) -> dict[str, Any] | None:
 
 def value_of(reply: Reply, handle: str, status: AppStatus, *, safe: bool) -> Any:
     """Return what a function returned, or raise what it raised; errors as in
-    `transload.App.result`.
+    `transload.Job.result`.
     """
     head = reply.head
     if "refused" in head:

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from transload.components.programs.call_main import KEY, MODULES, PLACE, PROGRAM
 from transload.errors import AppNotFound, SpecError, TransloadError
 from transload.runner import Launch
-from transload.runner.job import App, default_runner, overrides_of
+from transload.runner.factory import default_runner
+from transload.runner.job import Job
+from transload.runner.shortcuts import overrides_of
 from transload.specs import (
     AppDef,
     CfgVal,
     Resource,
     Role,
     Workspace,
-    make_app_handle,
     named_resources,
 )
 
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class FunctionApp(App, Generic[T]):
-    """A function that was submitted: an `App` whose `result` has a type."""
+class FunctionJob(Job, Generic[T]):
+    """A function that was submitted: a `Job` whose `result` has a type."""
 
     def result(self, timeout: float | None = None, *, safe: bool = False) -> T:
-        """Do what `App.result` does."""
+        """Do what `Job.result` does."""
         return cast("T", super().result(timeout, safe=safe))
 
 
@@ -54,7 +55,7 @@ def submit(
     runner: Runner | None = None,
     safe: bool = False,
     **overrides: Any,
-) -> FunctionApp[T]:
+) -> FunctionJob[T]:
     """Submit a Python function; return at once. It needs the package cloudpickle here, and nothing
     where it runs.
 
@@ -117,7 +118,7 @@ def submit(
         handle = how(runner, launch, role, where)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return FunctionApp(handle, runner)
+    return FunctionJob(handle, runner)
 
 
 def _submit_plain(runner: Runner, launch: Launch, role: Role, where: Mapping[str, Any]) -> str:
@@ -131,13 +132,12 @@ def _submit_with_key(runner: Runner, launch: Launch, role: Role, where: Mapping[
     key = new_key()
     role.secrets[KEY] = f"env:{KEY}"
     runner = runner.with_environ({**runner._environ, KEY: key})
-    info = runner.dryrun(launch, **where)
-    handle = make_app_handle(str(launch.scheduler), runner.name(), info._app_id)
-    keep_key(handle, key)
+    plan = runner.dryrun(launch, **where)
+    keep_key(plan.handle, key)
     try:
-        return runner.schedule(info)
+        return runner.schedule(plan)
     except BaseException as exc:
-        forget_key(handle)
+        forget_key(plan.handle)
         if isinstance(exc, TransloadError) and "secret" in str(exc).lower():
             exc.add_note(
                 "with safe=True a function needs no secret: what it returns must be JSON then"
@@ -190,7 +190,7 @@ def _results(
 ) -> Iterator[T]:
     from concurrent.futures import ThreadPoolExecutor
 
-    running: set[FunctionApp[T]] = set()
+    running: set[FunctionJob[T]] = set()
     over = threading.Event()
 
     def call(item: Any) -> T:

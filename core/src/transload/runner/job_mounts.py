@@ -79,7 +79,8 @@ def _folder(runner: Runner, mount: JobMount, field: str, scheduler: str) -> str:
             field,
         )
     try:
-        backend, description = runner._found(mount.job)
+        job = runner.job(mount.job)
+        description = job.need_description()
     except AppNotFound as exc:
         raise AppNotFound(mount.job, f"{field}: there is no job {mount.job}") from exc
     base = description.tracker_base
@@ -90,7 +91,7 @@ def _folder(runner: Runner, mount: JobMount, field: str, scheduler: str) -> str:
         )
         raise SpecError(f"{field}: {mount.job}: {where}")
     folder = output_folder(path)
-    if backend.results_store(description.app_id) is None and (
+    if job.scheduler.results_store(description.app_id) is None and (
         os.path.islink(folder) or not os.path.isdir(folder)
     ):
         raise SpecError(f"{field}: {mount.job} has made no files: {folder} is no folder")

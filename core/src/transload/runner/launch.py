@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transload.components import (
     Component,
@@ -25,9 +25,14 @@ from transload.components import (
 )
 from transload.errors import SpecError
 from transload.runner.config import Defaults
+from transload.runner.planning import make_plan
 from transload.specs import AppDef, CfgVal, Workspace
 from transload.specs.records import record
 from transload.specs.serialization import SCHEMA, reading
+
+if TYPE_CHECKING:
+    from transload.runner.api import Runner
+    from transload.runner.plan import Plan
 
 
 @record(kw_only=True)
@@ -265,6 +270,29 @@ class Launch:
         )
         found.sources = getattr(defaults, "sources", {})
         return found
+
+    def plan(
+        self,
+        runner: Runner,
+        app_id: str | None = None,
+        *,
+        context_args: Mapping[str, Any] | None = None,
+        change: Callable[[AppDef], AppDef] | None = None,
+    ) -> Plan[Any]:
+        """Return what would be submitted; nothing outside of this process is touched.
+
+        Args:
+            runner: knows schedulers and settings, and will submit it.
+            app_id: the caller's own id; default: a fresh one.
+            context_args: as in `build`.
+            change: done to the app first of all.
+
+        Raises:
+            SpecError: as in `build`, or if the id is not valid or the scheduler cannot express it.
+            ConfigError: for an unknown scheduler or option, or a tracker that is wrongly
+                configured.
+        """
+        return make_plan(self, runner, app_id, context_args or {}, change)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the launch as JSON values, functions by their import path.

@@ -84,10 +84,16 @@ def get(handle: str, pattern: str, folder: str, force: bool, as_json: bool) -> N
         show_progress()
     with open_runner() as runner:
         target = find_target(runner, handle)
-        description_of(runner, target.handle)
+        description = description_of(runner, target.handle)
         refused: list[str] = []
-        found = runner._found(target.handle)
-        copied = fetch_outputs(*found, pattern, folder, replace=force, refuse=refused.append)
+        copied = fetch_outputs(
+            target.scheduler,
+            description,
+            pattern,
+            folder,
+            replace=force,
+            refuse=refused.append,
+        )
     for line in refused:
         note(f"not copied: {line}")
     if as_json:

@@ -43,8 +43,8 @@ from transload.specs.text import parse_size
 
 if TYPE_CHECKING:
     from transload.cli.session import Target
-    from transload.runner import Runner
-    from transload.specs import AppDryRunInfo, CfgVal
+    from transload.runner import Plan, Runner
+    from transload.specs import CfgVal
 
 _LARGEST_APP = 64 << 20  # bytes of an app's JSON
 _EPILOG = """
@@ -237,7 +237,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
         show_progress()
     with open_runner() as runner:
         try:
-            info = _dry_run(runner, given)
+            plan = _dry_run(runner, given)
         except NoComponent as exc:
             raise click.UsageError(f"{exc}; {_spelled_out(ctx, given)}", ctx) from exc
         except ComponentArgumentError as exc:
@@ -247,21 +247,21 @@ def run(ctx: click.Context, /, **options: Any) -> int:
             advice = f"put it before {given.component}"
             raise click.UsageError(f"{exc.unknown} is an option of `run`: {advice}", ctx) from exc
         if given.dry_run:
-            _show(info, given.as_json)
+            _show(plan, given.as_json)
             return ExitCode.OK
-        _warn_of_variables(runner, info)
+        _warn_of_variables(plan)
         if not given.detach:
-            return _stay(runner, info, given)
-        handle = runner.schedule(info)
+            return _stay(runner, plan, given)
+        job = plan.submit()
         if given.as_json:
-            emit_json(app_json(handle, runner.status(handle)))
+            emit_json(app_json(job.handle, job.status()))
         else:
-            emit(handle)
+            emit(job.handle)
         return ExitCode.OK
 
 
-def _warn_of_variables(runner: Runner, info: AppDryRunInfo[Any]) -> None:
-    names = runner.variables_not_passed(info)
+def _warn_of_variables(plan: Plan[Any]) -> None:
+    names = plan.variables_not_passed()
     if names:
         note(
             f"set here, and not passed to the job: {', '.join(names)} (--pass-env {names[0]} "
@@ -340,7 +340,7 @@ def show_component(name: str) -> None:
     emit(component_help(get_component(name), defaults=defaults).rstrip("\n"))
 
 
-def _dry_run(runner: Runner, given: _Options) -> AppDryRunInfo[Any]:
+def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
     cfg: dict[str, CfgVal] = {}
     if given.cfg:
         cfg = runner.scheduler_run_opts(given.scheduler).cfg_from_texts(given.cfg)
@@ -401,35 +401,24 @@ def _read_app() -> AppDef:
     return AppDef.from_json(text)
 
 
-def _show(info: AppDryRunInfo[Any], as_json: bool) -> None:
-    if not as_json:
-        emit(str(info).rstrip("\n"))
-        return
-    app = None
-    if info._app is not None:
-        app = info._app.masked().to_dict()
-    emit_json(
-        {
-            "app_id": info._app_id,
-            "scheduler": info._scheduler,
-            "cfg": dict(info._cfg),
-            "app": app,
-            "request": str(info),
-        }
-    )
+def _show(plan: Plan[Any], as_json: bool) -> None:
+    if as_json:
+        emit_json(plan.to_dict())
+    else:
+        emit(str(plan).rstrip("\n"))
 
 
-def _stay(runner: Runner, info: AppDryRunInfo[Any], given: _Options) -> int:
+def _stay(runner: Runner, plan: Plan[Any], given: _Options) -> int:
     """Submit, wait for the end, report it, and return the exit code."""
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     with interrupts(events):
-        target = find_target(runner, runner.schedule(info))
+        target = find_target(runner, plan.submit().handle)
         note(f"submitted {target.handle}")
         note(
             f"Ctrl-C cancels it; without this command it goes on: transload log -f {target.handle}"
         )
         try:
-            outcome = _wait(runner, target, info, events, given)
+            outcome = _wait(runner, target, plan, events, given)
         except BrokenPipeError:
             note(f"the reader of the logs has gone; {target.handle} goes on")
             raise
@@ -440,8 +429,10 @@ def _stay(runner: Runner, info: AppDryRunInfo[Any], given: _Options) -> int:
     return outcome.code
 
 
-def _wait(runner: Runner, target: Target, info: Any, events: Events, given: _Options) -> Outcome:
-    replicas = [(role.name, k) for role in info._app.roles for k in range(role.num_replicas)]
+def _wait(
+    runner: Runner, target: Target, plan: Plan[Any], events: Events, given: _Options
+) -> Outcome:
+    replicas = [(role.name, k) for role in plan.app.roles for k in range(role.num_replicas)]
     labels = [] if given.no_prefix else [f"{role}/{k}" for role, k in replicas]
     logs = sys.stderr if given.as_json else sys.stdout
     screen = Screen(logs, sys.stderr, labels, plain=given.as_json)

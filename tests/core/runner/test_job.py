@@ -1,4 +1,4 @@
-"""An app to hold: `transload.run`, `attach`, and what an `App` can do."""
+"""A job to hold: `transload.run`, `attach`, and what a `Job` can do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from transload.specs import AppDef, AppState, Role
 pytestmark = pytest.mark.usefixtures("plain_folder", "transload_home")
 
 
-def _sh(script: str, **more: Any) -> transload.App:
+def _sh(script: str, **more: Any) -> transload.Job:
     return transload.run(command=["sh", "-c", script], **more)
 
 

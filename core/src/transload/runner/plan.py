@@ -1,0 +1,148 @@
+"""What would be submitted: what a dry-run returns, and what a submit starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from transload.errors import ConfigError
+from transload.runner.job import Job
+from transload.runner.job_env import resolve_secrets
+from transload.runner.packaging import not_passed
+from transload.schedulers.api import Submission
+from transload.specs import (
+    AppDef,
+    AppDryRunInfo,
+    AppHandle,
+    AppState,
+    AppStatus,
+    CfgVal,
+    make_app_handle,
+)
+
+if TYPE_CHECKING:
+    from transload.runner.api import Runner
+    from transload.schedulers.api import SchedulerBase
+
+T = TypeVar("T")
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class Plan(AppDryRunInfo[T]):
+    """A job that can be submitted: all that is known of it before it runs.
+
+    ``print()`` shows the request, and `to_json` everything. Nothing outside of this process has
+    been touched. The request alone may be changed before the submit.
+
+    Attributes:
+        request: the scheduler's own request.
+        scheduler: name of the scheduler that it goes to.
+        session: name of the session that submits it.
+        app_id: its id, as the scheduler will know it.
+        app: its definition: what ``describe`` will show.
+        resolved: the definition that the scheduler converted: ``app`` with its id, the variables
+            that tell it where it reports, what is passed on, and what travels with it.
+        cfg: the run options in force.
+        tracker_base: where it reports results; None: nowhere.
+        parent_run_id: the run that it derives from.
+        id_given: the caller gave the id.
+        inherit_env: it gets the whole environment of the process that submits it, where its
+            scheduler can do that.
+    """
+
+    scheduler: str
+    session: str
+    app_id: str
+    app: AppDef
+    resolved: AppDef
+    cfg: dict[str, CfgVal] = field(default_factory=dict)
+    tracker_base: str | None = None
+    parent_run_id: str | None = None
+    id_given: bool = False
+    inherit_env: bool = True
+    _runner: Runner
+    _unchanged: T | None = None
+    """A copy of the request, where it may have to be converted again at the submit."""
+
+    @property
+    def handle(self) -> AppHandle:
+        """The handle that the job will have."""
+        return make_app_handle(self.scheduler, self.session, self.app_id)
+
+    @property
+    def digest(self) -> str:
+        """The digest of its definition."""
+        return self.app.digest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON values; secret-looking values are masked."""
+        return {
+            "app_id": self.app_id,
+            "scheduler": self.scheduler,
+            "cfg": dict(self.cfg),
+            "app": self.app.masked().to_dict(),
+            "request": str(self),
+        }
+
+    def to_json(self) -> str:
+        """Return `to_dict` as text."""
+        return json.dumps(self.to_dict())
+
+    def variables_not_passed(self) -> list[str]:
+        """Return the variables that programs usually want, are set here, and would not reach it.
+
+        Returns:
+            Their names, such as ``HF_TOKEN``, sorted. ``pass_env`` passes those that it names.
+        """
+        capabilities = self._runner.scheduler(self.scheduler).capabilities
+        inherits = self.inherit_env and capabilities.inherits_env
+        return not_passed(self.resolved, os.environ, inherits)
+
+    def submit(self) -> Job:
+        """Submit it; errors as in `Runner.schedule`."""
+        from transload.schedulers.follower import emit
+
+        scheduler = self._runner.scheduler(self.scheduler)
+        # before anything is copied: what is missing here starts nothing, and leaves nothing
+        secrets = resolve_secrets(
+            self.resolved, scheduler, self._runner._environ, self._runner._secret_sources
+        )
+        submission = self._submission(secrets)
+        request = self._prepared_request(scheduler)
+        started = scheduler.submit(request, self.app_id, submission)
+        if started:
+            emit(self.handle, AppStatus(AppState.SUBMITTED))
+        return Job(self.handle, self._runner)
+
+    def _submission(self, secrets: Mapping[str, Mapping[str, str]]) -> Submission:
+        return Submission(
+            app=self.app,
+            digest=self.digest,
+            session=self.session,
+            cfg=self.cfg,
+            tracker_base=self.tracker_base,
+            parent_run_id=self.parent_run_id,
+            id_given=self.id_given,
+            inherit_env=self.inherit_env,
+            secrets=secrets,
+        )
+
+    def _prepared_request(self, scheduler: SchedulerBase) -> T:
+        """Return the request to submit: what it needs, such as a copied workspace, is built first.
+
+        Raises:
+            ConfigError: if the caller changed the request, and what was built needs a new one.
+        """
+        prepared = scheduler.prepare(self.resolved, self.cfg)
+        if prepared is self.resolved:
+            return self.request
+        unchanged = self._unchanged or scheduler.convert(self.resolved, self.cfg)
+        if self.request != unchanged:
+            raise ConfigError(
+                "the request was changed after the dry-run, but it must be built anew (workspace)"
+            )
+        request: T = scheduler.convert(prepared, self.cfg)
+        return request

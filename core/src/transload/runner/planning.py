@@ -1,0 +1,279 @@
+"""Planning a job: from what was asked to what would be submitted, without touching anything."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.runner.job_env import (
+    check_app_id,
+    own_folder,
+    run_environment,
+    surrounding_run,
+    tracker_base_of,
+    unique_app_id,
+    with_identity,
+    with_workspace,
+)
+from transload.runner.job_mounts import with_job_mounts
+from transload.runner.packaging import add_default_workspace, pass_env, resolve_relative_paths
+from transload.runner.plan import Plan
+from transload.specs import (
+    MASK,
+    AppDef,
+    CfgVal,
+    SpecError,
+    Workspace,
+    make_app_handle,
+    masked_args,
+    masked_env,
+)
+
+if TYPE_CHECKING:
+    from transload.runner.api import Runner
+    from transload.runner.launch import Launch
+    from transload.schedulers.api import SchedulerBase
+
+_HIDDEN: Final = "xxxxxxxx"
+"""Stands for a value that was masked, to see whether it would be masked again."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a job goes: a scheduler, and the run options in force there.
+
+    Args:
+        name: name of the scheduler.
+        scheduler: the scheduler itself.
+        cfg: its run options, resolved.
+        tracker_base: where the job reports, by options or settings; None: they do not say.
+        pass_env: patterns of variables to pass on, by options or settings.
+    """
+
+    name: str
+    scheduler: SchedulerBase
+    cfg: dict[str, CfgVal]
+    tracker_base: str | None
+    pass_env: Sequence[str]
+
+
+@dataclass
+class _Definition:
+    """A definition as it was built from what was asked, and what came to light meanwhile.
+
+    Args:
+        app: the definition.
+        app_id: the id, where it had to be made before the definition.
+        tracker_base: where the job reports, by the launch, its component or the destination.
+        code_folder: the folder of the component's file, if it comes from one.
+    """
+
+    app: AppDef
+    app_id: str | None
+    tracker_base: str | None
+    code_folder: str | None = None
+
+
+def make_plan(
+    launch: Launch,
+    runner: Runner,
+    app_id: str | None,
+    context_args: Mapping[str, Any],
+    change: Callable[[AppDef], AppDef] | None,
+) -> Plan[Any]:
+    """Return the plan of a launch; arguments and errors as in `Launch.plan`."""
+    id_given = app_id is not None
+    to = runner.destination(launch.scheduler, _asked_options(launch))
+    _work_in(launch.folder, to)
+
+    built = _build(launch, runner, to, app_id, context_args)
+    images = {role.name: role.image for role in built.app.roles}
+    app = _final_app(launch, runner, to, built.app, change)
+    _warn_of_unused_images(app, images, to)
+
+    app_id = _full_id(to, built.app_id or unique_app_id(app.name))
+    given_base = built.tracker_base and str(built.tracker_base)
+    base = own_folder(to.scheduler, app_id, to.cfg, _results_base(to, app_id, given_base))
+    parent = launch.parent_run_id or surrounding_run()
+    handle = make_app_handle(to.name, runner.name(), app_id)
+    environment = run_environment(handle, app.roles, base, parent, runner.settings)
+
+    resolved = with_job_mounts(runner, app, to.name, to.cfg)
+    resolved = with_identity(resolved, app_id, environment)
+    _pack(resolved, launch, to, built.code_folder, images)
+    pass_env(resolved, to.pass_env, runner._environ)
+
+    plan = Plan(
+        request=to.scheduler.convert(resolved, to.cfg),
+        _fmt=to.scheduler.format_request,
+        scheduler=to.name,
+        session=runner.name(),
+        app_id=app_id,
+        app=app,
+        resolved=resolved,
+        cfg=to.cfg,
+        tracker_base=base,
+        parent_run_id=parent,
+        id_given=id_given,
+        inherit_env=runner._inherit_env,
+        _runner=runner,
+    )
+    if any(role.workspace for role in resolved.roles):
+        # a second convert would differ if a file of the workspace did, which is no change of the
+        # request
+        plan._unchanged = copy.deepcopy(plan.request)
+    _let_roles_change(plan)
+    return plan
+
+
+def _full_id(to: Destination, app_id: str) -> str:
+    """Return an id as the scheduler knows it; raise a SpecError if it cannot be an id."""
+    return to.scheduler.qualified_id(check_app_id(app_id), to.cfg)
+
+
+def _results_base(to: Destination, app_id: str, given: str | None) -> str | None:
+    """Return the base of the results of a job, by the base that was given for it."""
+    return tracker_base_of(to.scheduler, app_id, to.cfg, given)
+
+
+def _asked_options(launch: Launch) -> Mapping[str, CfgVal]:
+    """Return the run options that a launch names."""
+    if not launch.pass_env:
+        return launch.cfg
+    return {**launch.cfg, "pass_env": list(launch.pass_env)}
+
+
+def _work_in(folder: str | None, to: Destination) -> None:
+    """Have a job work in a folder, where it sees the submitter's disk and has no other folder."""
+    if folder is None or not to.scheduler.capabilities.shares_disk:
+        return
+    if "working_dir" in to.cfg and not to.cfg["working_dir"]:
+        to.cfg["working_dir"] = folder
+
+
+def _build(
+    launch: Launch,
+    runner: Runner,
+    to: Destination,
+    app_id: str | None,
+    context_args: Mapping[str, Any],
+) -> _Definition:
+    """Build the definition that was asked for."""
+    base = launch.tracker_base or to.tracker_base
+    if launch.component is None:
+        return _Definition(launch.build(context_args), app_id, base)
+
+    component = launch.resolve_component()
+    launch = replace(launch, component=component)
+    defaults = runner.component_defaults(component, to.cfg)
+    if launch.declares("tracker_base"):
+        # the component wants to know where it reports, which may depend on the id: make both first
+        app_id = _full_id(to, app_id or unique_app_id(component.fn_name))
+        own_base = _results_base(to, app_id, base)
+        if own_base is not None:
+            context_args = {"tracker_base": own_base, **context_args}
+        arguments = launch.arguments(context_args, defaults)
+        # whoever gave that argument, it says where the job reports
+        launch = replace(launch, args=arguments)
+        base = arguments.get("tracker_base") or base
+    code_folder = component.place.own_folder if component.place else None
+    return _Definition(launch.build(context_args, defaults), app_id, base, code_folder)
+
+
+def _final_app(
+    launch: Launch,
+    runner: Runner,
+    to: Destination,
+    app: AppDef,
+    change: Callable[[AppDef], AppDef] | None,
+) -> AppDef:
+    """Return the definition as it is submitted: changed by caller and plugins, with a workspace."""
+    from transload.plugins import get_plugins
+
+    if change is not None:
+        app = change(app)
+    app.check_runnable()
+    app = get_plugins().before_submit(app, to.name, to.cfg)
+    workspace: str | Workspace | None = launch.workspace
+    if workspace is None:
+        workspace = runner.settings.get("workspace")
+    app = with_workspace(app, workspace)
+    app.check_runnable()
+    _refuse_masks(app)
+    return app
+
+
+def _refuse_masks(app: AppDef) -> None:
+    """Refuse a definition that was taken from a description, where secret-looking values are masked.
+
+    Raises:
+        SpecError: for a variable or an argument that would hold the mask.
+    """
+    for index, role in enumerate(app.roles):
+        env = {name: value.replace(MASK, _HIDDEN) for name, value in role.env.items()}
+        masked = masked_env(env)
+        for name, value in role.env.items():
+            if MASK in value and masked[name] == value:
+                raise SpecError(
+                    f"roles[{index}].env[{name!r}]={value}: {MASK} is what is shown in place of a "
+                    "secret: "
+                    "give the value, or take the variable out and name its source in secrets"
+                )
+        words = masked_args([word.replace(MASK, _HIDDEN) for word in role.args])
+        for number, word in enumerate(role.args):
+            if MASK in word and words[number] == word:
+                raise SpecError(
+                    f"roles[{index}].args[{number}]={word[:80]!r}: {MASK} is what is shown in "
+                    "place of a secret: "
+                    "give the value, or have the program read it from a variable that secrets names"
+                )
+
+
+def _warn_of_unused_images(app: AppDef, before: Mapping[str, str], to: Destination) -> None:
+    """Log one line for an image that was asked for by name and that the scheduler does not use.
+
+    Args:
+        app: the definition as it is submitted.
+        before: role → image as the definition was built, before anything was set over it.
+        to: where it goes.
+    """
+    asked = {}
+    for role in app.roles:
+        if role.image and role.image != before.get(role.name):
+            asked[role.image] = role
+    for image, role in asked.items():
+        if not to.scheduler.uses_image(role, to.cfg):
+            logging.getLogger("transload.runner").warning(
+                "image %s is not used: scheduler %s runs programs of the machine itself, where it "
+                "is no folder",
+                image,
+                to.name,
+            )
+
+
+def _pack(
+    app: AppDef,
+    launch: Launch,
+    to: Destination,
+    code_folder: str | None,
+    images: Mapping[str, str],
+) -> None:
+    """Make local paths absolute, and add the folders that travel; ``app`` is changed."""
+    if launch.folder is not None:
+        resolve_relative_paths(app, launch.folder)
+    if to.scheduler.capabilities.shares_disk or not to.scheduler.takes_workspace(to.cfg):
+        return
+    without_image = {role for role, image in images.items() if not image}
+    add_default_workspace(app, code_folder, launch.folder or os.getcwd(), without_image)
+
+
+def _let_roles_change(plan: Plan[Any]) -> None:
+    """Let roles of subclasses change the request (`Role.pre_proc`)."""
+    for role in plan.app.roles:
+        changed = role.pre_proc(plan.scheduler, plan)
+        plan.request = changed.request
+        plan._fmt = changed._fmt

@@ -1,0 +1,116 @@
+"""Short forms for programs and notebooks: `transload.run`, `transload.attach`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from transload.components import Overrides
+from transload.errors import SpecError
+from transload.runner.api import Runner
+from transload.runner.factory import default_runner
+from transload.runner.job import Job
+from transload.runner.launch import Launch
+from transload.specs import AppDef, AppHandle, CfgVal, Workspace, parse_mounts
+from transload.specs.text import parse_size
+
+
+def overrides_of(values: Mapping[str, Any]) -> Overrides:
+    """Return the overrides that were given as keywords; ``mem`` may be a text such as ``8G``, a
+    mount one, too.
+
+    Raises:
+        TypeError: for an unknown keyword.
+        SpecError: for a size that cannot be read.
+    """
+    if unknown := sorted(values.keys() - {*Overrides._fields}):
+        raise TypeError(
+            f"{unknown[0]}=: unknown argument; over an app can be set: "
+            f"{', '.join(Overrides._fields)}"
+        )
+    mem = values.get("mem")
+    if isinstance(mem, int) and 0 < mem < 1 << 20:
+        raise SpecError(
+            f"mem={mem}: is a number of bytes: write it with a unit, such as '{mem}M' or '{mem}G'"
+        )
+    mounts = values.get("mounts") or ()
+    if any(isinstance(mount, str) for mount in mounts):
+        mounts = parse_mounts([word for mount in mounts for word in mount.split(",")])
+    size = parse_size(mem, "mem") if isinstance(mem, str) else mem
+    return Overrides(**{**values, "mem": size, "mounts": mounts})
+
+
+def run(
+    app: AppDef | str | Callable[..., AppDef] | None = None,
+    args: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    command: Sequence[str] | None = None,
+    scheduler: str | None = None,
+    cfg: Mapping[str, CfgVal] | None = None,
+    workspace: str | Workspace | None = None,
+    pass_env: Sequence[str] = (),
+    app_id: str | None = None,
+    parent_run_id: str | None = None,
+    tracker_base: str | None = None,
+    runner: Runner | None = None,
+    **overrides: Any,
+) -> Job:
+    """Submit a job; return it at once.
+
+    Args:
+        app: an AppDef, or a component: its name (``train.py:train``, ``utils.echo``) or function.
+        args: arguments of the component: name → value, or as on the command line.
+        command: a program and its arguments, in place of ``app``.
+        scheduler: where to run it; default: the configured one, else ``local``.
+        cfg: run options of the scheduler.
+        workspace: a local folder that travels with it.
+        pass_env: patterns (``HF_*``) of variables that are passed on.
+        app_id: an id of your own: an equal app of that id is attached to, not started.
+        parent_run_id: the run that this one derives from.
+        tracker_base: where it reports results.
+        runner: submits; default: the one that this process shares.
+        overrides: what is set over what the app says: ``name, env, image, replicas, retries,
+            retry_delay, time_limit, cpu, gpu, mem, role`` (see `transload.components.Overrides`).
+
+    Raises:
+        SpecError: if the app or an argument is not valid.
+        ConfigError: for an unknown scheduler or option.
+        SubmitError: if it was not taken; nothing runs.
+
+    Example:
+        >>> job = run(command=["python", "train.py"], gpu=1, mem="8G")  # doctest: +SKIP
+        >>> print(job.wait().state, job.results())  # doctest: +SKIP
+    """
+    if (app is None) == (command is None):
+        raise SpecError("run: exactly one of app and command must be given")
+    runner = runner or default_runner()
+    more: dict[str, Any] = {}
+    if args:
+        more["args"] = args
+    if pass_env:
+        more["pass_env"] = pass_env
+    launch = Launch(command=command, **more) if app is None else Launch.of(app, **more)
+    plan = runner.dryrun(
+        launch,
+        scheduler,
+        cfg,
+        workspace,
+        parent_run_id,
+        app_id=app_id,
+        tracker_base=tracker_base,
+        overrides=overrides_of(overrides),
+    )
+    return plan.submit()
+
+
+def attach(handle: AppHandle, runner: Runner | None = None) -> Job:
+    """Return the job of a handle, whoever submitted it.
+
+    Raises:
+        AppNotFound: if there is no such app.
+        MalformedAppHandleException: if it is no handle.
+        SchedulerUnavailable: if its scheduler cannot be reached.
+    """
+    job = Job(handle, runner)
+    job.need_description()
+    return job
