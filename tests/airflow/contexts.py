@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from transload.errors import SchedulerUnavailable
-from transload_airflow import TransloadOperator, run
+from transload_airflow import TransloadOperator
+from transload_airflow.runner import runner_for_tasks
 from transload_testing import scripted_app
 
 
@@ -84,7 +85,7 @@ def refuse_cancels(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Let the scheduler be out of reach for the next cancels, which are asked for in quick
     succession.
     """
-    runner, left = run.runner_for_tasks(), [times]
+    runner, left = runner_for_tasks(), [times]
     cancel = runner.cancel
 
     def hesitant(handle: str) -> None:
@@ -94,4 +95,4 @@ def refuse_cancels(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         cancel(handle)
 
     monkeypatch.setattr(runner, "cancel", hesitant)
-    monkeypatch.setattr(run, "PAUSE_S", 0.01)
+    monkeypatch.setattr("transload_airflow.run.PAUSE_S", 0.01)

@@ -31,7 +31,8 @@ from transload.pipelines import (
 from transload.specs import AppDef, AppState, Role
 from transload_airflow import AppCallbacks, TransloadOperator, operator_from_app, run
 from transload_airflow.hooks import Defaults
-from transload_airflow.run import execution_of, runner_for_tasks
+from transload_airflow.run import execution_of
+from transload_airflow.runner import runner_for_tasks
 from transload_airflow.values import decoded, plain
 from transload_testing import ScriptedControl, scripted_app
 
@@ -490,7 +491,7 @@ def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_pat
     trackers = {"fsspec": str(tmp_path)}
     build_trackers(trackers)[0].add_source("local://airflow/x", "local://airflow/parent")
     settings = type("Settings", (), {"trackers": staticmethod(lambda: trackers)})
-    monkeypatch.setattr(run, "runner_for_tasks", lambda: type("R", (), {"settings": settings}))
+    monkeypatch.setattr(lineage, "runner_for_tasks", lambda: type("R", (), {"settings": settings}))
     assert lineage.sources_of("local://airflow/x") == ["local://airflow/parent"]
 
 

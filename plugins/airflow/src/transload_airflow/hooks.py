@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,7 +11,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 
 from transload.errors import ConfigError, TransloadError
 from transload.specs import CfgVal, looks_secret, nearest
-from transload_airflow.run import SECRETS, runner_for_tasks
+from transload_airflow.runner import SECRETS, extra_of, runner_for_tasks, secret_of
 
 if TYPE_CHECKING:
     from transload.runner import Cluster, Runner
@@ -65,7 +64,7 @@ class TransloadHook(BaseHook):
             ConfigError: if it is wrong.
         """
         connection = self.get_connection(self.conn_id)
-        extra, where = self._extra(), f"connection {self.conn_id!r}: "
+        extra, where = extra_of(self.conn_id), f"connection {self.conn_id!r}: "
         cfg = extra.get("cfg") or {}
         if not isinstance(cfg, Mapping):
             raise ConfigError(f"{where}extra.cfg={cfg!r}: must be an object, option → value")
@@ -116,28 +115,13 @@ class TransloadHook(BaseHook):
             {name: f"{SECRETS}:{self.conn_id}/{name}" for name in kept},
         )
 
-    def _extra(self) -> Mapping[str, Any]:
-        try:
-            values = json.loads(self.get_connection(self.conn_id).extra or "{}")
-        except ValueError as exc:  # Airflow itself would go on as if there were none
-            raise ConfigError(f"connection {self.conn_id!r}: extra is not JSON: {exc}") from exc
-        if not isinstance(values, Mapping):
-            raise ConfigError(
-                f"connection {self.conn_id!r}: extra: must be an object, not "
-                f"{type(values).__name__}"
-            )
-        return values
-
     def secret(self, name: str) -> str:
         """Return a secret of the connection's cluster.
 
         Raises:
             ConfigError: if it is not there any more.
         """
-        value = self._extra().get(name)
-        if not value:
-            raise ConfigError(f"connection {self.conn_id!r}: extra.{name} is not there any more")
-        return value if isinstance(value, str) else json.dumps(value)
+        return secret_of(self.conn_id, name)
 
     def get_conn(self) -> Runner:
         """Return the runner that tasks of this process share, which knows the cluster; do not close

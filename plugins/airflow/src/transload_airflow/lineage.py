@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import TransloadError
+from transload_airflow.runner import runner_for_tasks
 from transload_airflow.values import plain
 
 if TYPE_CHECKING:
@@ -133,7 +134,6 @@ def sources_of(handle: str) -> list[str]:
     asked.
     """
     from transload.tracker import build_trackers
-    from transload_airflow.run import runner_for_tasks
 
     found = []
     try:

@@ -20,6 +20,7 @@ from asgiref.sync import sync_to_async
 
 from transload.errors import TransloadError
 from transload.specs import AppDef, resolve_secret, split_source
+from transload_airflow.runner import secret_named
 
 LONGEST_S: Final = 20.0
 """Seconds for which a trigger may wait for secrets before it hands on lines."""
@@ -85,7 +86,7 @@ class Reads:
         """
         for source in self.sources:
             try:
-                value = resolve_secret(source, "secrets", kinds={"airflow": _of_connection})
+                value = resolve_secret(source, "secrets", kinds={"airflow": secret_named})
             except TransloadError:
                 continue  # of another machine, or of the scheduler's own kind
             for text in {value, *value.splitlines()}:
@@ -139,13 +140,6 @@ class _Noting:
 def _note(names: list[str], name: str) -> None:
     if name not in names:
         names.append(name)
-
-
-def _of_connection(what: str) -> str:
-    from transload_airflow.hooks import TransloadHook
-
-    conn_id, _, name = what.rpartition("/")
-    return TransloadHook(conn_id).secret(name)
 
 
 def _hide(text: str) -> None:

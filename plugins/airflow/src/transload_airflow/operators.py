@@ -21,18 +21,17 @@ from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.listener import departing
 from transload_airflow.masks import Reads
 from transload_airflow.run import (
-    HOST,
     dag_folder,
     execution_of,
     hide_traceback,
     identity_of,
     run_app,
-    runner_for_tasks,
     traces_of,
     translate_errors,
     unit_here,
     unit_of_state,
 )
+from transload_airflow.runner import HOST, runner_for_tasks
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
 from transload_airflow.settling import mark_deferred
 from transload_airflow.stores import state_store

@@ -19,6 +19,7 @@ from transload.errors import AppFailed, TransloadError
 from transload.pipelines import Ending
 from transload_airflow.generation import Marks, asked_here, current_generation, current_unit
 from transload_airflow.lineage import parent_variables
+from transload_airflow.runner import HOST
 from transload_airflow.settings import setting
 from transload_airflow.states import ENDINGS
 from transload_airflow.stores import (
@@ -33,13 +34,7 @@ from transload_airflow.values import decoded
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
-    from transload.runner import Cluster, Runner
-
-HOST: Final = "airflow"
-"""Session name of all handles."""
-
-SECRETS: Final = "airflow"
-"""Kind of the references to secrets in connections: ``airflow:CONN_ID/NAME``."""
+    from transload.runner import Runner
 
 CANCEL_S: Final = 20.0
 """Seconds for which a scheduler that cannot be reached is asked again to cancel; Airflow gives a
@@ -57,23 +52,6 @@ PIECE: Final = AT_ONCE // 6
 """Characters of a line that are as many bytes at most once they are JSON."""
 
 _app_log = logging.getLogger("transload.app")
-
-
-def runner_for_tasks(inherit_env: bool = False, cluster: Cluster | None = None) -> Runner:
-    """Return the runner that all tasks and triggers of this process share; it knows the cluster of
-    a connection.
-    """
-    clusters = () if cluster is None else (cluster,)
-    return pipelines.host_runner(
-        HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={SECRETS: _secret}
-    )
-
-
-def _secret(what: str) -> str:
-    from transload_airflow.hooks import TransloadHook
-
-    conn_id, _, name = what.rpartition("/")
-    return TransloadHook(conn_id).secret(name)
 
 
 # -- whose app it is

@@ -14,7 +14,8 @@ from transload import pipelines
 from transload.errors import ConfigError, StateUnknown
 from transload.specs import AppState
 from transload_airflow.hooks import defaults_of
-from transload_airflow.run import HOST, hide_traceback, runner_for_tasks, task_key, translate_errors
+from transload_airflow.run import hide_traceback, task_key, translate_errors
+from transload_airflow.runner import HOST, runner_for_tasks
 from transload_airflow.settings import default_deferrable
 from transload_airflow.settling import mark_deferred
 from transload_airflow.stores import CursorFile, TaskStore, state_store

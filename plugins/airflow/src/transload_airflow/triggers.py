@@ -16,13 +16,12 @@ from transload.runner import Cluster
 from transload.specs import make_app_handle, parse_app_handle
 from transload_airflow.masks import Reads
 from transload_airflow.run import (
-    HOST,
     OVER,
     cancel,
     log_line_in_pieces,
-    runner_for_tasks,
     task_state,
 )
+from transload_airflow.runner import HOST, runner_for_tasks
 from transload_airflow.settling import lines_are_read, wait_until_released
 from transload_airflow.stores import CursorFile
 

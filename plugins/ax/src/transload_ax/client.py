@@ -13,7 +13,7 @@ from ax.api.protocols.metric import IMetric
 from ax.api.protocols.runner import IRunner
 from ax.core.trial_status import TrialStatus
 
-from transload_ax.convert import CONSTANTS
+from transload_ax.arguments import CONSTANTS
 from transload_ax.metric import read_curve, read_value, reported
 from transload_ax.runner import TransloadRunner
 from transload_ax.trials import TrialView

@@ -17,7 +17,7 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.orchestration.orchestrator_options import OrchestratorOptions
 
 from transload.errors import ConfigError, SpecError
-from transload_ax.convert import component_path
+from transload_ax.arguments import component_path
 from transload_ax.metric import TransloadCurveMetric, TransloadMetric
 from transload_ax.orchestrator import TransloadOrchestrator
 from transload_ax.resume import resume

@@ -12,7 +12,7 @@ from ax.core.experiment import Experiment
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from transload.errors import ConfigError
-from transload_ax.convert import component_path
+from transload_ax.arguments import component_path
 from transload_ax.runner import ARGUMENTS, TransloadRunner
 from transload_ax.snapshot import Snapshot
 

@@ -24,7 +24,7 @@ from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch, caller_folder, dry_run
 from transload.runner.job_env import surrounding_run
 from transload.specs import AppState, CfgVal, looks_secret
-from transload_ax.convert import Component, check_space, component_path, digest
+from transload_ax.arguments import Component, check_space, component_path, digest
 from transload_ax.run import TrialApps, cancel_on_exit
 from transload_ax.states import STATES
 from transload_ax.trials import GIVEN_UP, Trials, TrialView

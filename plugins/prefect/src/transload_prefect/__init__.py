@@ -9,11 +9,11 @@ from transload.plugins.lazy import lazy_names
 if TYPE_CHECKING:
     from transload_prefect.blocks import AppJob, AppJobRun
     from transload_prefect.cluster import TransloadCluster
-    from transload_prefect.convert import app_task, run_app, run_app_async
     from transload_prefect.search import search_flow
     from transload_prefect.states import STATES
     from transload_prefect.task import AppTask
     from transload_prefect.task_runner import AppTaskRunner
+    from transload_prefect.tasks import app_task, run_app, run_app_async
     from transload_prefect.worker import TransloadWorker
 
 __version__: Final = "0.1.0"
@@ -38,11 +38,11 @@ __getattr__, __dir__, _ = lazy_names(
     {
         "blocks": "AppJob AppJobRun",
         "cluster": "TransloadCluster",
-        "convert": "app_task run_app run_app_async",
         "search": "search_flow",
         "states": "STATES",
         "task": "AppTask",
         "task_runner": "AppTaskRunner",
+        "tasks": "app_task run_app run_app_async",
         "worker": "TransloadWorker",
     },
 )

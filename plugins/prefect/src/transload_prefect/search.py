@@ -17,10 +17,10 @@ from transload.specs import AppState
 from transload_prefect import api
 from transload_prefect.artifacts import artifact_key, table, trial_rows
 from transload_prefect.background import background
-from transload_prefect.convert import app_task
 from transload_prefect.states import APP_CANCELLED
 from transload_prefect.task import AppTask
 from transload_prefect.task_runner import AppTaskRunner
+from transload_prefect.tasks import app_task
 from transload_prefect.watch import watch_of
 from transload_search import Search, SearchLedger, SearchTrial, get_suggester, stopped_early
 from transload_search.check import check_early

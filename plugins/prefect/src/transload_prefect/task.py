@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,7 @@ from prefect.utilities.collections import isiterable
 from prefect.utilities.hashing import hash_objects
 
 from transload.errors import ConfigError, SpecError, TransloadError
-from transload.pipelines import Execution, ExecutionOptions, Launch
+from transload.pipelines import Execution
 from transload.runner import AppResults
 from transload.specs import masked_env, nearest
 from transload_prefect.again import ROLLED_BACK, note_done
@@ -40,7 +40,7 @@ from transload_prefect.arguments import (
     signature_of,
     values_left_open,
 )
-from transload_prefect.cluster import TransloadCluster, cluster_named
+from transload_prefect.cluster import cluster_named
 from transload_prefect.run import (
     Context,
     ReturnedState,
@@ -50,6 +50,7 @@ from transload_prefect.run import (
     run_app_async,
     runner_of,
 )
+from transload_prefect.settings import AppSpec, split_settings
 from transload_prefect.traces import Traces
 from transload_prefect.units import in_async_code, next_unit
 from transload_prefect.watch import watch_of, watching
@@ -67,81 +68,6 @@ _SETTINGS: Final = [
 
 _LONGEST_SHOWN: Final = 24
 _MOST_SHOWN: Final = 4
-
-
-@dataclass(frozen=True)
-class AppSpec:
-    """What an app task runs, and how.
-
-    Args:
-        launch: the app or component, and where it goes.
-        options: of `transload.pipelines.ExecutionOptions`.
-        cluster: where it goes, in place of a scheduler: a block, or the name of a saved one.
-        inherit_env: give the job the whole environment of the flow's process.
-        key: what tells the app from others of its flow run, instead of the task's name.
-        artifacts: write artifacts.
-        events: emit an event at each change of state.
-        assets: True: each artifact that the app's tracker knows is an asset that the task made; or
-            their URIs.
-        stderr_level: name of the level that lines of stderr are logged with; None: what a line says
-            of itself (``WARNING:root:…``), else INFO.
-        namespace: tells the app from those of others, instead of the flow run's id.
-        context_args: arguments that the component may declare (``trial_idx``).
-        meanwhile: entered while the app is waited for, with its execution.
-    """
-
-    launch: Launch
-    options: ExecutionOptions = field(default_factory=ExecutionOptions)
-    cluster: TransloadCluster | str | None = None
-    inherit_env: bool = False
-    key: str | None = None
-    artifacts: bool = True
-    events: bool = True
-    assets: bool | list[str] = False
-    stderr_level: str | None = None
-    namespace: str | None = None
-    context_args: Mapping[str, Any] = field(default_factory=dict)
-    meanwhile: Callable[[Execution], AbstractContextManager[object]] = nullcontext
-
-    def __post_init__(self) -> None:
-        if self.cluster is not None and self.launch.scheduler is not None:
-            raise ConfigError(
-                f"cluster={self.cluster!r}: cannot be given beside "
-                f"scheduler={self.launch.scheduler!r}"
-            )
-        if self.stderr_level not in (None, *logging.getLevelNamesMapping()):
-            allowed = ", ".join(sorted(logging.getLevelNamesMapping()))
-            raise ConfigError(f"stderr_level={self.stderr_level!r}: must be one of {allowed}")
-
-    @property
-    def digest(self) -> str:
-        """A text that differs between apps, for cache keys."""
-        try:
-            told = replace(self.launch, folder=None).to_dict()
-        except SpecError:  # a function that is in no module
-            told = {each.name: getattr(self.launch, each.name) for each in fields(self.launch)}
-            told["component"] = told["component"] and _told(told["component"])
-        return sha256(repr(told).encode()).hexdigest()[:16]
-
-
-def _told(function: Callable[..., Any]) -> list[Any]:
-    """Return what tells a function from others: its code, its defaults, and what it refers to
-    around it.
-    """
-    try:
-        code = inspect.getsource(function)
-    except (OSError, TypeError):  # typed at a prompt
-        code = repr(getattr(function, "__code__", function))
-    around = []
-    for cell in getattr(function, "__closure__", None) or ():
-        with suppress(ValueError):  # nothing was assigned yet
-            around.append(cell.cell_contents)
-    return [
-        code,
-        getattr(function, "__defaults__", None),
-        getattr(function, "__kwdefaults__", None),
-        around,
-    ]
 
 
 @dataclass
@@ -240,8 +166,6 @@ class AppTask(Task[..., Any]):
         Raises:
             ConfigError: for a wrong setting.
         """
-        from transload_prefect.convert import split_settings
-
         changes, given = split_settings(self.spec, options)
         asynchronous = given.pop("asynchronous", self.asynchronous)
         return self._remade(

@@ -1,0 +1,128 @@
+"""What an app task runs, and how: its settings, apart from Prefect's own."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from prefect import Task
+
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import Execution, ExecutionOptions, Launch
+from transload.specs import nearest
+
+if TYPE_CHECKING:
+    from transload_prefect.cluster import TransloadCluster
+
+_OWN: Final = ("cluster", "inherit_env", "key", "artifacts", "events", "assets", "stderr_level")
+
+
+@dataclass(frozen=True)
+class AppSpec:
+    """What an app task runs, and how.
+
+    Args:
+        launch: the app or component, and where it goes.
+        options: of `transload.pipelines.ExecutionOptions`.
+        cluster: where it goes, in place of a scheduler: a block, or the name of a saved one.
+        inherit_env: give the job the whole environment of the flow's process.
+        key: what tells the app from others of its flow run, instead of the task's name.
+        artifacts: write artifacts.
+        events: emit an event at each change of state.
+        assets: True: each artifact that the app's tracker knows is an asset that the task made; or
+            their URIs.
+        stderr_level: name of the level that lines of stderr are logged with; None: what a line says
+            of itself (``WARNING:root:…``), else INFO.
+        namespace: tells the app from those of others, instead of the flow run's id.
+        context_args: arguments that the component may declare (``trial_idx``).
+        meanwhile: entered while the app is waited for, with its execution.
+    """
+
+    launch: Launch
+    options: ExecutionOptions = field(default_factory=ExecutionOptions)
+    cluster: TransloadCluster | str | None = None
+    inherit_env: bool = False
+    key: str | None = None
+    artifacts: bool = True
+    events: bool = True
+    assets: bool | list[str] = False
+    stderr_level: str | None = None
+    namespace: str | None = None
+    context_args: Mapping[str, Any] = field(default_factory=dict)
+    meanwhile: Callable[[Execution], AbstractContextManager[object]] = nullcontext
+
+    def __post_init__(self) -> None:
+        if self.cluster is not None and self.launch.scheduler is not None:
+            raise ConfigError(
+                f"cluster={self.cluster!r}: cannot be given beside "
+                f"scheduler={self.launch.scheduler!r}"
+            )
+        if self.stderr_level not in (None, *logging.getLevelNamesMapping()):
+            allowed = ", ".join(sorted(logging.getLevelNamesMapping()))
+            raise ConfigError(f"stderr_level={self.stderr_level!r}: must be one of {allowed}")
+
+    @property
+    def digest(self) -> str:
+        """A text that differs between apps, for cache keys."""
+        try:
+            told = replace(self.launch, folder=None).to_dict()
+        except SpecError:  # a function that is in no module
+            told = {each.name: getattr(self.launch, each.name) for each in fields(self.launch)}
+            told["component"] = told["component"] and _told(told["component"])
+        return sha256(repr(told).encode()).hexdigest()[:16]
+
+
+def _told(function: Callable[..., Any]) -> list[Any]:
+    """Return what tells a function from others: its code, its defaults, and what it refers to
+    around it.
+    """
+    try:
+        code = inspect.getsource(function)
+    except (OSError, TypeError):  # typed at a prompt
+        code = repr(getattr(function, "__code__", function))
+    around = []
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # nothing was assigned yet
+            around.append(cell.cell_contents)
+    return [
+        code,
+        getattr(function, "__defaults__", None),
+        getattr(function, "__kwdefaults__", None),
+        around,
+    ]
+
+
+def split_settings(
+    spec: AppSpec, settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the changes of a spec, and what is left for Prefect.
+
+    Raises:
+        ConfigError: for a wrong or unknown setting.
+    """
+    options = {each.name for each in fields(ExecutionOptions)}
+    prefect = set(inspect.signature(Task.__init__).parameters) - {"self", "fn"} | {"asynchronous"}
+    launch = {each.name for each in fields(Launch)} - {"app", "component", "command", "args"} | {
+        "component_args"
+    }
+    known = [*options, *prefect, *launch, *_OWN]
+    for name, value in settings.items():
+        if name not in known:
+            hint = nearest("component_args" if name == "args" else name, known)
+            raise ConfigError(f"{name}={value!r}: no setting of a task or of an app; {hint}")
+    changes: dict[str, Any] = {name: settings[name] for name in _OWN if name in settings}
+    if any(name in options for name in settings):
+        changes["options"] = replace(
+            spec.options, **{k: v for k, v in settings.items() if k in options}
+        )
+    if any(name in launch for name in settings):
+        told = {
+            "args" if k == "component_args" else k: v for k, v in settings.items() if k in launch
+        }
+        changes["launch"] = replace(spec.launch, **told)
+    return changes, {name: value for name, value in settings.items() if name in prefect}
