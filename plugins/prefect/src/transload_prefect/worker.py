@@ -75,13 +75,20 @@ except SystemExit as end:
         raise
 from prefect.client.orchestration import get_client
 with get_client(sync_client=True) as client:
-    state = client.read_flow_run(uuid.UUID(os.environ["PREFECT__FLOW_RUN_ID"])).state
-if state is not None and state.type.value.startswith("CANCELL"):
+    states = client.read_flow_run_states(uuid.UUID(os.environ["PREFECT__FLOW_RUN_ID"]))
+names = [state.type.value for state in sorted(states, key=lambda state: state.timestamp)]
+if names and names[-1].startswith("CANCELL"):
     time.sleep(60)  # a worker cancels the app meanwhile, so that its scheduler does not say that it ended well
     sys.exit("the flow run was cancelled")
+# the flow run may be scheduled again by now: what counts is how it ended since it last began
+while "RUNNING" in names:
+    del names[0]
+bad = {"CRASHED", "FAILED"}.intersection(names)
+if bad:
+    sys.exit(f"the flow run ended as {bad.pop()}")
 """
-"""What runs a flow run in its app; Prefect's own command, which ends with 0 also when the flow run
-was cancelled."""
+"""What runs a flow run in its app. Prefect's own command ends with 0 also when the flow run was
+cancelled, and whenever it has reported that the flow run failed or crashed."""
 
 
 class _Variables(BaseModel):
@@ -225,10 +232,12 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
                 task_status.started(handle)
             status = await self._follow(flow_run.id, execution)
             code = _exit_status(status)
-            if code and await self._was_cancelled(flow_run.id, handle):
-                code = 0  # or Prefect would call it crashed
             if code:
-                await asyncio.to_thread(self._tell_failure, flow_run, execution)
+                cancelled = await self._was_cancelled(flow_run.id, handle)
+                if cancelled or not await self._is_open(flow_run, handle):
+                    code = 0  # or Prefect would call it crashed
+                else:
+                    await asyncio.to_thread(self._tell_failure, flow_run, execution)
             return AppWorkerResult(identifier=handle, status_code=code)
         finally:
             self._followed.discard(flow_run.id)
@@ -385,13 +394,15 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             status = await self._follow(flow_run.id, execution)
         if await self._was_cancelled(flow_run.id, handle):
             return
-        flow_run = await self.client.read_flow_run(flow_run.id)
-        over = flow_run.state is not None and flow_run.state.is_final()
-        if not over and (status is None or _exit_status(status)):
-            if status is not None:
-                await asyncio.to_thread(self._tell_failure, flow_run, execution)
-            how = "is lost" if status is None else f"ended: {status.summary()}"
-            await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
+        if status is not None and not _exit_status(status):
+            return
+        if not await self._is_open(flow_run, handle):
+            return
+        how = "is lost"
+        if status is not None:
+            await asyncio.to_thread(self._tell_failure, flow_run, execution)
+            how = f"ended: {status.summary()}"
+        await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
 
     def _found(self, flow_run: FlowRun, configuration: AppJobConfiguration) -> Execution | None:
         """Return the execution of an app that an earlier worker submitted; None if it cannot be
@@ -436,6 +447,26 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             worker_id=self.backend_id,
         )
         return made
+
+    async def _is_open(self, submitted: FlowRun, handle: str) -> bool:
+        """Tell whether Prefect still takes a flow run, whose app has failed, for one that is run.
+
+        It does not if the flow run reported its end itself, nor if it is run again by now.
+
+        Args:
+            submitted: the flow run as it was before its app ended.
+            handle: the app.
+        """
+        try:
+            flow_run = await self.client.read_flow_run(submitted.id)
+        except ObjectNotFound:
+            return False
+        state = None if flow_run.state is None else flow_run.state.type
+        if state is StateType.PENDING:
+            return bool(flow_run.run_count == submitted.run_count)
+        if state in (StateType.RUNNING, StateType.PAUSED):
+            return flow_run.infrastructure_pid in (None, handle)
+        return False
 
     async def _was_cancelled(self, flow_run_id: UUID, handle: str) -> bool:
         """Tell whether a flow run whose app has ended was cancelled; one that is being cancelled is
