@@ -7,12 +7,14 @@ import importlib
 import pytest
 
 PATHS = {
-    "transload.specs": "AppDef AppDryRunInfo AppHandle AppState AppStatus CfgVal Resource RetryPolicy Role "
+    "transload.specs": "ALL AppDef AppDryRunInfo AppHandle AppState AppStatus AppStatusError CfgVal "
+    "Resource Resources RetryPolicy Role UnknownAppException "
     "macros materialize_appdef parse_app_handle resource runopts",
     "transload.runner": "Runner get_runner",
     "transload.schedulers": "SchedulerBase",
     "transload.schedulers.api": "ListAppResponse SchedulerBase Stream",
-    "transload.components": "get_component get_components",
+    "transload.components": "ComponentNotFoundException ComponentValidationException get_component "
+    "get_components",
     "transload.components.builtin.dist": "ddp spmd",
     "transload.components.builtin.utils": "binary booth copy echo python sh touch",
     "transload.components.structured_arg": "StructuredNameArgument",
@@ -22,7 +24,7 @@ PATHS = {
     "transload.pipelines": "get_adapter",
     "transload.runtime": "report tracking",
     "transload.runtime.tracking": "FsspecResultTracker ResultTracker",
-    "transload.tracker": "AppRun FsspecTracker TrackerBase",
+    "transload.tracker": "AppRun app_run_from_env FsspecTracker TrackerBase",
     "transload.tracker.api": "AppRun AppRunTrackableSource ENV_TRANSLOAD_JOB_ID ENV_TRANSLOAD_PARENT_RUN_ID "
     "ENV_TRANSLOAD_TRACKERS Lineage TrackerArtifact TrackerBase TrackerSource app_run_from_env "
     "build_trackers "
@@ -56,3 +58,17 @@ def test_names_for_the_schedulers_objects_are_the_same_everywhere() -> None:
         assert {each: vars(old)[each] for each in new.__all__} == {
             each: vars(new)[each] for each in new.__all__
         }
+
+
+def test_what_is_kept_for_those_who_come_from_torchx_has_one_home() -> None:
+    """Each such name is defined in one module, and is the same object where TorchX has it."""
+    torchx = importlib.import_module("transload.compat.torchx")
+    found = {
+        name: [
+            vars(torchx)[name] is getattr(importlib.import_module(path), name)
+            for path, names in PATHS.items()
+            if name in names.split()
+        ]
+        for name in torchx.__all__
+    }
+    assert all(places and all(places) for places in found.values()), found

@@ -7,6 +7,8 @@ serves the command line, JSON and programs.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from transload.components.call import arguments_of, build, materialize, materialize_appdef
 from transload.components.checks import Finding, check
 from transload.components.command import Overrides, command_app
@@ -16,8 +18,6 @@ from transload.components.errors import (
     ComponentHelpRequested,
     ComponentInvalid,
     ComponentNotFound,
-    ComponentNotFoundException,
-    ComponentValidationException,
     NoComponent,
 )
 from transload.components.finder import (
@@ -29,6 +29,10 @@ from transload.components.finder import (
 )
 from transload.components.help import component_help
 from transload.components.signature import Component, Parameter, read_component, spelling
+from transload.plugins.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from transload.compat.torchx import ComponentNotFoundException, ComponentValidationException
 
 __all__ = [
     "Component",
@@ -59,3 +63,8 @@ __all__ = [
     "read_component",
     "spelling",
 ]
+
+# names that are found here by those who come from TorchX; imported when asked for
+__getattr__, __dir__, _ = lazy_names(
+    __name__, {".compat.torchx": "ComponentNotFoundException ComponentValidationException"}
+)

@@ -44,13 +44,6 @@ class ComponentHelpRequested(ComponentArgumentError):
         self.component = component
 
 
-ComponentNotFoundException = ComponentNotFound
-"""TorchX's name of `ComponentNotFound`, kept for those who come from there."""
-
-ComponentValidationException = ComponentInvalid
-"""TorchX's name of `ComponentInvalid`, kept for those who come from there."""
-
-
 def innermost(exc: BaseException, is_own: Callable[[str], bool]) -> str:
     """Return ``file:line`` of the innermost frame in a file that is meant, ``""`` if there is
     none.

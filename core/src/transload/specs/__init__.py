@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.specs.app import ALL, MISSING, NONE, AppDef, RetryPolicy, Role, Workspace
+from transload.plugins.lazy import lazy_names
+from transload.specs.app import MISSING, NONE, AppDef, RetryPolicy, Role, Workspace
 from transload.specs.checks import nearest
 from transload.specs.dryrun import AppDryRunInfo
 from transload.specs.handles import (
     AppHandle,
     MalformedAppHandleException,
     ParsedAppHandle,
-    UnknownAppException,
     make_app_handle,
     parse_app_handle,
 )
@@ -35,7 +34,6 @@ from transload.specs.resources import (
     Mount,
     MountType,
     Resource,
-    Resources,
     VolumeMount,
     parse_mounts,
 )
@@ -53,7 +51,6 @@ from transload.specs.sizes import GiB
 from transload.specs.states import AppState, ReplicaState, is_started, is_terminal
 from transload.specs.status import (
     AppStatus,
-    AppStatusError,
     ReplicaAttempt,
     ReplicaStatus,
     RoleStatus,
@@ -61,6 +58,15 @@ from transload.specs.status import (
     exit_text,
 )
 from transload.specs.text import parse_bool
+
+if TYPE_CHECKING:
+    from transload.compat.torchx import (
+        ALL,
+        AppStatusError,
+        Resources,
+        UnknownAppException,
+        materialize_appdef,
+    )
 
 __all__ = [
     "ALL",
@@ -111,6 +117,7 @@ __all__ = [
     "masked_env",
     "masked_url",
     "masked_values",
+    "materialize_appdef",
     "named_resources",
     "nearest",
     "parse_app_handle",
@@ -124,8 +131,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Return the one name that TorchX's users look for here and that stands on this package."""
-    if name != "materialize_appdef":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("transload.components").materialize_appdef
+# names that are found here by those who come from TorchX; imported when asked for
+__getattr__, __dir__, _ = lazy_names(
+    __name__,
+    {
+        ".compat.torchx": "ALL AppStatusError Resources UnknownAppException materialize_appdef",
+    },
+)

@@ -50,9 +50,6 @@ MISSING: Final = "<MISSING>"
 NONE: Final = "<NONE>"
 """Stands for an optional text that is not set."""
 
-ALL: Final = "all"
-"""Stands for every scheduler; kept for those who come from TorchX."""
-
 
 MOST_REPLICAS: Final = 100_000
 """So many replicas may an app have."""

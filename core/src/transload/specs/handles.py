@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from transload.errors import AppNotFound, SpecError
+from transload.errors import SpecError
 
 AppHandle = str
 """A URL-like name of a submitted app: ``{scheduler}://{session}/{app_id}``."""
@@ -22,10 +22,6 @@ class MalformedAppHandleException(SpecError):
         super().__init__(
             f"app handle {app_handle!r}: must be of the form SCHEDULER://SESSION/APP_ID"
         )
-
-
-UnknownAppException = AppNotFound
-"""TorchX's name of `AppNotFound`, kept for those who come from there."""
 
 
 class ParsedAppHandle(NamedTuple):

@@ -78,9 +78,6 @@ class Resource:
         return replace(deepcopy(original), capabilities={**original.capabilities, **capabilities})
 
 
-Resources = Resource
-"""The older name of `Resource`, kept for those who come from TorchX."""
-
 NULL_RESOURCE: Resource = Resource(cpu=-1, gpu=-1, memMB=-1)
 """A resource of which nothing is set."""
 

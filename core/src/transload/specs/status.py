@@ -21,9 +21,6 @@ _T = TypeVar("_T")
 NEAR_LIMIT: Final = 0.9
 """Who used this part of the memory that was asked for is near its limit."""
 
-AppStatusError = AppFailed
-"""TorchX's name of `AppFailed`, kept for those who come from there."""
-
 
 @record
 class ReplicaAttempt:

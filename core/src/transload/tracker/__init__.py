@@ -6,6 +6,9 @@ An application uses ``AppRun.run_from_env()``; whoever reads builds a tracker by
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from transload.plugins.lazy import lazy_names
 from transload.tracker.api import (
     ENV_TRANSLOAD_JOB_ID,
     ENV_TRANSLOAD_PARENT_RUN_ID,
@@ -21,7 +24,6 @@ from transload.tracker.api import (
     TrackerFactory,
     TrackerSource,
     TrackingError,
-    app_run_from_env,
     build_trackers,
     check_run_id,
     check_text,
@@ -34,6 +36,9 @@ from transload.tracker.api import (
     trackers_in_environ,
 )
 from transload.tracker.backend.fsspec import FsspecTracker
+
+if TYPE_CHECKING:
+    from transload.compat.torchx import app_run_from_env
 
 __all__ = [
     "ENV_TRANSLOAD_JOB_ID",
@@ -63,3 +68,6 @@ __all__ = [
     "trackers_from_environ",
     "trackers_in_environ",
 ]
+
+# a name that is found here by those who come from TorchX; imported when asked for
+__getattr__, __dir__, _ = lazy_names(__name__, {".compat.torchx": "app_run_from_env"})

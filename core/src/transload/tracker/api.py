@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError, PluginError, TransloadError
 from transload.plugins.builtins import BUILTINS
@@ -24,6 +25,9 @@ from transload.tracker.lineage import (
     TrackerSource,
     trace_lineage,
 )
+
+if TYPE_CHECKING:
+    from transload.compat.torchx import app_run_from_env
 
 __all__ = [
     "ENV_TRANSLOAD_JOB_ID",
@@ -52,6 +56,14 @@ __all__ = [
     "trackers_from_environ",
     "trackers_in_environ",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return the one name that is found here by those who come from TorchX."""
+    if name != "app_run_from_env":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("transload.compat.torchx").app_run_from_env
+
 
 ENV_TRANSLOAD_TRACKERS = "TRANSLOAD_TRACKERS"
 """Names of the job's trackers, separated by commas."""
@@ -221,11 +233,6 @@ class AppRun:
                 AppRun(run_id, self.backends) for run_id in backend.run_ids(parent_run_id=self.id)
             ]
         return []
-
-
-def app_run_from_env() -> AppRun:
-    """Return ``AppRun.run_from_env()``; here because TorchX's users import it under this name."""
-    return AppRun.run_from_env()
 
 
 def tracker_config_env_var_name(entrypoint_key: str) -> str:
