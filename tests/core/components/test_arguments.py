@@ -306,7 +306,8 @@ def test_docstring_styles() -> None:
 
         :param a: the first,
             going on
-        :param str b: the second :return: an app
+        :param str b: the second
+        :return: an app
         """
         return AppDef("a")
 

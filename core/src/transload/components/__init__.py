@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from transload.components.call import arguments_of, build, materialize, materialize_appdef
 from transload.components.checks import Finding, check
 from transload.components.command import Overrides, command_app
-from transload.components.decode import decode_text, decode_value
+from transload.components.decode import decode_argument, decode_text, decode_value
 from transload.components.errors import (
     ComponentArgumentError,
     ComponentHelpRequested,
@@ -53,6 +53,7 @@ __all__ = [
     "check",
     "command_app",
     "component_help",
+    "decode_argument",
     "decode_text",
     "decode_value",
     "get_component",

@@ -7,12 +7,13 @@ process on an error.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from transload.components.decode import decode_text, decode_value, is_flag
+from transload.components.decode import decode_argument, decode_text, decode_value, is_flag
 from transload.components.errors import ComponentArgumentError, ComponentHelpRequested, innermost
 from transload.components.finder import as_component
 from transload.components.signature import HELP, Component, Parameter, function_behind, spelling
@@ -106,52 +107,65 @@ def _values(
     """Return every parameter's value: from ``values``, else as typed, else from the defaults."""
     texts, rest = split_arguments(component, argv or ())
     known = [parameter.name for parameter in component.parameters]
-    for source, what in ((values, "argument"), (defaults, "default")):
-        for name in source:
-            if name not in known:
-                hint = nearest(str(name), known)
-                set_in = _source(defaults, name) if what == "default" else ""
-                place = f" (set in {set_in})" if set_in else ""
-                raise ComponentArgumentError(
-                    f"{component.name}: unknown {what} {name!r}{place}: {hint}"
-                )
+    for name in values:
+        if name not in known:
+            hint = nearest(str(name), known)
+            raise ComponentArgumentError(f"{component.name}: unknown argument {name!r}: {hint}")
+    for name in defaults:
+        if name not in known:
+            hint = nearest(str(name), known)
+            set_in = _source(defaults, name)
+            place = f" (set in {set_in})" if set_in else ""
+            raise ComponentArgumentError(
+                f"{component.name}: unknown default {name!r}{place}: {hint}"
+            )
     given = {*values, *texts, *defaults}
     missing = [item for item in component.parameters if item.required and item.name not in given]
     if missing:
-        names = ", ".join(item.name if argv is None else spelling(item) for item in missing)
-        raise ComponentArgumentError(f"{component.name}: missing: {names} (see --help)")
-    found = {}
+        names = [item.name if argv is None else spelling(item) for item in missing]
+        raise ComponentArgumentError(f"{component.name}: missing: {', '.join(names)} (see --help)")
+    found: dict[str, Any] = {}
     for item in component.parameters:
-        decode: Any = _rest if item.kind == "varargs" else decode_value
         path = f"{component.name}: {item.name}"
-        if item.name in values:
-            found[item.name] = decode(values[item.name], item.annotation, path)
-        elif item.kind == "varargs" and rest is not None:
-            found[item.name] = [
-                decode_text(text, item.annotation, f"{path}[{i}]") for i, text in enumerate(rest)
-            ]
+        if item.kind == "varargs":
+            found[item.name] = _varargs(item, path, values, rest, defaults)
+        elif item.name in values:
+            found[item.name] = decode_value(values[item.name], item.annotation, path)
         elif item.name in texts:
             shown = f"{component.name}: {spelling(item)}"
             found[item.name] = decode_text(texts[item.name], item.annotation, shown)
         elif item.name in defaults:
-            found[item.name] = _default(component, item, defaults)
+            found[item.name] = _default(item, path, defaults)
         else:
-            found[item.name] = [] if item.kind == "varargs" else item.default
+            found[item.name] = item.default
     return found
 
 
-def _default(component: Component, item: Parameter, defaults: Mapping[str, Any]) -> Any:
-    """Return the value of a default that is not the function's own: a text is read as if it had
-    been typed.
-    """
-    path = f"{component.name}: {item.name}"
-    value = defaults[item.name]
-    if item.kind == "varargs":
-        return _rest(value, item.annotation, path)
+def _varargs(
+    item: Parameter,
+    path: str,
+    values: Mapping[str, Any],
+    rest: list[str] | None,
+    defaults: Mapping[str, Any],
+) -> list[Any]:
+    """Return the values of ``*args``; ``rest`` is what was typed for it."""
+    if item.name in values:
+        return _rest(values[item.name], item.annotation, path)
+    if rest is not None:
+        return [
+            decode_text(text, item.annotation, f"{path}[{index}]")
+            for index, text in enumerate(rest)
+        ]
+    if item.name in defaults:
+        return _rest(defaults[item.name], item.annotation, path)
+    return []
+
+
+def _default(item: Parameter, path: str, defaults: Mapping[str, Any]) -> Any:
+    """Return the value of a default that is not the function's own."""
     origin = _source(defaults, item.name)
     where = f" (default, set in {origin})" if origin else " (default)"
-    decode = decode_text if isinstance(value, str) else decode_value
-    return decode(value, item.annotation, path + where)
+    return decode_argument(defaults[item.name], item.annotation, path + where)
 
 
 def _source(defaults: Mapping[str, Any], name: str) -> str:
@@ -162,8 +176,6 @@ def _source(defaults: Mapping[str, Any], name: str) -> str:
 def _rest(value: Any, tp: Any, path: str) -> list[Any]:
     """Return the values of ``*args``: a list, or a text that is split as a shell would split it."""
     if isinstance(value, str):
-        import shlex
-
         try:
             words = shlex.split(value)
         except ValueError as exc:
@@ -191,11 +203,12 @@ def _call(component: Component, values: dict[str, Any]) -> AppDef:
     except TransloadError:
         raise
     except (Exception, SystemExit) as exc:
-        file = getattr(
-            getattr(function_behind(component.fn), "__code__", None), "co_filename", None
-        )
+        code = getattr(function_behind(component.fn), "__code__", None)
+        file = getattr(code, "co_filename", None)
+        why = f"{type(exc).__name__}: {' '.join(str(exc).split())}"
         place = innermost(exc, lambda each: each == file)
-        why = f"{type(exc).__name__}: {' '.join(str(exc).split())}{f' ({place})' if place else ''}"
+        if place:
+            why = f"{why} ({place})"
         raise SpecError(f"component {component.name}: {why}") from exc
     if not isinstance(app, AppDef):
         raise SpecError(
@@ -249,7 +262,9 @@ def split_arguments(
         if attached is None:
             attached = _value(component, known, parameter, word, words[position : position + 1])
             position += attached is not None
-        texts[parameter.name] = "true" if attached is None else attached
+        if attached is None:
+            attached = "true"
+        texts[parameter.name] = attached
     if rest and component.varargs is None:
         stray = shorten(rest[0])
         raise ComponentArgumentError(
@@ -274,7 +289,9 @@ def _match(
     names = sorted({spelling(item) for item in known.values()})
     plain = flag[:2] + flag[2:].replace("-", "_")
     longer = [name for name in names if len(plain) > 2 and name.startswith(plain)]
-    hint = f"did you mean {longer[0]!r}?" if longer else nearest(plain, names)
+    hint = nearest(plain, names)
+    if longer:
+        hint = f"did you mean {longer[0]!r}?"
     if component.varargs is not None:
         hint += " (arguments of the program itself come after '--')"
     error = ComponentArgumentError(f"{component.name}: unknown argument {flag}: {hint}")
@@ -290,23 +307,24 @@ def _value(
     following: list[str],
 ) -> str | None:
     """Return the value that follows an option; None for a bool that stands alone."""
-    text = following[0] if following else None
-    is_option = text is not None and (text in ("--", HELP) or text.partition("=")[0] in known)
-    if is_flag(parameter.annotation) and (text is None or is_option or _no_bool(text)):
-        if text is not None and not is_option and not text.startswith("-"):
-            return text
-        return None
-    if text is None or is_option:
-        raise ComponentArgumentError(
-            f"{component.name}: {word}: needs a value of type {parameter.type_name}"
-            + (f"; to give {text!r}, write {word}={text}" if text is not None else "")
-        )
+    needed = f"{component.name}: {word}: needs a value of type {parameter.type_name}"
+    if not following:
+        if is_flag(parameter.annotation):
+            return None
+        raise ComponentArgumentError(needed)
+    text = following[0]
+    is_option = text in ("--", HELP) or text.partition("=")[0] in known
+    if is_flag(parameter.annotation):
+        is_next = is_option or (text.startswith("-") and not _is_bool(text))
+        return None if is_next else text
+    if is_option:
+        raise ComponentArgumentError(f"{needed}; to give {text!r}, write {word}={text}")
     return text
 
 
-def _no_bool(text: str) -> bool:
+def _is_bool(text: str) -> bool:
     try:
         parse_bool(text)
     except SpecError:
-        return True
-    return False
+        return False
+    return True

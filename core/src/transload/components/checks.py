@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from transload.components.decode import SUPPORTED
 from transload.components.errors import ComponentInvalid, ComponentNotFound
-from transload.components.signature import parse_docstring
+from transload.components.finder import get_component, is_file_reference
+from transload.components.signature import function_behind, parse_docstring
 from transload.errors import TransloadError
 from transload.specs.checks import nearest
 
@@ -60,12 +61,11 @@ def check(reference: str) -> list[Finding]:
         ComponentNotFound: if there is no such name, file or function.
         PluginError: if the plugin that brings it cannot be loaded.
     """
-    from transload.components.finder import get_component, is_file_reference
-    from transload.components.signature import function_behind
-
-    target, colon, name = reference.rpartition(":")
-    if not colon:
-        target, name = reference, ""
+    if ":" in reference:
+        target, _, name = reference.rpartition(":")
+    else:
+        target = reference
+        name = ""
     if is_file_reference(target):
         return _check_file(target, name)
     try:
@@ -75,15 +75,16 @@ def check(reference: str) -> list[Finding]:
     code: Any = getattr(function_behind(component.fn), "__code__", None)
     if code is None or not os.path.isfile(code.co_filename):
         return []
-    tree = _parse(code.co_filename)
-    nodes = [
-        node for node in ast.walk(tree) if isinstance(node, _Function) and node.name == code.co_name
-    ]
-    first = [min([node.lineno, *(item.lineno for item in node.decorator_list)]) for node in nodes]
-    nodes = [
-        node for node, line in zip(nodes, first, strict=True) if line == code.co_firstlineno
-    ] or nodes
+    functions = [node for node in ast.walk(_parse(code.co_filename)) if isinstance(node, _Function)]
+    of_name = [node for node in functions if node.name == code.co_name]
+    at_line = [node for node in of_name if _first_line(node) == code.co_firstlineno]
+    nodes = at_line or of_name
     return [finding for node in nodes for finding in _check_function(node, code.co_filename)]
+
+
+def _first_line(node: _Function) -> int:
+    """Return the line on which a function begins: that of its first decorator, if it has one."""
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
 def _parse(path: str) -> ast.Module:
@@ -101,20 +102,19 @@ def _check_file(target: str, name: str) -> list[Finding]:
         return [Finding(target, exc.lineno or 0, f"syntax error: {exc.msg}")]
     except ValueError as exc:
         return [Finding(target, 0, f"cannot be read as Python: {exc}")]
-    public = [
-        node for node in tree.body if isinstance(node, _Function) and not node.name.startswith("_")
-    ]
+    functions = [node for node in tree.body if isinstance(node, _Function)]
     if name:
-        nodes = [node for node in tree.body if isinstance(node, _Function) and node.name == name]
+        nodes = [node for node in functions if node.name == name]
         if not nodes:
             # it may still be made by other means than a def
             return _check_loaded(target, name, [])
     else:
+        public = [node for node in functions if not node.name.startswith("_")]
         nodes = [node for node in public if _returns_app(node)]
         if not nodes:
             names = ", ".join(f"{node.name} (line {node.lineno})" for node in public) or "none"
-            message = f"holds no component, that is a public function annotated '-> AppDef' (its functions: {names})"
-            return [Finding(target, 1, message)]
+            lacking = "holds no component, that is a public function annotated '-> AppDef'"
+            return [Finding(target, 1, f"{lacking} (its functions: {names})")]
     found = [finding for node in nodes for finding in _check_function(node, target)]
     for node in nodes:
         found += _check_loaded(target, node.name, found)
@@ -123,8 +123,6 @@ def _check_file(target: str, name: str) -> list[Finding]:
 
 def _check_loaded(target: str, name: str, found: list[Finding]) -> list[Finding]:
     """Return what loading the component tells, unless an error is known already."""
-    from transload.components.finder import get_component
-
     if any(finding.level == "error" for finding in found):
         return []
     try:
@@ -139,8 +137,10 @@ def _as_finding(exc: TransloadError, target: str) -> Finding:
     match = re.match(r"(.+?):(\d+): (.*)\Z", str(exc), re.DOTALL)
     if match is None:
         return Finding(target, 0, str(exc))
-    same = os.path.abspath(os.path.expanduser(target)) == match.group(1)
-    return Finding(target if same else match.group(1), int(match.group(2)), match.group(3))
+    path, line, message = match.groups()
+    if path == os.path.abspath(os.path.expanduser(target)):
+        path = target
+    return Finding(path, int(line), message)
 
 
 def _returns_app(node: _Function) -> bool:
@@ -157,7 +157,8 @@ def _check_function(node: _Function, path: str) -> Iterator[Finding]:
         )
     arguments = node.args
     listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    listed += [arguments.vararg] if arguments.vararg else []
+    if arguments.vararg:
+        listed.append(arguments.vararg)
     for item in listed:
         if item.annotation is None:
             yield Finding(
@@ -168,7 +169,8 @@ def _check_function(node: _Function, path: str) -> Iterator[Finding]:
         else:
             yield from _check_annotation(node, item, path)
     if arguments.kwarg is not None:
-        message = f"{node.name}: parameter '**{arguments.kwarg.arg}' must be spelled out; **kwargs is not supported"
+        parameter = f"{node.name}: parameter '**{arguments.kwarg.arg}'"
+        message = f"{parameter} must be spelled out; **kwargs is not supported"
         yield Finding(path, arguments.kwarg.lineno, message)
     if node.returns is None:
         yield Finding(
@@ -200,7 +202,9 @@ def _check_annotation(node: _Function, item: ast.arg, path: str) -> Iterator[Fin
     loaded.
     """
     annotation: Any = item.annotation
-    outer = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    outer = annotation
+    if isinstance(annotation, ast.Subscript):
+        outer = annotation.value
     name = ast.unparse(outer).strip("\"'").rpartition(".")[2]
     if name.partition("[")[0] in _UNSUPPORTED:
         message = (
@@ -215,18 +219,17 @@ def _check_docstring(node: _Function, names: list[str], path: str) -> Iterator[F
         return
     line = node.body[0].lineno
     helps = parse_docstring(text)[1]
+    if not helps:
+        return
     for name in helps:
         if name not in names:
-            message = f"{node.name}: the docstring describes {name!r}, which is no parameter: {nearest(name, names)}"
+            described = f"{node.name}: the docstring describes {name!r}"
+            message = f"{described}, which is no parameter: {nearest(name, names)}"
             yield Finding(path, _line_of(node, name, line), message, "warning")
-    for name in names if helps else []:
+    for name in names:
         if name not in helps:
-            yield Finding(
-                path,
-                line,
-                f"{node.name}: the docstring says nothing of parameter {name!r}",
-                "warning",
-            )
+            message = f"{node.name}: the docstring says nothing of parameter {name!r}"
+            yield Finding(path, line, message, "warning")
 
 
 def _line_of(node: _Function, name: str, start: int) -> int:
@@ -239,34 +242,33 @@ def _line_of(node: _Function, name: str, start: int) -> int:
 
 
 def _check_macros(node: _Function, path: str) -> Iterator[Finding]:
-    docstring = node.body[0].value if ast.get_docstring(node, clean=False) is not None else None  # type: ignore[attr-defined]
+    docstring = None
+    if ast.get_docstring(node, clean=False) is not None:
+        docstring = node.body[0].value  # type: ignore[attr-defined]
     for item in ast.walk(node):
-        if isinstance(item, ast.Constant) and isinstance(item.value, str) and item is not docstring:
-            for message in near_misses(item.value):
-                yield Finding(path, item.lineno, message, "warning")
         if isinstance(item, ast.JoinedStr):
             yield from _check_joined(item, path)
+        elif isinstance(item, ast.Constant) and item is not docstring:
+            if not isinstance(item.value, str):
+                continue
+            for message in near_misses(item.value):
+                yield Finding(path, item.lineno, message, "warning")
 
 
 def _check_joined(item: ast.JoinedStr, path: str) -> Iterator[Finding]:
     for before, after in zip(item.values, item.values[1:], strict=False):
-        if not (
-            isinstance(after, ast.FormattedValue) and ast.unparse(after.value).startswith("macros.")
-        ):
+        if not isinstance(before, ast.Constant) or not isinstance(after, ast.FormattedValue):
             continue
-        text = str(before.value) if isinstance(before, ast.Constant) else ""
+        macro = ast.unparse(after.value)
+        if not macro.startswith("macros."):
+            continue
+        text = str(before.value)
         if text.endswith(("$$", "$${")):
-            yield Finding(
-                path, item.lineno, "'$$' is no escape and stays as it is: write one '$'", "warning"
-            )
+            message = "'$$' is no escape and stays as it is: write one '$'"
+            yield Finding(path, item.lineno, message, "warning")
         elif text.endswith("$"):
-            macro = ast.unparse(after.value)
-            yield Finding(
-                path,
-                item.lineno,
-                f"{macro} holds its '$' already: take away the one before it",
-                "warning",
-            )
+            message = f"{macro} holds its '$' already: take away the one before it"
+            yield Finding(path, item.lineno, message, "warning")
 
 
 def near_misses(text: str) -> list[str]:
@@ -274,15 +276,24 @@ def near_misses(text: str) -> list[str]:
     found = []
     for match in _TOKEN.finditer(text):
         token = match.group()
-        word = re.sub(r"[^0-9a-z]", "", token.lower().replace("macros.", ""))
-        macro = _MACROS.get(word)
+        macro = _macro_like(token)
         if macro is None:
-            close = nearest(word, list(_MACROS)).removeprefix("did you mean ").strip("'?")
-            macro = _MACROS.get(close) if token.startswith("${") and len(word) > 4 else None
-        if macro is not None and token != f"${{{macro}}}":
+            continue
+        if token != f"${{{macro}}}":
             found.append(f"{token!r} is no macro and stays as it is; the macro is ${{{macro}}}")
-        elif macro is not None and text[: match.start()].endswith("$"):
+        elif text[: match.start()].endswith("$"):
             found.append(
                 f"'$${{{macro}}}': '$$' is no escape; it becomes '$' and the value of the macro"
             )
     return found
+
+
+def _macro_like(token: str) -> str | None:
+    """Return the macro that a token is, or is likely meant to be."""
+    word = re.sub(r"[^0-9a-z]", "", token.lower().replace("macros.", ""))
+    if word in _MACROS:
+        return _MACROS[word]
+    if not token.startswith("${") or len(word) <= 4:
+        return None
+    close = nearest(word, list(_MACROS)).removeprefix("did you mean ").strip("'?")
+    return _MACROS.get(close)

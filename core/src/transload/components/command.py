@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from transload.errors import SpecError
-from transload.specs import AppDef, Mount, Role, nearest
+from transload.specs import AppDef, Mount, Resource, Role, nearest
 from transload.specs.checks import shorten
 from transload.specs.secrets import masked_arguments
 
@@ -34,12 +34,16 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
         or not command[0]
     ):
         raise SpecError(f"command={shorten(command)}: must be a list of texts, the program first")
-    entrypoint, *args = (
-        str(word) if isinstance(word, int | float) and not isinstance(word, bool) else word
-        for word in command
-    )
+    entrypoint, *args = [_word(each) for each in command]
     role = Role("main", "", entrypoint=entrypoint, args=args)
     return AppDef(name or _name_of(command), [role], arguments=masked_arguments(_options(args)))
+
+
+def _word(word: Any) -> Any:
+    """Return a number as its text; what else is no text is refused by the role."""
+    if isinstance(word, int | float) and not isinstance(word, bool):
+        return str(word)
+    return word
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:
@@ -75,9 +79,11 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
 
 def _value_of(values: list[str]) -> Any:
     """Return what an option was given: a list only of several texts, True of none."""
-    if len(values) > 1:
-        return values
-    return values[0] if values else True
+    if not values:
+        return True
+    if len(values) == 1:
+        return values[0]
+    return values
 
 
 def _is_option(word: str) -> bool:
@@ -93,13 +99,18 @@ def _is_number(word: str) -> bool:
 
 
 def _name_of(command: Sequence[str]) -> str:
-    program = os.path.basename(str(command[0]))
-    script = str(command[1]) if len(command) > 1 and program.startswith("python") else ""
-    named = script if script and not script.startswith("-") else program
-    stem = os.path.splitext(os.path.basename(named))[0]
+    """Return a name for the app of a command: that of the program, or of Python's script."""
+    file = os.path.basename(str(command[0]))
+    if file.startswith("python") and len(command) > 1:
+        script = str(command[1])
+        if script and not script.startswith("-"):
+            file = os.path.basename(script)
+    stem = os.path.splitext(file)[0]
     # nobody gave this name, so it must never be a reason to refuse the command
     name = re.sub(r"[^\w.-]+", "-", stem)[:_LONGEST_NAME].strip("-")
-    return name if name.strip(".") else "app"
+    if not name.strip("."):
+        return "app"
+    return name
 
 
 class Overrides(NamedTuple):
@@ -147,28 +158,33 @@ class Overrides(NamedTuple):
         roles = [
             self._apply(role) if self.role in (None, role.name) else role for role in app.roles
         ]
-        of_app = _given(name=self.name, timeout=self.time_limit)
-        return replace(app, roles=roles, **of_app)
+        return _set(app, {"roles": roles, "name": self.name, "timeout": self.time_limit})
 
     def _apply(self, role: Role) -> Role:
-        memory = None if self.mem is None else -(-self.mem // (1 << 20))
-        new = {mount.dst_path for mount in self.mounts}
-        mounts = [*(mount for mount in role.mounts if mount.dst_path not in new), *self.mounts]
-        again = _given(max_retries=self.retries, retry_delay=self.retry_delay)
-        return replace(
-            role,
-            env={**role.env, **(self.env or {})},
-            secrets={
-                name: source
-                for name, source in role.secrets.items()
-                if name not in (self.env or ())
-            },
-            resource=replace(role.resource, **_given(cpu=self.cpu, gpu=self.gpu, memMB=memory)),
-            mounts=mounts,
-            **_given(image=self.image, num_replicas=self.replicas),
-            **again,
-        )
+        memory_mib = None
+        if self.mem is not None:
+            memory_mib = -(-self.mem // (1 << 20))
+        resource = _set(role.resource, {"cpu": self.cpu, "gpu": self.gpu, "memMB": memory_mib})
+        env = dict(self.env or {})
+        secrets = {name: source for name, source in role.secrets.items() if name not in env}
+        replaced = {mount.dst_path for mount in self.mounts}
+        kept = [mount for mount in role.mounts if mount.dst_path not in replaced]
+        changes = {
+            "image": self.image,
+            "num_replicas": self.replicas,
+            "max_retries": self.retries,
+            "retry_delay": self.retry_delay,
+            "env": {**role.env, **env},
+            "secrets": secrets,
+            "resource": resource,
+            "mounts": [*kept, *self.mounts],
+        }
+        return _set(role, changes)
 
 
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+T = TypeVar("T", AppDef, Role, Resource)
+
+
+def _set(record: T, changes: Mapping[str, Any]) -> T:
+    """Return a copy of a record with the changes that are not None."""
+    return replace(record, **{name: each for name, each in changes.items() if each is not None})

@@ -82,7 +82,9 @@ def kind_of(tp: Any) -> str:
         return "enum"
     if issubclass(tp, os.PathLike):
         return "path"
-    return "dataclass" if is_dataclass(tp) else ""
+    if is_dataclass(tp):
+        return "dataclass"
+    return ""
 
 
 def is_flag(tp: Any) -> bool:
@@ -101,16 +103,26 @@ def type_name(tp: Any) -> str:
     tp = plain_type(tp)
     kind = kind_of(tp)
     if kind == "literal":
-        return "|".join(str(item.name if isinstance(item, Enum) else item) for item in get_args(tp))
+        return "|".join(_choice_text(item) for item in get_args(tp))
     if kind == "enum":
         return "|".join(tp.__members__)
     if kind == "union":
         return " | ".join(dict.fromkeys(type_name(item) for item in get_args(tp)))
     if kind == "none":
         return "None"
-    if kind in ("list", "dict", "tuple") and get_args(tp):
-        return f"{kind}[{', '.join('...' if item is ... else type_name(item) for item in get_args(tp))}]"
-    return kind if kind in ("list", "dict", "tuple", "any") else getattr(tp, "__name__", str(tp))
+    if kind == "any":
+        return kind
+    if kind in ("list", "dict", "tuple"):
+        names = ["..." if item is ... else type_name(item) for item in get_args(tp)]
+        return f"{kind}[{', '.join(names)}]" if names else kind
+    return getattr(tp, "__name__", str(tp))
+
+
+def _choice_text(choice: object) -> str:
+    """Return how a choice of a Literal is typed."""
+    if isinstance(choice, Enum):
+        return choice.name
+    return str(choice)
 
 
 def type_problem(tp: Any, seen: tuple[Any, ...] = ()) -> str | None:
@@ -121,32 +133,35 @@ def type_problem(tp: Any, seen: tuple[Any, ...] = ()) -> str | None:
         return f"type {type_name(tp)!r} is not supported; use one of: {SUPPORTED}"
     if tp in seen:
         return None
-    parts: list[Any] = (
-        [item for item in get_args(tp) if item is not ...] if kind != "literal" else []
-    )
+    parts: list[Any] = []
+    if kind != "literal":
+        parts = [item for item in get_args(tp) if item is not ...]
     if kind == "dict" and parts and kind_of(parts[0]) not in _KEYS:
-        return f"type {type_name(tp)!r} is not supported: the keys of a dict must be str, int, float, bool or an Enum"
+        allowed = "the keys of a dict must be str, int, float, bool or an Enum"
+        return f"type {type_name(tp)!r} is not supported: {allowed}"
     if kind == "dataclass":
         try:
             hints = typing.get_type_hints(tp)
         except Exception as exc:
             return f"the fields of dataclass {tp.__name__} cannot be read: {exc}"
         parts = [hints[item.name] for item in fields(tp) if item.init]
-    return next(
-        (problem for part in parts if (problem := type_problem(part, (*seen, tp))) is not None),
-        None,
-    )
+    for part in parts:
+        problem = type_problem(part, (*seen, tp))
+        if problem is not None:
+            return problem
+    return None
 
 
 def refuse_value(path: str, value: object, allowed: str) -> NoReturn:
-    """Raise ComponentArgumentError saying where, what and what is allowed; what looks secret is
-    masked.
+    """Raise ComponentArgumentError: it says where, which value and what is allowed.
+
+    A value that looks secret is masked.
     """
-    telling = isinstance(value, Mapping) or (isinstance(value, str) and "=" in value)
-    hidden = looks_secret(path.rpartition(" ")[2].lstrip("-")) or (
-        telling and looks_secret(str(value))
-    )
-    raise ComponentArgumentError(f"{path}={MASK if hidden else shorten(value)}: {allowed}")
+    name = path.rpartition(" ")[2].lstrip("-")
+    has_names = isinstance(value, Mapping) or (isinstance(value, str) and "=" in value)
+    is_secret = looks_secret(name) or (has_names and looks_secret(str(value)))
+    shown = MASK if is_secret else shorten(value)
+    raise ComponentArgumentError(f"{path}={shown}: {allowed}")
 
 
 def decode_text(text: str, tp: Any, path: str) -> Any:
@@ -170,6 +185,26 @@ def decode_value(value: Any, tp: Any, path: str) -> Any:
     """
     tp = plain_type(tp)
     return _decode(value, tp, path, _is_text(value) and kind_of(tp) not in ("str", "union", "any"))
+
+
+def decode_argument(value: Any, tp: Any, path: str) -> Any:
+    """Return what an argument means for the type ``tp``: a str is read as if it had been typed.
+
+    It is `decode_text` for a str and `decode_value` for all else.
+
+    Raises:
+        ComponentArgumentError: for a value of another type.
+    """
+    if isinstance(value, str):
+        return decode_text(value, tp, path)
+    return decode_value(value, tp, path)
+
+
+def _element_decoder(typed: bool) -> Callable[[Any, Any, str], Any]:
+    """Return the decoder of what a container holds."""
+    if typed:
+        return decode_text
+    return decode_value
 
 
 def _is_text(value: object) -> bool:
@@ -215,58 +250,87 @@ def _number(value: Any, tp: Any, path: str, typed: bool) -> Any:
 
 
 def _none(value: Any, tp: Any, path: str, typed: bool) -> None:
-    if value.strip().lower() not in ("", "none", "null") if typed else value is not None:
-        refuse_value(path, value, "must be none" if typed else "must be null")
+    if typed and not _says_none(value):
+        refuse_value(path, value, "must be none")
+    if not typed and value is not None:
+        refuse_value(path, value, "must be null")
+
+
+def _says_none(text: str) -> bool:
+    return text.strip().lower() in ("", "none", "null")
+
+
+def _rank(member: Any) -> int:
+    """Return the place of a union's member in the order in which texts are tried."""
+    kind = kind_of(member)
+    return _RANK.index(kind) if kind in _RANK else -1
 
 
 def _union(value: Any, tp: Any, path: str, typed: bool) -> Any:
-    members = [plain_type(item) for item in get_args(tp)]
-    optional = any(kind_of(item) == "none" for item in members)
-    members = [item for item in members if kind_of(item) != "none"]
-    members.sort(key=lambda item: _RANK.index(kind_of(item)) if kind_of(item) in _RANK else -1)
-    typed = typed or (_is_text(value) and str not in members)
-    says_none = optional and (
-        value.strip().lower() in ("", "none", "null") if typed else value is None
-    )
-    if says_none and (not typed or (str not in members and not value.strip())):
+    types_given = [plain_type(item) for item in get_args(tp)]
+    members = [item for item in types_given if kind_of(item) != "none"]
+    optional = len(members) < len(types_given)
+    members.sort(key=_rank)
+    if typed or (_is_text(value) and str not in members):
+        return _union_of_text(value, tp, path, members, optional)
+    if optional and value is None:
         return None
-    if typed and str in members and value.lstrip()[:1] not in ("[", "{"):
-        members = [item for item in members if kind_of(item) not in _CONTAINERS]
-    elif not typed and _is_text(value):
+    if _is_text(value):
         # a str stays one, unless it names a choice: "5" for int | str is the str
         members = [item for item in members if kind_of(item) in ("literal", "enum", "str")]
-    elif not typed:
+    else:
         members.sort(key=lambda item: type(value) is not item)
     for member in members:
         try:
-            return decode_text(value, member, path) if typed else decode_value(value, member, path)
+            return decode_value(value, member, path)
         except ComponentArgumentError:
-            if len(members) == 1 and not (says_none and value.strip()):
+            if len(members) == 1:
                 raise
-    if says_none and value.strip():
-        return None
     refuse_value(path, value, f"must be {type_name(tp)}")
 
 
+def _union_of_text(text: str, tp: Any, path: str, members: list[Any], optional: bool) -> Any:
+    """Return what a typed text means for the first member of a union that can hold it."""
+    is_blank = not text.strip()
+    if optional and is_blank and str not in members:
+        return None
+    may_be_none = optional and not is_blank and _says_none(text)
+    if str in members and not text.lstrip().startswith(("[", "{")):
+        members = [item for item in members if kind_of(item) not in _CONTAINERS]
+    for member in members:
+        try:
+            return decode_text(text, member, path)
+        except ComponentArgumentError:
+            if len(members) == 1 and not may_be_none:
+                raise
+    if may_be_none:
+        return None
+    refuse_value(path, text, f"must be {type_name(tp)}")
+
+
 def _literal(value: Any, tp: Any, path: str, typed: bool) -> Any:
-    for item in get_args(tp):
-        if (
-            value == (item.name if isinstance(item, Enum) else str(item))
-            if typed
-            else _same(item, value)
-        ):
-            return item
-    for item in get_args(tp) if typed else ():
-        if (isinstance(item, bool) and _spells(value, item)) or (
-            item is None and value.strip().lower() in ("", "null")
-        ):
-            return item
-    refuse_value(path, value, _one_of([str(item) for item in get_args(tp)], str(value)))
+    choices = get_args(tp)
+    for choice in choices:
+        if typed and value == _choice_text(choice):
+            return choice
+        if not typed and _same(choice, value):
+            return choice
+    if typed:
+        # false, no, off and 0 are all the choice False
+        for choice in choices:
+            if _spells(value, choice):
+                return choice
+    refuse_value(path, value, _one_of([str(choice) for choice in choices], str(value)))
 
 
-def _spells(text: str, value: bool) -> bool:
+def _spells(text: str, choice: object) -> bool:
+    """Tell whether a text is another spelling of a choice that is a bool or None."""
+    if choice is None:
+        return text.strip().lower() in ("", "null")
+    if not isinstance(choice, bool):
+        return False
     try:
-        return parse_bool(text) is value
+        return parse_bool(text) is choice
     except SpecError:
         return False
 
@@ -281,7 +345,9 @@ def _enum(value: Any, tp: Any, path: str, typed: bool) -> Any:
     if typed and value in tp.__members__:
         return tp.__members__[value]
     for item in tp:
-        if value == str(item.value) if typed else _same(item.value, value):
+        if typed and value == str(item.value):
+            return item
+        if not typed and _same(item.value, value):
             return item
     refuse_value(path, value, _one_of(list(tp.__members__), str(value)))
 
@@ -289,7 +355,9 @@ def _enum(value: Any, tp: Any, path: str, typed: bool) -> Any:
 def _one_of(allowed: list[str], text: str) -> str:
     hint = nearest(text, allowed)
     listed = f"must be one of: {', '.join(allowed)}"
-    return f"{listed}; {hint}" if hint.startswith("did you mean") else listed
+    if hint.startswith("did you mean"):
+        return f"{listed}; {hint}"
+    return listed
 
 
 def _spelled(text: str, opening: str) -> Any:
@@ -316,21 +384,21 @@ def _parts(value: Any, path: str, typed: bool) -> tuple[Sequence[Any], bool]:
 
 def _list(value: Any, tp: Any, path: str, typed: bool) -> list[Any]:
     parts, typed = _parts(value, path, typed)
-    decode, item = decode_text if typed else decode_value, (get_args(tp) or (str,))[0]
+    decode = _element_decoder(typed)
+    (item,) = get_args(tp) or (str,)
     return [decode(part, item, f"{path}[{index}]") for index, part in enumerate(parts)]
 
 
 def _tuple(value: Any, tp: Any, path: str, typed: bool) -> tuple[Any, ...]:
     parts, typed = _parts(value, path, typed)
-    decode, args = decode_text if typed else decode_value, get_args(tp) or (str, ...)
-    if args[-1] is ...:
-        args = (args[0],) * len(parts)
-    if len(parts) != len(args):
-        refuse_value(path, value, f"must have {len(args)} elements, has {len(parts)}")
-    return tuple(
-        decode(part, item, f"{path}[{i}]")
-        for i, (part, item) in enumerate(zip(parts, args, strict=True))
-    )
+    decode = _element_decoder(typed)
+    items = get_args(tp) or (str, ...)
+    if items[-1] is ...:
+        items = (items[0],) * len(parts)
+    if len(parts) != len(items):
+        refuse_value(path, value, f"must have {len(items)} elements, has {len(parts)}")
+    pairs = enumerate(zip(parts, items, strict=True))
+    return tuple(decode(part, item, f"{path}[{index}]") for index, (part, item) in pairs)
 
 
 def _pairs(value: Any, path: str, typed: bool, allowed: str) -> tuple[Mapping[Any, Any], bool]:
@@ -350,14 +418,13 @@ def _pairs(value: Any, path: str, typed: bool, allowed: str) -> tuple[Mapping[An
 
 def _dict(value: Any, tp: Any, path: str, typed: bool) -> dict[Any, Any]:
     pairs, typed = _pairs(value, path, typed, "must be an object (a dict)")
-    decode, (key_type, value_type) = (
-        decode_text if typed else decode_value,
-        get_args(tp) or (str, str),
-    )
-    return {
-        decode(key, key_type, f"{path} key"): decode(item, value_type, f"{path}[{key!r}]")
-        for key, item in pairs.items()
-    }
+    decode = _element_decoder(typed)
+    key_type, value_type = get_args(tp) or (str, str)
+    found = {}
+    for key, item in pairs.items():
+        decoded_key = decode(key, key_type, f"{path} key")
+        found[decoded_key] = decode(item, value_type, f"{path}[{key!r}]")
+    return found
 
 
 def _dataclass(value: Any, tp: Any, path: str, typed: bool) -> Any:
@@ -373,7 +440,7 @@ def _dataclass(value: Any, tp: Any, path: str, typed: bool) -> Any:
         if name not in given and item.default is MISSING and item.default_factory is MISSING:
             raise ComponentArgumentError(f"{path}: the field {name!r} of {tp.__name__} is missing")
     hints = typing.get_type_hints(tp)
-    decode = decode_text if typed else decode_value
+    decode = _element_decoder(typed)
     values = {key: decode(item, hints[key], f"{path}.{key}") for key, item in given.items()}
     try:
         return tp(**values)
@@ -386,13 +453,15 @@ def _dataclass(value: Any, tp: Any, path: str, typed: bool) -> Any:
 
 
 def _path(value: Any, tp: Any, path: str, typed: bool) -> Any:
-    if typed and tp is os.PathLike:
+    if not typed:
+        if not isinstance(value, os.PathLike):
+            refuse_value(path, value, "must be a path (a str)")
+        return value
+    if tp is os.PathLike:
         import pathlib
 
         return pathlib.Path(value)
-    if not typed and not isinstance(value, os.PathLike):
-        refuse_value(path, value, "must be a path (a str)")
-    return tp(value) if typed else value
+    return tp(value)
 
 
 _READERS: Final[dict[str, Callable[[Any, Any, str, bool], Any]]] = {

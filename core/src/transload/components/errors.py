@@ -48,7 +48,8 @@ def innermost(exc: BaseException, is_own: Callable[[str], bool]) -> str:
     """Return ``file:line`` of the innermost frame in a file that is meant, ``""`` if there is
     none.
     """
-    place, trace = "", exc.__traceback__
+    place = ""
+    trace = exc.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if is_own(file):

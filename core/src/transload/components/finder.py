@@ -20,6 +20,7 @@ from transload.components.signature import (
     where_is,
 )
 from transload.errors import PluginError
+from transload.plugins import get_plugins, load_attribute
 from transload.plugins.builtins import BUILTINS
 from transload.runtime.forks import fork_lock
 from transload.specs import AppDef
@@ -61,15 +62,13 @@ def get_component(name: str) -> Component:
             f"component {name!r}: must be a name, FILE.py:FUNCTION or package.module:FUNCTION"
         )
     if name in BUILTINS["components"]:  # nothing can hide one, and other plugins need not be loaded
-        from transload.plugins import load_attribute
-
         return read_component(load_attribute(BUILTINS["components"][name]), name)
-    target, colon, function = name.rpartition(":")
-    if not colon:
-        target, function = name, ""
+    if ":" not in name:
+        return _from_file(name, "", name) if is_file_reference(name) else _from_plugin(name)
+    target, _, function = name.rpartition(":")
     if is_file_reference(target):
         return _from_file(target, function, name)
-    return _from_module(target, function, name) if colon else _from_plugin(name)
+    return _from_module(target, function, name)
 
 
 def as_component(source: str | Component | Callable[..., AppDef]) -> Component:
@@ -81,7 +80,9 @@ def as_component(source: str | Component | Callable[..., AppDef]) -> Component:
     """
     if isinstance(source, Component):
         return source
-    return get_component(source) if isinstance(source, str) else read_component(source)
+    if isinstance(source, str):
+        return get_component(source)
+    return read_component(source)
 
 
 def get_components() -> dict[str, Component]:
@@ -97,8 +98,6 @@ def broken_components() -> dict[str, str]:
 
 
 def _load_all() -> tuple[dict[str, Component], dict[str, str]]:
-    from transload.plugins import get_plugins
-
     found: dict[str, Component] = {}
     broken: dict[str, str] = {}
     for name in get_plugins().names("components"):
@@ -110,8 +109,6 @@ def _load_all() -> tuple[dict[str, Component], dict[str, str]]:
 
 
 def _from_plugin(name: str) -> Component:
-    from transload.plugins import get_plugins
-
     plugins = get_plugins()
     try:
         fn = plugins.get("components", name)
@@ -161,7 +158,8 @@ def _refuse_script(path: str, shown: str) -> None:
 
 def _none_in(shown: str, functions: list[str]) -> str:
     names = ", ".join(functions) or "none"
-    return f"{shown}: holds no component, that is a public function annotated '-> AppDef' (its functions: {names})"
+    lacking = "holds no component, that is a public function annotated '-> AppDef'"
+    return f"{shown}: {lacking} (its functions: {names})"
 
 
 def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
@@ -178,9 +176,8 @@ def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
             source = file.read()
     except OSError as exc:
         raise ComponentNotFound(f"component file {shown}: {exc.strerror or exc} ({path})") from exc
-    real = os.path.realpath(
-        path
-    )  # the neighbours of a link are those of its target, as for `python FILE`
+    # the neighbours of a link are those of its target, as for `python FILE`
+    real = os.path.realpath(path)
     place = ImportFolder(os.path.dirname(real))
     module = ModuleType(_module_name(path))
     module.__file__ = path
@@ -213,23 +210,26 @@ def _failed(exc: BaseException, path: str, is_own: Callable[[str], bool]) -> Com
         return ComponentInvalid(
             f"{exc.filename or path}:{exc.lineno or 0}: syntax error: {exc.msg}"
         )
+    why = type(exc).__name__
     message = " ".join(str(exc).split())
-    kind = type(exc).__name__
-    return ComponentInvalid(
-        f"{innermost(exc, is_own) or path}: {kind}{': ' if message else ''}{message}"
-    )
+    if message:
+        why = f"{why}: {message}"
+    return ComponentInvalid(f"{innermost(exc, is_own) or path}: {why}")
 
 
 def public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
     """Return the public functions that a module defines itself, in the order of the file."""
-    return {
-        name: fn
-        for name, fn in vars(module).items()
-        if not name.startswith("_")
-        and isinstance(function_behind(fn) if callable(fn) else None, FunctionType)
-        and getattr(fn, "__module__", None) == module.__name__
-        and not isinstance(fn, type)
-    }
+    public = {name: thing for name, thing in vars(module).items() if not name.startswith("_")}
+    return {name: thing for name, thing in public.items() if _is_function_of(module, thing)}
+
+
+def _is_function_of(module: ModuleType, thing: Any) -> bool:
+    """Tell whether a module's attribute is a function that the module defines itself."""
+    if not callable(thing) or isinstance(thing, type):
+        return False
+    if getattr(thing, "__module__", None) != module.__name__:
+        return False
+    return isinstance(function_behind(thing), FunctionType)
 
 
 def _only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
@@ -271,10 +271,17 @@ def _import(target: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(target)
     except (Exception, SystemExit) as exc:
-        lacking = exc.name if isinstance(exc, ModuleNotFoundError) else None
-        if lacking and (target == lacking or target.startswith(f"{lacking}.")):
+        lacking = _lacking(exc)
+        if lacking and f"{target}.".startswith(f"{lacking}."):
             raise ComponentNotFound(f"component {name!r}: no module named {lacking!r}") from exc
         raise _failed(exc, target, _is_outside) from exc
+
+
+def _lacking(exc: BaseException) -> str | None:
+    """Return the name of the module that an import did not find."""
+    if isinstance(exc, ModuleNotFoundError):
+        return exc.name
+    return None
 
 
 def _is_outside(file: str) -> bool:
@@ -328,7 +335,9 @@ class ImportFolder:
     @property
     def own_folder(self) -> str | None:
         """The folder of a component file; None if it is only where packages are."""
-        return self._folder if self._forget else None
+        if not self._forget:
+            return None
+        return self._folder
 
     def __enter__(self) -> ImportFolder:
         _lock.acquire()
@@ -356,13 +365,9 @@ class ImportFolder:
                     sys.path.remove(self._folder)
                 sys.path_importer_cache.pop(self._folder, None)
                 if self._forget:
-                    self._kept = _take_out(
-                        {
-                            each
-                            for each, module in _loaded().items()
-                            if _home(module) == self._folder
-                        }
-                    )
+                    loaded = _loaded().items()
+                    own = {name for name, module in loaded if _home(module) == self._folder}
+                    self._kept = _take_out(own)
                     sys.modules.update(self._hidden)
                     self._hidden = {}
         finally:
@@ -379,14 +384,14 @@ def _take_out(tops: set[str]) -> dict[str, ModuleType]:
 
 def _home(module: ModuleType) -> str:
     """Return the folder that a top-level module was found in, ``""`` if there is none."""
-    file = module.__file__ if hasattr(module, "__file__") else None
-    if file:
-        folder = os.path.dirname(os.path.abspath(file))
-        return os.path.dirname(folder) if hasattr(module, "__path__") else folder
-    return next(
-        (os.path.dirname(os.path.abspath(str(path))) for path in getattr(module, "__path__", ())),
-        "",
-    )
+    file: str | None = getattr(module, "__file__", None)
+    if file and not hasattr(module, "__path__"):
+        return os.path.dirname(os.path.abspath(file))
+    if file:  # a package's __init__.py
+        return os.path.dirname(os.path.dirname(os.path.abspath(file)))
+    for path in getattr(module, "__path__", ()):
+        return os.path.dirname(os.path.abspath(str(path)))
+    return ""
 
 
 def _loaded() -> dict[str, ModuleType]:
@@ -413,7 +418,8 @@ def _foreign(folder: str) -> set[str]:
     except OSError:
         return set()
     names = {entry.removesuffix(".py") for entry in entries if entry.endswith(".py")}
-    names |= {
-        entry for entry in entries if os.path.isfile(os.path.join(folder, entry, "__init__.py"))
-    }
-    return {name for name, module in _loaded().items() if name in names and _home(module) != folder}
+    for entry in entries:
+        if os.path.isfile(os.path.join(folder, entry, "__init__.py")):
+            names.add(entry)
+    alike = {name: module for name, module in _loaded().items() if name in names}
+    return {name for name, module in alike.items() if _home(module) != folder}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -30,9 +31,8 @@ def component_help(
         Usage, description and one entry for each argument, with its type and default; ends in a
         newline.
     """
-    component = component._replace(
-        parameters=tuple(_settled(item, defaults or {}) for item in component.parameters)
-    )
+    parameters = [_with_default(item, defaults or {}) for item in component.parameters]
+    component = component._replace(parameters=tuple(parameters))
     rest = component.varargs
     usage = [f"usage: {prog or f'transload run {component.name}'}"]
     usage += [
@@ -53,26 +53,27 @@ def component_help(
     return "\n".join(lines) + "\n"
 
 
-def _settled(item: Parameter, defaults: Mapping[str, Any]) -> Parameter:
-    return (
-        item._replace(default=defaults[item.name], required=False)
-        if item.name in defaults
-        else item
-    )
+def _with_default(item: Parameter, defaults: Mapping[str, Any]) -> Parameter:
+    if item.name not in defaults:
+        return item
+    return item._replace(default=defaults[item.name], required=False)
 
 
 def _metavar(item: Parameter) -> str:
     shown = item.type_name.removesuffix(" | None")
-    return f"{shown} ..." if item.kind == "varargs" else shown
+    if item.kind == "varargs":
+        return f"{shown} ..."
+    return shown
 
 
 def _text(item: Parameter) -> str:
     if item.kind == "varargs":
         return item.help
-    return f"{item.help} ({'required' if item.required else f'default: {_shown(item)}'})".strip()
+    note = "required" if item.required else f"default: {_default_text(item)}"
+    return f"{item.help} ({note})".strip()
 
 
-def _shown(item: Parameter) -> Any:
+def _default_text(item: Parameter) -> Any:
     value = item.default
     if isinstance(value, str) and value and looks_secret(item.name):
         return MASK
@@ -82,12 +83,12 @@ def _shown(item: Parameter) -> Any:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    return repr(value) if value == "" else value
+    if value == "":
+        return "''"
+    return value
 
 
 def _entry(head: str, text: str, width: int) -> list[str]:
-    import textwrap
-
     wrapped = textwrap.wrap(text, max(width - _COLUMN, 20)) or [""]
     if len(head) + 4 > _COLUMN:
         return [f"  {head}", *(" " * _COLUMN + line for line in wrapped if line)]

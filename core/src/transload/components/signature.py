@@ -114,7 +114,9 @@ def spelling(parameter: Parameter) -> str:
     """
     if parameter.kind == "varargs":
         return parameter.name
-    return f"-{parameter.name}" if len(parameter.name) == 1 else f"--{parameter.name}"
+    if len(parameter.name) == 1:
+        return f"-{parameter.name}"
+    return f"--{parameter.name}"
 
 
 def _read_parameter(
@@ -138,12 +140,13 @@ def _read_parameter(
     if problem is not None:
         raise ComponentInvalid(f"{where_is(fn)}: parameter {name!r}: {problem}")
     if parameter.kind is parameter.VAR_POSITIONAL:
-        return Parameter(name, annotation, "varargs", (), False, help_text)
-    kind: ParameterKind = "keyword" if parameter.kind is parameter.KEYWORD_ONLY else "positional"
-    required = parameter.default is parameter.empty
-    return Parameter(
-        name, annotation, kind, None if required else parameter.default, required, help_text
-    )
+        return Parameter(name, annotation, "varargs", default=(), help=help_text)
+    kind: ParameterKind = "positional"
+    if parameter.kind is parameter.KEYWORD_ONLY:
+        kind = "keyword"
+    if parameter.default is parameter.empty:
+        return Parameter(name, annotation, kind, required=True, help=help_text)
+    return Parameter(name, annotation, kind, default=parameter.default, help=help_text)
 
 
 def function_behind(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,25 +156,20 @@ def function_behind(fn: Callable[..., Any]) -> Callable[..., Any]:
     fn = inspect.unwrap(fn)
     while isinstance(fn, functools.partial):
         fn = inspect.unwrap(fn.func)
-    if (
-        not hasattr(fn, "__code__")
-        and not isinstance(fn, type)
-        and hasattr(type(fn).__call__, "__code__")
-    ):
-        fn = type(fn).__call__
-    return fn
+    if isinstance(fn, type) or hasattr(fn, "__code__"):
+        return fn
+    call = type(fn).__call__
+    return call if hasattr(call, "__code__") else fn
 
 
 def where_is(fn: Callable[..., Any]) -> str:
     """Return ``file:line: component 'name'`` of a function."""
     target = function_behind(fn)
     code = getattr(target, "__code__", None)
-    name = getattr(target, "__name__", repr(fn))
-    return (
-        f"{code.co_filename}:{code.co_firstlineno}: component {name!r}"
-        if code
-        else f"component {name!r}"
-    )
+    component = f"component {getattr(target, '__name__', repr(fn))!r}"
+    if code is None:
+        return component
+    return f"{code.co_filename}:{code.co_firstlineno}: {component}"
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -206,11 +204,11 @@ def _annotations(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _resolve(fn: Callable[..., Any], annotation: Any) -> Any:
+    """Return the type that an annotation means, or the exception that it raised."""
     probe = type("probe", (), {"__annotations__": {"it": annotation}})
+    known = getattr(fn, "__globals__", {})
     try:
-        return typing.get_type_hints(probe, globalns=getattr(fn, "__globals__", {}), localns={})[
-            "it"
-        ]
+        return typing.get_type_hints(probe, globalns=known, localns={})["it"]
     except Exception as exc:
         return exc
 
@@ -223,9 +221,9 @@ def returns_app(fn: Callable[..., Any]) -> bool:
     annotation = _annotations(target).get("return")
     if isinstance(annotation, str):
         resolved = _resolve(target, annotation)
-        annotation = annotation.strip("\"' ") if isinstance(resolved, Exception) else resolved
-    if isinstance(annotation, str):
-        return annotation.rpartition(".")[2] == "AppDef"
+        if isinstance(resolved, Exception):
+            return annotation.strip("\"' ").rpartition(".")[2] == "AppDef"
+        annotation = resolved
     return isinstance(annotation, type) and issubclass(annotation, AppDef)
 
 
@@ -254,41 +252,78 @@ def parse_docstring(text: str) -> tuple[str, dict[str, str]]:
 
     Google style (``Args:``) and reST fields (``:param name:``) are understood.
     """
-    description: list[str] = []
-    helps: dict[str, list[str]] = {}
-    section = ""
-    indent = 0
-    current: list[str] | None = None
+    reader = _DocstringReader()
     for line in text.splitlines():
+        reader.read(line)
+    helps = {name: " ".join(" ".join(lines).split()) for name, lines in reader.helps.items()}
+    description = re.sub(r"\n{3,}", "\n\n", "\n".join(reader.description)).strip()
+    return description, helps
+
+
+class _DocstringReader:
+    """Reads a docstring line by line.
+
+    Attributes:
+        description: the lines that are about no parameter and no result.
+        helps: the lines about each parameter.
+    """
+
+    def __init__(self) -> None:
+        self.description: list[str] = []
+        self.helps: dict[str, list[str]] = {}
+        self._section = ""
+        self._indent = 0
+        self._current: list[str] | None = None  # help of the parameter that goes on
+
+    def read(self, line: str) -> None:
+        """Take the next line."""
         heading = line.rstrip().lower()
+        field = re.match(_FIELD, line)
         if heading.endswith(":") and heading[:-1] in _SECTIONS:
-            section, indent, current = heading[:-1], 0, None
-            if section not in _ENDING:
-                description.append(line)
-            continue
-        field = re.match(_FIELD, line) if line.startswith(":") else None
-        if field is not None:
-            words = field.group(2).split()
-            section = "fields"
-            is_param = field.group(1).lower() in _PARAM_FIELDS and bool(words)
-            current = helps.setdefault(words[-1].lstrip("*"), []) if is_param else None
-            if current is not None:
-                current.append(field.group(3))
-            continue
-        if section in _ARGS and line[:1].isspace():
-            item = re.match(_ITEM, line)
-            if item is not None and (indent == 0 or len(item.group(1)) <= indent):
-                indent = len(item.group(1))
-                current = helps.setdefault(item.group(2), [])
-                current.append(item.group(3))
-            elif current is not None:
-                current.append(line)
-        elif section == "fields":
-            if current is not None:
-                current.append(line)
-        elif section not in _ENDING or (line and not line[:1].isspace()):
-            if section in _ENDING:
-                section = ""
-            description.append(line)
-    joined = {name: " ".join(" ".join(lines).split()) for name, lines in helps.items()}
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(description)).strip(), joined
+            self._begin_section(heading[:-1], line)
+        elif field is not None:
+            self._begin_field(*field.groups())
+        elif self._section in _ARGS and line[:1].isspace():
+            self._read_argument(line)
+        elif self._section == "fields":
+            self._go_on(line)
+        elif self._section not in _ENDING:
+            self.description.append(line)
+        elif line and not line[:1].isspace():  # a section of values ends without a heading
+            self._section = ""
+            self.description.append(line)
+
+    def _begin_section(self, name: str, line: str) -> None:
+        self._section = name
+        self._indent = 0
+        self._current = None
+        if name not in _ENDING:
+            self.description.append(line)
+
+    def _begin_field(self, kind: str, words: str, text: str) -> None:
+        """Begin a reST field, ``:kind words: text``; the last word is the parameter's name."""
+        self._section = "fields"
+        self._current = None
+        if kind.lower() in _PARAM_FIELDS and words:
+            self._begin_parameter(words.split()[-1].lstrip("*"), text)
+
+    def _read_argument(self, line: str) -> None:
+        """Read a line of ``Args:``: the first one of a parameter, or a further one."""
+        item = re.match(_ITEM, line)
+        if item is None:
+            self._go_on(line)
+            return
+        margin, name, text = item.groups()
+        if self._indent and len(margin) > self._indent:
+            self._go_on(line)
+            return
+        self._indent = len(margin)
+        self._begin_parameter(name, text)
+
+    def _begin_parameter(self, name: str, text: str) -> None:
+        self._current = self.helps.setdefault(name, [])
+        self._current.append(text)
+
+    def _go_on(self, line: str) -> None:
+        if self._current is not None:
+            self._current.append(line)

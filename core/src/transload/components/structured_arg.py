@@ -55,11 +55,15 @@ class StructuredNameArgument:
                 f"name={name!r}: give exactly one of m (a module) and script (a file); m={m!r}, "
                 f"{script=}"
             )
-        experiment, slash, run = name.partition("/")
-        if not slash:
-            experiment, run = "", name
-        if not run:
-            run = m.rpartition(".")[2] if m else os.path.splitext(os.path.basename(script or ""))[0]
+        if "/" in name:
+            experiment, _, run = name.partition("/")
+        else:
+            experiment = ""
+            run = name
+        if not run and m:
+            run = m.rpartition(".")[2]
+        elif not run:
+            run = os.path.splitext(os.path.basename(script or ""))[0]
         return StructuredNameArgument(experiment or default_experiment_name, run)
 
 

@@ -20,7 +20,7 @@ from ax.core.types import ComparisonOp
 from ax.exceptions.core import AxError
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
-from transload.components import Component, as_component, decode_text, decode_value
+from transload.components import Component, as_component, decode_argument
 from transload.errors import SpecError
 from transload.specs import AppDef
 from transload_search import Constraint, Objective, Parameter
@@ -107,8 +107,7 @@ def _choice(
     parameter = as_component(component).parameter(name)
     if parameter is None:
         return value
-    decode = decode_text if isinstance(value, str) else decode_value
-    decoded = decode(value, parameter.annotation, name)
+    decoded = decode_argument(value, parameter.annotation, name)
     return decoded if type(decoded) in _TYPES else value
 
 

@@ -27,7 +27,7 @@ def check_search(search: Search) -> None:
             value that does not fit or that the suggester does not take, by name.
         ConfigError: if there is no such suggester.
     """
-    from transload.components import as_component, decode_text, decode_value
+    from transload.components import as_component, decode_argument
     from transload_search.search import get_suggester
 
     suggester = get_suggester(search)
@@ -43,8 +43,7 @@ def check_search(search: Search) -> None:
     ]:
         argument = found.parameter(name)
         if argument is not None and argument.kind != "varargs":
-            decode = decode_text if isinstance(value, str) else decode_value
-            decode(value, argument.annotation, f"{place}: {found.name}: {name}")
+            decode_argument(value, argument.annotation, f"{place}: {found.name}: {name}")
     suggester.check()
 
 

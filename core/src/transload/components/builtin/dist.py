@@ -142,6 +142,9 @@ def ddp(
     structured = StructuredNameArgument.parse_from(name=name, m=m, script=script)
     meeting = _meeting(hosts, rdzv_backend)
     torchrun = _torchrun(meeting, rdzv_backend, nnodes, processes, tee)
+    port_map = {}
+    if hosts > 1 and rdzv_port:
+        port_map["c10d"] = rdzv_port
     role = specs.Role(
         name=get_role_name(script, m),
         image=image,
@@ -151,7 +154,7 @@ def ddp(
         resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
         args=["-c", _port(hosts, rdzv_port) + torchrun + program],
         env=_variables(env, structured.experiment_name, debug),
-        port_map={"c10d": rdzv_port} if hosts > 1 and rdzv_port else {},
+        port_map=port_map,
         max_retries=max_retries,
         mounts=specs.parse_mounts(mounts or []),
     )
@@ -162,7 +165,9 @@ def _variables(env: dict[str, str] | None, experiment: str, debug: bool) -> dict
     """Return the environment of the role."""
     variables = {**(env or {}), "TRANSLOAD_TRACKING_EXPERIMENT_NAME": experiment}
     variables.setdefault("LOGLEVEL", os.getenv("LOGLEVEL", "WARNING"))
-    return {**variables, **(_DEBUG_ENV if debug else {})}
+    if debug:
+        variables.update(_DEBUG_ENV)
+    return variables
 
 
 def _port(hosts: int, given: int) -> str:
@@ -171,7 +176,9 @@ def _port(hosts: int, given: int) -> str:
     """
     if hosts == 1:
         return "port=0\n"
-    return f"port={given}\n" if given else _CHOSEN
+    if given:
+        return f"port={given}\n"
+    return _CHOSEN
 
 
 def _meeting(hosts: int, backend: str) -> str:
@@ -196,7 +203,8 @@ def _program(script: str | None, m: str | None, arguments: Sequence[str]) -> str
     """Return the end of the shell command: what ``torchrun`` starts."""
     if (script is None) == (m is None):
         raise SpecError(f"dist.ddp: give exactly one of --script and -m; given: {script=}, {m=}")
-    return shlex.join([*([script] if script is not None else ["-m", str(m)]), *arguments])
+    program = ["-m", str(m)] if script is None else [script]
+    return shlex.join([*program, *arguments])
 
 
 def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int) -> str:
@@ -246,6 +254,8 @@ def parse_nnodes(j: str) -> tuple[int, int, int, str]:
         )
     least, hosts, processes = match.groups()
     hosts = hosts or "1"
-    if least is not None and int(least) > int(hosts):
+    if least is None:
+        return int(hosts), int(hosts), int(processes), hosts
+    if int(least) > int(hosts):
         raise SpecError(f"j={j!r}: the minimum of {least} hosts is above {hosts}")
-    return int(least or hosts), int(hosts), int(processes), f"{least}:{hosts}" if least else hosts
+    return int(least), int(hosts), int(processes), f"{least}:{hosts}"

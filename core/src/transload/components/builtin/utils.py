@@ -115,11 +115,15 @@ def python(
         )
     if script is not None:
         command = [script]
+    elif m is not None:
+        command = ["-m", m]
     else:
-        command = ["-m", m] if m is not None else ["-c", c or ""]
+        command = ["-c", c or ""]
     if not command[-1]:
         raise SpecError("utils.python: the module, program or script must not be empty")
-    env = {"HYDRA_MAIN_MODULE": m} if m else {}
+    env = {}
+    if m:
+        env["HYDRA_MAIN_MODULE"] = m
     resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
     made = _one_role(
         "python", image, "python", recorded([*command, *args]), num_replicas, resource, env=env
