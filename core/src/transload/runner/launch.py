@@ -59,7 +59,7 @@ class Launch:
             own.
         folder: what relative paths (component file, workspace, ``file:`` secrets) are relative to,
             and where the app works: the folder of the file that defines the host's unit; None: the
-                working directory.
+            working directory.
         pass_env: patterns (``HF_*``) of variables that are passed on.
 
     Raises:

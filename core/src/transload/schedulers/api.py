@@ -191,7 +191,7 @@ class LogPage:
     Args:
         lines: whole lines, each ending in a newline, except perhaps the very last one of a replica
             that has ended. Of a line that is still being written the last may be a part, up to a
-                carriage return: what was drawn so far.
+            carriage return: what was drawn so far.
         cursor: where to go on; opaque text.
         complete: the replica has ended for good and all of its log was read.
         dropped: bytes that were lost to a size limit before this page.

@@ -44,7 +44,7 @@ class TransloadHook(BaseHook):
     Args:
         conn_id: a connection of type ``transload``: with the kind of a scheduler, and what leads to
             it, it is a cluster of its name. Its *extra* is JSON: ``kind``, ``cfg``,
-                ``tracker_base``, and the kind's connection settings.
+            ``tracker_base``, and the kind's connection settings.
     """
 
     conn_name_attr = "conn_id"

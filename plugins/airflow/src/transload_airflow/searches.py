@@ -249,7 +249,7 @@ def search_group(
         group_id: name of the group.
         tracker_base: where the search keeps its state, seen by all workers; a template. Put ``{{
             run_id }}`` into it, or a later run goes on with the search of the one before. None: see
-                `SearchTask`.
+            `SearchTask`.
         conn_id: a connection of type ``transload``: the cluster, and defaults.
         options: of `TransloadOperator`, for each trial: ``deferrable``, ``retries``, ``patience`` …
 

@@ -189,7 +189,7 @@ class Engine:
 
         What is noted is read before and after the containers, so that no conclusion mixes two
         moments: a container counts as lost only if the app was recorded both before and after it
-            was looked for.
+        was looked for.
         """
         before = self.notes(app_id)
         for _ in range(_LOOKS):

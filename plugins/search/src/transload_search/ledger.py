@@ -295,7 +295,7 @@ class SearchLedger:
         before.
 
         What each of them came to is written down: once its app is seen CANCELLED, it counts as
-            stopped, not as failed.
+        stopped, not as failed.
 
         Args:
             running: the trials that run.

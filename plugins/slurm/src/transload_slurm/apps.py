@@ -300,7 +300,7 @@ class Apps:
         do.
 
         Not at once: within the second in which the job was ended, its nodes take the new start for
-            the old one.
+        the old one.
         """
         if (
             job is None

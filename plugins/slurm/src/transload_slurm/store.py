@@ -2,18 +2,18 @@
 
 ::
 
-    <root>/<app_id>/record.json   what was submitted; never changed; made in one step with the
-    folder
+    <root>/<app_id>/record.json   what was submitted, never changed, made in one step with the folder
                     submitting    somebody is submitting it: host, boot id, pid, time
-                    token         tells the latest submit from earlier ones; a job with another one
-                    does nothing job.json      the job's id
+                    token         tells the latest submit from earlier ones; others' jobs do nothing
+                    job.json      the job's id
                     claim         the id of the job that runs the app
                     job.sh        the batch script
                     job/          the wrapper that runs in the job
                     plan.json     what the wrapper runs; role-<n>: what each task of a role does
                     state.json    what the app is doing, written by the wrapper
-                    (elements/<k>/state.json in an array) verdict.json  an array had too many
-                    failures slurm.json    Slurm's last word on the job, written by whoever heard it
+                                  (elements/<k>/state.json in an array)
+                    verdict.json  an array had too many failures
+                    slurm.json    Slurm's last word on the job, written by whoever heard it
                     cancel        somebody asked for the end
                     batch.log     what the wrapper, srun and Slurm itself complain of
                     logs/<role>/<k>/{stdout.log,stderr.log,index}
@@ -22,9 +22,8 @@
     <root>/.pruned                when ``keep_days`` was looked at last
     <root>/.asked-<host>          what the helpers of a login node have heard from Slurm
 
-With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into ``<job_dir>/<app_id>``,
-where a mark, the file ``.transload``, says whose folder that is: without it nothing there is
-removed.
+With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into ``<job_dir>/<app_id>``. A
+mark there, the file ``.transload``, says whose folder that is: without it nothing is removed.
 """
 
 from __future__ import annotations

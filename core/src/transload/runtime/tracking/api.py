@@ -160,7 +160,7 @@ class FsspecResultTracker(ResultTracker):
 
         That is ``TRANSLOAD_TRACKER_BASE``, or the one file (``TRANSLOAD_RESULT_FILE``) of a job
         without storage. Outside of a job it holds nothing, and what is put goes nowhere: the same
-            program runs by hand.
+        program runs by hand.
         """
         base, file = (
             os.environ.get(ENV_TRANSLOAD_TRACKER_BASE),

@@ -49,7 +49,7 @@ class Connection:
         app's id makes that safe.
 
         Whatever is raised, the app may still be started by what was sent: `layout.withdraw` sees to
-            that.
+        that.
 
         Raises:
             SubmitError: if there is no fork server and none can be started.

@@ -380,7 +380,7 @@ class StartFolder:
 
         Proof is a newer start's folder in its place, or that it was not there, twice, 10 s apart,
         while the folder that it was in could be read. No other error is one: a stale handle, a file
-            server that is away.
+        server that is away.
         """
         names = missing_from(self.path, self._root)
         if names is None:

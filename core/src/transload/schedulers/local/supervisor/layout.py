@@ -3,17 +3,15 @@ step.
 
 ::
 
-    apps/<app_id>/record.json   what was submitted, never changed; locked (flock) for as long as the
-    app's supervisor lives
-                  states.jsonl  what the app is doing: each change is a line, the last whole one
-                      counts
+    apps/<app_id>/record.json   what was submitted, never changed; locked (flock) as long as the
+                                app's supervisor lives
+                  states.jsonl  what the app is doing: each change is a line, the last whole counts
                   ctl           a FIFO: a byte in it makes the supervisor look around
                   cancel        somebody asked for the end
-                  end           a link named like the final state: on a full disk, in the place of
-                  its last state logs/<role>/<k>/{stdout.log,stderr.log,index}
+                  end           a link named like the final state, where the disk was full
+                  logs/<role>/<k>/{stdout.log,stderr.log,index}
                   results/      default tracker base
-    apps/.withdrawn.<token>     a link: the client of this submit has given up, the app must not
-    start;
+    apps/.withdrawn.<token>     a link: the client of this submit has given up; it must not start
          .refused.<token>       from then on, its supervisor has seen that
     gone/<app_id>               kept by delete and prune for ids that the caller chose
     events/<pid>.<n>            a FIFO of a client that waits: the ids of apps that have changed
