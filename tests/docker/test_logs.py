@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from transload.errors import SpecError
 from transload.runner import Runner, last_lines
+from transload.schedulers import OpenReadings
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.specs import AppState, RetryPolicy, parse_app_handle
 from transload_docker.logs import STDERR, STDOUT, Cursor, Place, nanoseconds
-from transload_docker.logview import LogView, OpenReadings, Reached
+from transload_docker.logview import Key, LogView, Reached, Reading
 from transload_docker.plan import Container, Facts, Plan, Restarts, RolePlan
 
 PLACES = st.builds(Place, st.integers(0, 2**62), st.integers(0, 10**6))
@@ -94,11 +95,11 @@ def test_a_stream_that_lags_behind_loses_nothing() -> None:
     view = LogView(Recorded(messages), "app", LogQuery("main", 0, Stream.COMBINED), lambda: facts)  # type: ignore[arg-type]
     container: Any = SimpleNamespace(id="0" * 64)
     cursor, lines = Cursor(), []  # type: ignore[var-annotated]
-    while (
-        view._read(container, cursor, lines, sum(line.size for line in lines) + 1, True, True, 0)
-        is Reached.FULL
-    ):
+    reached = Reached.FULL
+    while reached is Reached.FULL:
         cursor = Cursor.of(cursor.text())
+        budget = sum(line.size for line in lines) + 1
+        reached = view._read(container, cursor, lines, budget, ended=True, is_final=True)
     assert [line.text for line in lines] == ["a\n", "late\n", "b\n"]
 
 
@@ -114,7 +115,7 @@ def test_pages_of_a_log_ask_for_it_once() -> None:
     done = Container("a", "app.main.0", "main", 0, 0, Restarts(), "uid", "running", started=1.0)
     facts = Facts(Plan("app", "uid", "owner", (RolePlan("main", 1, 1, 1, "REPLICA"),), 0.0), [done])
     engine: Any = Recorded(messages)
-    kept = OpenReadings()
+    kept: OpenReadings[Key, Reading] = OpenReadings()
 
     def page_behind(cursor: str | None) -> LogPage:
         query = LogQuery("main", 0, Stream.COMBINED, cursor, max_bytes=500)
@@ -133,9 +134,9 @@ def test_pages_of_a_log_ask_for_it_once() -> None:
     page = page_behind(cursor)
     assert (page.lines, page.complete) == (["later\n"], True)
     page_behind(page_behind(None).cursor)
-    assert kept._open
+    assert len(kept)
     kept.close()
-    assert not kept._open
+    assert not len(kept)
 
 
 def test_an_attempt_that_could_not_be_started_hides_no_later_one() -> None:

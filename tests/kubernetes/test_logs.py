@@ -110,10 +110,10 @@ def test_a_place_needs_no_clock(fake: Any, runner: Runner, scheduler: Any, shell
 
 
 def test_requests_that_nobody_reads_on_are_closed(
-    fake: Any, runner: Runner, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch
+    fake: Any, runner: Runner, scheduler: Any, shell: Any
 ) -> None:
     """A page that was the last one asked for leaves no request open for ever, and no thread."""
-    monkeypatch.setattr(logs, "_IDLE_S", 0.0)
+    scheduler._logs._open.idle_seconds = 0.0
     handle = runner.run(shell(FAST, replicas=3), "kubernetes")
     runner.wait(handle, timeout=90)
     app_id = handle.rpartition("/")[2]

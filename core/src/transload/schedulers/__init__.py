@@ -23,6 +23,7 @@ from transload.schedulers.api import (
 )
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.schedulers.follower import read_logs, wait, wait_async, watch, watched
+from transload.schedulers.open_readings import OpenReadings
 from transload.schedulers.patience import (
     backoff,
     check_seconds,
@@ -43,6 +44,7 @@ __all__ = [
     "LogPage",
     "LogQuery",
     "Observation",
+    "OpenReadings",
     "SchedulerBase",
     "SchedulerFactory",
     "Stream",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -12,21 +10,22 @@ from heapq import merge
 from typing import Final
 
 from transload.errors import SchedulerUnavailable
+from transload.schedulers import OpenReadings
 from transload.schedulers.api import LogPage, LogQuery, check_replica
 from transload_docker.decide import is_alive, may_run_again
 from transload_docker.engine import Engine
 from transload_docker.logs import NS, NUMBERS, STDERR, STDOUT, Cursor, Line, Reader
 from transload_docker.plan import Container, Facts
 
-_OPEN: Final = 32
-_IDLE_S: Final = 30.0
+MAX_OPEN: Final = 32
+"""How many readings are kept open from one page to the next."""
 
 Key = tuple[str, tuple[int, ...], str]
 """Id of a container, streams, and the place where a reading goes on."""
 
 
 class Reached(Enum):
-    """How far the reading of a container's log has come."""
+    """Where the reading of a container's log has stopped."""
 
     FULL = "there may be more: enough was read, or the connection broke"
     ASKED = "the end of what was there when it was asked for"
@@ -50,18 +49,20 @@ class Piece:
 
 @dataclass(slots=True)
 class Reading:
-    """Requests for the streams of one container's log, and the lines that they bring, in order of
-    time.
+    """Requests for the streams of one container's log.
 
     Args:
         readers: one for each stream.
         ended: the container had ended when they were sent, so that nothing comes after them.
+        newest: the time of the newest message when they were sent, in nanoseconds; 0: not known.
+
+    Attributes:
+        lines: the lines that they bring, in order of time.
     """
 
     readers: list[Reader]
     ended: bool
-    used: float = 0.0  # when it was last read (`time.monotonic`)
-    newest: int = 0  # time of the newest message when they were sent, in nanoseconds; 0: not known
+    newest: int = 0
     lines: Iterator[Line] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,8 +74,10 @@ class Reading:
         return all(reader.at_end for reader in self.readers)
 
     def fill(self, cursor: Cursor, lines: list[Line], budget: int) -> bool:
-        """Add lines until there are about so many bytes, moving the cursor; True if there may be
-        more.
+        """Add lines until there are about so many bytes, moving the cursor.
+
+        Returns:
+            Whether there may be more.
         """
         used = sum(line.size for line in lines)
         for line in self.lines:
@@ -89,44 +92,6 @@ class Reading:
         """Close the connections."""
         for reader in self.readers:
             reader.close()
-
-
-class OpenReadings:
-    """Readings of which a page was taken, and that go on there.
-
-    An engine looks for a place from the beginning of a log on, so that asking anew for each page
-    would take a time that grows with the square of the log.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[Key, Reading] = {}
-        self._lock = threading.Lock()
-
-    def take(self, key: Key) -> Reading | None:
-        """Return the reading that goes on at a place, if there is one; it is the caller's from then
-        on.
-        """
-        with self._lock:
-            return self._open.pop(key, None)
-
-    def keep(self, key: Key, reading: Reading) -> None:
-        """Keep a reading for who goes on there; the oldest of many, and what nobody goes on with,
-        is closed.
-        """
-        reading.used = now = time.monotonic()
-        with self._lock:
-            self._open[key] = reading
-            idle = [each for each, old in self._open.items() if now - old.used > _IDLE_S]
-            left = [self._open.pop(each) for each in {*idle, *list(self._open)[:-_OPEN]}]
-        for each in left:
-            each.close()
-
-    def close(self) -> None:
-        """Close all of them."""
-        with self._lock:
-            left, self._open = self._open, {}
-        for reading in left.values():
-            reading.close()
 
 
 class LogView:
@@ -146,7 +111,7 @@ class LogView:
         app_id: str,
         query: LogQuery,
         facts: Callable[[], Facts],
-        kept: OpenReadings | None = None,
+        kept: OpenReadings[Key, Reading] | None = None,
     ) -> None:
         self._kept = kept
         self._engine = engine
@@ -159,21 +124,24 @@ class LogView:
         self._facts()
 
     def _facts(self) -> Facts:
-        """Return what is known of the app, which has that replica."""
+        """Return what is known of the job, which has that replica."""
         facts = self._look()
-        plan = facts.plan
         if facts.unread:
             raise SchedulerUnavailable(f"app {self._app_id}: {facts.unread}")
-        replicas = None if plan is None else {role.name: role.num_replicas for role in plan.roles}
+        replicas = None
+        if facts.plan is not None:
+            replicas = {role.name: role.num_replicas for role in facts.plan.roles}
         check_replica(self._app_id, replicas, self._role, self._k)
         return facts
 
     def _attempts(self, facts: Facts) -> list[Container]:
+        """Return the containers of the replica, oldest first.
+
+        Of those that could not be started, which have no log, only the last one counts.
+        """
         mine = [c for c in facts.containers if (c.role, c.replica) == (self._role, self._k)]
         mine.sort(key=lambda c: c.attempt)
-        return [
-            c for c in mine if c.status != "created" or c is mine[-1]
-        ]  # one that could not be started has no log
+        return [c for c in mine if c.status != "created" or c is mine[-1]]
 
     def page(self, cursor: Cursor, max_bytes: int, start: int = 0) -> Piece:
         """Return about ``max_bytes`` of lines from ``cursor`` on, which is moved.
@@ -181,27 +149,29 @@ class LogView:
         Nothing before ``start`` (nanoseconds since the epoch) is wanted.
 
         Raises:
-            AppNotFound: if the app has been deleted.
+            AppNotFound: if the job has been deleted.
             SchedulerUnavailable: if the engine cannot be reached.
         """
         facts = self._facts()
         assert facts.plan is not None
         lines: list[Line] = []
         attempts = [c for c in self._attempts(facts) if c.attempt >= cursor.attempt]
-        again = may_run_again(facts.plan, facts, self._role, self._k)
-        for number, container in enumerate(attempts):
+        may_follow = may_run_again(facts.plan, facts, self._role, self._k)
+        for container in attempts:
             if container.attempt > cursor.attempt:
                 cursor.next_attempt(container.attempt)
             if container.status == "created":
-                return Piece(lines, complete=not again)
+                break
             ended = not is_alive(container)
-            final = number + 1 == len(attempts) and not again
-            reached = self._read(container, cursor, lines, max_bytes, ended, final, start)
+            is_final = container is attempts[-1] and not may_follow
+            reached = self._read(
+                container, cursor, lines, max_bytes, ended=ended, is_final=is_final, start=start
+            )
             if reached is Reached.FULL:
                 return Piece(lines, left=None)
             if reached is Reached.ASKED or not ended:
                 return Piece(lines)
-        return Piece(lines, complete=not again)
+        return Piece(lines, complete=not may_follow)
 
     def _read(
         self,
@@ -209,47 +179,61 @@ class LogView:
         cursor: Cursor,
         lines: list[Line],
         budget: int,
+        *,
         ended: bool,
-        final: bool,
-        start: int,
+        is_final: bool,
+        start: int = 0,
     ) -> Reached:
-        """Read one attempt."""
-        resumed = (
-            self._kept.take((container.id, self._streams, cursor.text()))
-            if self._kept is not None
-            else None
-        )
-        reading = resumed if resumed is not None else self._ask(container, cursor, start, ended)
-        before = len(lines)
+        """Read one attempt.
+
+        Args:
+            container: that of the attempt.
+            cursor: where to begin; it is moved.
+            lines: what is read is added to them.
+            budget: how many bytes they may have, about.
+            ended: whether the container has ended.
+            is_final: whether no attempt will come after this one.
+            start: nothing before this time is wanted, in nanoseconds since the epoch.
+        """
+        resumed = None
+        if self._kept is not None:
+            resumed = self._kept.take(self._key(container, cursor))
+        reading = resumed
+        if reading is None:
+            reading = self._ask(container, cursor, start, ended=ended)
+        count = len(lines)
         is_full = False
         try:
             is_full = reading.fill(cursor, lines, budget)
         finally:
             if is_full and self._kept is not None:
-                self._kept.keep((container.id, self._streams, cursor.text()), reading)
+                self._kept.keep(self._key(container, cursor), reading)
             else:
                 reading.close()
         if is_full:
-            if resumed is None and not ended:  # an engine sends what is written meanwhile, too
+            if resumed is None and not ended:
+                # an engine also sends what is written in the meantime
                 reading.newest = self._newest(container)
-            return Reached.ASKED if 0 < reading.newest < lines[-1].time else Reached.FULL
+            is_newer = 0 < reading.newest < lines[-1].time
+            return Reached.ASKED if is_newer else Reached.FULL
         if resumed is not None and not (reading.ended and reading.is_whole):
-            # asked for while the container ran, or broken off: what comes after it is asked for
-            # anew
-            if len(lines) == before:
-                return self._read(container, cursor, lines, budget, ended, final, start)
+            # it was sent while the container ran, or it broke: what follows is asked for anew
+            if len(lines) == count:
+                return self._read(
+                    container, cursor, lines, budget, ended=ended, is_final=is_final, start=start
+                )
             return Reached.ASKED if reading.is_whole else Reached.FULL
         if not reading.is_whole:
             raise SchedulerUnavailable(
                 f"docker engine {self._engine.url}: the connection broke while reading a log"
             )
         if ended:
-            for line in (line for reader in reading.readers for line in reader.rest()):
-                cursor.take(line)
-                if not final:
-                    line.text += "\n"  # the next attempt begins a line of its own
-                lines.append(line)
+            _add_unfinished(reading, cursor, lines, is_final=is_final)
         return Reached.END
+
+    def _key(self, container: Container, cursor: Cursor) -> Key:
+        """Return the place at which a reading of a container goes on."""
+        return container.id, self._streams, cursor.text()
 
     def _newest(self, container: Container) -> int:
         """Return the time of the newest message of a container, in nanoseconds; 0: it has none."""
@@ -258,9 +242,11 @@ class LogView:
             next(reader.lines(), None)
         return reader.first
 
-    def _ask(self, container: Container, cursor: Cursor, start: int, ended: bool) -> Reading:
-        """Ask for a container's log from a place on."""
-        # each stream by itself: what one lags behind the other is not missed
+    def _ask(self, container: Container, cursor: Cursor, start: int, *, ended: bool) -> Reading:
+        """Ask for a container's log from a place on.
+
+        Each stream is asked for by itself, so that nothing is missed of one that lags behind.
+        """
         readers: list[Reader] = []
         try:
             for stream in self._streams:
@@ -272,17 +258,18 @@ class LogView:
         return Reading(readers, ended)
 
     def log_page(self) -> LogPage:
-        """Return the next page; never blocks. The engine passes over what lies before ``since`` or
-        the last lines.
+        """Return the next page; never blocks.
+
+        The engine passes over what lies before ``since`` or the last lines.
         """
         query = self._query
         place = Cursor.of(query.cursor)
         if query.last is not None and query.cursor is None:
-            piece = Piece(
-                self._last(place, query.last), left=None
-            )  # an unfinished last line may come behind them
+            # an unfinished last line may come behind them
+            piece = Piece(self._last(place, query.last), left=None)
         else:
-            piece = self.page(place, max(1, query.max_bytes), int((query.since or 0) * NS))
+            start = int((query.since or 0) * NS)
+            piece = self.page(place, max(1, query.max_bytes), start)
         stamps = [(index, line.time / NS) for index, line in enumerate(piece.lines)]
         text = [line.text for line in piece.lines]
         return LogPage(text, place.text(), piece.complete, stamps=stamps, left=piece.left)
@@ -292,51 +279,92 @@ class LogView:
         lines: list[Line] = []
         attempts = self._attempts(self._facts())
         for container in reversed(attempts):
-            newest = container is attempts[-1]
-            lines[:0] = self._tail(
-                container, count - len(lines), place if newest else Cursor(), ended=not newest
-            )
+            is_newest = container is attempts[-1]
+            at = place if is_newest else Cursor()
+            wanted = count - len(lines)
+            lines[:0] = self._last_of_attempt(container, wanted, at, ended=not is_newest)
             if len(lines) >= count:
                 break
         return lines
 
-    def _tail(self, container: Container, count: int, place: Cursor, *, ended: bool) -> list[Line]:
-        """Return at least the last whole lines of one attempt: few messages are asked for, then
-        twice as many.
+    def _last_of_attempt(
+        self, container: Container, count: int, place: Cursor, *, ended: bool
+    ) -> list[Line]:
+        """Return at least the last whole lines of one attempt; the cursor is moved behind them.
+
+        Few messages are asked for, then twice as many, until the place is known: how many messages
+        of its time there are is known once an earlier message is among them.
         """
         place.next_attempt(container.attempt)
+        if container.status == "created":
+            return []
         wanted = count + 2
-        while container.status != "created":
-            # both streams: only so the number of messages tells whether there are more before them
-            reader = Reader(self._engine, container.id, (STDOUT, STDERR), place, tail=wanted)
-            with closing(reader):
-                lines = []
-                for line in reader.lines():
-                    lines.append(line)
-                    if reader.messages >= wanted:  # what comes now was written meanwhile
-                        break
-                if not reader.at_end and reader.messages < wanted:
-                    raise SchedulerUnavailable(
-                        f"docker engine {self._engine.url}: the connection broke"
-                    )
-                if ended:
-                    lines += [replace(line, text=f"{line.text}\n") for line in reader.rest()]
-            is_cut = reader.messages >= wanted
-            mine = [line for line in lines if line.stream in self._streams]
-            if is_cut:  # the first line of each stream may lack its beginning
-                mine = [
-                    line
-                    for line in mine
-                    if line is not next(each for each in mine if each.stream == line.stream)
-                ]
+        while True:
+            tail = self._tail(container, place, wanted, ended=ended)
+            mine = [line for line in tail.lines if line.stream in self._streams]
+            if tail.is_cut:
+                mine = _without_first_of_each_stream(mine)
             latest = {line.stream: line for line in mine}.values()
-            # how many messages of one time came before the last line can be told if its time began
-            # within the window
-            if not is_cut or (
-                len(mine) >= count and all(line.place.time > reader.first for line in latest)
-            ):
+            is_known = all(line.place.time > tail.first for line in latest)
+            if not tail.is_cut or (len(mine) >= count and is_known):
                 for line in mine:
                     place.take(line)
                 return sorted(mine, key=lambda line: line.time)
             wanted *= 2
-        return []
+
+    def _tail(self, container: Container, place: Cursor, wanted: int, *, ended: bool) -> _Tail:
+        """Return the last messages of a container as lines.
+
+        Both streams are asked for: only then the number of messages says whether there are more.
+        """
+        lines: list[Line] = []
+        reader = Reader(self._engine, container.id, (STDOUT, STDERR), place, tail=wanted)
+        with closing(reader):
+            for line in reader.lines():
+                lines.append(line)
+                if reader.messages >= wanted:
+                    break  # what follows was written in the meantime
+            is_cut = reader.messages >= wanted
+            if not reader.at_end and not is_cut:
+                raise SchedulerUnavailable(
+                    f"docker engine {self._engine.url}: the connection broke"
+                )
+            if ended:
+                lines += [replace(line, text=f"{line.text}\n") for line in reader.rest()]
+        return _Tail(lines, reader.first, is_cut=is_cut)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The last messages of a container as lines.
+
+    Args:
+        lines: the lines.
+        first: the time of the first message, in nanoseconds since the epoch.
+        is_cut: whether there may be more before them, so that first lines lack their beginnings.
+    """
+
+    lines: list[Line]
+    first: int
+    is_cut: bool
+
+
+def _without_first_of_each_stream(lines: list[Line]) -> list[Line]:
+    """Return lines without the first of stdout and the first of stderr."""
+    seen: set[int] = set()
+    found: list[Line] = []
+    for line in lines:
+        if line.stream in seen:
+            found.append(line)
+        seen.add(line.stream)
+    return found
+
+
+def _add_unfinished(reading: Reading, cursor: Cursor, lines: list[Line], *, is_final: bool) -> None:
+    """Add the unfinished last lines of a container that has ended, moving the cursor."""
+    for reader in reading.readers:
+        for line in reader.rest():
+            cursor.take(line)
+            if not is_final:
+                line.text += "\n"  # the next attempt begins a line of its own
+            lines.append(line)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from transload.errors import SchedulerUnavailable, SpecError, SubmitError
+from transload.schedulers import OpenReadings
 from transload.schedulers.api import (
     AppDescription,
     Capabilities,
@@ -39,7 +40,7 @@ from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
 from transload_docker.host_config import covered
 from transload_docker.keeper import cancel_note
-from transload_docker.logview import LogView, OpenReadings
+from transload_docker.logview import MAX_OPEN, Key, LogView, Reading
 from transload_docker.names import base_name
 from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Facts
 from transload_docker.sizes import sizes_of_apps
@@ -76,7 +77,7 @@ class DockerScheduler(SchedulerBase):
         """Lead to the engine that these settings name."""
         host = connection.get("docker_host")
         self._engine = Engine(None if host is None else str(host))
-        self._logs = OpenReadings()
+        self._logs: OpenReadings[Key, Reading] = OpenReadings(MAX_OPEN)
         self._home = Home(self._engine.url)
         self.capabilities: Capabilities = _convert.capabilities(self._engine.reach)
 

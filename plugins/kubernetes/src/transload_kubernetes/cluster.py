@@ -1,5 +1,6 @@
-"""Talking to a cluster, through the official client; objects are plain mappings, as the API gives
-them.
+"""Requests to a cluster, through the official client.
+
+Objects are plain mappings, as the API gives them.
 """
 
 from __future__ import annotations
@@ -38,8 +39,12 @@ _KUBELETS: Final = "could not find the requested resource"
 
 
 class ClusterError(Exception):
-    """A cluster's answer that is not a success: status of HTTP, and a word of the API such as
-    ``AlreadyExists``.
+    """A cluster's answer that is not a success.
+
+    Args:
+        status: the HTTP status.
+        reason: a word of the API, such as ``AlreadyExists``.
+        message: what the cluster says.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -49,20 +54,29 @@ class ClusterError(Exception):
 
 
 class Cluster:
-    """One cluster: that of a context of a configuration (``KUBECONFIG``), or the one that this
-    process runs in.
+    """One cluster.
+
+    Args:
+        context: a context of the configuration; None: its current one.
+        kubeconfig: a file with the configuration, or its text; None: ``KUBECONFIG``, else
+            ``~/.kube/config``, else the cluster that this process runs in.
     """
 
     def __init__(self, context: str | None = None, kubeconfig: str | None = None) -> None:
-        self._context, self._kubeconfig = context, kubeconfig
-        self._is_text = "\n" in (kubeconfig or "") or (kubeconfig or "").startswith("{")
+        self._context = context
+        self._kubeconfig = kubeconfig
+        text = kubeconfig or ""
+        self._is_text = "\n" in text or text.startswith("{")
         self._lock = threading.Lock()
         self._client: Any = None
         self._jobsets: dict[str, bool] = {}
 
     def client(self) -> Any:
-        """Return the official client; connects nowhere yet. Its errors: no configuration, or not
-        installed.
+        """Return the official client. It connects nowhere yet.
+
+        Raises:
+            ConfigError: if no cluster is configured.
+            SchedulerUnavailable: if the client cannot be imported.
         """
         try:
             from kubernetes import client
@@ -80,40 +94,37 @@ class Cluster:
             return self._client
 
     def _configuration(self) -> tuple[Any, Mapping[str, Any]]:
-        """Return the client's configuration, and the user that it is for as the file has it."""
+        """Return the client's configuration, and its user as the file has it."""
         from kubernetes import client, config
         from kubernetes.config import kube_config
         from urllib3.util.retry import Retry
 
         made = client.Configuration()
-        made.retries = Retry(
-            total=1, connect=0
-        )  # a kept connection may be stale; patience is the caller's
+        # one retry, for a kept connection may be stale; to try again for longer is for the caller
+        made.retries = Retry(total=1, connect=0)
         # the client reads the variable only once, when it is imported
-        path = (
-            self._kubeconfig or os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
-        )
+        path = self._kubeconfig or os.environ.get("KUBECONFIG")
+        path = path or config.KUBE_CONFIG_DEFAULT_LOCATION
+        source: Any = io.StringIO(path) if self._is_text else path
         try:
-            found: Any = kube_config.KubeConfigMerger(
-                io.StringIO(path) if self._is_text else path
-            ).config  # type: ignore[no-untyped-call,unused-ignore]
+            found: Any = kube_config.KubeConfigMerger(source).config  # type: ignore[no-untyped-call,unused-ignore]
             if found is None:
                 raise config.ConfigException(f"there is no file {path}")
             loader: Any = kube_config.KubeConfigLoader(found, self._context, config_base_path=None)  # type: ignore[no-untyped-call,unused-ignore]
             loader.load_and_set(made)
-            return made, loader._user.value if loader._user else {}
+            user = loader._user
+            return made, user.value if user else {}
         except config.ConfigException as exc:
             try:
                 config.load_incluster_config(made)  # type: ignore[no-untyped-call,unused-ignore]
             except config.ConfigException:
                 raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
             return made, {}
-        except (
-            Exception
-        ) as exc:  # what the client makes of a file that is no configuration: errors of any kind
-            text = (
-                type(exc).__name__ if self._is_text else " ".join(str(exc).split())
-            )  # a text may hold secrets
+        except Exception as exc:
+            # of a file that is no configuration the client raises errors of any kind
+            text = " ".join(str(exc).split())
+            if self._is_text:
+                text = type(exc).__name__  # the message may hold secrets
             raise ConfigError(f"{self.location}: cannot be read: {text}") from exc
 
     def _impersonation(self, user: Mapping[str, Any]) -> dict[str, str]:
@@ -128,14 +139,12 @@ class Cluster:
 
     @property
     def location(self) -> str:
-        """The context and the file that say which cluster this is; nothing is reached."""
-        path = (
-            self._kubeconfig
-            or os.environ.get("KUBECONFIG")
-            or "~/.kube/config, or inside of a cluster"
-        )
-        path = "a configuration that was given as text" if self._is_text else path
-        return f"{f'context {self._context}' if self._context else 'the current context'} of {path}"
+        """The context and the file that say which cluster this is; no request is sent."""
+        context = f"context {self._context}" if self._context else "the current context"
+        if self._is_text:
+            return f"{context} of a configuration that was given as text"
+        path = self._kubeconfig or os.environ.get("KUBECONFIG")
+        return f"{context} of {path or '~/.kube/config, or inside of a cluster'}"
 
     @property
     def url(self) -> str:
@@ -148,28 +157,40 @@ class Cluster:
         path: str,
         body: Any = None,
         *,
+        query: Mapping[str, object] | None = None,
         seconds: float = _READ_S,
         content: str = "json",
-        **query: Any,
     ) -> Any:
-        """Send a request by the client's own connections and credentials; return the open
-        response.
+        """Send a request by the client's own connections and credentials.
+
+        Args:
+            verb: of HTTP.
+            path: of the API.
+            body: what is sent, as JSON.
+            query: parameters of the API; those that are None are left out.
+            seconds: how long the server may send nothing.
+            content: the kind of the body, behind ``application/``.
+
+        Returns:
+            The open response.
         """
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
         api = self.client()
-        asked = urlencode([(name, value) for name, value in query.items() if value is not None])
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        url = f"{self.url}{path}"
+        if given:
+            url += f"?{urlencode(given)}"
         kinds = {"Accept": "application/json", "Content-Type": f"application/{content}"}
         try:
-            keys = {
-                each["key"]: each["value"] for each in api.configuration.auth_settings().values()
-            }
+            credentials = api.configuration.auth_settings().values()
+            keys = {each["key"]: each["value"] for each in credentials}
             # how the client's methods are called changed with its release 37; its pool of
             # connections did not
             response = api.rest_client.pool_manager.request(
                 verb,
-                f"{self.url}{path}" + (f"?{asked}" if asked else ""),
+                url,
                 headers={**api.default_headers, **kinds, **keys},
                 body=None if body is None else json.dumps(body),
                 preload_content=False,
@@ -191,18 +212,17 @@ class Cluster:
         path: str,
         body: Any = None,
         *,
-        without: Collection[int] = (),
-        **options: Any,
+        query: Mapping[str, object] | None = None,
+        content: str = "json",
+        empty_for: Collection[int] = (),
     ) -> dict[str, Any]:
-        """Return the answer to a request, empty where that is an error of one of the statuses
-        ``without`` any.
-        """
+        """Return the answer to a request, empty for errors of the statuses ``empty_for``."""
         from urllib3.exceptions import HTTPError
 
         try:
-            response = self._call(verb, path, body, **options)
+            response = self._call(verb, path, body, query=query, content=content)
         except ClusterError as exc:
-            if exc.status in without:
+            if exc.status in empty_for:
                 return {}
             raise
         try:
@@ -217,22 +237,35 @@ class Cluster:
 
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """Return an object, or None if there is none of that name."""
-        return self._json("GET", _path(kind, namespace, name), without={404}) or None
+        return self._json("GET", _path(kind, namespace, name), empty_for={404}) or None
 
     def list(
-        self, kind: str, namespace: str | None, labels: str | None = None, **more: Any
+        self,
+        kind: str,
+        namespace: str | None,
+        labels: str | None = None,
+        *,
+        fields: str | None = None,
+        limit: int | None = None,
     ) -> dict[str, Any]:
-        """Return the list of a kind as the API gives it; of all namespaces if that is None."""
-        query = {**more, **({} if labels is None else {"labelSelector": labels})}
-        return self._json("GET", _path(kind, namespace), **query)
+        """Return the list of a kind as the API gives it.
+
+        Args:
+            kind: one of `KINDS`.
+            namespace: None: all namespaces.
+            labels: selects by labels.
+            fields: selects by fields.
+            limit: at most so many objects.
+        """
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": limit}
+        return self._json("GET", _path(kind, namespace), query=query)
 
     def create(
         self, item: Mapping[str, Any], namespace: str, *, only_try: bool = False
     ) -> dict[str, Any]:
         """Make an object; with ``only_try`` the cluster only says whether it would take it."""
-        return self._json(
-            "POST", _path(item["kind"], namespace), item, dryRun="All" if only_try else None
-        )
+        query = {"dryRun": "All"} if only_try else None
+        return self._json("POST", _path(item["kind"], namespace), item, query=query)
 
     def patch(
         self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
@@ -243,40 +276,88 @@ class Cluster:
     def change_if(
         self, kind: str, namespace: str, name: str, steps: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Change an object step by step (RFC 6902): in all steps, or, where a test among them fails
-        (422), in none.
-        """
+        """Change an object in all steps (RFC 6902), or in none if a test among them fails (422)."""
         return self._json("PATCH", _path(kind, namespace, name), steps, content="json-patch+json")
 
     def delete(self, kind: str, namespace: str, name: str, policy: str = "Background") -> None:
-        """Delete an object and what it owns, if it is there; ``Foreground``: it stays until all
-        that is gone.
+        """Delete an object and what it owns, if it is there.
+
+        With the policy ``Foreground`` it stays until all that it owns is gone.
         """
-        self._json("DELETE", _path(kind, namespace, name), without={404}, propagationPolicy=policy)
+        query = {"propagationPolicy": policy}
+        self._json("DELETE", _path(kind, namespace, name), query=query, empty_for={404})
 
     def has_jobsets(self, namespace: str) -> bool:
-        """Tell whether JobSets are installed and this user may see those of a namespace; asked
-        once.
-        """
+        """Tell whether JobSets are installed and this user may see them; asked once a namespace."""
         if namespace not in self._jobsets:
-            self._jobsets[namespace] = bool(
-                self._json("GET", _path("JobSet", namespace), without={403, 404}, limit=1)
-            )
+            path = _path("JobSet", namespace)
+            answer = self._json("GET", path, query={"limit": 1}, empty_for={403, 404})
+            self._jobsets[namespace] = bool(answer)
         return self._jobsets[namespace]
 
-    def watch(self, kind: str, namespace: str, version: str, seconds: int, **chosen: str) -> Any:
-        """Open a watch on objects of a kind; return the response, whose lines are events."""
-        query: dict[str, Any] = {**chosen, "resourceVersion": version, "timeoutSeconds": seconds}
-        query |= {"watch": "true", "allowWatchBookmarks": "true"}
-        return self._call("GET", _path(kind, namespace), seconds=seconds + _READ_S, **query)
+    def watch(
+        self,
+        kind: str,
+        namespace: str,
+        version: str,
+        seconds: int,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+    ) -> Any:
+        """Open a watch on objects of a kind, for so many seconds, behind a version of their list.
 
-    def log(self, namespace: str, pod: str, container: str, **query: Any) -> Any:
-        """Open the log of a pod; return the response, or None if there is no log (yet, or any
-        more).
+        Returns:
+            The response, whose lines are events.
         """
+        query = {
+            "labelSelector": labels,
+            "fieldSelector": fields,
+            "resourceVersion": version,
+            "timeoutSeconds": seconds,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+        }
+        path = _path(kind, namespace)
+        return self._call("GET", path, query=query, seconds=seconds + _READ_S)
+
+    def log(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        timestamps: bool = False,
+        since: str | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+        seconds: float = _READ_S,
+    ) -> Any:
+        """Open the log of a container.
+
+        Args:
+            namespace: that of the pod.
+            pod: its name.
+            container: its container.
+            timestamps: begin each line with its time.
+            since: only lines from this time on (RFC 3339).
+            tail: only so many last lines.
+            follow: go on until the container ends.
+            seconds: how long the server may send nothing.
+
+        Returns:
+            The response; None if there is no log yet, or none any more.
+        """
+        query = {
+            "container": container,
+            "timestamps": "true" if timestamps else None,
+            "sinceTime": since,
+            "tailLines": tail,
+            "follow": "true" if follow else None,
+        }
         try:
             path = f"{_path('Pod', namespace, pod)}/log"
-            return self._call("GET", path, container=container, **query)
+            return self._call("GET", path, query=query, seconds=seconds)
         except ClusterError as exc:
             # 400: its container has not started. A kubelet that begins again does not know its pods
             # yet
@@ -302,7 +383,9 @@ class Cluster:
         return bool(found.get("allowed"))
 
     def _review(self, group: str, kind: str, spec: Any = None) -> dict[str, Any]:
-        body = {"apiVersion": f"{group}/v1", "kind": kind, **({"spec": spec} if spec else {})}
+        body = {"apiVersion": f"{group}/v1", "kind": kind}
+        if spec:
+            body["spec"] = spec
         found = self._json("POST", f"/apis/{group}/v1/{kind.lower()}s", body)
         status: dict[str, Any] = found.get("status") or {}
         return status
@@ -310,19 +393,28 @@ class Cluster:
     def close(self) -> None:
         """Close connections."""
         with self._lock:
-            made, self._client = self._client, None
+            made = self._client
+            self._client = None
         if made is not None:
             made.rest_client.pool_manager.clear()
 
 
 def _path(kind: str, namespace: str | None, name: str = "") -> str:
-    """Return the path of an object, or of all of a kind in a namespace, or (None) in all
-    namespaces.
+    """Return the path of an object, or of all objects of a kind.
+
+    Args:
+        kind: one of `KINDS`.
+        namespace: None: all namespaces.
+        name: of the object; ``""``: all objects of the kind.
     """
     group, word = KINDS[kind]
-    return "/".join(
-        [group, *(["namespaces", namespace] if namespace else []), word, *([name] if name else [])]
-    )
+    path = group
+    if namespace:
+        path += f"/namespaces/{namespace}"
+    path += f"/{word}"
+    if name:
+        path += f"/{name}"
+    return path
 
 
 def _error(status: int, reason: str | None, body: bytes) -> ClusterError:
@@ -334,15 +426,16 @@ def _error(status: int, reason: str | None, body: bytes) -> ClusterError:
 
 
 def _root(exc: BaseException) -> str:
-    """Return the innermost reason of a failed connection, as one line; the client wraps it in
-    several others.
-    """
+    """Return the innermost reason of a failed connection, as one line; the client wraps it."""
     seen: BaseException | None = exc
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:
             return str(seen.strerror)
         reason = getattr(seen, "reason", None)
-        seen = reason if isinstance(reason, BaseException) else seen.__cause__ or seen.__context__
+        if isinstance(reason, BaseException):
+            seen = reason
+        else:
+            seen = seen.__cause__ or seen.__context__
     return " ".join(str(exc).split())
 
 

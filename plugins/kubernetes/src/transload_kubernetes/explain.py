@@ -11,7 +11,7 @@ from transload.runtime.tracking import TrackingError
 from transload.specs import AppState, AppStatus, ReplicaStatus
 from transload_kubernetes import names, results, states
 from transload_kubernetes.cluster import Cluster, ClusterError
-from transload_kubernetes.logs import last_moment
+from transload_kubernetes.log_reading import last_moment
 from transload_kubernetes.plan import Facts
 from transload_kubernetes.roles import replica_pods
 
@@ -48,7 +48,7 @@ def last_warning(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
         uids = set()
         selector = "involvedObject.kind=Workload"
     try:
-        events = cluster.list("Event", namespace, fieldSelector=selector).get("items") or ()
+        events = cluster.list("Event", namespace, fields=selector).get("items") or ()
     except ClusterError:
         return []
     warnings = [event for event in events if event.get("type") == "Warning"]
@@ -121,7 +121,7 @@ def _error_in_logs(
             store.take_log(answer.data, name)
             return read_error(store.error)
     if not report.error and bad.exit_code == 1:  # an interpreter exits with 1
-        answer = cluster.log(namespace, name, names.MAIN, tailLines=_TAIL, timestamps="true")
+        answer = cluster.log(namespace, name, names.MAIN, tail=_TAIL, timestamps=True)
         if answer:
             return traceback_error(last_moment(answer.data), mixed=True)
     return None
@@ -129,7 +129,7 @@ def _error_in_logs(
 
 def _last_lines(cluster: Cluster, namespace: str, pod: str, container: str) -> str:
     """Return the last lines of a container that is not the program, as an error."""
-    answer = cluster.log(namespace, pod, container, tailLines=_LAST_LINES)
+    answer = cluster.log(namespace, pod, container, tail=_LAST_LINES)
     if not answer:
         return ""
     lines = answer.data.decode("utf-8", "replace").strip().splitlines()

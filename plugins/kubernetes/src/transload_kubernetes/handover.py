@@ -163,7 +163,7 @@ class HandOver:
         name = pod["metadata"]["name"]
         base = base_of(pod)
         limit = pod["spec"].get("terminationGracePeriodSeconds", 0) + _END_S
-        answer = self._cluster.log(namespace, name, names.HELPER, follow="true", seconds=limit)
+        answer = self._cluster.log(namespace, name, names.HELPER, follow=True, seconds=limit)
         lines: list[bytes] = []
         for line in answer or ():
             lines.append(line)

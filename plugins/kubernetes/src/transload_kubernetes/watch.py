@@ -1,5 +1,6 @@
-"""Which apps may have changed: one connection for each kind of object and namespace, whatever the
-number of apps.
+"""Which jobs may have changed.
+
+There is one connection for each kind of object and namespace, however many jobs are watched.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _LONGEST_PAUSE_S: Final = 10.0
 
 
 class ClusterWatch(FedWatch):
-    """Tells which apps may have changed.
+    """Reports which jobs may have changed.
 
-    A watch that breaks goes on where it was; where the server has forgotten that place (410) all is
-    listed anew and every watched app of the namespace counts as changed. Pods and warnings about
-    them say why an app waits: neither its Jobs nor its JobSet change by that. Who may not watch
-    them hears of it later.
+    A watch that breaks goes on where it was. If the server has forgotten that place (410), every
+    watched job of the namespace counts as changed. Pods, and warnings about them, say why a job
+    waits, for that changes neither its Jobs nor its JobSet. A user who may not watch those learns
+    it later.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -53,15 +54,15 @@ class ClusterWatch(FedWatch):
     def end(self) -> None:
         """End the threads and close the connections."""
         with self._condition:
-            ending, self._namespaces = (
-                [each for some in self._namespaces.values() for each in some],
-                {},
-            )
-        for feeder in ending:
-            feeder.stop()
+            namespaces = list(self._namespaces.values())
+            self._namespaces.clear()
+        for feeders in namespaces:
+            for feeder in feeders:
+                feeder.stop()
 
     def _feeder(self, kind: str, namespace: str) -> Feeder:
         version = ""
+        labels, fields = _selectors(kind)
 
         def read(feeder: Feeder) -> None:
             """Read changes of one kind of object until the connection ends."""
@@ -69,17 +70,17 @@ class ClusterWatch(FedWatch):
             try:
                 if not version:
                     if kind == "JobSet" and not self._cluster.has_jobsets(namespace):
-                        return feeder.finish()
-                    version = str(
-                        self._cluster.list(kind, namespace, **_chosen(kind), limit=1)["metadata"][
-                            "resourceVersion"
-                        ]
-                    )
+                        feeder.finish()
+                        return
+                    found = self._cluster.list(kind, namespace, labels, fields=fields, limit=1)
+                    version = str(found["metadata"]["resourceVersion"])
                     self.seen(namespace, None)
                 response = self._cluster.watch(
-                    kind, namespace, version, _SESSION_S, **_chosen(kind)
+                    kind, namespace, version, _SESSION_S, labels=labels, fields=fields
                 )
-                for line in response if feeder.opened(lambda: cut(response)) else ():
+                if not feeder.opened(lambda: cut(response)):
+                    return
+                for line in response:
                     event = json.loads(line)
                     item = event["object"]
                     if event["type"] == "ERROR":
@@ -91,9 +92,11 @@ class ClusterWatch(FedWatch):
                     if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
                         self._changed_by(kind, namespace, item)
             except ClusterError as exc:
-                version = "" if exc.status == 410 else version
+                if exc.status == 410:
+                    version = ""
                 if exc.status == 403 and kind in _OPTIONAL:
-                    return feeder.finish()
+                    feeder.finish()
+                    return
                 raise
 
         return Feeder(
@@ -101,31 +104,33 @@ class ClusterWatch(FedWatch):
         )
 
     def _changed_by(self, kind: str, namespace: str, item: dict[str, Any]) -> None:
-        """Take note of an object that has changed."""
+        """Report the job of an object that has changed."""
         if kind == "Event":
-            pod = str(
-                (item.get("involvedObject") or {}).get("name")
-            )  # its name begins with that of its app
-            self.feed_all(
-                lambda key: (
-                    isinstance(key, tuple) and key[0] == namespace and pod.startswith(f"{key[1]}-")
-                )
-            )
+            pod = str((item.get("involvedObject") or {}).get("name"))
+            self.feed_all(lambda key: _is_pod_of(pod, namespace, key))
         else:
-            self.seen(namespace, (item["metadata"].get("labels") or {}).get(names.LABEL_APP))
+            self.seen(namespace, names.labels_of(item).get(names.LABEL_APP))
 
     def seen(self, namespace: str, base: str | None) -> None:
-        """Take note of a change of one app, or (None) of all of a namespace."""
+        """Report a change of one job, or (None) of all jobs of a namespace."""
         if base is None:
             self.feed_all(lambda key: isinstance(key, tuple) and key[0] == namespace)
         else:
             self.feed((namespace, base))
 
 
-def _chosen(kind: str) -> dict[str, str]:
-    """Return which objects of a kind are watched: ours, and warnings about pods, which have no
-    labels.
+def _is_pod_of(pod: str, namespace: str, key: object) -> bool:
+    """Tell whether a pod is of the job with a key; its name begins with the job's base name."""
+    if not isinstance(key, tuple) or key[0] != namespace:
+        return False
+    return pod.startswith(f"{key[1]}-")
+
+
+def _selectors(kind: str) -> tuple[str | None, str | None]:
+    """Return which objects of a kind are watched, by labels and by fields.
+
+    Events have no labels: of them, warnings about pods are watched.
     """
     if kind == "Event":
-        return {"fieldSelector": "involvedObject.kind=Pod,type=Warning"}
-    return {"labelSelector": MANAGED}
+        return None, "involvedObject.kind=Pod,type=Warning"
+    return MANAGED, None
