@@ -186,7 +186,7 @@ class TransloadRunner(Runner):
         opts = runner.scheduler_run_opts(self.scheduler)
         opts.resolve({**runner.configured_options(self.scheduler), **self.trials.apps.cfg})
 
-    def found(self) -> FoundComponent:
+    def resolve_component(self) -> FoundComponent:
         """Return the component.
 
         Raises:
