@@ -6,25 +6,28 @@ host.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from transload_search.ledger import SearchLedger
-from transload_search.outcome import trial_values
-from transload_search.random_suggester import RandomSuggester
-from transload_search.run import run_search, run_search_async, stopped_early
-from transload_search.search import (
-    Constraint,
-    EarlyStopping,
-    Objective,
-    Parameter,
-    Search,
-    SearchFailed,
-    SearchTrial,
-    Suggester,
-    Values,
-    get_suggester,
-    next_round,
-)
+from transload.plugins.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from transload_search.ledger import SearchLedger
+    from transload_search.outcome import trial_values
+    from transload_search.random_suggester import RandomSuggester
+    from transload_search.run import run_search, run_search_async, stopped_early
+    from transload_search.search import (
+        Constraint,
+        EarlyStopping,
+        Objective,
+        Parameter,
+        Search,
+        SearchFailed,
+        SearchTrial,
+        Suggester,
+        Values,
+        get_suggester,
+        next_round,
+    )
 
 __version__: Final = "0.1.0"
 
@@ -48,3 +51,16 @@ __all__ = [
     "stopped_early",
     "trial_values",
 ]
+
+# lazy: every command of ``transload`` imports this package for its plugin
+__getattr__, __dir__, _ = lazy_names(
+    __name__,
+    {
+        "ledger": "SearchLedger",
+        "outcome": "trial_values",
+        "random_suggester": "RandomSuggester",
+        "run": "run_search run_search_async stopped_early",
+        "search": "Constraint EarlyStopping Objective Parameter Search SearchFailed "
+        "SearchTrial Suggester Values get_suggester next_round",
+    },
+)

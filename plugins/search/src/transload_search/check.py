@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from transload.components import ComponentNotFound, as_component, decode_argument
 from transload.errors import SpecError
 from transload.specs import AppDef, nearest
+from transload_search.search import get_suggester
 
 if TYPE_CHECKING:
     from transload.components import Component
@@ -19,32 +21,30 @@ AUTOMATIC: Final = ("trial_idx", "experiment_name", "tracker_base")
 
 
 def check_search(search: Search) -> None:
-    """Check that parameters and constants are exactly what the component needs, and fit its
-    annotations.
+    """Check that parameters and constants are exactly what the component needs.
 
     Raises:
         SpecError: if there is no such component, for an unknown, missing or doubly given name, or a
-            value that does not fit or that the suggester does not take, by name.
+            value that does not fit its annotation or that the suggester does not take, by name.
         ConfigError: if there is no such suggester.
     """
-    from transload.components import as_component, decode_argument
-    from transload_search.search import get_suggester
-
     suggester = get_suggester(search)
     check_names(search.component, search.constants, [each.name for each in search.parameters])
-    found = as_component(search.component)
-    for place, name, value in [
-        *(("constants", name, value) for name, value in search.constants.items()),
-        *(
-            ("parameters", each.name, value)
-            for each in search.parameters
-            for value in _samples(each)
-        ),
-    ]:
-        argument = found.parameter(name)
-        if argument is not None and argument.kind != "varargs":
-            decode_argument(value, argument.annotation, f"{place}: {found.name}: {name}")
+    component = as_component(search.component)
+    for name, value in search.constants.items():
+        _check_value(component, name, value, "constants")
+    for parameter in search.parameters:
+        for value in _samples(parameter):
+            _check_value(component, parameter.name, value, "parameters")
     suggester.check()
+
+
+def _check_value(component: Component, name: str, value: Any, place: str) -> None:
+    """Check that a value fits the annotation of a component's argument."""
+    argument = component.parameter(name)
+    if argument is None or argument.kind == "varargs":
+        return
+    decode_argument(value, argument.annotation, f"{place}: {component.name}: {name}")
 
 
 def check_early(search: Search, *, more_constants: bool = False) -> None:
@@ -58,8 +58,6 @@ def check_early(search: Search, *, more_constants: bool = False) -> None:
     Raises:
         SpecError: for an unknown, missing or doubly given name.
     """
-    from transload.components import ComponentNotFound, as_component
-
     try:
         found = as_component(search.component)
     except ComponentNotFound:
@@ -90,8 +88,6 @@ def check_names(
     Raises:
         SpecError: for an unknown, missing or doubly given name.
     """
-    from transload.components import as_component
-
     found = as_component(component)
     names = list(searched)
     check_unique(names)
@@ -143,8 +139,7 @@ def check_missing(
     if missing:
         raise SpecError(
             f"{found.name}: nothing gives {', '.join(map(repr, missing))}: add to the search "
-            "space, or to "
-            f"{constants_name}"
+            f"space, or to {constants_name}"
         )
 
 
@@ -153,8 +148,6 @@ def _samples(parameter: Parameter) -> list[Any]:
     if parameter.kind == "choice":
         return list(parameter.values)
     assert parameter.low is not None
-    return (
-        [int(parameter.low)]
-        if parameter.kind == "int"
-        else [math.nextafter(float(parameter.low), math.inf)]
-    )
+    if parameter.kind == "int":
+        return [int(parameter.low)]
+    return [math.nextafter(float(parameter.low), math.inf)]

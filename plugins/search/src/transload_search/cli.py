@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from transload.cli.output import emit_json, emit_table, note
+from transload.cli.progress import changing_line
+from transload.cli.screen import show_progress
+from transload.components import as_component, decode_text
 from transload.errors import ConfigError, TransloadError
-
-if TYPE_CHECKING:
-    from transload_search.ledger import SearchLedger
-    from transload_search.search import Parameter, Search
+from transload.pipelines import ExecutionOptions, host_runner, may_be_by_hand, somebody_asked
+from transload.specs import AppState, Workspace
+from transload_search.ledger import SearchLedger
+from transload_search.places import keep_base, kept_base, kept_names, locked, search_folder
+from transload_search.plot import plot_search
+from transload_search.progress import best_words, first_objective, progress_line, trial_word
+from transload_search.run import run_search_async
+from transload_search.search import (
+    Constraint,
+    EarlyStopping,
+    Objective,
+    Parameter,
+    Search,
+    SearchFailed,
+)
 
 HOST = "search"
 _WANTED = "--component, --param and --minimize or --maximize"
+_DEFAULT_TRIALS = 20
+_NEEDED = {
+    "--component": "component",
+    "--param": "parameters",
+    "--minimize or --maximize": "objective",
+}
+"""Option → the field of a search without which none can begin."""
+_PLAIN = {
+    "trials": "trials",
+    "parallel": "parallelism",
+    "suggester": "suggester",
+    "seed": "seed",
+    "scheduler": "scheduler",
+    "parent_run_id": "parent_run_id",
+    "failures": "failures",
+}
+"""Option → the field of a search that has its value."""
 _EPILOG = """
 A search is kept under its name: `--name NAME` alone goes on with it, and --trials is how many there are in all, however
 often it was interrupted. What ends this command leaves the running trials alone, and whoever goes on takes them up
@@ -33,10 +66,43 @@ again; with --cancel-running Ctrl-C ends them, and they run again then.
 """
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """What was typed after ``transload search run``; None, or no values: the option was not given.
+
+    Args:
+        given: names of the options that were given.
+    """
+
+    given: frozenset[str]
+    name: str
+    component: str | None
+    params: Sequence[str]
+    consts: Sequence[str]
+    minimize: Sequence[str]
+    maximize: Sequence[str]
+    constraint: Sequence[str]
+    trials: int | None
+    parallel: int | None
+    suggester: str | None
+    seed: int | None
+    scheduler: str | None
+    cfg: Sequence[str]
+    workspace: str | None
+    tracker_base: str | None
+    parent_run_id: str | None
+    stop_early: bool | None
+    failures: float | None
+    cancel_running: bool
+    no_progress: bool
+    as_json: bool
+
+
 @click.group(short_help="Search the arguments of a component for the best result.")
 def command() -> None:
-    """Search the arguments of a component for the best value of one of its results: each trial is
-    an app.
+    """Search the arguments of a component for the best value of one of its results.
+
+    Each trial is an app.
     """
 
 
@@ -99,16 +165,15 @@ def command() -> None:
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 @click.pass_context
-def run(ctx: click.Context, /, **options: Any) -> int:
+def run(ctx: click.Context, /, **values: Any) -> int:
     """Search the arguments of a component for the best value of one of its results."""
-    from transload_search.places import kept_base, locked, search_folder
-
-    told = {
-        name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
-    }
-    name = options["name"]
+    given = [
+        name for name in values if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+    ]
+    options = RunOptions(given=frozenset(given), **values)
+    name = options.name
     with locked(search_folder(name) / "lock", f"--name {name}"):
-        ledger = _ledger(name, kept_base(name), options, told)
+        ledger = _ledger(kept_base(name), options)
         return _run(ledger, options)
 
 
@@ -116,26 +181,28 @@ def run(ctx: click.Context, /, **options: Any) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 def list_searches(as_json: bool) -> int:
     """List the searches that are kept here: name, trials, and the best so far."""
-    from transload.cli.output import emit_json, emit_table
-    from transload_search.places import kept_base, kept_names
-    from transload_search.progress import best_words
-
-    rows = []
-    for name in kept_names():
-        summary = _summary(kept_base(name) or "")
-        ended = sum(row["state"] is not None for row in summary["trials"])
-        best = ", ".join(best_words(summary))
-        rows.append(
-            {"name": name, "ended": ended, "trials": summary["search"]["trials"], "best": best}
-        )
+    rows = [_list_row(name) for name in kept_names()]
     if as_json:
         emit_json({"searches": rows})
-    else:
-        emit_table(
-            ["NAME", "TRIALS", "BEST"],
-            [[each["name"], f"{each['ended']}/{each['trials']}", each["best"]] for each in rows],
-        )
+        return 0
+    cells = [[row["name"], f"{row['ended']}/{row['trials']}", row["best"]] for row in rows]
+    emit_table(["NAME", "TRIALS", "BEST"], cells)
     return 0
+
+
+def _list_row(name: str) -> dict[str, Any]:
+    summary = _summary(kept_base(name) or "")
+    return {
+        "name": name,
+        "ended": _ended(summary),
+        "trials": summary["search"]["trials"],
+        "best": ", ".join(best_words(summary)),
+    }
+
+
+def _ended(summary: Mapping[str, Any]) -> int:
+    """Return how many trials have ended."""
+    return sum(row["state"] is not None for row in summary["trials"])
 
 
 @command.command(short_help="Show the trials of a search.")
@@ -145,24 +212,24 @@ def show(name: str, as_json: bool) -> int:
     """Show each trial of a search, and the best. NAME may be a tracker base, of any host's
     search.
     """
-    from transload.cli.output import emit_json, emit_table
-    from transload_search.progress import trial_word
-
     summary = _summary(_base_of(name))
     if as_json:
         emit_json(summary)
         return 0
-    names = list(summary["trials"][0]["parameters"]) if summary["trials"] else []
-    rows = [
-        [
-            str(row["index"]),
-            trial_word(row),
-            _number(row["value"]),
-            *(_number(row["parameters"][each]) for each in names),
-            _said(row),
-        ]
-        for row in summary["trials"]
-    ]
+    trials = summary["trials"]
+    names = list(trials[0]["parameters"]) if trials else []
+    rows = []
+    for trial in trials:
+        values = [_number(trial["parameters"][each]) for each in names]
+        rows.append(
+            [
+                str(trial["index"]),
+                trial_word(trial),
+                _number(trial["value"]),
+                *values,
+                _handle_and_reason(trial),
+            ]
+        )
     emit_table(["TRIAL", "STATE", "VALUE", *(each.upper() for each in names), "APP"], rows)
     _show_best(summary)
     return 0
@@ -178,8 +245,6 @@ def plot(name: str, output: str | None) -> int:
 
     A page in HTML is made by `transload report --search`.
     """
-    from transload_search.plot import plot_search
-
     summary = _summary(_base_of(name))
     file = Path(output or f"{Path(name).name}.png")
     try:
@@ -196,8 +261,6 @@ def _base_of(name: str) -> str:
     Raises:
         ConfigError: if there is no such search.
     """
-    from transload_search.places import kept_base, kept_names
-
     if "/" in name:
         return name
     base = kept_base(name)
@@ -208,162 +271,163 @@ def _base_of(name: str) -> str:
 
 
 def _summary(tracker_base: str) -> dict[str, Any]:
-    from transload_search.ledger import SearchLedger
-
     return SearchLedger.open(tracker_base).summary()
 
 
-def _ledger(
-    name: str, kept: str | None, options: Mapping[str, Any], told: set[str]
-) -> SearchLedger:
-    """Return the ledger of the search that was asked for: a new one, or the kept one with what was
-    given anew.
+def _ledger(kept: str | None, options: RunOptions) -> SearchLedger:
+    """Return the ledger of a new search, or of the kept one with the options that were given.
+
+    Args:
+        kept: tracker base of the search of that name; None: there is none yet.
+        options: what was typed.
 
     Raises:
-        ConfigError: if there is nothing to go on with, and too little is given for a new one.
+        ConfigError: if there is no search to continue, and too little is given for a new one.
         SpecError: if the kept search is another one, or the search does not fit its component.
     """
-    from transload_search.ledger import SearchLedger
-    from transload_search.places import keep_base, search_folder
-    from transload_search.search import Search
-
-    base = (
-        _absolute(options["tracker_base"])
-        if options["tracker_base"]
-        else kept or str(search_folder(name))
-    )
-    if kept is not None and base != kept:
+    name = options.name
+    if options.tracker_base:
+        base = _absolute(options.tracker_base)
+    else:
+        base = kept or str(search_folder(name))
+    if kept is None:
+        search = _new_search(options)
+        ledger = SearchLedger(search, base)
+        keep_base(name, base)
+        return ledger
+    if base != kept:
         raise ConfigError(
             f"--tracker-base {base}: search {name!r} is kept in {kept}; give this one another "
             "--name"
         )
-    before = SearchLedger.open(kept).search if kept is not None else None
-    given = _given(options, told, before)
-    if before is not None:
-        return SearchLedger(replace(before, **given), base)
-    missing = [text for text, field in _NEEDED.items() if field not in given]
-    if missing:
-        what = (
-            f"there is no search {name!r} to go on with: " if len(missing) == len(_NEEDED) else ""
-        )
+    before = SearchLedger.open(kept).search
+    return SearchLedger(replace(before, **_given_fields(options, before)), base)
+
+
+def _new_search(options: RunOptions) -> Search:
+    fields = _given_fields(options, None)
+    missing = [option for option, field in _NEEDED.items() if field not in fields]
+    if len(missing) == len(_NEEDED):
         raise ConfigError(
-            f"{what}a new search needs {' and '.join(missing)}" + (f" ({_WANTED})" if what else "")
+            f"there is no search {options.name!r} to go on with: a new search needs "
+            f"{' and '.join(missing)} ({_WANTED})"
         )
-    ledger = SearchLedger(Search(**{"trials": 20, **given}), base)
-    keep_base(name, base)
-    return ledger
+    if missing:
+        raise ConfigError(f"a new search needs {' and '.join(missing)}")
+    fields.setdefault("trials", _DEFAULT_TRIALS)
+    return Search(**fields)
 
 
-_NEEDED = {
-    "--component": "component",
-    "--param": "parameters",
-    "--minimize or --maximize": "objective",
-}
+def _given_fields(options: RunOptions, before: Search | None) -> dict[str, Any]:
+    """Return field → value of a search, of those that the options say.
+
+    Args:
+        options: what was typed.
+        before: the search that is continued; None: it is a new one.
+    """
+    fields: dict[str, Any] = {}
+    component: str | Callable[..., Any] | None = before.component if before else None
+    scheduler = options.scheduler or (before.scheduler if before else None)
+    if options.component:
+        component = _resolved_component(options.component)
+        fields["component"] = component
+    if options.params:
+        parsed = [Parameter.parse(text) for text in options.params]
+        fields["parameters"] = tuple(_typed_choices(component, each) for each in parsed)
+    objectives = [Objective(name, minimize=True) for name in options.minimize]
+    objectives += [Objective(name, minimize=False) for name in options.maximize]
+    if len(objectives) == 1:
+        fields["objective"] = objectives[0]
+    elif objectives:
+        fields["objective"] = tuple(objectives)
+    if options.constraint:
+        fields["constraints"] = tuple(Constraint.parse(text) for text in options.constraint)
+    if options.consts:
+        fields["constants"] = _typed_constants(component, options.consts)
+    if options.cfg:
+        fields["cfg"] = _cfg(scheduler, options.cfg)
+    if options.workspace:
+        fields["workspace"] = _absolute_workspace(options.workspace)
+    if "stop_early" in options.given:
+        fields["early_stopping"] = EarlyStopping() if options.stop_early else None
+    for name, field in _PLAIN.items():
+        if name in options.given:
+            fields[field] = getattr(options, name)
+    return fields
 
 
-def _given(options: Mapping[str, Any], told: set[str], before: Search | None) -> dict[str, Any]:
-    """Return the fields of a search that the options say."""
-    from transload_search.search import Constraint, EarlyStopping, Objective, Parameter
-
-    found: dict[str, Any] = {}
-    if options["component"]:
-        path, colon, function = options["component"].partition(":")
-        is_file = Path(path).is_file()
-        found["component"] = (
-            f"{Path(path).resolve()}{colon}{function}" if is_file else options["component"]
-        )
-    component = found.get("component") or (before.component if before is not None else None)
-    if options["params"]:
-        parsed = [Parameter.parse(text) for text in options["params"]]
-        found["parameters"] = tuple(_typed_choices(component, each) for each in parsed)
-    goals = [
-        Objective(each, minimize)
-        for minimize in (True, False)
-        for each in options["minimize" if minimize else "maximize"]
-    ]
-    if goals:
-        found["objective"] = goals[0] if len(goals) == 1 else tuple(goals)
-    if options["constraint"]:
-        found["constraints"] = tuple(Constraint.parse(text) for text in options["constraint"])
-    if options["consts"]:
-        found["constants"] = {
-            name: _typed(component, name, text, f"--const {name}")
-            for name, text in _constants(options["consts"]).items()
-        }
-    if options["cfg"]:
-        found["cfg"] = _cfg(
-            options["scheduler"] or (before.scheduler if before is not None else None),
-            options["cfg"],
-        )
-    if options["workspace"]:
-        found["workspace"] = _absolute_workspace(options["workspace"])
-    if "stop_early" in told:
-        found["early_stopping"] = EarlyStopping() if options["stop_early"] else None
-    plain = {
-        "trials": "trials",
-        "parallel": "parallelism",
-        "suggester": "suggester",
-        "seed": "seed",
-    }
-    plain |= {"scheduler": "scheduler", "parent_run_id": "parent_run_id", "failures": "failures"}
-    found.update({field: options[name] for name, field in plain.items() if name in told})
-    return found
+def _resolved_component(name: str) -> str:
+    """Return a component's name; a file in it becomes an absolute path."""
+    path, colon, function = name.partition(":")
+    if not Path(path).is_file():
+        return name
+    return f"{Path(path).resolve()}{colon}{function}"
 
 
 def _absolute(base: str) -> str:
-    return base if "://" in base else os.path.abspath(os.path.expanduser(base))
+    if "://" in base:
+        return base
+    return os.path.abspath(os.path.expanduser(base))
 
 
 def _absolute_workspace(workspace: str) -> str:
-    from transload.specs import Workspace
-
     projects = Workspace.from_str(workspace).projects
     return str(Workspace({_absolute(source): target for source, target in projects.items()}))
 
 
-def _constants(texts: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _typed_constants(
+    component: str | Callable[..., Any] | None, texts: Sequence[str]
+) -> dict[str, Any]:
+    """Return name → value of constants given as ``NAME=VALUE``; the last of one name counts."""
+    plain: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise ConfigError(f"--const {text!r}: must be NAME=VALUE")
-        found[name] = value
-    return found
+        plain[name] = value
+    return {
+        name: _typed(component, name, value, f"--const {name}") for name, value in plain.items()
+    }
 
 
 def _typed(component: str | Callable[..., Any] | None, name: str, text: str, path: str) -> Any:
-    """Return a text as the component's argument reads it on the command line; the text where it is
-    no plain value.
+    """Return a text as the component's argument reads it on the command line.
+
+    A text that is read as something other than a number, a text or a bool is returned unchanged.
+
+    Args:
+        component: the component; None: it is not known.
+        name: the argument.
+        text: its value, as typed.
+        path: what a message calls it.
 
     Raises:
         ComponentArgumentError: if the argument does not take it.
     """
     if component is None:
         return text
-    from transload.components import as_component, decode_text
-
     parameter = as_component(component).parameter(name)
     if parameter is None or parameter.kind == "varargs":
         return text
     value = decode_text(text, parameter.annotation, path)
-    return value if type(value) in (int, float, str, bool) else text
+    if type(value) in (int, float, str, bool):
+        return value
+    return text
 
 
 def _typed_choices(component: str | Callable[..., Any] | None, parameter: Parameter) -> Parameter:
     """Return a parameter whose choices are as the component's argument reads them."""
     if parameter.kind != "choice":
         return parameter
-    path = f"--param {parameter.name}"
-    values = [
-        _typed(component, parameter.name, each, path) if isinstance(each, str) else each
-        for each in parameter.values
-    ]
+    values = []
+    for value in parameter.values:
+        if isinstance(value, str):
+            value = _typed(component, parameter.name, value, f"--param {parameter.name}")
+        values.append(value)
     return replace(parameter, values=tuple(values))
 
 
 def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:
-    from transload.pipelines import host_runner
-
     runner = host_runner(HOST)
     opts = runner.scheduler_run_opts(scheduler or runner.settings.scheduler)
     return dict(opts.cfg_from_texts(texts))
@@ -372,60 +436,48 @@ def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:
 # -- running
 
 
-def _run(ledger: SearchLedger, options: Mapping[str, Any]) -> int:
-    """Run a search; a signal, or an outage, leaves it to be gone on with, and says how."""
-    import asyncio
+def _run(ledger: SearchLedger, options: RunOptions) -> int:
+    """Run a search and return the exit code.
 
-    from transload.cli.output import emit_json, note
-    from transload.cli.progress import changing_line
-    from transload.cli.screen import show_progress
-    from transload_search.progress import progress_line
-    from transload_search.search import SearchFailed
-
+    A signal or an outage leaves the search unfinished; a note then says how to continue it.
+    """
     signals: list[int] = []
-    failure, shown = "", not (options["no_progress"] or options["as_json"])
-    if shown:
+    show = not (options.no_progress or options.as_json)
+    if show:
         show_progress()
-
-    def tell() -> None:
-        if shown:
-            show(progress_line(options["name"], ledger.summary()))
-
     try:
-        with changing_line(rare=True) as show:
-            summary = asyncio.run(_until_interrupted(ledger, options, tell, signals))
+        with changing_line(rare=True) as change:
+
+            def show_line() -> None:
+                if show:
+                    change(progress_line(options.name, ledger.summary()))
+
+            summary = asyncio.run(_until_interrupted(ledger, options, show_line, signals))
     except SearchFailed as exc:
-        summary, failure = ledger.summary(), str(exc)
-    except (asyncio.CancelledError, TransloadError) as exc:
-        note(
-            _how_to_go_on(
-                ledger, options, cancelled=options["cancel_running"] and _asked_by(signals)
-            )
-        )
-        if isinstance(exc, TransloadError):
-            raise
+        if options.as_json:
+            emit_json({"name": options.name, **ledger.summary()})
+        note(str(exc))
+        return 1
+    except asyncio.CancelledError:
+        _note_how_to_go_on(ledger, options, signals)
         return 130
-    if options["as_json"]:
-        emit_json({"name": options["name"], **summary})
-    elif not failure:
+    except TransloadError:
+        _note_how_to_go_on(ledger, options, signals)
+        raise
+    if options.as_json:
+        emit_json({"name": options.name, **summary})
+    else:
         _show_best(summary)
-    if failure:
-        note(failure)
-    return 1 if failure else 0
+    return 0
 
 
 async def _until_interrupted(
     ledger: SearchLedger,
-    options: Mapping[str, Any],
+    options: RunOptions,
     on_change: Callable[[], None],
     signals: list[int],
 ) -> dict[str, Any]:
-    import asyncio
-
-    from transload.pipelines import ExecutionOptions, host_runner
-    from transload.specs import AppState
-    from transload_search.run import run_search_async
-
+    """Run a search until it ends or a signal comes; the signal is added to ``signals``."""
     task = asyncio.current_task()
     assert task is not None
 
@@ -436,7 +488,7 @@ async def _until_interrupted(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
     settings = ExecutionOptions(
-        on_kill="cancel" if options["cancel_running"] else "detach",
+        on_kill="cancel" if options.cancel_running else "detach",
         resubmit_on=frozenset({AppState.CANCELLED}),
     )
     runner = host_runner(HOST, inherit_env=True)
@@ -446,51 +498,62 @@ async def _until_interrupted(
 
 def _by_hand(signals: Sequence[int]) -> bool:
     """Tell whether a person's Ctrl-C is among the signals that came."""
-    from transload.pipelines import may_be_by_hand
-
     return signal.SIGINT in signals and may_be_by_hand()
 
 
-def _asked_by(signals: Sequence[int]) -> bool:
-    """Tell whether one of the signals is somebody's wish, or comes because the job around this was
-    cancelled.
-    """
-    from transload.pipelines import host_runner, somebody_asked
-
+def _end_was_asked_for(signals: Sequence[int]) -> bool:
+    """Tell whether a person's Ctrl-C came, or the job around this process was cancelled."""
     return somebody_asked(host_runner(HOST, inherit_env=True), partial(_by_hand, signals))
 
 
-def _how_to_go_on(ledger: SearchLedger, options: Mapping[str, Any], *, cancelled: bool) -> str:
+def _note_how_to_go_on(ledger: SearchLedger, options: RunOptions, signals: Sequence[int]) -> None:
     summary = ledger.summary()
-    ended = sum(row["state"] is not None for row in summary["trials"])
+    ended = _ended(summary)
     running = len(summary["trials"]) - ended
-    fate = (
-        "were cancelled, and run again then" if cancelled else "go on, and are taken up again then"
-    )
-    told = f"; {running} running {'trials' if running != 1 else 'trial'} {fate}" if running else ""
-    return (
+    text = (
         f"stopped after {ended} of {summary['search']['trials']} trials: "
-        f"`transload search run --name {options['name']}` goes on{told}"
+        f"`transload search run --name {options.name}` goes on"
     )
+    if running:
+        trials = "trial" if running == 1 else "trials"
+        cancelled = options.cancel_running and _end_was_asked_for(signals)
+        if cancelled:
+            fate = "were cancelled, and run again then"
+        else:
+            fate = "go on, and are taken up again then"
+        text += f"; {running} running {trials} {fate}"
+    note(text)
 
 
 def _show_best(summary: Mapping[str, Any]) -> None:
-    found = [summary["best"]] if summary["best"] is not None else summary.get("front", [])
-    for best in found:
-        goal = summary["search"]["objective"]
-        values = best.get("values") or {goal["name"]: best["value"]}
-        shown = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
-        word = "best" if "value" in best else "none beats"
-        click.echo(f"{word} of {len(summary['trials'])} trials: {shown} (trial {best['index']})")
-        for name, value in best["parameters"].items():
-            click.echo(f"  {name} = {value}")
+    count = len(summary["trials"])
+    best = summary["best"]
+    if best is not None:
+        values = {first_objective(summary)["name"]: best["value"]}
+        _show_trial(best, values, f"best of {count} trials")
+        return
+    for trial in summary.get("front", []):
+        _show_trial(trial, trial["values"], f"none beats of {count} trials")
+
+
+def _show_trial(trial: Mapping[str, Any], values: Mapping[str, float], what: str) -> None:
+    shown = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
+    click.echo(f"{what}: {shown} (trial {trial['index']})")
+    for name, value in trial["parameters"].items():
+        click.echo(f"  {name} = {value}")
 
 
 def _number(value: Any) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
 
 
-def _said(row: Mapping[str, Any]) -> str:
+def _handle_and_reason(row: Mapping[str, Any]) -> str:
     """Return a trial's handle, and in a line why it has no value."""
-    reason = str(row["reason"]).partition("\n")[0]
-    return " ".join(filter(None, (row["handle"], reason if row["value"] is None else "")))
+    parts = [row["handle"]]
+    if row["value"] is None:
+        parts.append(str(row["reason"]).partition("\n")[0])
+    return " ".join(part for part in parts if part)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Identity, Launch, ended_state
 from transload.runner.job_env import surrounding_run
+from transload.runtime.tracking import FsspecResultTracker, open_store, read_bodies, read_steps
 from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
 from transload_search.outcome import trial_values
@@ -23,6 +24,7 @@ from transload_search.search import (
     SearchFailed,
     SearchTrial,
     Suggester,
+    Values,
     ask,
     get_suggester,
 )
@@ -56,8 +58,6 @@ class SearchLedger:
     """
 
     def __init__(self, search: Search, tracker_base: str) -> None:
-        from transload.runtime.tracking import open_store
-
         self.search = search
         self.tracker_base = tracker_base
         self._store = open_store(tracker_base)
@@ -75,18 +75,15 @@ class SearchLedger:
             ConfigError: if it holds no search.
             SpecError: if what it holds cannot be read.
         """
-        from transload.runtime.tracking import open_store
-
         ledger = cls.__new__(cls)
-        ledger.tracker_base, ledger._store, ledger._suggester = (
-            tracker_base,
-            open_store(tracker_base),
-            None,
-        )
+        ledger.tracker_base = tracker_base
+        ledger._store = open_store(tracker_base)
+        ledger._suggester = None
         known = ledger._read(_DEFINITION)
         if known is None:
             raise ConfigError(f"{tracker_base}: holds no search")
-        ledger.search, ledger.id = Search.from_dict(known["search"]), known["id"]
+        ledger.search = Search.from_dict(known["search"])
+        ledger.id = known["id"]
         return ledger
 
     @property
@@ -117,65 +114,79 @@ class SearchLedger:
         return self._suggest(number, self.search.parallelism, keep=True)
 
     def next_trial(self) -> SearchTrial | None:
-        """Return one more trial, a round of its own; None: the search has had all, or wants to see
-        results first.
+        """Return one more trial, a round of its own.
+
+        None: the search has had all its trials, or its suggester wants to see results first.
 
         Raises:
             SearchFailed: if too many trials have failed.
         """
         numbers = self._numbers("search/rounds")
         number = max(numbers, default=-1) + 1
-        last = self._read(_round(number - 1)) if number else None
-        if last is not None and not last["trials"]:
-            number -= 1
-        return next(iter(self._suggest(number, 1, keep=False)), None)
+        if number > 0:
+            last = self._read(_round(number - 1))
+            if last is not None and not last["trials"]:
+                number -= 1  # a round without trials is asked for again
+        trials = self._suggest(number, 1, keep=False)
+        return trials[0] if trials else None
 
     def unfinished(self) -> list[SearchTrial]:
         """Return the trials that were suggested and have not been observed."""
         observed = self._observed()
-        return [
-            trial for index, trial in sorted(self._suggested().items()) if index not in observed
-        ]
+        suggested = sorted(self._suggested().items())
+        return [trial for index, trial in suggested if index not in observed]
 
     def _suggest(self, number: int, most: int, *, keep: bool) -> list[SearchTrial]:
+        """Return the trials of a round: those that are written down, else new ones.
+
+        Args:
+            number: the round, from 0.
+            most: how many trials it has at most.
+            keep: write the round down also if it has no trials.
+        """
         known = self._read(_round(number))
         if known is not None and (known["trials"] or known.get("of") == self.search.trials):
-            return _trials(known)  # an end is none any more once the search may have more trials
-        before = (
-            self._read(_round(number - 1)) if number > 0 else {"state": None, "next": 0, "seen": {}}
-        )
-        if number < 0 or before is None:
-            raise SpecError(f"search: round {number!r}: the round before it was never suggested")
+            # a round without trials is no longer the end once the search may have more of them
+            return _trials(known)
+        before = self._round_before(number)
         rows = self._observed()
         self._check_failures(rows)
-        seen: dict[str, Any] = before["seen"]
-        observed = {index: row["values"] for index, row in rows.items() if index < before["next"]}
-        news = {
-            index: each
-            for index, each in observed.items()
-            if str(index) not in seen or seen[str(index)] != each
-        }
+        news = _news(before, rows)
         count = max(0, min(most, self.search.trials - before["next"]))
         suggester = self._suggester_after(number - 1, before["state"])
         trials = ask(suggester, news, count)
-        self._suggester = number, suggester
         if not trials and not keep:
             self._suggester = None  # it has seen what the round before does not say
             return []
+        self._suggester = (number, suggester)
+        seen = {str(index): values for index, values in news.items()}
         made = {
             "schema": SCHEMA,
             "of": self.search.trials,
             "trials": [{"index": trial.index, "parameters": trial.parameters} for trial in trials],
             "next": max([before["next"], *(trial.index + 1 for trial in trials)]),
-            "seen": {**seen, **{str(index): each for index, each in news.items()}},
+            "seen": {**before["seen"], **seen},
             "state": suggester.state(),
         }
         self._write(_round(number), made)
-        if (
-            trials and number
-        ):  # nobody goes on from there any more: a search's files grow with its trials, no faster
+        if trials and number > 0:
+            # no process continues from the round before any more: without its state, the files of
+            # a search grow no faster than its trials
             self._write(_round(number - 1), {**before, "seen": {}, "state": None})
         return trials
+
+    def _round_before(self, number: int) -> Mapping[str, Any]:
+        """Return the record of the round before a round.
+
+        Raises:
+            SpecError: if there is none.
+        """
+        if number == 0:
+            return {"state": None, "next": 0, "seen": {}}
+        before = self._read(_round(number - 1)) if number > 0 else None
+        if before is None:
+            raise SpecError(f"search: round {number!r}: the round before it was never suggested")
+        return before
 
     def _suggester_after(self, number: int, state: Mapping[str, Any] | None) -> Suggester:
         if self._suggester is not None and self._suggester[0] == number:
@@ -197,21 +208,21 @@ class SearchLedger:
 
     def trial_base(self, index: int) -> str:
         """Return the tracker base of one trial's app."""
-        join = posixpath.join if "://" in self.tracker_base else os.path.join
-        return join(self.tracker_base, "trials", str(index))
+        if "://" in self.tracker_base:
+            return posixpath.join(self.tracker_base, "trials", str(index))
+        return os.path.join(self.tracker_base, "trials", str(index))
 
     def launch(self, trial: SearchTrial) -> Launch:
         """Return what runs a trial: the component with its constants and the trial's parameters."""
         search = self.search
+        own_run = f"search/{self.name}/{self.id}"
         return Launch(
             component=search.component,
             args={**search.constants, **trial.parameters},
             scheduler=search.scheduler,
             cfg=dict(search.cfg),
             workspace=search.workspace,
-            parent_run_id=search.parent_run_id
-            or surrounding_run()
-            or f"search/{self.name}/{self.id}",
+            parent_run_id=search.parent_run_id or surrounding_run() or own_run,
             tracker_base=self.trial_base(trial.index),
         )
 
@@ -248,27 +259,41 @@ class SearchLedger:
         """
         values: dict[str, float] | None = None
         if results is not None:
-            from transload.runtime.tracking import open_store, read_bodies
-
-            # nobody else reports into a trial's base: what says of no run is the trial's, too
-            refused = dict(results.refused)
-            bodies = read_bodies(open_store(self.trial_base(index)), refused)
-            plain = {key: body.results for key, body in bodies.items() if body.run is None}
-            results = replace(results, results={**plain, **results.results}, refused=refused)
+            results = self._with_unclaimed(index, results)
             values, reason = trial_values(self.search, index, results)
-            state, handle = results.state, results.handle
+            state = results.state
+            handle = results.handle
         name = (state or AppState.FAILED).name
-        stop = self._read(_stopped(index)) if state is AppState.CANCELLED else None
-        if stop is not None:
-            name, values, reason = (
-                STOPPED,
-                stop["values"],
-                f"it was stopped early, at step {stop['step']:g}",
-            )
-        value = None if values is None else values.get(self.search.objectives[0].name)
-        record = {"schema": SCHEMA, "index": index, "value": value, "values": values}
-        self._write(_trial(index), {**record, "state": name, "handle": handle, "reason": reason})
+        if state is AppState.CANCELLED:
+            stop = self._read(_stopped(index))
+            if stop is not None:
+                name = STOPPED
+                values = stop["values"]
+                reason = f"it was stopped early, at step {stop['step']:g}"
+        value = None
+        if values is not None:
+            value = values.get(self.search.objectives[0].name)
+        record = {
+            "schema": SCHEMA,
+            "index": index,
+            "value": value,
+            "values": values,
+            "state": name,
+            "handle": handle,
+            "reason": reason,
+        }
+        self._write(_trial(index), record)
         return value
+
+    def _with_unclaimed(self, index: int, results: AppResults) -> AppResults:
+        """Add what was reported into the trial's base without the name of a run.
+
+        Only the trial reports there, so that is the trial's too.
+        """
+        refused = dict(results.refused)
+        bodies = read_bodies(open_store(self.trial_base(index)), refused)
+        unclaimed = {key: body.results for key, body in bodies.items() if body.run is None}
+        return replace(results, results={**unclaimed, **results.results}, refused=refused)
 
     def observe_error(self, index: int, error: BaseException, handle: str = "") -> bool:
         """Write down a trial whose app did not end well, told by what waiting for it raised.
@@ -291,74 +316,75 @@ class SearchLedger:
     # -- stopping early
 
     def to_stop(self, running: Iterable[int]) -> list[int]:
-        """Return which of the running trials are to be ended: they do badly, or were to be ended
-        before.
+        """Return the running trials that are to be ended: they do badly, or were chosen before.
 
-        What each of them came to is written down: once its app is seen CANCELLED, it counts as
-        stopped, not as failed.
+        The value that each of them reached is written down: once its app is seen CANCELLED, it
+        counts as stopped, not as failed.
 
         Args:
             running: the trials that run.
         """
-        rule, wanted = self.search.early_stopping, list(running)
+        rule = self.search.early_stopping
+        wanted = list(running)
         if rule is None or not wanted:
             return []
-        goal, suggested = self.search.objectives[0], self._suggested()
-        curves = {index: self.curve(index) for index in suggested}
-        found = [index for index in wanted if self._read(_stopped(index)) is not None]
+        goal = self.search.objectives[0]
+        curves = {index: self.curve(index) for index in self._suggested()}
+        chosen = [index for index in wanted if self._read(_stopped(index)) is not None]
         for index in wanted:
+            if index in chosen:
+                continue
+            mine = curves.get(index, {})
             others = [curve for other, curve in curves.items() if other != index]
-            if index not in found and rule.ends(
-                curves.get(index, {}), others, minimize=goal.minimize
-            ):
-                step = max(curves[index])
-                values = {goal.name: curves[index][step]}
-                self._write(
-                    _stopped(index),
-                    {"schema": SCHEMA, "index": index, "step": step, "values": values},
-                )
-                found.append(index)
-        return found
+            if rule.ends(mine, others, minimize=goal.minimize):
+                self._note_stop(index, max(mine), {goal.name: mine[max(mine)]})
+                chosen.append(index)
+        return chosen
+
+    def _note_stop(self, index: int, step: float, values: Values) -> None:
+        record = {"schema": SCHEMA, "index": index, "step": step, "values": values}
+        self._write(_stopped(index), record)
 
     def curve(self, index: int) -> dict[float, float]:
         """Return step → value of the (first) objective, as far as a trial has reported it."""
-        from transload.runtime.tracking import read_steps
-
         goal = self.search.objectives[0]
         return read_steps(self._store, f"trials/{index}", goal.name, goal.key, refused={})
 
     # -- the end
 
     def best(self) -> tuple[SearchTrial, float] | None:
-        """Return the best trial observed so far, the earlier one of two equals; None: none has an
-        objective.
+        """Return the best trial observed so far, the earlier one of two equals.
 
-        It keeps the constraints. Of several objectives there is no best: see `front`.
+        It keeps the constraints. None: no trial has an objective, or the search has several (see
+        `front`).
         """
         goals = self.search.objectives
         if len(goals) > 1:
             return None
-        sign = 1.0 if goals[0].minimize else -1.0
-        known = [
-            (sign * values[goals[0].name], index) for index, values in self._complete().items()
-        ]
+        goal = goals[0]
+        known = {index: values[goal.name] for index, values in sorted(self._complete().items())}
         if not known:
             return None
-        value, index = min(known)
-        return self._suggested()[index], sign * value
+        better = min if goal.minimize else max
+        index = better(known, key=known.__getitem__)
+        return self._suggested()[index], known[index]
 
     def front(self) -> list[tuple[SearchTrial, dict[str, float]]]:
         """Return the trials that no other one beats in every objective, with their values."""
-        signs = {goal.name: 1.0 if goal.minimize else -1.0 for goal in self.search.objectives}
-        found, suggested = self._complete(), self._suggested()
-        points = {
-            index: [sign * values[name] for name, sign in signs.items()]
-            for index, values in found.items()
-        }
+        complete = self._complete()
+        points = {index: self._point(values) for index, values in complete.items()}
+        suggested = self._suggested()
+        found = []
+        for index, point in sorted(points.items()):
+            if not any(_beats(other, point) for other in points.values()):
+                found.append((suggested[index], complete[index]))
+        return found
+
+    def _point(self, values: Mapping[str, float]) -> list[float]:
+        """Return the objectives of a trial; small is good in each."""
         return [
-            (suggested[index], found[index])
-            for index, point in sorted(points.items())
-            if not any(_beats(other, point) for other in points.values())
+            values[goal.name] if goal.minimize else -values[goal.name]
+            for goal in self.search.objectives
         ]
 
     def finish(self) -> dict[str, Any]:
@@ -370,123 +396,117 @@ class SearchLedger:
         Raises:
             SearchFailed: if no trial came to a value, with what there was instead.
         """
-        from transload.runtime.tracking import FsspecResultTracker
-
         if not self._complete():
             raise SearchFailed(self._nothing())
         best = self.best()
         if best is not None:
             trial, value = best
-            plain = {
-                name: int(each) if isinstance(each, bool) else each
-                for name, each in trial.parameters.items()
-            }
-            FsspecResultTracker(self.tracker_base)["best"] = {
-                **plain,
-                "trial": trial.index,
-                self.search.objectives[0].name: value,
-            }
+            report: dict[str, Any] = {}
+            for name, each in trial.parameters.items():
+                report[name] = int(each) if isinstance(each, bool) else each
+            report["trial"] = trial.index
+            report[self.search.objectives[0].name] = value
+            FsspecResultTracker(self.tracker_base)["best"] = report
         return self.summary()
 
     def summary(self) -> dict[str, Any]:
-        """Return all that is known, as JSON values: the search, each trial with its end, the best
-        or the front.
+        """Return all that is known, as JSON values.
+
+        It holds the search, each trial with its end, and the best trial; of several objectives the
+        front.
         """
         observed = self._observed()
-        waiting: dict[str, Any] = {
-            "value": None,
-            "values": None,
-            "state": None,
-            "handle": "",
-            "reason": "",
-        }
-        rows = [
-            {
-                "index": index,
-                "parameters": trial.parameters,
-                **{name: observed.get(index, waiting)[name] for name in waiting},
-            }
-            for index, trial in sorted(self._suggested().items())
-        ]
-        best = self.best()
-        found: dict[str, Any] = {
+        rows = []
+        for index, trial in sorted(self._suggested().items()):
+            row = observed.get(index, _WAITING)
+            end = {name: row[name] for name in _WAITING}
+            rows.append({"index": index, "parameters": trial.parameters, **end})
+        best = None
+        found_best = self.best()
+        if found_best is not None:
+            trial, value = found_best
+            best = {"index": trial.index, "parameters": trial.parameters, "value": value}
+        summary: dict[str, Any] = {
             "schema": SCHEMA,
             "search": self._shown(),
             "tracker_base": self.tracker_base,
             "trials": rows,
-            "best": best
-            and {"index": best[0].index, "parameters": best[0].parameters, "value": best[1]},
+            "best": best,
         }
         if len(self.search.objectives) > 1:
-            front = [
-                {"index": each.index, "parameters": each.parameters, "values": at}
-                for each, at in self.front()
+            summary["front"] = [
+                {"index": trial.index, "parameters": trial.parameters, "values": values}
+                for trial, values in self.front()
             ]
-            found["front"] = front
-        return found
+        return summary
 
     def _complete(self) -> dict[int, dict[str, float]]:
         """Return trial → values, of those that ended well and keep the constraints."""
-        rows = {
+        return {
             index: row["values"]
             for index, row in self._observed().items()
-            if row["state"] != STOPPED
+            if _has_values(row) and self._keeps_constraints(row["values"])
         }
-        bounds = self.search.constraints
-        return {
-            index: values
-            for index, values in rows.items()
-            if values is not None and all(each.holds(values[each.name]) for each in bounds)
-        }
+
+    def _keeps_constraints(self, values: Mapping[str, float]) -> bool:
+        return all(bound.holds(values[bound.name]) for bound in self.search.constraints)
 
     def _nothing(self) -> str:
         """Return why there is no best trial."""
         rows = [row for _, row in sorted(self._observed().items())]
-        names = ", ".join(repr(each) for each in self.search.results)
-        if any(row["values"] is not None and row["state"] != STOPPED for row in rows):
-            return f"search: no trial keeps the constraints: {', '.join(map(str, self.search.constraints))}"
+        if any(_has_values(row) for row in rows):
+            bounds = ", ".join(str(bound) for bound in self.search.constraints)
+            return f"search: no trial keeps the constraints: {bounds}"
+        names = ", ".join(repr(name) for name in self.search.results)
         text = f"search: none of {len(rows)} trials came to a value of {names}"
-        return f"{text}: {_reasons(rows[:1])}" if rows else text
+        if rows:
+            text += f": {_reasons(rows[:1])}"
+        return text
 
     # -- files
 
     def _claim(self) -> str:
+        """Return the id of the search in the tracker base, and write down what is new there.
+
+        Raises:
+            SpecError: if the base holds another search, or a new one does not fit its component.
+        """
         mine = _plain(self._shown())
         known = self._read(_DEFINITION)
         if known is None:
             check_search(self.search)
+            search_id = uuid.uuid4().hex
         else:
-            other = known["search"]
-            differs = [
-                name for name in mine if name not in _MAY_CHANGE and mine[name] != other.get(name)
-            ]
-            if differs:
-                theirs = Search.from_dict(other)
-                told = "; ".join(_difference(name, theirs, self.search) for name in differs)
-                raise SpecError(
-                    f"search: {self.tracker_base} holds another search: {told}; give this one a "
-                    "base of its own"
-                )
-        own = str(known["id"]) if known is not None else uuid.uuid4().hex
+            self._check_same(mine, known["search"])
+            search_id = str(known["id"])
         if known is None or known["search"] != mine:
-            self._write(_DEFINITION, {"schema": SCHEMA, "id": own, "search": mine})
-        return own
+            self._write(_DEFINITION, {"schema": SCHEMA, "id": search_id, "search": mine})
+        return search_id
+
+    def _check_same(self, mine: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+        fixed = [name for name in mine if name not in _MAY_CHANGE]
+        differs = [name for name in fixed if mine[name] != other.get(name)]
+        if not differs:
+            return
+        theirs = Search.from_dict(other)
+        differences = "; ".join(_difference(name, theirs, self.search) for name in differs)
+        raise SpecError(
+            f"search: {self.tracker_base} holds another search: {differences}; give this one a "
+            "base of its own"
+        )
 
     def _shown(self) -> dict[str, Any]:
         """Return the search as JSON values, without run options whose name looks secret."""
         values = self.search.to_dict()
-        values["cfg"] = {
-            name: each for name, each in values["cfg"].items() if not looks_secret(name)
-        }
+        cfg = values["cfg"]
+        values["cfg"] = {name: each for name, each in cfg.items() if not looks_secret(name)}
         return values
 
     def _numbers(self, folder: str) -> list[int]:
-        names = [name for name, is_folder, _ in self._store.entries(folder) if not is_folder]
-        return [
-            int(name.removesuffix(".json"))
-            for name in names
-            if name.removesuffix(".json").isdecimal()
-        ]
+        """Return the numbers of the records in a folder: ``12.json`` has 12."""
+        files = [name for name, is_folder, _ in self._store.entries(folder) if not is_folder]
+        stems = [name.removesuffix(".json") for name in files]
+        return [int(stem) for stem in stems if stem.isdecimal()]
 
     def _records(self, folder: str) -> dict[int, dict[str, Any]]:
         paths = {f"{folder}/{number}.json": number for number in self._numbers(folder)}
@@ -499,11 +519,10 @@ class SearchLedger:
         return self._records("search/trials")
 
     def _suggested(self) -> dict[int, SearchTrial]:
-        return {
-            trial.index: trial
-            for record in self._records("search/rounds").values()
-            for trial in _trials(record)
-        }
+        found = {}
+        for record in self._records("search/rounds").values():
+            found.update({trial.index: trial for trial in _trials(record)})
+        return found
 
     def _read(self, path: str) -> dict[str, Any] | None:
         try:
@@ -512,23 +531,54 @@ class SearchLedger:
             return None
 
     def _decode(self, path: str, data: bytes) -> dict[str, Any]:
+        where = self._store.where(path)
         try:
             record = json.loads(data)
             schema = record["schema"]
         except (ValueError, KeyError, TypeError) as exc:
-            raise SpecError(
-                f"{self._store.where(path)}: not a record of a search: {exc!r}"
-            ) from exc
+            raise SpecError(f"{where}: not a record of a search: {exc!r}") from exc
         if schema > SCHEMA:
             raise SpecError(
-                f"{self._store.where(path)}: schema {schema!r} is newer than this version reads "
-                f"({SCHEMA})"
+                f"{where}: schema {schema!r} is newer than this version reads ({SCHEMA})"
             )
         return dict(record)
 
     def _write(self, path: str, record: Mapping[str, Any]) -> None:
         self._store.write(path, json.dumps(record, ensure_ascii=False).encode())
 
+
+def _news(
+    before: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]
+) -> dict[int, dict[str, float] | None]:
+    """Return trial → values, of the trials whose values the round before has not seen.
+
+    Args:
+        before: record of the round before.
+        rows: trial → what was observed of it.
+    """
+    seen = before["seen"]
+    news = {}
+    for index, row in rows.items():
+        values = row["values"]
+        is_known = str(index) in seen and seen[str(index)] == values
+        if index < before["next"] and not is_known:
+            news[index] = values
+    return news
+
+
+def _has_values(row: Mapping[str, Any]) -> bool:
+    """Tell whether a trial ended by itself with all its values."""
+    return row["values"] is not None and row["state"] != STOPPED
+
+
+_WAITING: Final[Mapping[str, Any]] = {
+    "value": None,
+    "values": None,
+    "state": None,
+    "handle": "",
+    "reason": "",
+}
+"""The end of a trial that has not ended."""
 
 _DEFINITION: Final = "search/search.json"
 
@@ -564,14 +614,15 @@ def _reasons(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def _difference(name: str, there: Search, here: Search) -> str:
     """Return what differs, in words that a command line has."""
+    return f"{name} is {_field_text(there, name)} there, {_field_text(here, name)} here"
 
-    def word(search: Search) -> str:
-        value = search.to_dict()[name]
-        shown = {
-            "parameters": search.parameters,
-            "objective": search.objectives,
-            "constraints": search.constraints,
-        }
-        return ", ".join(map(str, shown[name])) if name in shown else repr(value)
 
-    return f"{name} is {word(there)} there, {word(here)} here"
+def _field_text(search: Search, name: str) -> str:
+    listed = {
+        "parameters": search.parameters,
+        "objective": search.objectives,
+        "constraints": search.constraints,
+    }
+    if name in listed:
+        return ", ".join(map(str, listed[name]))
+    return repr(search.to_dict()[name])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from transload.runner import NoSuchResult
 from transload.runtime.tracking import finite_number
 from transload.specs import AppState
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 def trial_values(
     search: Search, index: int, results: AppResults
 ) -> tuple[dict[str, float] | None, str]:
-    """Return each objective and constrained result of a trial, and why there are none (empty if
-    there are).
+    """Return each objective and constrained result of a trial.
+
+    Where there are none, None stands in their place, and the reason beside it.
 
     Args:
         search: says the results' names and, maybe, their keys; else they are looked for under the
@@ -24,22 +26,25 @@ def trial_values(
         index: the trial.
         results: what the trial's app reported.
     """
-    from transload.runner import NoSuchResult
-
     if results.state != AppState.SUCCEEDED:
         return None, f"{results.handle} ended {results.state.name}"
     found: dict[str, float] = {}
     for name, key in search.results.items():
-        usual = (each for each in (str(index), "final") if name in results.results.get(each, {}))
         try:
-            value = results.value(name, key or next(usual, None))
+            value = results.value(name, key or _usual_key(results, index, name))
         except NoSuchResult as exc:
             return None, str(exc)
         number = finite_number(value)
         if number is None:
-            return (
-                None,
-                f"{results.handle} reported {name}={value!r:.80}, which is no finite number",
-            )
+            what = f"{name}={value!r:.80}"
+            return None, f"{results.handle} reported {what}, which is no finite number"
         found[name] = number
     return found, ""
+
+
+def _usual_key(results: AppResults, index: int, name: str) -> str | None:
+    """Return the key that a trial's result is usually reported under; None: under neither."""
+    for key in (str(index), "final"):
+        if name in results.results.get(key, {}):
+            return key
+    return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError
-from transload_search.progress import trial_word
+from transload_search.progress import first_objective, trial_word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,76 +73,94 @@ def look(summary: Mapping[str, Any]) -> Picture:
     Raises:
         ConfigError: if no trial has a value.
     """
-    goal = summary["search"]["objective"]
-    goal = goal if isinstance(goal, Mapping) else goal[0]
+    objective = first_objective(summary)
     done = [row for row in summary["trials"] if trial_word(row) == "done"]
     values = {row["index"]: float(row["value"]) for row in done}
     if not values:
         raise ConfigError(
             f"this search cannot be drawn: none of its {len(summary['trials'])} trials has a value"
         )
-    best: dict[int, float] = {}
-    for index in sorted(values):
-        seen = [*list(best.values())[-1:], values[index]]
-        best[index] = min(seen) if goal["minimize"] else max(seen)
     words = {row["index"]: trial_word(row) for row in summary["trials"]}
-    bad = {index: word for index, word in words.items() if word in COLORS}
     names = [each["name"] for each in summary["search"]["parameters"]]
     parameters = {name: {row["index"]: row["parameters"][name] for row in done} for name in names}
-    name = Path(summary["tracker_base"]).name
     return Picture(
-        name,
-        goal["name"],
-        goal["minimize"],
-        values,
-        best,
-        bad,
-        importance(parameters, values),
-        parameters,
+        name=Path(summary["tracker_base"]).name,
+        metric=objective["name"],
+        minimize=objective["minimize"],
+        values=values,
+        best=_best_so_far(values, objective["minimize"]),
+        bad={index: word for index, word in words.items() if word in COLORS},
+        importance=importance(parameters, values),
+        parameters=parameters,
     )
 
 
-def importance(parameters: dict[str, dict[int, Any]], values: dict[int, float]) -> dict[str, float]:
-    """Return which share of the objective's rank variance each parameter explains by itself,
-    largest first.
+def _best_so_far(values: Mapping[int, float], minimize: bool) -> dict[int, float]:
+    """Return trial → the best value of the trials up to it."""
+    better = min if minimize else max
+    indices = sorted(values)
+    best = values[indices[0]]
+    found = {}
+    for index in indices:
+        best = better(best, values[index])
+        found[index] = best
+    return found
 
-    Squared correlation ratio over up to five bins of equal counts (or the values of a choice),
-    corrected for their
-    number: 0 is what a parameter without influence has on average.
+
+def importance(parameters: dict[str, dict[int, Any]], values: dict[int, float]) -> dict[str, float]:
+    """Return the share of the objective's rank variance that each parameter explains by itself.
+
+    The largest is first. It is the squared correlation ratio over up to five bins of equal counts
+    (or the values of a choice), corrected for their number: 0 is what a parameter without influence
+    has on average.
     """
     order = sorted(values, key=lambda index: values[index])
     rank = {index: float(place) for place, index in enumerate(order)}
-    shares = {
-        name: _share([(column[index], rank[index]) for index in values])
-        for name, column in parameters.items()
-    }
+    shares = {}
+    for name, column in parameters.items():
+        shares[name] = _share([(column[index], rank[index]) for index in values])
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def _share(pairs: Sequence[tuple[Any, float]]) -> float:
+    """Return the corrected correlation ratio of ``(value, rank)`` pairs."""
     count = len(pairs)
-    groups: dict[Any, list[float]] = {}
-    numeric = all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) for value, _ in pairs
-    )
+    groups = _grouped_ranks(pairs)
+    if count - len(groups) < 1 or len(groups) < 2:
+        return 0.0
+    total = _squared_distances([rank for _, rank in pairs])
+    within = sum(_squared_distances(group) for group in groups)
+    if total <= 0:
+        return 0.0
+    variance_within = within / (count - len(groups))
+    variance = total / (count - 1)
+    return max(0.0, 1.0 - variance_within / variance)
+
+
+def _squared_distances(ranks: Sequence[float]) -> float:
+    """Return the sum of the squared distances from the mean."""
+    mean = sum(ranks) / len(ranks)
+    return sum((rank - mean) ** 2 for rank in ranks)
+
+
+def _grouped_ranks(pairs: Sequence[tuple[Any, float]]) -> list[list[float]]:
+    """Return the ranks of equal values together; those of many numbers in bins of equal counts."""
+    count = len(pairs)
     distinct = len({value for value, _ in pairs})
     bins = min(5, distinct, max(2, count // 3))
-    if numeric and distinct > bins:
-        for place, (_, rank) in enumerate(sorted(pairs, key=lambda pair: pair[0])):
+    groups: dict[Any, list[float]] = {}
+    if distinct > bins and all(_is_number(value) for value, _ in pairs):
+        by_value = sorted(pairs, key=lambda pair: pair[0])
+        for place, (_, rank) in enumerate(by_value):
             groups.setdefault(place * bins // count, []).append(rank)
     else:
         for value, rank in pairs:
             groups.setdefault(value, []).append(rank)
-    if count - len(groups) < 1 or len(groups) < 2:
-        return 0.0
-    mean = sum(rank for _, rank in pairs) / count
-    total = sum((rank - mean) ** 2 for _, rank in pairs)
-    within = sum(
-        sum((rank - sum(group) / len(group)) ** 2 for rank in group) for group in groups.values()
-    )
-    if total <= 0:
-        return 0.0
-    return max(0.0, 1.0 - (within / (count - len(groups))) / (total / (count - 1)))
+    return list(groups.values())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _draw(picture: Picture, file: Path) -> None:
@@ -153,18 +171,16 @@ def _draw(picture: Picture, file: Path) -> None:
     figure = Figure(figsize=(7, 6.5), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, 6, height_ratios=[1.25, 1])
-    alone = len(names) < 2  # one parameter explains what is explained
-    _draw_trials(figure.add_subplot(grid[0, : 6 if alone else 4]), picture)
-    if not alone:
+    if len(names) > 1:
+        _draw_trials(figure.add_subplot(grid[0, :4]), picture)
         _draw_importance(figure.add_subplot(grid[0, 4:]), picture)
+    else:  # a single parameter explains all that is explained
+        _draw_trials(figure.add_subplot(grid[0, :]), picture)
     width = 6 // max(1, len(names))
     for place, name in enumerate(names):
-        _draw_slice(
-            figure.add_subplot(grid[1, place * width : (place + 1) * width]),
-            picture,
-            name,
-            place == 0,
-        )
+        columns = slice(place * width, (place + 1) * width)
+        axes = figure.add_subplot(grid[1, columns])
+        _draw_slice(axes, picture, name, first=place == 0)
     figure.suptitle(_title(picture), color=INK, fontsize=13, x=0.01, ha="left")
     figure.savefig(file)
 
@@ -235,20 +251,20 @@ def _draw_importance(axes: Axes, picture: Picture) -> None:
     axes.set_xlim(0, 1)
 
 
-def _draw_slice(axes: Axes, picture: Picture, name: str, first: bool) -> None:
+def _draw_slice(axes: Axes, picture: Picture, name: str, *, first: bool) -> None:
     _plain(axes, f"by {name}")
-    axes.set_xlabel(f"{name} (lighter: later)" if first else name, color=INK, fontsize=10)
     column = picture.parameters[name]
     places = [column[index] for index in picture.values]
-    numeric = all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) for value in places
-    )
-    shown = places if numeric else [str(value) for value in places]
-    spread = list(range(len(shown)))
-    axes.scatter(shown, list(picture.values.values()), c=spread, cmap="viridis", s=24)
-    if numeric and _is_log([float(value) for value in places]):
+    values = list(picture.values.values())
+    numeric = all(_is_number(place) for place in places)
+    shown = places if numeric else [str(place) for place in places]
+    axes.scatter(shown, values, c=list(range(len(shown))), cmap="viridis", s=24)
+    if numeric and _is_log([float(place) for place in places]):
         axes.set_xscale("log")
-    if _is_log(list(picture.values.values())):
+    if _is_log(values):
         axes.set_yscale("log")
+    label = name
     if first:
+        label = f"{name} (lighter: later)"
         axes.set_ylabel(picture.metric, color=INK, fontsize=10)
+    axes.set_xlabel(label, color=INK, fontsize=10)

@@ -3,44 +3,55 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _WIDTH: Final = 24
 
 
 def progress_line(name: str, summary: Mapping[str, Any]) -> str:
-    """Return the line: ``search [#####.....] 5/10, 4 running, 1 failed, best loss 0.25 (trial
-    3)``.
-    """
-    search, rows = summary["search"], summary["trials"]
+    """Return a line such as ``search [###...] 5/10, 4 running, best loss 0.25 (trial 3)``."""
+    rows = summary["trials"]
+    total = summary["search"]["trials"]
     counts = Counter(trial_word(row) for row in rows)
-    total, ended = search["trials"], len(rows) - counts["running"]
+    ended = len(rows) - counts["running"]
     full = min(_WIDTH, _WIDTH * ended // total)
     parts = [f"{name} [{'#' * full}{'.' * (_WIDTH - full)}] {ended}/{total}"]
-    parts += [
-        f"{counts[word]} {word}"
-        for word in ("running", "stopped early", "failed", "cancelled")
-        if counts[word]
-    ]
+    for word in ("running", "stopped early", "failed", "cancelled"):
+        if counts[word]:
+            parts.append(f"{counts[word]} {word}")
     return ", ".join([*parts, *best_words(summary)])
 
 
 def trial_word(row: Mapping[str, Any]) -> str:
     """Return what a trial of a summary is doing, in a word."""
-    if row["state"] is None:
+    state = row["state"]
+    if state is None:
         return "running"
-    if row["state"] == "STOPPED":
+    if state == "STOPPED":
         return "stopped early"
-    if row["state"] == "CANCELLED":
+    if state == "CANCELLED":
         return "cancelled"
-    return "done" if row["values"] is not None else "failed"
+    if row["values"] is None:
+        return "failed"
+    return "done"
 
 
 def best_words(summary: Mapping[str, Any]) -> list[str]:
-    """Return what a summary has found, in words; nothing yet: nothing."""
-    if summary["best"] is not None:
-        best, goal = summary["best"], summary["search"]["objective"]
-        name = goal["name"] if isinstance(goal, Mapping) else goal[0]["name"]
+    """Return what a summary has found, in words; an empty list if it has found nothing."""
+    best = summary["best"]
+    if best is not None:
+        name = first_objective(summary)["name"]
         return [f"best {name} {best['value']:.6g} (trial {best['index']})"]
-    return [f"{len(summary['front'])} trials that none beats"] if summary.get("front") else []
+    front = summary.get("front")
+    if front:
+        return [f"{len(front)} trials that none beats"]
+    return []
+
+
+def first_objective(summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the objective of a summary's search, the first of several."""
+    objective: Mapping[str, Any] | Sequence[Mapping[str, Any]] = summary["search"]["objective"]
+    if isinstance(objective, Mapping):
+        return objective
+    return objective[0]

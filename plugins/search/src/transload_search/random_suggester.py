@@ -54,33 +54,42 @@ class RandomSuggester:
         try:
             if state["suggester"] != "random" or state["schema"] > SCHEMA:
                 raise SpecError(
-                    f"state of a search: not of the random suggester, schema {SCHEMA}: "
-                    f"{dict(state)!r}"
+                    "state of a search: not of the random suggester, "
+                    f"schema {SCHEMA}: {dict(state)!r}"
                 )
             self._next = int(state["next"])
+        except SpecError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            if isinstance(exc, SpecError):
-                raise
             raise SpecError(f"state of a search: not one of ours: {exc!r}") from exc
 
     def _trial(self, index: int) -> SearchTrial:
-        return SearchTrial(
-            index, {each.name: self._draw(each, index) for each in self._search.parameters}
-        )
+        drawn = {each.name: self._draw(each, index) for each in self._search.parameters}
+        return SearchTrial(index, drawn)
 
     def _draw(self, parameter: Parameter, index: int) -> Value:
-        text = f"{self._search.seed}/{index}/{parameter.name}"
-        stream = random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))  # noqa: S311
+        stream = self._stream(parameter.name, index)
         if parameter.kind == "choice":
             return parameter.values[stream.randrange(len(parameter.values))]
-        low, high = parameter.low, parameter.high
+        low = parameter.low
+        high = parameter.high
         assert low is not None and high is not None
-        if parameter.kind == "int":
-            if not parameter.log:
-                return stream.randint(int(low), int(high))
+        if parameter.kind == "int" and parameter.log:
             # half a step beyond each end, so that the ends are as likely as their neighbours
-            drawn = round(math.exp(stream.uniform(math.log(low - 0.5), math.log(high + 0.5))))
+            drawn = round(_log_uniform(stream, low - 0.5, high + 0.5))
             return max(int(low), min(int(high), drawn))
+        if parameter.kind == "int":
+            return stream.randint(int(low), int(high))
         if parameter.log:
-            return min(high, max(low, math.exp(stream.uniform(math.log(low), math.log(high)))))
+            return min(high, max(low, _log_uniform(stream, low, high)))
         return stream.uniform(low, high)
+
+    def _stream(self, name: str, index: int) -> random.Random:
+        """Return the random numbers of one parameter of one trial."""
+        text = f"{self._search.seed}/{index}/{name}"
+        digest = hashlib.sha256(text.encode()).digest()
+        return random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311
+
+
+def _log_uniform(stream: random.Random, low: float, high: float) -> float:
+    return math.exp(stream.uniform(math.log(low), math.log(high)))

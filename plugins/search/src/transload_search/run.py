@@ -1,20 +1,19 @@
-"""A search run to its end by one process: on the command line, in a program, in one task of a
-host.
-"""
+"""Run a search to its end in one process: a command line, a program, one task of a host."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from transload.pipelines import Asked, Execution, ExecutionOptions, LogSink
-    from transload.runner import Runner
-    from transload_search.ledger import SearchLedger
-    from transload_search.search import SearchTrial
+from transload.pipelines import Asked, Execution, ExecutionOptions, LogSink, interrupted
+from transload.runner import Runner
+from transload.specs import AppState
+from transload_search.ledger import SearchLedger
+from transload_search.search import SearchFailed, SearchTrial
 
 STEPS_SECONDS: Final = 1.0
 """Longest pause between two looks at what running trials report, where they may be stopped
@@ -52,8 +51,6 @@ def run_search(
         SpecError: if a trial's app is wrong.
         ConfigError: for an unknown scheduler, option or suggester.
     """
-    import asyncio
-
     return asyncio.run(
         run_search_async(ledger, runner, options, sink_of=sink_of, on_change=on_change, asked=asked)
     )
@@ -73,42 +70,41 @@ async def run_search_async(
     Cancelling the task cancels the running trials if somebody asked for that, and else leaves them;
     with ``on_kill="detach"`` it leaves them in any case.
     """
-    import asyncio
-
-    from transload.pipelines import Execution, ExecutionOptions, interrupted
-    from transload.specs import AppState
-    from transload_search.search import SearchFailed
-
     given = options or ExecutionOptions(resubmit_on=frozenset({AppState.CANCELLED}))
     running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]] = {}
-    tell = on_change or (lambda: None)
 
     def start(trial: SearchTrial) -> None:
+        sink = None if sink_of is None else sink_of(trial)
         execution = Execution(
             runner,
             ledger.launch(trial),
             ledger.identity(trial.index),
             given,
-            sink=sink_of(trial) if sink_of is not None else None,
+            sink=sink,
             context_args=ledger.known(trial.index),
             asked=asked or interrupted,
         )
         task = asyncio.create_task(_run(ledger, trial, execution))
-        running[task] = trial, execution
+        running[task] = (trial, execution)
 
     try:
         waiting = await asyncio.to_thread(ledger.unfinished)
         while True:
             while len(running) < ledger.search.parallelism:
-                trial = waiting.pop(0) if waiting else await asyncio.to_thread(ledger.next_trial)
-                if trial is None:
-                    break
+                if waiting:
+                    trial = waiting.pop(0)
+                else:
+                    following = await asyncio.to_thread(ledger.next_trial)
+                    if following is None:
+                        break
+                    trial = following
                 start(trial)
-            tell()
+            if on_change is not None:
+                on_change()
             if not running:
                 return await asyncio.to_thread(ledger.finish)
             await _wait(ledger, running)
-    except SearchFailed:  # nobody will go on with it
+    except SearchFailed:  # a failed search is not continued
         for _, execution in running.values():
             execution.kill(asked=True)
         raise
@@ -117,14 +113,11 @@ async def run_search_async(
 
 
 async def _run(ledger: SearchLedger, trial: SearchTrial, execution: Execution) -> None:
-    import asyncio
-
     try:
         results = await execution.run_async()
     except Exception as exc:
-        if not await asyncio.to_thread(
-            ledger.observe_error, trial.index, exc, execution.handle or ""
-        ):
+        handle = execution.handle or ""
+        if not await asyncio.to_thread(ledger.observe_error, trial.index, exc, handle):
             raise
     else:
         await asyncio.to_thread(ledger.observe, trial.index, results)
@@ -134,8 +127,6 @@ async def _wait(
     ledger: SearchLedger, running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]]
 ) -> None:
     """Wait until a trial has ended, and end those that are to be stopped early."""
-    import asyncio
-
     pause = None if ledger.search.early_stopping is None else STEPS_SECONDS
     ended: set[asyncio.Task[None]] = set()
     while not ended:
@@ -155,8 +146,6 @@ async def _wait(
 
 
 async def _end(running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]]) -> None:
-    import asyncio
-
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
@@ -164,17 +153,15 @@ async def _end(running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]])
 
 @contextmanager
 def stopped_early(ledger: SearchLedger, index: int, cancel: Callable[[], object]) -> Iterator[None]:
-    """Have a trial ended early within this, if the search wants that: for a host that waits for
-    each trial by itself.
+    """End a trial early while this lasts, if the search wants that.
+
+    It is for a host that waits for each trial by itself.
 
     Args:
         ledger: the search.
         index: the trial.
         cancel: ends its app; called once more at each look, as long as this lasts.
     """
-    import logging
-    import threading
-
     if ledger.search.early_stopping is None:
         yield
         return

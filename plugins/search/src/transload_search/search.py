@@ -1,16 +1,17 @@
-"""Searches: a component run many times with other parameters, to make an objective small or
-large.
-"""
+"""Searches: a component is run many times with other parameters, for the best objective."""
 
 from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from transload.errors import ConfigError, SpecError, TransloadError
+from transload.pipelines import Launch
+from transload.plugins import get_plugins
 
 SCHEMA: Final = 1
 Kind = Literal["int", "float", "choice"]
@@ -55,35 +56,36 @@ class Parameter:
         if not self.name or not self.name.isidentifier():
             raise SpecError(f"{where}: must be the name of an argument")
         if self.kind == "choice":
-            if not self.values or self.low is not None or self.high is not None or self.log:
-                raise SpecError(f"{where}: a choice has values, one or more, and no bounds")
-            object.__setattr__(
-                self, "values", tuple(_choice(value, where) for value in self.values)
-            )
-            return
-        if self.kind not in ("int", "float"):
+            self._check_choices(where)
+        elif self.kind in ("int", "float"):
+            self._check_bounds(where)
+        else:
             raise SpecError(f"{where}: kind={self.kind!r}: must be 'int', 'float' or 'choice'")
+
+    def _check_choices(self, where: str) -> None:
+        has_bounds = self.low is not None or self.high is not None or self.log
+        if not self.values or has_bounds:
+            raise SpecError(f"{where}: a choice has values, one or more, and no bounds")
+        values = tuple(_choice(value, where) for value in self.values)
+        object.__setattr__(self, "values", values)
+
+    def _check_bounds(self, where: str) -> None:
         if self.values:
             raise SpecError(f"{where}: only a choice has values")
-        object.__setattr__(self, "low", plain_number(self.low))
-        object.__setattr__(self, "high", plain_number(self.high))
-        for bound in (self.low, self.high):
-            if (
-                isinstance(bound, bool)
-                or not isinstance(bound, (int, float))
-                or not math.isfinite(bound)
-            ):
-                raise SpecError(
-                    f"{where}: bounds {self.low!r}, {self.high!r}: must be finite numbers"
-                )
+        low = plain_number(self.low)
+        high = plain_number(self.high)
+        bounds = f"bounds {low!r}, {high!r}"
+        for bound in (low, high):
+            if not _is_number(bound) or not math.isfinite(bound):
+                raise SpecError(f"{where}: {bounds}: must be finite numbers")
             if self.kind == "int" and bound != int(bound):
                 raise SpecError(f"{where}: bound {bound!r}: must be an int")
-        assert self.low is not None and self.high is not None
-        if self.low > self.high or (self.log and self.low <= 0):
-            raise SpecError(
-                f"{where}: bounds {self.low!r}, {self.high!r}: must "
-                f"grow{', above 0' if self.log else ''}"
-            )
+        if self.log and (low > high or low <= 0):
+            raise SpecError(f"{where}: {bounds}: must grow, above 0")
+        if low > high:
+            raise SpecError(f"{where}: {bounds}: must grow")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
 
     @staticmethod
     def parse(text: str) -> Parameter:
@@ -95,36 +97,52 @@ class Parameter:
         Raises:
             SpecError: for any other text.
         """
-        parts = text.split(":")
-        name, kind, rest = parts[0], parts[1] if len(parts) > 1 else "", parts[2:]
-        try:
-            if kind == "choice" and rest:
-                return Parameter(name, "choice", values=_split_choices(":".join(rest)))
-            if kind in ("int", "float") and len(rest) in (2, 3) and rest[2:] in ([], ["log"]):
-                number: Callable[[str], float] = int if kind == "int" else float
-                return Parameter(name, kind, number(rest[0]), number(rest[1]), log=len(rest) == 3)  # type: ignore[arg-type]
-        except ValueError as exc:
-            if isinstance(exc, SpecError):
+        name, _, kind_and_rest = text.partition(":")
+        kind, colon, rest = kind_and_rest.partition(":")
+        if kind == "choice" and colon:
+            return Parameter(name, "choice", values=_split_choices(rest))
+        bounds = rest.split(":")
+        log = len(bounds) == 3 and bounds[2] == "log"
+        if len(bounds) == 2 or log:
+            try:
+                if kind == "int":
+                    return Parameter(name, "int", int(bounds[0]), int(bounds[1]), log=log)
+                if kind == "float":
+                    return Parameter(name, "float", float(bounds[0]), float(bounds[1]), log=log)
+            except SpecError:
                 raise
+            except ValueError:
+                pass  # a bound is no number
         raise SpecError(
             f"parameter {text!r}: must be NAME:int|float:LOW:HIGH[:log] or NAME:choice:A,B,…"
         )
 
     def __str__(self) -> str:
         if self.kind == "choice":
-            texts = [str(value) for value in self.values]
-            plain = not any("," in text or text.startswith("[") for text in texts)
-            return f"{self.name}:choice:{','.join(texts) if plain else json.dumps(texts)}"
-        return f"{self.name}:{self.kind}:{self.low:g}:{self.high:g}{':log' if self.log else ''}"
+            return f"{self.name}:choice:{self._choices_text()}"
+        text = f"{self.name}:{self.kind}:{self.low:g}:{self.high:g}"
+        if self.log:
+            text += ":log"
+        return text
+
+    def _choices_text(self) -> str:
+        texts = [str(value) for value in self.values]
+        if any("," in text or text.startswith("[") for text in texts):
+            return json.dumps(texts)
+        return ",".join(texts)
 
 
 def plain_number(value: Any) -> Any:
-    """Return a number of numpy or torch as Python's own; anything else as it is."""
+    """Return a number of numpy or torch as Python's own; any other value unchanged."""
     if isinstance(value, (int, float, str)) and type(value).__module__ == "builtins":
         return value
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
     return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _choice(value: Any, where: str) -> Value:
@@ -175,7 +193,11 @@ class Objective:
     key: str | None = None
 
     def __str__(self) -> str:
-        return f"{'minimize' if self.minimize else 'maximize'} {self.name}{f' of key {self.key}' if self.key else ''}"
+        aim = "minimize" if self.minimize else "maximize"
+        text = f"{aim} {self.name}"
+        if self.key:
+            text += f" of key {self.key}"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +218,7 @@ class Constraint:
     upper: bool = True
 
     def __post_init__(self) -> None:
-        number = isinstance(self.bound, (int, float)) and not isinstance(self.bound, bool)
-        if not self.name or not number or not math.isfinite(self.bound):
+        if not self.name or not _is_number(self.bound) or not math.isfinite(self.bound):
             raise SpecError(
                 f"constraint {self.name!r}, {self.bound!r}: must be the name of a result and a "
                 "number"
@@ -221,10 +242,13 @@ class Constraint:
 
     def holds(self, value: float) -> bool:
         """Tell whether a value keeps the bound."""
-        return value <= self.bound if self.upper else value >= self.bound
+        if self.upper:
+            return value <= self.bound
+        return value >= self.bound
 
     def __str__(self) -> str:
-        return f"{self.name}{'<=' if self.upper else '>='}{self.bound:g}"
+        sign = "<=" if self.upper else ">="
+        return f"{self.name}{sign}{self.bound:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,15 +298,15 @@ class EarlyStopping:
         reached = [other for other in others if other and max(other) >= step]
         if step < self.least_steps or len(reached) < self.least_trials:
             return False
-        sign = 1.0 if minimize else -1.0
-        mine = sign * curve[step]
-        theirs = [
-            sign * other[max(each for each in other if each <= step)]
-            for other in reached
-            if min(other) <= step
-        ]
-        better = sum(value < mine for value in theirs)
+        theirs = [_value_at(other, step) for other in reached if min(other) <= step]
+        is_better = operator.lt if minimize else operator.gt
+        better = sum(1 for value in theirs if is_better(value, curve[step]))
         return better > (1 - self.worst) * len(theirs)
+
+
+def _value_at(curve: Mapping[float, float], step: float) -> float:
+    """Return the value of a curve at a step, or at the last one before it."""
+    return curve[max(each for each in curve if each <= step)]
 
 
 @dataclass(frozen=True)
@@ -330,58 +354,60 @@ class Search:
     parent_run_id: str | None = None
 
     def __post_init__(self) -> None:
+        constants = {name: plain_number(each) for name, each in self.constants.items()}
         object.__setattr__(self, "parameters", tuple(self.parameters))
         object.__setattr__(self, "constraints", tuple(self.constraints))
-        object.__setattr__(
-            self, "constants", {name: plain_number(each) for name, each in self.constants.items()}
-        )
+        object.__setattr__(self, "constants", constants)
         if not isinstance(self.objective, (Objective, str)):
             object.__setattr__(self, "objective", tuple(self.objective))
         for name in ("trials", "parallelism"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise SpecError(f"search: {name}={value!r}: must be an int, 1 or more")
-        if not self.objectives or not all(
-            isinstance(each, Objective) and each.name for each in self.objectives
-        ):
-            raise SpecError(
-                f"search: objective={self.objective!r}: must be an Objective with the name of a "
-                "result"
-            )
-        if len({each.name for each in self.objectives}) < len(self.objectives):
-            raise SpecError(f"search: objective={self.objective!r}: each result must be there once")
+        self._check_objectives()
         if isinstance(self.failures, bool) or not 0 <= self.failures <= 1:
             raise SpecError(
                 f"search: failures={self.failures!r}: must be a share of the trials, from 0 to 1"
             )
-        wrong = next((each for each in self.parameters if not isinstance(each, Parameter)), None)
-        if wrong is not None:
-            raise SpecError(
-                f"search: parameters: {wrong!r} is not a Parameter (Parameter.parse reads a text)"
-            )
-        names = [parameter.name for parameter in self.parameters]
-        if not names:
+        self._check_parameters()
+
+    def _check_objectives(self) -> None:
+        where = f"search: objective={self.objective!r}"
+        objectives = self.objectives
+        named = [each for each in objectives if isinstance(each, Objective) and each.name]
+        if not objectives or len(named) < len(objectives):
+            raise SpecError(f"{where}: must be an Objective with the name of a result")
+        if len({each.name for each in objectives}) < len(objectives):
+            raise SpecError(f"{where}: each result must be there once")
+
+    def _check_parameters(self) -> None:
+        for each in self.parameters:
+            if not isinstance(each, Parameter):
+                raise SpecError(
+                    f"search: parameters: {each!r} is not a Parameter (Parameter.parse reads a "
+                    "text)"
+                )
+        if not self.parameters:
             raise SpecError("search: parameters: must hold at least one Parameter")
-        twice = next(
-            (name for name in names if names.count(name) > 1 or name in self.constants), None
-        )
-        if twice is not None:
-            raise SpecError(f"search: parameter {twice!r} is given twice")
+        taken = set(self.constants)
+        for parameter in self.parameters:
+            if parameter.name in taken:
+                raise SpecError(f"search: parameter {parameter.name!r} is given twice")
+            taken.add(parameter.name)
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """The objectives, one or more."""
-        return tuple(self.objective) if isinstance(self.objective, Sequence) else (self.objective,)
+        if isinstance(self.objective, Sequence):
+            return tuple(self.objective)
+        return (self.objective,)
 
     @property
     def results(self) -> dict[str, str | None]:
-        """The results that a trial must report → the key that they stand under (None: see
-        `Objective`).
-        """
-        return {
-            **{each.name: None for each in self.constraints},
-            **{each.name: each.key for each in self.objectives},
-        }
+        """The results that a trial must report → their key (None: see `Objective`)."""
+        keys: dict[str, str | None] = {each.name: None for each in self.constraints}
+        keys.update({each.name: each.key for each in self.objectives})
+        return keys
 
     def to_dict(self) -> dict[str, Any]:
         """Return the search as JSON values.
@@ -389,17 +415,21 @@ class Search:
         Raises:
             SpecError: for a component that is a function which cannot be imported again.
         """
-        from transload.pipelines import Launch
-
+        objective: dict[str, Any] | list[dict[str, Any]]
+        if isinstance(self.objective, Objective):
+            objective = asdict(self.objective)
+        else:
+            objective = [asdict(each) for each in self.objective]
+        early_stopping = None
+        if self.early_stopping is not None:
+            early_stopping = asdict(self.early_stopping)
         return {
             "schema": SCHEMA,
             "component": Launch(component=self.component).to_dict()["component"],
             "parameters": [
                 {**asdict(each), "values": list(each.values)} for each in self.parameters
             ],
-            "objective": asdict(self.objective)
-            if isinstance(self.objective, Objective)
-            else [asdict(each) for each in self.objective],
+            "objective": objective,
             "trials": self.trials,
             "parallelism": self.parallelism,
             "seed": self.seed,
@@ -409,9 +439,7 @@ class Search:
             "cfg": dict(self.cfg),
             "constraints": [asdict(each) for each in self.constraints],
             "failures": self.failures,
-            "early_stopping": asdict(self.early_stopping)
-            if self.early_stopping is not None
-            else None,
+            "early_stopping": early_stopping,
             "workspace": self.workspace,
             "parent_run_id": self.parent_run_id,
         }
@@ -424,27 +452,32 @@ class Search:
             SpecError: if it is not such a value, or of a newer schema.
         """
         values = dict(data)
-        if values.pop("schema", SCHEMA) > SCHEMA:
+        schema = values.pop("schema", SCHEMA)
+        if schema > SCHEMA:
             raise SpecError(
-                f"search: schema {data['schema']!r} is newer than this version reads ({SCHEMA})"
+                f"search: schema {schema!r} is newer than this version reads ({SCHEMA})"
             )
         try:
-            values["parameters"] = [
-                Parameter(**{**each, "values": tuple(each.get("values", ()))})
-                for each in values["parameters"]
-            ]
-            goal, stopping = values["objective"], values.get("early_stopping")
-            one = isinstance(goal, Mapping)
-            values["objective"] = (
-                Objective(**goal) if one else tuple(Objective(**each) for each in goal)
-            )
-            values["constraints"] = tuple(
-                Constraint(**each) for each in values.get("constraints", ())
-            )
-            values["early_stopping"] = EarlyStopping(**stopping) if stopping is not None else None
+            values["parameters"] = [_parameter(each) for each in values["parameters"]]
+            values["objective"] = _objective(values["objective"])
+            values["constraints"] = [Constraint(**each) for each in values.get("constraints", ())]
+            if values.get("early_stopping") is not None:
+                values["early_stopping"] = EarlyStopping(**values["early_stopping"])
             return Search(**values)
         except (KeyError, TypeError) as exc:
             raise SpecError(f"search: not the JSON form of a search: {exc!r}") from exc
+
+
+def _parameter(data: Mapping[str, Any]) -> Parameter:
+    fields = dict(data)
+    fields["values"] = tuple(fields.get("values", ()))
+    return Parameter(**fields)
+
+
+def _objective(data: Any) -> Objective | tuple[Objective, ...]:
+    if isinstance(data, Mapping):
+        return Objective(**data)
+    return tuple(Objective(**each) for each in data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,8 +535,6 @@ def get_suggester(search: Search) -> Suggester:
         ConfigError: if there is none of that name; the nearest is suggested.
         PluginError: if its plugin is broken.
     """
-    from transload.plugins import get_plugins
-
     plugins = get_plugins()
     if search.suggester not in plugins.registry("suggesters"):
         raise ConfigError(
@@ -520,8 +551,9 @@ def next_round(
     observed: Mapping[int, Values | None],
     count: int | None = None,
 ) -> tuple[list[SearchTrial], dict[str, Any]]:
-    """Return the trials of the next round, and the suggester's state after it. Nothing is read or
-    written.
+    """Return the trials of the next round, and the suggester's state after it.
+
+    Nothing is read or written.
 
     Args:
         search: the search.
@@ -536,9 +568,10 @@ def next_round(
     suggester = get_suggester(search)
     if state is not None:
         suggester.load(state)
-    return ask(
-        suggester, observed, search.parallelism if count is None else count
-    ), suggester.state()
+    if count is None:
+        count = search.parallelism
+    trials = ask(suggester, observed, count)
+    return trials, suggester.state()
 
 
 def ask(
