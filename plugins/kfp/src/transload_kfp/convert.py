@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -16,7 +16,7 @@ from transload.pipelines import AdapterCapabilities, Launch
 from transload.specs import masked_args, masked_env
 from transload_kfp.names import component_name
 from transload_kfp.plan import FILES, TRACKER, Inputs, Plan, make_plan
-from transload_kfp.ports import InputPort, pieces
+from transload_kfp.ports import InputPort, Results, pieces
 from transload_kfp.refusals import refuse_reinterpreted
 from transload_kfp.settings import TaskSettings
 from transload_kfp.states import STATES
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 _RESULTS = "{{$.outputs.artifacts['results'].path}}"
 _FILES = "{{$.outputs.artifacts['files'].path}}"
-
-Results = Mapping[str, Any] | Sequence[str]
-"""Results, and files, that become outputs."""
 
 
 def component_spec_from_app(source: Any, *, python: str = "python3", **options: Any) -> str:

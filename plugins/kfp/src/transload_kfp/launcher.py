@@ -13,7 +13,6 @@ from transload.components import Component, Parameter, as_component
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef
-from transload_kfp.convert import Results
 from transload_kfp.fields import field_at, field_type, option_path
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, how_and_where
 from transload_kfp.names import component_name, port_names
@@ -22,6 +21,7 @@ from transload_kfp.ports import (
     KFP_TYPES,
     OUTPUTS,
     InputPort,
+    Results,
     can_be_default,
     default_text,
     input_type,

@@ -7,13 +7,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 from transload.errors import SpecError
 from transload_kfp.names import port_names
+
+Results = Mapping[str, Any] | Sequence[str]
+"""Results, and files, that become outputs."""
 
 KFP_TYPES: Final = {
     str: "String",
