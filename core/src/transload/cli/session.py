@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from transload.errors import AppNotFound, SpecError, TransloadError
-from transload.runner import Runner, get_runner, load_settings
+from transload.runner import Job, Runner, get_runner, load_settings
 from transload.specs import (
     AppHandle,
     AppState,
@@ -20,21 +20,13 @@ from transload.specs import (
 )
 
 if TYPE_CHECKING:
-    from transload.schedulers import AppDescription, SchedulerBase
+    from transload.schedulers import AppDescription
 
-__all__ = ["description_of", "find_target", "full_handle", "open_runner"]
+__all__ = ["description_of", "find_job", "full_handle", "open_runner"]
 
 
 SESSION = "transload"
 """Name of the session that the command line submits under."""
-
-
-class Target(NamedTuple):
-    """An app that a command is about."""
-
-    handle: AppHandle
-    scheduler: SchedulerBase
-    app_id: str
 
 
 @contextmanager
@@ -59,11 +51,15 @@ def full_handle(text: str) -> AppHandle:
     return make_app_handle(load_settings().scheduler, SESSION, text)
 
 
-def find_target(runner: Runner, text: str) -> Target:
-    """Return scheduler and app id for what a user typed."""
-    handle = full_handle(text)
-    parsed = parse_app_handle(handle)
-    return Target(handle, runner.scheduler(parsed.scheduler_backend), parsed.app_id)
+def find_job(runner: Runner, text: str) -> Job:
+    """Return the job that a user means, whether it is there or not.
+
+    Raises:
+        UnknownSchedulerException: if there is no such scheduler.
+    """
+    job = runner.job(full_handle(text))
+    runner.scheduler(parse_app_handle(job.handle).scheduler_backend)
+    return job
 
 
 def not_found(runner: Runner, handle: AppHandle) -> AppNotFound:

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from transload.cli.screen import Screen
-    from transload.cli.session import Target
-    from transload.runner import AppResults, Runner
+    from transload.runner import AppResults, Job, Runner
     from transload.schedulers.subscription import Observation, Subscription
 
 
@@ -100,8 +99,7 @@ class AppWait:
     """Waits for an app on a terminal, and shows its logs and states.
 
     Args:
-        runner: the runner.
-        target: the app.
+        job: the job.
         screen: where logs and states are shown.
         events: where signals arrive (see `interrupts`); the first one cancels the app, if somebody
             asked for its end.
@@ -114,8 +112,7 @@ class AppWait:
 
     def __init__(
         self,
-        runner: Runner,
-        target: Target,
+        job: Job,
         screen: Screen,
         events: Events,
         timeout: float | None = None,
@@ -124,8 +121,7 @@ class AppWait:
         *,
         startup_timeout: float | None = None,
     ) -> None:
-        self._runner = runner
-        self._target = target
+        self._job = job
         self._screen = screen
         self._events = events
         self._started = time.monotonic()
@@ -142,7 +138,7 @@ class AppWait:
         self._stopped = False
         self._reading: Subscription | None = None
         queries = [LogQuery(role, k, Stream.COMBINED) for role, k in replicas]
-        self._logs = [LogReader(target.scheduler, target.app_id, query) for query in queries]
+        self._logs = [LogReader(job.scheduler, job.app_id, query) for query in queries]
         self._redraws: dict[LogReader, Redraws] = {}
 
     def _take(self, log: LogReader, page: LogPage) -> None:
@@ -176,19 +172,19 @@ class AppWait:
 
     def wait(self) -> Outcome:
         """Wait until the app has ended, time or patience has run out, or a second Ctrl-C came."""
-        target = self._target
+        job = self._job
         if self._logs:
-            self._reading = read_logs(target.scheduler, target.app_id, self._read)
+            self._reading = read_logs(job.scheduler, job.app_id, self._read)
 
         def tell(seen: Observation) -> None:
             self._events.put(("seen", seen))
 
         try:
-            with watch(target.scheduler, target.handle, tell, patience=self._patience):
+            with watch(job.scheduler, job.handle, tell, patience=self._patience):
                 code = self._loop()
             self._finish_logs(code)
             if code is ExitCode.TIMEOUT and self._status is None:  # so soon that nothing was seen
-                self._status = self._runner.status(target.handle)
+                self._status = job.status()
         except LeaveNow as exc:
             self._leave(exc.number)
             raise
@@ -217,7 +213,7 @@ class AppWait:
             if kind == "error":
                 raise value
             if kind == "signal":
-                if not _asked_by(value, self._runner):
+                if not _asked_by(value, self._job.runner):
                     return ExitCode.TERMINATED
                 self._on_signal(value)
             elif kind == "seen":
@@ -302,7 +298,7 @@ class AppWait:
 
     def _on_signal(self, number: int) -> None:
         self._screen.note(
-            f"{signal.Signals(number).name}: cancelling {self._target.handle}; once more leaves at "
+            f"{signal.Signals(number).name}: cancelling {self._job.handle}; once more leaves at "
             "once"
         )
         self._begin_cancel()
@@ -317,7 +313,7 @@ class AppWait:
 
     def _cancel(self) -> None:
         try:
-            self._runner.cancel(self._target.handle)
+            self._job.cancel()
         except AppNotFound:
             pass
         except TransloadError as exc:
@@ -332,12 +328,12 @@ class AppWait:
         """Leave after the second signal; give the cancel request a moment to get through first."""
         if self._cancelling is None and number != signal.SIGINT:
             self._screen.note(
-                f"left; {self._target.handle} goes on, see `transload status {self._target.handle}`"
+                f"left; {self._job.handle} goes on, see `transload status {self._job.handle}`"
             )
             return
         cancelling = self._cancelling or self._begin_cancel()
         cancelling.join(_LEAVE_S)
-        handle = self._target.handle
+        handle = self._job.handle
         outcome = f"may not have been asked to end: `transload cancel {handle}` does it"
         if self._asked:
             outcome = f"was asked to end, see `transload status {handle}`"
@@ -345,8 +341,8 @@ class AppWait:
 
     def _tick(self) -> None:
         """Draw the status line, with a fresh status if asking for one costs next to nothing."""
-        if self._target.scheduler.capabilities.reachable_from != "network":
-            status = self._runner.status(self._target.handle)
+        if self._job.scheduler.capabilities.reachable_from != "network":
+            status = self._job.status()
             previous_state = None if self._status is None else self._status.state
             if status is not None and status.state is previous_state:
                 self._status = status
@@ -367,7 +363,7 @@ class AppWait:
         parts.append(clock_text(time.monotonic() - self._started))
         if status.why_waiting():
             parts.append(status.why_waiting())
-        parts.append(self._target.handle)
+        parts.append(self._job.handle)
         self._screen.set_status("  ".join(parts))
 
     # -- logs at the end
@@ -439,26 +435,23 @@ def _asked_by(number: int, runner: Runner) -> bool:
 _SHOWN_REPLICAS: Final = 3
 
 
-def report_end(runner: Runner, target: Target, outcome: Outcome, as_json: bool = False) -> None:
+def report_end(job: Job, outcome: Outcome, as_json: bool = False) -> None:
     """Write to stderr how waiting for an app ended, and, if asked for, all of it as JSON to
     stdout.
     """
     status = outcome.status
     results = None
     if status is None:
-        note(f"{target.handle} has vanished: somebody deleted it")
+        note(f"{job.handle} has vanished: somebody deleted it")
     elif status.is_terminal():
-        results = _report(runner, target, outcome, status)
+        results = _report(job, outcome, status)
     else:
-        note(_unended_text(outcome, status, target.handle))
-        note(
-            f"`transload log -f {target.handle}` follows it, `transload cancel "
-            f"{target.handle}` ends it"
-        )
+        note(_unended_text(outcome, status, job.handle))
+        note(f"`transload log -f {job.handle}` follows it, `transload cancel {job.handle}` ends it")
     if not as_json:
         return
     shown = {
-        **app_json(target.handle, status),
+        **app_json(job.handle, status),
         "timed_out": outcome.code is ExitCode.TIMEOUT,
         "elapsed": round(outcome.elapsed, 3),
         "results": None,
@@ -482,25 +475,23 @@ def _unended_text(outcome: Outcome, status: AppStatus, handle: str) -> str:
     return f"waiting timed out after {waited}; {handle} goes on ({status.state.name})"
 
 
-def _report(
-    runner: Runner, target: Target, outcome: Outcome, status: AppStatus
-) -> AppResults | None:
+def _report(job: Job, outcome: Outcome, status: AppStatus) -> AppResults | None:
     """Write to stderr how an app ended, and its results; return these if they can be read."""
-    took = _app_seconds(runner, target, status)
+    took = _app_seconds(job, status)
     if took is None:
         took = outcome.elapsed
     end = f"{state_text(status.state, sys.stderr)} after {duration_text(took)}"
     peak, cpu_time = usage_texts(status.usage())
     if peak and cpu_time:
         end = f"{end} ({cpu_time} of CPU, {peak})"
-    note(f"{end}  {target.handle}{_because(status)}")
+    note(f"{end}  {job.handle}{_because(status)}")
     if peak:
-        for line in status.short_of_memory(runner.describe(target.handle)):
+        for line in status.short_of_memory(job.describe()):
             note(f"warning: {line}")
     if status.state is AppState.FAILED:
-        _report_failures(target, status, outcome.tails)
+        _report_failures(job, status, outcome.tails)
     try:
-        results = runner.results(target.handle)
+        results = job.results()
     except (TransloadError, OSError, ImportError) as exc:
         note(f"the results cannot be read: {exc}")
         return None
@@ -511,12 +502,12 @@ def _report(
     return results
 
 
-def _app_seconds(runner: Runner, target: Target, status: AppStatus) -> float | None:
+def _app_seconds(job: Job, status: AppStatus) -> float | None:
     """Return the seconds from an app's submit to the end of its last replica; None if that is not
     known.
     """
     try:
-        found = runner.description(target.handle)
+        found = job.description()
     except TransloadError:
         return None
     if found is None:
@@ -524,31 +515,29 @@ def _app_seconds(runner: Runner, target: Target, status: AppStatus) -> float | N
     return status.seconds_since(found.created)
 
 
-def _report_failures(target: Target, status: AppStatus, tails: Tails) -> None:
+def _report_failures(job: Job, status: AppStatus, tails: Tails) -> None:
     """Write which replicas failed, how, and their last log lines."""
     failed = _failed_replicas(status)
     for replica in failed[:_SHOWN_REPLICAS]:
         text = f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}"
         note(paint(text, "red", stream=sys.stderr))
-        for line in _last_lines(target, status, replica, tails):
+        for line in _last_lines(job, status, replica, tails):
             write_raw(sys.stderr, f"    {line.rstrip()}\n")
     if len(failed) > _SHOWN_REPLICAS:
         note(
             f"and {len(failed) - _SHOWN_REPLICAS} more replicas failed: `transload status "
-            f"{target.handle}`"
+            f"{job.handle}`"
         )
 
 
-def _last_lines(
-    target: Target, status: AppStatus, replica: ReplicaStatus, tails: Tails
-) -> Iterable[str]:
+def _last_lines(job: Job, status: AppStatus, replica: ReplicaStatus, tails: Tails) -> Iterable[str]:
     """Return the last log lines of a replica's last attempt."""
     # what was kept while the log was followed is of all attempts
     if not replica.restarts:
         kept = tails.get((replica.role, replica.id))
         if kept:
             return kept
-    return tail(target.scheduler, target.app_id, replica.role, replica.id, KEPT_LINES, status)
+    return tail(job.scheduler, job.app_id, replica.role, replica.id, KEPT_LINES, status)
 
 
 def _failed_replicas(status: AppStatus) -> list[ReplicaStatus]:

@@ -35,7 +35,7 @@ class Job:
     def __init__(self, handle: AppHandle, runner: Runner | None = None) -> None:
         self._parsed = parse_app_handle(handle)
         self.handle = handle
-        self._runner = runner or Job.default_runner()
+        self.runner = runner or Job.default_runner()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.handle!r})"
@@ -52,7 +52,7 @@ class Job:
         return f"<code>{escape(self.handle)}</code> {escape(text)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        cluster = self._runner.cluster(self._parsed.scheduler_backend)
+        cluster = self.runner.cluster(self._parsed.scheduler_backend)
         return _revive, (type(self), self.handle, cluster.to_dict())
 
     def __await__(self) -> Generator[Any, None, AppStatus]:
@@ -66,7 +66,7 @@ class Job:
     @property
     def scheduler(self) -> SchedulerBase:
         """The scheduler that it is on."""
-        return self._runner.scheduler(self._parsed.scheduler_backend)
+        return self.runner.scheduler(self._parsed.scheduler_backend)
 
     def description(self) -> AppDescription | None:
         """Return all that its scheduler knows of it; None if it is gone.
@@ -90,7 +90,7 @@ class Job:
 
     def status(self) -> AppStatus | None:
         """Return its status; None if it is gone; state UNKNOWN if its scheduler cannot say."""
-        return self._runner.status_many([self.handle])[self.handle]
+        return self.runner.status_many([self.handle])[self.handle]
 
     def wait(
         self,
@@ -218,7 +218,7 @@ class Job:
             self.handle,
             self.scheduler,
             self.need_description(),
-            self._runner.settings.trackers(),
+            self.runner.settings.trackers(),
             shared=shared,
         )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from transload.cli.options import complete_handles
-from transload.cli.session import description_of, find_target, full_handle, open_runner
+from transload.cli.session import description_of, find_job, full_handle, open_runner
 from transload.errors import ConfigError
 from transload_report.app_page import app_report
 from transload_report.collect import LINES, collect_app, collect_lineage, collect_runs
@@ -114,9 +114,9 @@ def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path 
 
 
 def _app_page(runner: Runner, text: str, lines: int) -> str:
-    target = find_target(runner, text)
-    description_of(runner, target.handle)  # its error suggests the nearest app
-    return app_report(collect_app(runner, target.handle, lines=lines))
+    job = find_job(runner, text)
+    description_of(runner, job.handle)  # its error suggests the nearest app
+    return app_report(collect_app(runner, job.handle, lines=lines))
 
 
 def _runs_page(runner: Runner, handles: Sequence[str], scheduler: str | None, title: str) -> str:

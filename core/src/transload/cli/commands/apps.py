@@ -30,7 +30,7 @@ from transload.cli.output import (
 )
 from transload.cli.quantities import duration_text, time_text, usage_texts
 from transload.cli.screen import Screen
-from transload.cli.session import app_json, description_of, find_target, open_runner, status_of
+from transload.cli.session import app_json, description_of, find_job, open_runner, status_of
 from transload.cli.wait import AppWait, report_end
 from transload.errors import SpecError
 from transload.plugins import get_plugins
@@ -162,14 +162,14 @@ def status(handle: str, roles: tuple[str, ...], as_json: bool) -> None:
     Exits with 0 whenever the status could be read, whatever it is; `wait` exits by the state.
     """
     with open_runner() as runner:
-        target = find_target(runner, handle)
-        found = status_of(runner, target.handle)
+        job = find_job(runner, handle)
+        found = status_of(runner, job.handle)
         if roles:
             found.roles = _chosen(found, roles)
         if as_json:
-            emit_json(app_json(target.handle, found))
+            emit_json(app_json(job.handle, found))
         else:
-            _show_status(target.handle, found)
+            _show_status(job.handle, found)
 
 
 def _chosen(status: AppStatus, roles: tuple[str, ...]) -> list[RoleStatus]:
@@ -232,18 +232,18 @@ def describe(handle: str, as_json: bool) -> None:
     The field `app` of the JSON form, written to a file, can be given to `transload run --stdin`.
     """
     with open_runner() as runner:
-        target = find_target(runner, handle)
-        description = description_of(runner, target.handle)
-    link = get_plugins().app_link(target.handle)
+        job = find_job(runner, handle)
+        description = description_of(runner, job.handle)
+    link = get_plugins().app_link(job.handle)
     if not as_json:
-        _show_description(target.handle, description, link)
+        _show_description(job.handle, description, link)
         return
     app = None
     if description.app is not None:
         app = description.app.masked().to_dict()
     emit_json(
         {
-            **app_json(target.handle, description.status),
+            **app_json(job.handle, description.status),
             "app": app,
             "session": description.session,
             "cfg": masked_values(description.cfg),
@@ -334,11 +334,11 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
     Ctrl-C leaves; the app goes on.
     """
     with open_runner() as runner:
-        target = find_target(runner, handle)
-        status_of(runner, target.handle)
+        job = find_job(runner, handle)
+        status_of(runner, job.handle)
         screen = Screen(sys.stdout, sys.stderr, plain=as_json)
-        outcome = AppWait(runner, target, screen, SimpleQueue(), timeout, patience).wait()
-        report_end(runner, target, outcome, as_json)
+        outcome = AppWait(job, screen, SimpleQueue(), timeout, patience).wait()
+        report_end(job, outcome, as_json)
         return outcome.code
 
 
@@ -362,7 +362,7 @@ def cancel(
     if timeout is not None and not wait_for_end:
         raise click.UsageError("--timeout goes with --wait", ctx)
     with open_runner() as runner:
-        handles = [find_target(runner, text).handle for text in handle]
+        handles = [find_job(runner, text).handle for text in handle]
         for each in handles:
             status_of(runner, each)
         for each in handles:
@@ -466,7 +466,7 @@ def _prune(
 
 def _delete(runner: Runner, texts: tuple[str, ...], force: bool, dry_run: bool) -> list[str]:
     """Delete the apps that were named, unless one of them has not ended; return their handles."""
-    handles = [find_target(runner, text).handle for text in texts]
+    handles = [find_job(runner, text).handle for text in texts]
     for each in handles:
         found = status_of(runner, each)
         if not found.is_terminal() and not force:

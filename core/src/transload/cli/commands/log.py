@@ -15,7 +15,7 @@ from transload.cli.options import handle_argument, json_option
 from transload.cli.output import SCHEMA, note, write
 from transload.cli.quantities import parse_when
 from transload.cli.screen import Screen
-from transload.cli.session import description_of, find_target, open_runner
+from transload.cli.session import description_of, find_job, open_runner
 from transload.errors import SpecError, UnsupportedFeature
 from transload.runner.logs import LineFilter, LogReader, follow_logs
 from transload.runner.redraws import PAUSE_S, Redraws
@@ -23,7 +23,7 @@ from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
 from transload.specs import nearest
 
 if TYPE_CHECKING:
-    from transload.cli.session import Target
+    from transload.runner import Job
 
 Replicas = list[tuple[str, int]]
 
@@ -72,18 +72,18 @@ def log(
     """
     with open_runner() as runner:
         named = _split(handle)
-        target = find_target(runner, named.handle)
+        job = find_job(runner, named.handle)
         LineFilter(regex)  # refuses a text that is no regular expression
         wanted_lines = _Lines(
             stream=Stream(stream),
             regex=regex,
-            since=_seconds(since, "--since", target),
-            until=_seconds(until, "--until", target),
+            since=_seconds(since, "--since", job),
+            until=_seconds(until, "--until", job),
             tail=tail,
         )
         if wanted_lines.is_empty_span():
             raise SpecError(f"--until={until!r}: must be after --since={since!r}")
-        replicas = replicas_of(description_of(runner, target.handle))
+        replicas = replicas_of(description_of(runner, job.handle))
         wanted_roles = [*roles, named.role] if named.role else list(roles)
         replicas = _of_roles(replicas, wanted_roles)
         if numbers is None:
@@ -94,7 +94,7 @@ def log(
         if not as_json:
             labels = [] if no_prefix else [f"{role}/{k}" for role, k in replicas]
             screen = Screen(sys.stdout, sys.stderr, labels)
-        _show(target, replicas, wanted_lines, screen, follow=follow)
+        _show(job, replicas, wanted_lines, screen, follow=follow)
 
 
 class _Named(NamedTuple):
@@ -136,14 +136,14 @@ def _split(text: str) -> _Named:
     return _Named(handle, *[part or None for part in extra])
 
 
-def _seconds(text: str | None, option: str, target: Target) -> float | None:
+def _seconds(text: str | None, option: str, job: Job) -> float | None:
     """Return the time that an option names, in seconds since the epoch."""
     if not text:
         return None
     when = parse_when(text, option)
-    if not target.scheduler.capabilities.since_until:
+    if not job.scheduler.capabilities.since_until:
         raise UnsupportedFeature(
-            f"--since, --until: scheduler {target.scheduler.name!r} keeps no times of lines"
+            f"--since, --until: scheduler {job.scheduler.name!r} keeps no times of lines"
         )
     return when.timestamp()
 
@@ -244,13 +244,13 @@ def _write_json(role: str, k: int, lines: list[str]) -> None:
 
 
 def _show(
-    target: Target, replicas: Replicas, wanted: _Lines, screen: Screen | None, *, follow: bool
+    job: Job, replicas: Replicas, wanted: _Lines, screen: Screen | None, *, follow: bool
 ) -> None:
     """Show what each replica has written so far; then, if asked, all of them until they end."""
     logs: dict[LogReader, _Log] = {}
     for role, k in replicas:
         query = LogQuery(role, k, wanted.stream, since=wanted.since, until=wanted.until)
-        reader = LogReader(target.scheduler, target.app_id, query)
+        reader = LogReader(job.scheduler, job.app_id, query)
         chosen = LineFilter(wanted.regex, wanted.since, wanted.until)
         log = _Log(reader, chosen, screen)
         logs[reader] = log
@@ -266,12 +266,12 @@ def _show(
     finally:
         if screen is not None:
             screen.end()
-    _explain(target, [reader for reader, log in logs.items() if log.silent])
+    _explain(job, [reader for reader, log in logs.items() if log.silent])
 
 
-def _explain(target: Target, silent: Iterable[LogReader]) -> None:
+def _explain(job: Job, silent: Iterable[LogReader]) -> None:
     """Say of which replicas there is no log, and why."""
     for reader in silent:
-        why = target.scheduler.why_no_log(target.app_id, reader.role, reader.replica)
+        why = job.scheduler.why_no_log(job.app_id, reader.role, reader.replica)
         if why:
             note(f"{reader.role}/{reader.replica} has no log: {why}")

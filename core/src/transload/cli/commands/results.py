@@ -7,7 +7,7 @@ import click
 from transload.cli.options import handle_argument, json_option
 from transload.cli.output import emit, emit_json, emit_table, note, value_text, visible
 from transload.cli.screen import show_progress
-from transload.cli.session import description_of, find_target, open_runner
+from transload.cli.session import description_of, find_job, open_runner
 from transload.errors import SpecError
 from transload.runner import AppResults
 from transload.runner.results import fetch_outputs
@@ -29,19 +29,19 @@ def results(
     if key is not None and name is None:
         raise click.UsageError("--key goes with --value NAME", ctx)
     with open_runner() as runner:
-        target = find_target(runner, handle)
-        description_of(runner, target.handle)
-        found = runner.results(target.handle, shared=shared)
+        job = find_job(runner, handle)
+        description_of(runner, job.handle)
+        found = job.results(shared=shared)
     if name is not None:
         value = found.value(name, key)
         if as_json:
-            emit_json({"handle": target.handle, "name": name, "value": value})
+            emit_json({"handle": job.handle, "name": name, "value": value})
         else:
             emit(str(value))
     elif as_json:
         emit_json(found.to_dict())
     else:
-        _show(target.handle, found)
+        _show(job.handle, found)
 
 
 def _show(handle: str, found: AppResults) -> None:
@@ -83,11 +83,11 @@ def get(handle: str, pattern: str, folder: str, force: bool, as_json: bool) -> N
     if not as_json:
         show_progress()
     with open_runner() as runner:
-        target = find_target(runner, handle)
-        description = description_of(runner, target.handle)
+        job = find_job(runner, handle)
+        description = description_of(runner, job.handle)
         refused: list[str] = []
         copied = fetch_outputs(
-            target.scheduler,
+            job.scheduler,
             description,
             pattern,
             folder,
@@ -97,11 +97,11 @@ def get(handle: str, pattern: str, folder: str, force: bool, as_json: bool) -> N
     for line in refused:
         note(f"not copied: {line}")
     if as_json:
-        emit_json({"handle": target.handle, "files": copied})
+        emit_json({"handle": job.handle, "files": copied})
         return
     if not copied:
         raise SpecError(
-            f"{target.handle} has made no file {pattern!r}: `transload results` lists those that "
+            f"{job.handle} has made no file {pattern!r}: `transload results` lists those that "
             "it has"
         )
     for path in copied:

@@ -24,7 +24,7 @@ from transload.cli.options import (
 )
 from transload.cli.output import OutputFailed, emit, emit_json, note
 from transload.cli.screen import Screen, show_progress
-from transload.cli.session import app_json, find_target, open_runner
+from transload.cli.session import app_json, open_runner
 from transload.cli.wait import AppWait, Events, Outcome, interrupts, report_end
 from transload.components import (
     ComponentArgumentError,
@@ -42,8 +42,7 @@ from transload.specs import AppDef, parse_mounts
 from transload.specs.text import parse_size
 
 if TYPE_CHECKING:
-    from transload.cli.session import Target
-    from transload.runner import Plan, Runner
+    from transload.runner import Job, Plan, Runner
     from transload.specs import CfgVal
 
 _LARGEST_APP = 64 << 20  # bytes of an app's JSON
@@ -251,7 +250,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
             return ExitCode.OK
         _warn_of_variables(plan)
         if not given.detach:
-            return _stay(runner, plan, given)
+            return _stay(plan, given)
         job = plan.submit()
         if given.as_json:
             emit_json(app_json(job.handle, job.status()))
@@ -408,37 +407,32 @@ def _show(plan: Plan[Any], as_json: bool) -> None:
         emit(str(plan).rstrip("\n"))
 
 
-def _stay(runner: Runner, plan: Plan[Any], given: _Options) -> int:
+def _stay(plan: Plan[Any], given: _Options) -> int:
     """Submit, wait for the end, report it, and return the exit code."""
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     with interrupts(events):
-        target = find_target(runner, plan.submit().handle)
-        note(f"submitted {target.handle}")
-        note(
-            f"Ctrl-C cancels it; without this command it goes on: transload log -f {target.handle}"
-        )
+        job = plan.submit()
+        note(f"submitted {job.handle}")
+        note(f"Ctrl-C cancels it; without this command it goes on: transload log -f {job.handle}")
         try:
-            outcome = _wait(runner, target, plan, events, given)
+            outcome = _wait(job, plan, events, given)
         except BrokenPipeError:
-            note(f"the reader of the logs has gone; {target.handle} goes on")
+            note(f"the reader of the logs has gone; {job.handle} goes on")
             raise
         except OutputFailed:
-            note(f"the logs cannot be written here; {target.handle} goes on")
+            note(f"the logs cannot be written here; {job.handle} goes on")
             raise
-        report_end(runner, target, outcome, given.as_json)
+        report_end(job, outcome, given.as_json)
     return outcome.code
 
 
-def _wait(
-    runner: Runner, target: Target, plan: Plan[Any], events: Events, given: _Options
-) -> Outcome:
+def _wait(job: Job, plan: Plan[Any], events: Events, given: _Options) -> Outcome:
     replicas = [(role.name, k) for role in plan.app.roles for k in range(role.num_replicas)]
     labels = [] if given.no_prefix else [f"{role}/{k}" for role, k in replicas]
     logs = sys.stderr if given.as_json else sys.stdout
     screen = Screen(logs, sys.stderr, labels, plain=given.as_json)
     waiting = AppWait(
-        runner,
-        target,
+        job,
         screen,
         events,
         replicas=() if given.wait_only else replicas,
