@@ -1,7 +1,8 @@
 """Classes of ours that take part in one run: those of which some process executes a method, all
 processes together.
 
-Records are left out that only check or complete themselves when they are made (`__post_init__`).
+Records are left out that only check or complete themselves when they are made (`__post_init__`),
+and so are classes that only their own module knows (`_Name`).
 
 What a newcomer must know to follow `transload run`, and an adapter's run, from the call to the
 process and back. Prints JSON: for each run the number and the names, by module.
@@ -31,7 +32,7 @@ def install(out):
                 seen.add(code)
                 name = code.co_qualname
                 method = code.co_flags & 1 and "." in name  # not a class body, which is run when it is made
-                method = method and not name.endswith(".__post_init__")
+                method = method and not name.endswith(".__post_init__") and not name.startswith("_")
                 if method and "/transload" in code.co_filename and "<locals>" not in name.rsplit(".", 1)[0]:
                     # opened each time: the fork server closes what it has inherited
                     fd = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -307,19 +307,24 @@ def _value(
     following: list[str],
 ) -> str | None:
     """Return the value that follows an option; None for a bool that stands alone."""
-    needed = f"{component.name}: {word}: needs a value of type {parameter.type_name}"
     if not following:
         if is_flag(parameter.annotation):
             return None
-        raise ComponentArgumentError(needed)
+        raise ComponentArgumentError(_missing_value(component, parameter, word))
     text = following[0]
     is_option = text in ("--", HELP) or text.partition("=")[0] in known
     if is_flag(parameter.annotation):
         is_next = is_option or (text.startswith("-") and not _is_bool(text))
         return None if is_next else text
     if is_option:
-        raise ComponentArgumentError(f"{needed}; to give {text!r}, write {word}={text}")
+        missing = _missing_value(component, parameter, word)
+        raise ComponentArgumentError(f"{missing}; to give {text!r}, write {word}={text}")
     return text
+
+
+def _missing_value(component: Component, parameter: Parameter, word: str) -> str:
+    """Return the message for an option without a value."""
+    return f"{component.name}: {word}: needs a value of type {parameter.type_name}"
 
 
 def _is_bool(text: str) -> bool:
