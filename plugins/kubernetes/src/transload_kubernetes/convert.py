@@ -1,5 +1,6 @@
-"""From an `AppDef` to Kubernetes objects: an Indexed Job for each role and a headless Service.
-Pure.
+"""From an `AppDef` to Kubernetes objects: an Indexed Job for each role, and a headless Service.
+
+Pure: no request is sent, no file is read.
 """
 
 from __future__ import annotations
@@ -61,112 +62,162 @@ CAPABILITIES: Final = Capabilities(
 
 @dataclass(slots=True)
 class KubernetesRequest:
-    """What is asked of a cluster for an app."""
+    """What is asked of a cluster for a job.
+
+    Attributes:
+        app_id: the id of the job.
+        namespace: where its objects are made.
+        base: what their names start with.
+        services: its Services.
+        jobs: its Jobs of the first attempt; a caller may change them before the submit.
+        roles: how its roles are run, for its record.
+        hidden: for its Secret, by key, the values that look secret.
+        references: for its Secret, by role and variable, the key of what is resolved at submit.
+        timeout: seconds for the whole job; None: no limit.
+        jobset: its JobSet, in place of Services and Jobs.
+        source: the app definition that it was made of.
+    """
 
     app_id: str
     namespace: str
-    base: str  # what the names start with
+    base: str
     services: list[dict[str, Any]]
-    jobs: list[
-        dict[str, Any]
-    ]  # in the first attempt; may be changed between a dry-run and the submit
-    roles: list[RolePlan]  # how the app is kept
-    # for the app's Secret: key → value of what looks secret; role and variable → key of what is
-    # resolved at submit
+    jobs: list[dict[str, Any]]
+    roles: list[RolePlan]
     hidden: dict[str, str] = field(default_factory=dict, repr=False)
     references: dict[tuple[str, str], str] = field(default_factory=dict)
-    timeout: float | None = None  # seconds for the whole app, or None
-    jobset: dict[str, Any] | None = None  # instead of Services and Jobs
-    source: AppDef | None = field(
-        default=None, repr=False, compare=False
-    )  # the app that it was made of
+    timeout: float | None = None
+    jobset: dict[str, Any] | None = None
+    source: AppDef | None = field(default=None, repr=False, compare=False)
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return what is to be made, beside the app's record and Secret."""
-        return [*self.services, *self.jobs, *([self.jobset] if self.jobset else [])]
+        """Return what is to be made, beside the job's record and Secret."""
+        found = [*self.services, *self.jobs]
+        if self.jobset:
+            found.append(self.jobset)
+        return found
 
 
 def app_id_of(app: AppDef) -> str:
-    """Return the id that the runner has put into the environment of an app; a placeholder where it
-    has not.
-    """
-    handle = next(filter(None, (role.env.get("TRANSLOAD_JOB_ID") for role in app.roles)), None)
-    return parse_app_handle(handle).app_id if handle else app.name
+    """Return the id that the runner has put into a job's environment; without one, its name."""
+    for role in app.roles:
+        handle = role.env.get("TRANSLOAD_JOB_ID")
+        if handle:
+            return parse_app_handle(handle).app_id
+    return app.name
 
 
 def convert(
     app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str
 ) -> KubernetesRequest:
-    """Return the request for an app whose ``${app_id}`` is replaced already, or refuse what cannot
-    be, by its path.
+    """Return the request for a job.
+
+    Args:
+        app: its definition, in which ``${app_id}`` is replaced already.
+        cfg: the run options.
+        scheduler: the name of the scheduler, for messages.
+        app_id: the id of the job.
+
+    Raises:
+        SpecError: for a value that cannot be, by its path.
+        UnsupportedFeature: for a field that this scheduler does not have, by its path.
     """
     refuse_unsupported(app, CAPABILITIES, scheduler)
     options = Options.of(cfg)
+    _refuse_for_queue(app, cfg, options)
     base = names.base_name(app_id)
-    single = sum(role.num_replicas for role in app.roles) == 1
-    if options.jobset:
-        _jobset.refuse(app)
-    elif (
-        options.text("queue")
-        and len(app.roles) > 1
-        and not (cfg.get("jobset") == "auto" and _jobset.is_wanted(app))
-    ):
-        raise queue_of_roles(app)
-    least = options.cfg.get("queue_min_parallelism")
-    if least is not None and (options.jobset or least > app.roles[0].num_replicas):
-        what, field = f"run option queue_min_parallelism={least!r}", "queue_min_parallelism"
-        if options.jobset:
-            raise UnsupportedFeature(
-                f"{what}: not possible with a JobSet: a queue admits it as a whole", field
-            )
-        role = app.roles[0]
-        raise SpecError(
-            f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}"
-        )
-    # the first replica's own name in a JobSet, which stays when that is started again; else its
-    # Service
-    rank0 = (
-        f"{base}-{names.role_label(app.roles[0].name)}-0-0.{base}"
-        if options.jobset
-        else names.rank0_name(base)
-    )
-    context = Context(app_id, base, options, "localhost" if single else rank0)
+    is_single = sum(role.num_replicas for role in app.roles) == 1
+    context = Context(app_id, base, options, _rank0_host(app, base, options, is_single=is_single))
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
     request = KubernetesRequest(
-        app_id, options.text("namespace"), base, [], [], [], timeout=app.timeout, source=app
+        app_id=app_id,
+        namespace=options.text("namespace"),
+        base=base,
+        services=[],
+        jobs=[],
+        roles=[],
+        timeout=app.timeout,
+        source=app,
     )
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
-        image = named_image(role, options.text("image"), f"roles[{index}]")
-        if (
-            role.image.startswith("/") and not role.workspace
-        ):  # it is mounted from the node, at the same path
+        path = f"roles[{index}]"
+        image = named_image(role, options.text("image"), path)
+        if role.image.startswith("/") and not role.workspace:
+            # a folder of the node, which is mounted at the same path
             role.mounts = [*role.mounts, BindMount(role.image, role.image, read_only=True)]
             role.metadata = {**role.metadata, ROOT_KEY: role.image}
         role.image = image
-        request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
-        needed = role.num_replicas if role.min_replicas is None else role.min_replicas
-        request.roles.append(
-            RolePlan(
-                role.name, role.num_replicas, needed, role.max_retries, role.retry_policy.value
-            )
-        )
-        stored = [part for parts in hidden(role, context).values() for part in parts.items()]
-        request.hidden.update({names.secret_key(role.name, name): value for name, value in stored})
+        request.jobs.append(_job(role, path, context, labels, app.timeout))
+        request.roles.append(_role_plan(role))
+        for parts in hidden(role, context).values():
+            for name, value in parts.items():
+                request.hidden[names.secret_key(role.name, name)] = value
         for name, source in role.secrets.items():
             if not source.startswith("k8s:"):
                 request.references[role.name, name] = names.secret_key(role.name, name)
     if options.jobset:
-        jobs, request.jobs = request.jobs, []
-        request.jobset = _jobset.jobset(app_id, base, roles, jobs, labels, options)
-    elif not single:
+        request.jobset = _jobset.jobset(app_id, base, roles, request.jobs, labels, options)
+        request.jobs = []
+    elif not is_single:
         request.services = _services(app, base, labels)
     return request
 
 
+def _refuse_for_queue(app: AppDef, cfg: Mapping[str, CfgVal], options: Options) -> None:
+    """Refuse what cannot be a JobSet, or cannot wait in a queue."""
+    if options.jobset:
+        _jobset.refuse(app)
+    elif options.text("queue") and len(app.roles) > 1:
+        may_become_set = cfg.get("jobset") == "auto" and _jobset.is_wanted(app)
+        if not may_become_set:
+            raise queue_of_roles(app)
+    least = options.cfg.get("queue_min_parallelism")
+    if least is None:
+        return
+    option = f"run option queue_min_parallelism={least!r}"
+    if options.jobset:
+        why = "not possible with a JobSet: a queue admits it as a whole"
+        raise UnsupportedFeature(f"{option}: {why}", "queue_min_parallelism")
+    role = app.roles[0]
+    if least > role.num_replicas:
+        raise SpecError(
+            f"{option}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}"
+        )
+
+
+def _rank0_host(app: AppDef, base: str, options: Options, *, is_single: bool) -> str:
+    """Return the host name of the first replica of the first role."""
+    if is_single:
+        return "localhost"
+    if options.jobset:
+        # the pod's own name, which stays when the JobSet is started again
+        return f"{base}-{names.role_label(app.roles[0].name)}-0-0.{base}"
+    return names.rank0_name(base)
+
+
+def _role_plan(role: Role) -> RolePlan:
+    """Return how a role is run."""
+    return RolePlan(
+        name=role.name,
+        replicas=role.num_replicas,
+        needed=_needed(role),
+        retries=role.max_retries,
+        policy=role.retry_policy.value,
+    )
+
+
+def _needed(role: Role) -> int:
+    """Return how many replicas of a role must succeed."""
+    if role.min_replicas is None:
+        return role.num_replicas
+    return role.min_replicas
+
+
 def queue_of_roles(app: AppDef) -> UnsupportedFeature:
-    """Return the refusal of several Jobs in a queue: one may hold its GPUs while the other waits
-    for its own.
+    """Return the refusal of several Jobs in a queue.
+
+    One of them may hold its GPUs while the other waits for its own.
     """
     reason = "several roles wait in a queue as one only as a JobSet, which the cluster must have installed"
     return UnsupportedFeature(
@@ -175,37 +226,42 @@ def queue_of_roles(app: AppDef) -> UnsupportedFeature:
 
 
 def _with_native_policy(role: Role, app: AppDef) -> Role:
-    """Return the role with a policy that means the same here, and that the cluster follows by
-    itself.
-    """
-    role, single = copy.copy(role), len(app.roles) == 1
-    if role.num_replicas == 1 and (single or role.retry_policy is RetryPolicy.ROLE):
+    """Return a copy of a role with a policy that means the same, and that a cluster itself follows."""
+    role = copy.copy(role)
+    is_only_role = len(app.roles) == 1
+    if role.num_replicas == 1 and (is_only_role or role.retry_policy is RetryPolicy.ROLE):
         role.retry_policy = RetryPolicy.REPLICA
-    elif single and role.retry_policy is RetryPolicy.ROLE:
+    elif is_only_role and role.retry_policy is RetryPolicy.ROLE:
         role.retry_policy = RetryPolicy.APPLICATION
     return role
 
 
 def _services(app: AppDef, base: str, labels: dict[str, str]) -> list[dict[str, Any]]:
-    everything = {names.LABEL_APP: base}
-    rank0 = {**everything, names.LABEL_ROLE: names.role_label(app.roles[0].name), names.INDEX: "0"}
+    """Return the Service of all pods of a job, and that of its first replica."""
+    all_pods = {names.LABEL_APP: base}
+    rank0 = {**all_pods, names.LABEL_ROLE: names.role_label(app.roles[0].name), names.INDEX: "0"}
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": name, "labels": dict(labels)},
-            # replicas look for each other before they are ready
-            "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
-        }
-        for name, selector in ((base, everything), (names.rank0_name(base), rank0))
+        _service(base, labels, all_pods),
+        _service(names.rank0_name(base), labels, rank0),
     ]
+
+
+def _service(name: str, labels: dict[str, str], selector: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": dict(labels)},
+        # replicas look for each other before they are ready
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
+    }
 
 
 def _job(
     role: Role, path: str, context: Context, labels: dict[str, str], timeout: float | None
 ) -> dict[str, Any]:
+    """Return the Job of a role in its first attempt."""
     options = context.options
-    needed = role.num_replicas if role.min_replicas is None else role.min_replicas
+    retries = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
     own = {
         **labels,
         names.LABEL_ROLE: names.role_label(role.name),
@@ -221,8 +277,8 @@ def _job(
         "completionMode": "Indexed",
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
-        "backoffLimitPerIndex": role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0,
-        "maxFailedIndexes": role.num_replicas - needed,
+        "backoffLimitPerIndex": retries,
+        "maxFailedIndexes": role.num_replicas - _needed(role),
         # pre-emption, eviction and lost nodes are no failures of the program
         "podFailurePolicy": {"rules": [ignored]},
         "template": pods,
@@ -230,10 +286,11 @@ def _job(
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
     annotations = {names.ANNOTATION_APP_ID: context.app_id}
-    if not options.jobset:  # else it is the JobSet that is deleted, and waits
+    if not options.jobset:  # otherwise it is the JobSet that is deleted, and waits in a queue
         own.update(options.queue_labels())
         spec.update(options.of_the_whole())
-        if least := options.text("queue_min_parallelism"):
+        least = options.text("queue_min_parallelism")
+        if least:
             annotations[names.QUEUE_MIN] = least
     metadata = {
         "name": names.job_name(context.base, role.name),
@@ -259,41 +316,51 @@ def _job(
 
 
 def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
-    """Refuse what a Job is known and counted by.
+    """Refuse fields of an overlay by which a Job is found or counted.
 
     Raises:
         SpecError: for the first such field, with what to use in its place.
     """
+    metadata = _mapping(overlay, "metadata")
     spec = _mapping(overlay, "spec")
-    places = {"metadata": _mapping(overlay, "metadata")}
-    places["spec.template.metadata"] = _mapping(_mapping(spec, "template"), "metadata")
-    for place, metadata in places.items():
-        for kind in ("labels", "annotations"):
-            for name in _mapping(metadata, kind):
-                if str(name).startswith(names.OWN):
-                    what = f"{place}.{kind}[{name!r}]"
-                    raise SpecError(
-                        f"{path}: {what} is set by transload itself: apps are found by it"
-                    )
-    given = {
-        **{f"metadata.{name}": 0 for name in places["metadata"]},
-        **{f"spec.{name}": 0 for name in spec},
-    }
+    of_pods = _mapping(_mapping(spec, "template"), "metadata")
+    _refuse_own_marks(metadata, "metadata", path)
+    _refuse_own_marks(of_pods, "spec.template.metadata", path)
+    given = [f"metadata.{name}" for name in metadata]
+    given += [f"spec.{name}" for name in spec]
     for name in given:
         if name in _OWN:
             raise SpecError(f"{path}: {name} is set by transload itself; {_OWN[name]}")
 
 
+def _refuse_own_marks(metadata: Mapping[str, Any], place: str, path: str) -> None:
+    """Refuse labels and annotations by which jobs are found."""
+    for kind in ("labels", "annotations"):
+        for name in _mapping(metadata, kind):
+            if str(name).startswith(names.OWN):
+                what = f"{place}.{kind}[{name!r}]"
+                raise SpecError(f"{path}: {what} is set by transload itself: apps are found by it")
+
+
 def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a field of an overlay that should be a mapping; empty if it is none."""
     found = value.get(name)
-    return found if isinstance(found, Mapping) else {}
+    if not isinstance(found, Mapping):
+        return {}
+    return found
 
 
 def later_attempt(
     job: dict[str, Any], base: str, role: str, attempt: Attempt, left: float | None
 ) -> dict[str, Any]:
-    """Return the Job of a role for another attempt, from that of the first; ``left``: seconds of
-    the timeout.
+    """Return the Job of a role for a later attempt.
+
+    Args:
+        job: the Job of the first attempt.
+        base: what the names of the job's objects start with.
+        role: the name of the role.
+        attempt: the later attempt.
+        left: what is left of the timeout, in seconds; None: no limit.
     """
     job = copy.deepcopy(job)
     text = names.attempt_text(attempt)
@@ -318,19 +385,26 @@ def format_request(request: KubernetesRequest) -> str:
     from transload.specs import MASK
 
     masked = dict.fromkeys(request.hidden, MASK)
-    sources = {role.name: role.secrets for role in request.source.roles} if request.source else {}
+    sources: dict[str, dict[str, str]] = {}
+    if request.source is not None:
+        sources = {role.name: role.secrets for role in request.source.roles}
     for (role, variable), key in request.references.items():
         source = sources.get(role, {}).get(variable)
-        masked[key] = f"{MASK} from {source}" if source else MASK
-    shown = [secret(request, dict(sorted(masked.items())))] if masked else []
-    space = {"namespace": request.namespace}
-    shown += [{**item, "metadata": {**item["metadata"], **space}} for item in request.objects()]
-    shown = [_masked(item) for item in shown]
+        masked[key] = MASK
+        if source:
+            masked[key] += f" from {source}"
+    objects = []
+    if masked:
+        objects.append(secret(request, dict(sorted(masked.items()))))
+    for item in request.objects():
+        metadata = {**item["metadata"], "namespace": request.namespace}
+        objects.append({**item, "metadata": metadata})
+    shown = [_masked(item) for item in objects]
     return str(yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True, width=120))
 
 
 def _masked(value: Any) -> Any:
-    """Return part of a manifest with the secrets in words of commands, and in URLs, masked."""
+    """Return a part of a manifest in which secrets of commands and URLs are masked."""
     from transload.specs import masked_args, masked_url
 
     if isinstance(value, str):

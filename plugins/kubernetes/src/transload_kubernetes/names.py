@@ -76,7 +76,8 @@ def label(text: str, limit: int) -> str:
     if len(text) <= limit and _PLAIN.match(text):
         return text
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: limit - 8].strip("-")
-    readable = readable if readable[:1].isalpha() else f"a{readable}"[: limit - 8]
+    if not readable[:1].isalpha():
+        readable = f"a{readable}"[: limit - 8]
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:7]}"
 
 
@@ -85,7 +86,9 @@ def base_name(app_id: str) -> str:
     Service.
     """
     name = parse_app_id(app_id)[1]
-    return label(name, _BASE) if not name.endswith(_RANK0) else label(f"{name}.", _BASE)
+    if name.endswith(_RANK0):
+        name += "."  # no label, so that it gets a digest and no other end
+    return label(name, _BASE)
 
 
 def place(app_id: str) -> tuple[str, str]:
@@ -110,7 +113,9 @@ def job_name(base: str, role: str, attempt: Attempt = (0, 0)) -> str:
     characters).
     """
     first = f"{base}-{role_label(role)}"
-    return first if attempt == (0, 0) else f"{first}-{attempt_text(attempt)}"
+    if attempt == (0, 0):
+        return first
+    return f"{first}-{attempt_text(attempt)}"
 
 
 Attempt = tuple[int, int]
@@ -125,14 +130,18 @@ def attempt_text(attempt: Attempt) -> str:
 def read_attempt(text: str) -> Attempt:
     """Read what `attempt_text` gave; anything else is the first attempt."""
     match = _ATTEMPT.match(text)
-    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+    if match is None:
+        return (0, 0)
+    return int(match.group(1)), int(match.group(2))
 
 
 def attempt_of(item: Mapping[str, Any]) -> Attempt:
     """Return the attempt that a Job or pod belongs to; a JobSet counts its own."""
-    labels = item["metadata"].get("labels") or {}
+    labels = labels_of(item)
     restarts = str(labels.get(JOBSET_RESTARTS, ""))
-    return (int(restarts), 0) if restarts.isdigit() else read_attempt(labels.get(LABEL_ATTEMPT, ""))
+    if restarts.isdigit():
+        return int(restarts), 0
+    return read_attempt(labels.get(LABEL_ATTEMPT, ""))
 
 
 def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
@@ -160,4 +169,7 @@ def secret_name(base: str) -> str:
 def secret_key(role: str, variable: str) -> str:
     """Return the key of a variable in the app's Secret."""
     # keys, unlike names, may have capital letters and "_"; the first "." ends the role
-    return f"{role_label(role)}.{variable if _KEY.match(variable) else label(variable, 40)}"
+    key = variable
+    if not _KEY.match(variable):
+        key = label(variable, 40)
+    return f"{role_label(role)}.{key}"

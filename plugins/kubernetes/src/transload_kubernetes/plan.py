@@ -1,5 +1,6 @@
-"""What is kept of an app on its cluster: one ConfigMap, the record. It is also the lock: who makes
-it, submits.
+"""What is kept of a job on its cluster: one ConfigMap, the record.
+
+It is also the lock: the process that makes it submits the job.
 """
 
 from __future__ import annotations
@@ -48,21 +49,28 @@ class Stop:
 
 @dataclass(slots=True)
 class Plan:
-    """The record of an app, read."""
+    """The record of a job, read.
+
+    Attributes:
+        session: the session that submitted it.
+        created: when it was submitted, in seconds since the epoch.
+        jobs: its Jobs of the first attempt, without secrets; none for a JobSet.
+        id_given: whether the caller gave the id.
+        timeout: seconds for the whole job; None: no limit.
+        jobset: whether it is a JobSet.
+    """
 
     app_id: str
     name: str
     digest: str
-    session: str  # who submitted it
-    created: float  # when, seconds since the epoch
+    session: str
+    created: float
     roles: list[RolePlan]
-    jobs: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # first attempt, without secrets; none for a JobSet
-    id_given: bool = False  # the id is the caller's
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    id_given: bool = False
     cfg: dict[str, CfgVal] = field(default_factory=dict)
     tracker_base: str | None = None
-    timeout: float | None = None  # seconds for all of it
+    timeout: float | None = None
     jobset: bool = False
     parent_run_id: str | None = None
 
@@ -74,30 +82,35 @@ class Plan:
 
 @dataclass(slots=True)
 class Facts:
-    """What a cluster tells of an app."""
+    """What a cluster tells of a job.
 
-    record: dict[str, Any] | None = None  # its ConfigMap
+    Attributes:
+        record: its ConfigMap; None if there is none.
+        jobs: its Jobs.
+        pods: its pods.
+        notes: why it waits, from events.
+        causes: by name of a pod, the error of its program, if a log tells more than the pod.
+        jobset: its JobSet.
+        set_hidden: whether it has a JobSet that this user may not see.
+        plan: the record, read; None if there is no such job, or its record is not understood.
+        stop: why it is being ended; None if it is not.
+        ended: its final status, once it was noted.
+        unreadable: why its record is not understood; ``""`` if it is.
+        newer: whether a newer version wrote the record, so that it is not understood.
+    """
+
+    record: dict[str, Any] | None = None
     jobs: list[dict[str, Any]] = field(default_factory=list)
     pods: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # why things are stuck, from events
-    causes: dict[str, str] = field(
-        default_factory=dict
-    )  # pod → its program's error, where its log tells more
+    notes: list[str] = field(default_factory=list)
+    causes: dict[str, str] = field(default_factory=dict)
     jobset: dict[str, Any] | None = None
-    set_hidden: bool = False  # it has a JobSet that this user may not see
-    plan: Plan | None = field(
-        init=False, default=None
-    )  # None: there is no such app, or its record is not understood
-    stop: Stop | None = field(init=False, default=None)  # why it is being ended
-    ended: AppStatus | None = field(
-        init=False, default=None
-    )  # its final status, once somebody has seen it
-    unreadable: str = field(
-        init=False, default=""
-    )  # what is said of a record that is not understood
-    newer: bool = field(
-        init=False, default=False
-    )  # it is not understood since a newer version wrote it
+    set_hidden: bool = False
+    plan: Plan | None = field(init=False, default=None)
+    stop: Stop | None = field(init=False, default=None)
+    ended: AppStatus | None = field(init=False, default=None)
+    unreadable: str = field(init=False, default="")
+    newer: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         """Read the record."""
@@ -111,14 +124,11 @@ class Facts:
                 newer = f"was written by a newer version of transload (schema {schema}; this one reads {SCHEMA})"
                 self.unreadable = f"its record, {self._where}, {newer}"
                 return
-            roles = [RolePlan(**role) for role in values.pop("roles")]
-            self.stop = Stop(**json.loads(self.data["stop"])) if "stop" in self.data else None
-            self.ended = AppStatus.from_json(self.data["ended"]) if "ended" in self.data else None
-            known = {each.name for each in fields(Plan)}  # others are passed over
-            plan = Plan(
-                roles=roles, **{name: value for name, value in values.items() if name in known}
-            )
-            _check(plan)
+            if "stop" in self.data:
+                self.stop = Stop(**json.loads(self.data["stop"]))
+            if "ended" in self.data:
+                self.ended = AppStatus.from_json(self.data["ended"])
+            plan = _read_plan(values)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             self.unreadable = damaged_message(f"its record, {self._where},")
             return
@@ -161,9 +171,7 @@ class Facts:
         return self.kind == APP and bool(self.data.get("submitted"))
 
     def is_active(self, pod: dict[str, Any]) -> bool:
-        """Tell whether the program of a pod may still run, or its helper has yet to hand over what
-        is about to go.
-        """
+        """Tell whether the program of a pod may still run, or its helper has yet to hand over."""
         if pod["metadata"].get("deletionTimestamp"):
             if files_key(pod) in self.data:
                 return False
@@ -172,18 +180,35 @@ class Facts:
         return states.is_active(pod)
 
     def own_end(self, role: str, k: int, job: str, pod: dict[str, Any] | None) -> AppState | None:
-        """Return how the program of a replica's last pod (None: it is gone) ended by itself; None:
-        it did not.
+        """Return how the program of a replica ended by itself.
 
-        What is ended from outside is deleted. What had ended may be deleted all the same, as long
-        as no kubelet has told that; its helper knows.
+        A pod that is ended from outside is deleted. So may be a pod whose program had ended, as
+        long as no kubelet has reported that; its helper knows.
+
+        Args:
+            role: the name of the role.
+            k: the number of the replica.
+            job: the name of its Job.
+            pod: its last pod; None if that is gone.
+
+        Returns:
+            SUCCEEDED or FAILED; None if the program did not end by itself.
         """
-        if pod is not None and not pod["metadata"].get("deletionTimestamp"):
-            return None if states.is_active(pod) else states.pod_state(pod)
-        start = f"{job}-{k}-" if pod is None else pod["metadata"]["name"]
-        said = [text for name, text in self.files(role, k) if name.startswith(start)]
-        code = results.own_exit(said[-1]) if said else None
-        return None if code is None else AppState.FAILED if code else AppState.SUCCEEDED
+        if pod is None:
+            pod_name = f"{job}-{k}-"
+        elif pod["metadata"].get("deletionTimestamp"):
+            pod_name = pod["metadata"]["name"]
+        elif states.is_active(pod):
+            return None
+        else:
+            return states.pod_state(pod)
+        notes = [text for name, text in self.files(role, k) if name.startswith(pod_name)]
+        if not notes:
+            return None
+        code = results.own_exit(notes[-1])
+        if code is None:
+            return None
+        return AppState.FAILED if code else AppState.SUCCEEDED
 
     def made(self, role: str) -> set[names.Attempt]:
         """Return the later attempts of a role whose Job was made, as far as that was noted."""
@@ -195,8 +220,10 @@ class Facts:
         }
 
     def files(self, role: str, k: int) -> list[tuple[str, str]]:
-        """Return pods of a replica that were ended from outside, oldest first, with what their
-        helpers handed over.
+        """Return what the helpers of pods handed over that were ended from outside.
+
+        Returns:
+            Name of the pod and what its helper handed over, oldest first.
         """
         start = f"{FILES}{names.role_label(role)}.{k}."
         found = {
@@ -207,8 +234,18 @@ class Facts:
         return [(key.partition(".")[2], found[key]) for key in sorted(found)]
 
 
+def _read_plan(values: dict[str, Any]) -> Plan:
+    """Return the plan that a record holds; fields that are not known are left out."""
+    roles = [RolePlan(**role) for role in values["roles"]]
+    known = {each.name for each in fields(Plan)} - {"roles"}
+    given = {name: value for name, value in values.items() if name in known}
+    plan = Plan(roles=roles, **given)
+    _check(plan)
+    return plan
+
+
 def _check(plan: Plan) -> None:
-    """Refuse what is of the wrong type, with ValueError."""
+    """Raise ValueError if a field has the wrong type."""
     texts = [plan.app_id, plan.name, plan.digest, plan.session, *(role.name for role in plan.roles)]
     counts = [
         number for role in plan.roles for number in (role.replicas, role.needed, role.retries)
@@ -223,12 +260,15 @@ def _check(plan: Plan) -> None:
 
 
 def files_key(pod: Mapping[str, Any]) -> str:
-    """Return the key of the record for what the helper of a pod hands over; keys of a replica's
-    pods sort by age.
+    """Return the key of the record under which is noted what the helper of a pod hands over.
+
+    The keys of a replica's pods sort by age.
     """
     metadata = pod["metadata"]
+    role = metadata["labels"][names.LABEL_ROLE]
+    index = metadata["labels"][names.INDEX]
     made = "".join(filter(str.isdigit, metadata["creationTimestamp"]))
-    return f"{FILES}{metadata['labels'][names.LABEL_ROLE]}.{metadata['labels'][names.INDEX]}.{made}.{metadata['name']}"
+    return f"{FILES}{role}.{index}.{made}.{metadata['name']}"
 
 
 def record(base: str, namespace: str, plan: Plan, app_json: str) -> dict[str, Any]:

@@ -71,15 +71,17 @@ archive.extractall(target)
 class Context:
     """What the pods of all roles share."""
 
-    app_id: str  # the app
+    app_id: str  # of the job
     base: str  # the name that all its objects start with
     options: Options  # the run options
     rank0: str  # host name of replica 0 of the first role
 
 
 def named_image(role: Role, default: str, path: str = "role") -> str:
-    """Return the image that a role names, or the default one where that is empty or a path;
-    SpecError without any.
+    """Return the image that a role names, or the default one if the role has none or a path.
+
+    Raises:
+        SpecError: if there is no default one.
     """
     if role.image and not role.image.startswith(("/", ".")):
         return role.image
@@ -96,19 +98,20 @@ def escaped(text: str, values: Mapping[str, str]) -> str:
     Kubernetes itself replaces ``$(NAME)`` and reads ``$$`` as ``$``; the replica's number, which
     differs within a Job, is left to it.
     """
-    pieces = _TOKEN.split(text)
-    literal = "".join(pieces[0::2])
-    if len(pieces) == 1 and "$(" not in literal and "$$" not in literal:
+    if not _TOKEN.search(text) and "$(" not in text and "$$" not in text:
         return text
-    return "".join(
-        values[piece] if number % 2 else piece.replace("$", "$$")
-        for number, piece in enumerate(pieces)
-    )
+    pieces = _TOKEN.split(text)  # every second piece is the name of a macro
+    for number, piece in enumerate(pieces):
+        is_macro = number % 2 == 1
+        pieces[number] = values[piece] if is_macro else piece.replace("$", "$$")
+    return "".join(pieces)
 
 
 def _root(role: Role) -> str:
     """Return the folder of a role's code, ``""`` for the root of its image."""
-    return str(role.metadata.get(ROOT_KEY) or (WORKSPACE if role.workspace else ""))
+    if role.metadata.get(ROOT_KEY):
+        return str(role.metadata[ROOT_KEY])
+    return WORKSPACE if role.workspace else ""
 
 
 def _known(role: Role, context: Context) -> dict[str, str]:
@@ -123,20 +126,29 @@ def macro_values(role: Role, context: Context) -> dict[str, str]:
 
 
 def hidden(role: Role, context: Context) -> dict[str, dict[str, str]]:
-    """Return the variables of a role's env whose name looks secret → what the app's Secret holds of
-    each.
+    """Return what the Secret of a job holds of a role's variables whose names look secret.
 
-    What differs between the replicas of a Job no Secret can hold: a value with the replica's number
-    is stored as the parts around it, each a variable of its own, and put together by the kubelet.
+    A Secret cannot hold what differs between the replicas of a Job. So a value with the replica's
+    number is stored as the parts around it, each a variable by itself, and the kubelet joins them.
+
+    Returns:
+        By variable, what is stored: name of a part → value. Without the number there is one part,
+        with the variable's own name.
     """
-    known, found = _known(role, context), {}
+    known = _known(role, context)
+    found: dict[str, dict[str, str]] = {}
     for name, value in role.env.items():
-        if looks_secret(name):
-            pieces = [
-                _TOKEN.sub(lambda match: known[match[1]], piece) for piece in value.split(_REPLICA)
-            ]
-            parts = {f"TRANSLOAD_PART{number}_{name}": piece for number, piece in enumerate(pieces)}
-            found[name] = parts if len(pieces) > 1 else {name: pieces[0]}
+        if not looks_secret(name):
+            continue
+        pieces = [
+            _TOKEN.sub(lambda match: known[match[1]], piece) for piece in value.split(_REPLICA)
+        ]
+        if len(pieces) == 1:
+            found[name] = {name: pieces[0]}
+        else:
+            found[name] = {
+                f"TRANSLOAD_PART{number}_{name}": piece for number, piece in enumerate(pieces)
+            }
     return found
 
 
@@ -147,48 +159,64 @@ def _has_helper(role: Role, options: Options) -> bool:
 
 
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
-    """Return the variables of a container; the replica's number first, since others may refer to
-    it.
-    """
+    """Return the variables of a container; the replica's number first, as others may refer to it."""
     values = macro_values(role, context)
-    retry: dict[str, Any] = {"value": "0"}
-    # the Job itself starts single replicas again (the policy was made REPLICA by the conversion)
-    native = role.max_retries > 0 and role.retry_policy is RetryPolicy.REPLICA
-    if native or context.options.jobset:
-        retry = _annotation(names.INDEX_FAILURES if native else names.JOBSET_RESTARTS)
     made: list[dict[str, Any]] = [
         {"name": "TRANSLOAD_REPLICA_ID", **_annotation(names.INDEX)},
         {"name": "TRANSLOAD_APP_ID", "value": values["app_id"]},
         {"name": "TRANSLOAD_ROLE", "value": role.name},
         {"name": "TRANSLOAD_NUM_REPLICAS", "value": str(role.num_replicas)},
         {"name": RANK0_ENV, "value": context.rank0},
-        {"name": "TRANSLOAD_RETRY", **retry},
+        {"name": "TRANSLOAD_RETRY", **_retry_value(role, context.options)},
     ]
     taken = {each["name"] for each in made}
-    helped = _has_helper(role, context.options)
-    reports = results.variables(helped)
-    made += [
-        {"name": name, "value": value} for name, value in reports.items() if name not in role.env
-    ]
+    has_helper = _has_helper(role, context.options)
+    for name, value in results.variables(has_helper).items():
+        if name not in role.env:
+            made.append({"name": name, "value": value})
     for name, value in role.env.items():
-        if name not in taken and not looks_secret(name) and (helped or value != results.FOLDER):
-            made.append({"name": name, "value": escaped(value, values)})
+        if name in taken or looks_secret(name):
+            continue
+        if value == results.FOLDER and not has_helper:
+            continue  # there is no such folder
+        made.append({"name": name, "value": escaped(value, values)})
+    return [*made, *_from_own_secret(role, context), *_from_secrets(role, path, context)]
+
+
+def _retry_value(role: Role, options: Options) -> dict[str, Any]:
+    """Return what ``TRANSLOAD_RETRY`` is: counted by the Job or the JobSet, or 0."""
+    # the Job itself starts single replicas again; `convert` has made the policy REPLICA for them
+    if role.max_retries > 0 and role.retry_policy is RetryPolicy.REPLICA:
+        return _annotation(names.INDEX_FAILURES)
+    if options.jobset:
+        return _annotation(names.JOBSET_RESTARTS)
+    return {"value": "0"}
+
+
+def _from_own_secret(role: Role, context: Context) -> list[dict[str, Any]]:
+    """Return the variables whose values look secret, which the job's own Secret holds."""
     own = names.secret_name(context.base)
+    made: list[dict[str, Any]] = []
     for name, parts in hidden(role, context).items():
         made += [_reference(part, own, names.secret_key(role.name, part)) for part in parts]
         if name not in parts:
-            made.append(
-                {
-                    "name": name,
-                    "value": "$(TRANSLOAD_REPLICA_ID)".join(f"$({part})" for part in parts),
-                }
-            )
+            value = "$(TRANSLOAD_REPLICA_ID)".join(f"$({part})" for part in parts)
+            made.append({"name": name, "value": value})
+    return made
+
+
+def _from_secrets(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
+    """Return the variables of a role's ``secrets``: from Secrets that it names, else from its own."""
+    made: list[dict[str, Any]] = []
     for name, source in role.secrets.items():
         match = _SECRET_SOURCE.match(source)
-        if source.startswith("k8s:") and match is None:
+        if match:
+            made.append(_reference(name, secret=match[1], key=match[2]))
+            continue
+        if source.startswith("k8s:"):
             raise SpecError(f"{path}.secrets[{name!r}]={source!r}: must be k8s:SECRET/KEY")
-        secret, key = (match[1], match[2]) if match else (own, names.secret_key(role.name, name))
-        made.append(_reference(name, secret, key))
+        own = names.secret_name(context.base)
+        made.append(_reference(name, own, names.secret_key(role.name, name)))
     return made
 
 
@@ -201,17 +229,19 @@ def _reference(name: str, secret: str, key: str) -> dict[str, Any]:
 
 
 def resources(role: Role, gpu: str) -> dict[str, Any]:
-    """Return requests and limits, which are equal: what is asked for is what one gets."""
+    """Return requests and limits, which are equal; ``gpu`` is the name of the resource of GPUs."""
     wanted = role.resource
-    sizes = {
-        "cpu": (wanted.cpu, f"{round(wanted.cpu * 1000)}m"),
-        "memory": (wanted.memMB, f"{wanted.memMB}Mi"),
-    }
-    counts = {
-        name: (count, str(count)) for name, count in {gpu: wanted.gpu, **wanted.devices}.items()
-    }
-    asked = {name: text for name, (amount, text) in {**sizes, **counts}.items() if amount > 0}
-    return {"requests": dict(asked), "limits": dict(asked)} if asked else {}
+    asked: dict[str, str] = {}
+    if wanted.cpu > 0:
+        asked["cpu"] = f"{round(wanted.cpu * 1000)}m"
+    if wanted.memMB > 0:
+        asked["memory"] = f"{wanted.memMB}Mi"
+    for name, count in {gpu: wanted.gpu, **wanted.devices}.items():
+        if count > 0:
+            asked[name] = str(count)
+    if not asked:
+        return {}
+    return {"requests": dict(asked), "limits": dict(asked)}
 
 
 def mounts(
@@ -235,15 +265,21 @@ def mounts(
             raise SpecError(f"{where}.dst_path={mount.dst_path!r}: must be an absolute path")
         name, source = _volume(mount, where)
         volumes[name] = {"name": name, **source}
-        fixed = "w" not in mount.permissions if isinstance(mount, DeviceMount) else mount.read_only
-        used.append(
-            {"name": name, "mountPath": mount.dst_path, **({"readOnly": True} if fixed else {})}
-        )
+        entry: dict[str, Any] = {"name": name, "mountPath": mount.dst_path}
+        if _is_read_only(mount):
+            entry["readOnly"] = True
+        used.append(entry)
     if all(entry["mountPath"] != "/dev/shm" for entry in used):  # noqa: S108 - the pod's own
         # a container's own is 64 MB: too little for data loaders
         volumes["dshm"] = {"name": "dshm", "emptyDir": {"medium": "Memory"}}
         used.append({"name": "dshm", "mountPath": "/dev/shm"})  # noqa: S108
     return list(volumes.values()), used
+
+
+def _is_read_only(mount: BindMount | VolumeMount | DeviceMount) -> bool:
+    if isinstance(mount, DeviceMount):
+        return "w" not in mount.permissions
+    return mount.read_only
 
 
 def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[str, dict[str, Any]]:
@@ -255,7 +291,8 @@ def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[s
         return label(f"host-{mount.src_path}", 40), {"hostPath": {"path": mount.src_path}}
     kind, colon, name = mount.src.partition(":")
     if not colon:
-        kind, name = "pvc", mount.src
+        kind = "pvc"
+        name = mount.src
     if not name:
         raise SpecError(f"{where}.src={mount.src!r}: the name is missing")
     if kind in _SOURCES:
@@ -270,22 +307,31 @@ def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[s
 
 def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     """Return the pod template of a role, or refuse what a pod cannot take."""
-    options, values = context.options, macro_values(role, context)
-    privileged, strict = options.cfg.get("privileged") is True, bool(options.text("pod_security"))
-    if zero := [name for name, port in role.port_map.items() if port == 0]:
-        raise SpecError(f"{path}.port_map[{zero[0]!r}]=0: must be 1 to 65535")
-    ports = [
-        {"name": label(name.lower(), 15), "containerPort": port}
-        for name, port in role.port_map.items()
-    ]
-    secured = (
-        {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}} if strict else {}
-    )
+    options = context.options
+    values = macro_values(role, context)
+    privileged = options.cfg.get("privileged") is True
+    strict = bool(options.text("pod_security"))
+    ports: list[dict[str, Any]] = []
+    for name, port in role.port_map.items():
+        if port == 0:
+            raise SpecError(f"{path}.port_map[{name!r}]=0: must be 1 to 65535")
+        ports.append({"name": label(name.lower(), 15), "containerPort": port})
+    security: dict[str, Any] = {}
+    pod_security: dict[str, Any] = {}
+    if strict:
+        security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        pod_security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    if privileged:
+        security = {"privileged": True}
+    command = _PYTHON
+    if role.entrypoint != "python":
+        command = [escaped(role.entrypoint, values)]
+    pull_secrets = options.cfg.get("image_pull_secrets") or ()
     volumes, used = mounts(role, path, privileged)
     container = {
         "name": names.MAIN,
         "image": role.image,
-        "command": _PYTHON if role.entrypoint == "python" else [escaped(role.entrypoint, values)],
+        "command": command,
         "args": [escaped(arg, values) for arg in role.args],
         "env": environment(role, path, context),
         "volumeMounts": used,
@@ -293,7 +339,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         "resources": resources(role, options.text("gpu_resource")),
         "ports": ports,
         "imagePullPolicy": options.text("image_pull_policy"),
-        "securityContext": {"privileged": True} if privileged else secured,
+        "securityContext": security,
     }
     container = {name: value for name, value in container.items() if value or name == "args"}
     # demands of a resource that are spelled like a label of a node are one
@@ -305,22 +351,17 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         "shareProcessNamespace": options.cfg.get("share_process_namespace") is not False,
         "containers": [container],
         "volumes": volumes,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-        if strict
-        else {},
+        "securityContext": pod_security,
         "serviceAccountName": options.text("service_account"),
         "priorityClassName": options.text("priority_class"),
         "nodeSelector": {**wanted, **options.map("node_selector")},
         "tolerations": options.tolerations,
-        "imagePullSecrets": [
-            {"name": name} for name in options.cfg.get("image_pull_secrets") or ()
-        ],
+        "imagePullSecrets": [{"name": name} for name in pull_secrets],
     }
     spec = {name: value for name, value in spec.items() if value not in ("", {}, [])}
     if role.workspace and options.text("image_repo"):
-        container["image"] = (
-            f"{options.text('image_repo')}:{PLACEHOLDER}"  # a dry-run; a submit has built it by now
-        )
+        # only in a dry-run: a submit has built it by now
+        container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
     if _has_helper(role, options):
@@ -336,10 +377,8 @@ def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Optio
             "set the run option workspace_url or image_repo, or put the code into the image",
             f"{path}.workspace",
         )
-    url = str(
-        role.metadata.get(WORKSPACE_KEY)
-        or f"{options.text('workspace_url').rstrip('/')}/{PLACEHOLDER}.tar.gz"
-    )
+    default = f"{options.text('workspace_url').rstrip('/')}/{PLACEHOLDER}.tar.gz"
+    url = str(role.metadata.get(WORKSPACE_KEY) or default)
     main = spec["containers"][0]
     fetch = {
         "name": "workspace",

@@ -1,4 +1,4 @@
-"""The scheduler: apps as Indexed Jobs of a Kubernetes cluster."""
+"""The scheduler: jobs as Indexed Jobs of a Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _LOOKED_S: Final = 1.0  # for which readers of logs share what is known of an ap
 
 
 class KubernetesScheduler(SchedulerBase):
-    """Runs apps as Indexed Jobs of a Kubernetes cluster.
+    """Runs jobs as Indexed Jobs of a Kubernetes cluster.
 
     Args:
         session_name: name of the session, kept with each app.
@@ -134,25 +134,28 @@ class KubernetesScheduler(SchedulerBase):
         if namespace != request.namespace:
             named = f"but run option namespace={request.namespace!r}"
             raise SpecError(f"app_id={app_id!r}: is of namespace {namespace!r}, {named}")
-        cfg, app = dict(submission.cfg), request.source or submission.app
-        as_set = cfg.get("jobset") == "auto" and request.jobset is None and is_wanted(app)
-        if as_set and not self._cluster.has_jobsets(namespace):
-            as_set = False
-            if cfg.get("queue") and len(app.roles) > 1:
+        cfg = dict(submission.cfg)
+        app = request.source or submission.app
+        changes: dict[str, CfgVal] = {}
+        if cfg.get("jobset") == "auto" and request.jobset is None and is_wanted(app):
+            if self._cluster.has_jobsets(namespace):
+                changes["jobset"] = "always"
+            elif cfg.get("queue") and len(app.roles) > 1:
                 raise _convert.queue_of_roles(app)
-        changes: dict[str, CfgVal] = {"jobset": "always"} if as_set else {}
-        if cfg.get("helper_image") and (why := self._submitter.helper_fails(request)):
-            _log.warning(
-                "app %s runs without its helper, so that 4 KiB of results come back: %s",
-                app_id,
-                why,
-            )
-            changes["helper_image"] = None
+        if cfg.get("helper_image"):
+            why = self._submitter.helper_fails(request)
+            if why:
+                _log.warning(
+                    "app %s runs without its helper, so that 4 KiB of results come back: %s",
+                    app_id,
+                    why,
+                )
+                changes["helper_image"] = None
         if request.app_id == app_id and not changes:
             return request
         if request != _convert.convert(app, cfg, self.name, request.app_id):
             if request.app_id == app_id:
-                return request  # it was changed: it is submitted as it is
+                return request  # the caller has changed it
             raise ConfigError(
                 f"the request was made for {request.app_id!r} and changed: submit it under that id"
             )
@@ -171,20 +174,20 @@ class KubernetesScheduler(SchedulerBase):
         places = {app_id: names.place(app_id) for app_id in app_ids}
         facts: dict[tuple[str, str], Facts] = {}
         for namespace in {namespace for namespace, _ in places.values()}:
-            facts |= self._lookup.many(
-                namespace, {base for space, base in places.values() if space == namespace}
-            )
-        return {
-            app_id: self._description(app_id, facts.get(place, Facts()))
-            for app_id, place in places.items()
-        }
+            bases = {base for space, base in places.values() if space == namespace}
+            facts |= self._lookup.many(namespace, bases)
+        found: dict[str, AppDescription | None] = {}
+        for app_id, place in places.items():
+            found[app_id] = self._description(app_id, facts.get(place, Facts()))
+        return found
 
     def _description(
         self, app_id: str, facts: Facts, *, explained: bool = False
     ) -> AppDescription | None:
         if facts.kind != plan.APP or is_half_submitted(facts, time.time()):
             return None
-        decision, made = self._owner.decision(app_id, facts, explained=explained), facts.plan
+        decision = self._owner.decision(app_id, facts, explained=explained)
+        made = facts.plan
         if made is None:
             return AppDescription(app_id, decision.status)
         self._say_how_to_end(app_id, made, decision.status)
@@ -216,23 +219,20 @@ class KubernetesScheduler(SchedulerBase):
             )
 
     def reconcile(self, app_id: str) -> None:
-        """Do what the cluster's controllers cannot: note the end, end other roles, start again, all
-        safe to repeat.
+        """Do what the cluster's controllers cannot; it is safe to repeat.
+
+        That is to note the end, to end other roles, and to start roles again.
         """
-        with contextlib.suppress(ClusterError):  # may only look; another owner will act
+        with contextlib.suppress(ClusterError):  # this user may only look; another owner will act
             self._owner.reconcile(app_id)
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
-        only).
-        """
+        """Tell whether a job of that id is or was here; of deleted jobs only ids that were given."""
         facts = self._lookup.facts(app_id)
         return facts.kind is not None and not is_half_submitted(facts, time.time())
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch: one connection for each namespace, for any number of apps. None tells
-        of logs.
-        """
+        """Return a new watch, which has a few connections for each namespace; none for logs."""
         if logs:
             return None
         made = ClusterWatch(self._cluster)
@@ -240,28 +240,25 @@ class KubernetesScheduler(SchedulerBase):
         return made
 
     def list(self) -> list[ListAppResponse]:
-        """Return the apps of all namespaces, newest first; else of those that settings name, which
-        may be listed.
+        """Return the jobs of all namespaces, newest first.
+
+        A user who may not list all namespaces gets those of the settings' and the default one.
         """
         seen = self._seen()
-        rows = [
-            ListAppResponse(
-                made.app_id, decision.status.state, name=made.name, created=made.created
-            )
-            for made, decision in sorted(
-                self._known(seen), key=lambda each: each[0].created, reverse=True
-            )
-        ]
-        unread = [
-            ListAppResponse(facts.app_id, AppState.UNKNOWN) for facts in seen if facts.unreadable
-        ]
-        return rows + unread
+        known = sorted(self._known(seen), key=lambda each: each[0].created, reverse=True)
+        rows: list[ListAppResponse] = []
+        for made, decision in known:
+            state = decision.status.state
+            rows.append(ListAppResponse(made.app_id, state, name=made.name, created=made.created))
+        for facts in seen:
+            if facts.unreadable:
+                rows.append(ListAppResponse(facts.app_id, AppState.UNKNOWN))
+        return rows
 
     def _seen(self) -> Sequence[Facts]:
-        """Return what can be listed."""
-        return [
-            *self._lookup.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values()
-        ]
+        """Return the facts of all jobs that can be listed."""
+        namespaces = dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))
+        return [*self._lookup.all(namespaces).values()]
 
     def _known(self, seen: Sequence[Facts]) -> Iterator[tuple[Plan, Decision]]:
         """Yield what can be listed and read."""
@@ -285,39 +282,36 @@ class KubernetesScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that ended so many seconds ago; what they take of the cluster's disks is not
-        known.
-        """
+        """Delete jobs that ended more than so many seconds ago; return their ids."""
         if max_size is not None:
             raise UnsupportedFeature(
                 "max_size: a cluster does not tell how much an app takes", "max_size"
             )
-        moment = time.time() if now is None else now
-        ended: list[tuple[float, str]] = []
+        if older_than is None:
+            return []
+        if now is None:
+            now = time.time()
+        old: list[tuple[float, str]] = []
         for made, decision in self._known(self._seen()):
-            ends = [
-                each.end_time or 0.0 for role in decision.status.roles for each in role.replicas
-            ]
-            if decision.status.is_terminal():
-                ended.append((max(ends, default=0.0) or made.created, made.app_id))
-        old = [
-            app_id
-            for end, app_id in sorted(ended)
-            if older_than is not None and moment - end >= older_than
-        ]
-        for app_id in old if not dry_run else ():
-            self.delete(app_id)
-        return old
+            if not decision.status.is_terminal():
+                continue
+            end = _end_time(decision.status) or made.created
+            if now - end >= older_than:
+                old.append((end, made.app_id))
+        app_ids = [app_id for _, app_id in sorted(old)]
+        if not dry_run:
+            for app_id in app_ids:
+                self.delete(app_id)
+        return app_ids
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return within seconds. One that has ended stays as it is.
-        False: there is none.
-        """
+        """Ask for the end of a job, within seconds; False: there is none. An ended job stays."""
         return self._owner.cancel(app_id)
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
-        False: there is none.
+        """Delete a job, which is ended first if it runs; False: there is none.
+
+        The record of an id that the caller gave stays.
         """
         facts = self._lookup.facts(app_id)
         if facts.kind != plan.APP:
@@ -333,7 +327,7 @@ class KubernetesScheduler(SchedulerBase):
         return True
 
     def _delete_damaged(self, app_id: str, facts: Facts) -> None:
-        """Remove an app whose record is damaged: its Jobs first, whose pods have their time to end.
+        """Delete a job whose record is damaged: first its Jobs, whose pods get their time to end.
 
         Raises:
             SchedulerUnavailable: if a newer version wrote the record, the cluster refuses, or a pod
@@ -362,35 +356,35 @@ class KubernetesScheduler(SchedulerBase):
             while time.monotonic() < deadline:
                 watch.wait(1.0)
                 facts = self._lookup.facts(app_id)
-                if (
-                    facts.kind != plan.APP
-                    or self._owner.decision(app_id, facts).status.is_terminal()
-                ):
+                if facts.kind != plan.APP:
+                    return facts
+                if self._owner.decision(app_id, facts).status.is_terminal():
                     return facts
         raise SchedulerUnavailable(f"app {app_id} does not end: a pod of it cannot be ended")
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the folder that a helper hands over; None without one: then the pods' statuses
-        hold the results.
+        """Return the folder that a helper hands over.
+
+        None without a helper: then the statuses of pods hold the results.
         """
         return results.FOLDER if cfg.get("helper_image") else None
 
     def results_store(self, app_id: str) -> results.PodStore | None:
-        """Return the app's results as they came with its pods; None if another place was named for
-        them.
-        """
+        """Return the results that pods handed over; None if the job was given another place."""
         return self._handover.store(app_id)
 
     # -- logs
 
     def _facts(self, app_id: str, age: float = 0.0) -> Facts:
-        """Return what is known of an app, up to so many seconds old: replicas whose logs are read
-        share it.
+        """Return what is known of a job, up to so many seconds old.
+
+        The readers of its replicas' logs share it.
         """
         with self._lock:
             moment, facts = self._looked.get(app_id, (0.0, None))
         if facts is None or time.monotonic() - moment > age:
-            moment, facts = time.monotonic(), self._lookup.facts(app_id)
+            moment = time.monotonic()
+            facts = self._lookup.facts(app_id)
             with self._lock:
                 self._looked = {
                     key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S
@@ -419,14 +413,14 @@ class KubernetesScheduler(SchedulerBase):
         if facts.stop is not None and facts.stop.kind == "cancel":
             return "a log is gone with its pod, and the pod went when the app was cancelled"
         gone = "a log is gone with its pod, and the pod is no longer on the cluster"
-        return f"{gone}; {status.msg}" if status.msg else gone
+        if not status.msg:
+            return gone
+        return f"{gone}; {status.msg}"
 
     # -- rest
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return checks for ``transload doctor``: what was looked at, whether it is well,
-        details.
-        """
+        """Return checks for ``transload doctor``: each is a subject, whether it is well, details."""
         return diagnose(self._cluster, self._namespace())
 
     def close(self) -> None:
@@ -434,6 +428,12 @@ class KubernetesScheduler(SchedulerBase):
         self._handover.close()
         self._logs.close()
         self._cluster.close()
+
+
+def _end_time(status: AppStatus) -> float:
+    """Return when the last replica ended, in seconds since the epoch; 0 if none says it."""
+    replicas = [replica for role in status.roles for replica in role.replicas]
+    return max((replica.end_time or 0.0 for replica in replicas), default=0.0)
 
 
 create_scheduler: Final = KubernetesScheduler

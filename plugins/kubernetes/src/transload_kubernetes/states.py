@@ -1,5 +1,6 @@
-"""From the words of a cluster to `AppState`, total over the phases of a pod; unknown words are
-tolerated.
+"""What a cluster's words for Jobs and pods mean, total over the phases of a pod.
+
+Words that are not known are tolerated.
 """
 
 from __future__ import annotations
@@ -22,12 +23,8 @@ PHASES: Final = {
 PENDING."""
 
 _MAX_SIGNAL: Final = 64
-_ENDS: Final = (
-    "Error",
-    "Completed",
-    "OOMKilled",
-    "",
-)  # of a program that ran; else the message is the runtime's
+_ENDS: Final = ("Error", "Completed", "OOMKilled", "")
+"""Reasons of programs that ran; with others the message is that of the container runtime."""
 FROM_HELPER: Final = "the helper of run option helper_image: "
 HOPELESS: Final = (
     *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
@@ -83,22 +80,20 @@ def set_restarts(jobset: dict[str, Any]) -> int:
 
 
 def resumed(jobset: dict[str, Any]) -> float | None:
-    """Return since when a JobSet may run: since it was let out of its queue, else since it was
-    made.
-    """
-    let_out = condition(jobset, "Suspended", status="False")
-    return seconds(
-        let_out.get("lastTransitionTime")
-        if let_out
-        else jobset["metadata"].get("creationTimestamp")
-    )
+    """Return when a JobSet was resumed by its queue, else when it was made."""
+    end_of_wait = condition(jobset, "Suspended", status="False")
+    if end_of_wait:
+        return seconds(end_of_wait.get("lastTransitionTime"))
+    return seconds(jobset["metadata"].get("creationTimestamp"))
 
 
 def exit_code(code: int | None) -> int | None:
     """Return `ReplicaStatus`'s form: runtimes report signal N as 128 + N; a program that exits so
     looks the same.
     """
-    return 128 - code if code is not None and 128 < code <= 128 + _MAX_SIGNAL else code
+    if code is not None and 128 < code <= 128 + _MAX_SIGNAL:
+        return 128 - code
+    return code
 
 
 def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[str, Any]:
@@ -128,7 +123,9 @@ def attempt_of_program(pod: Mapping[str, Any], name: str = names.MAIN) -> int | 
     if field.startswith("metadata.annotations['"):
         annotations = pod["metadata"].get("annotations") or {}
         text = str(annotations.get(field.partition("'")[2].rpartition("'")[0], ""))
-    return int(text) if text.isdigit() else None
+    if not text.isdigit():
+        return None
+    return int(text)
 
 
 def has_begun(pod: Mapping[str, Any], name: str = names.MAIN) -> bool:
@@ -176,7 +173,9 @@ def other_failure(pod: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def said(end: dict[str, Any]) -> str:
     """Return what a program that has ended left in its message file."""
-    return str(end.get("message") or "") if end.get("reason", "") in _ENDS else ""
+    if end.get("reason", "") not in _ENDS:
+        return ""
+    return str(end.get("message") or "")
 
 
 def lost_node(pod: dict[str, Any]) -> str:
@@ -195,18 +194,20 @@ def lost_node(pod: dict[str, Any]) -> str:
         return ""
     node = (pod.get("spec") or {}).get("nodeName") or "?"
     disrupted = condition(pod, "DisruptionTarget")
-    more = f"; {_text(disrupted)}" if disrupted else ""
-    more += "; to be ended there" if pod["metadata"].get("deletionTimestamp") else ""
-    return f"its node {node} does not answer{more}"
+    text = f"its node {node} does not answer"
+    if disrupted:
+        text += f"; {_text(disrupted)}"
+    if pod["metadata"].get("deletionTimestamp"):
+        text += "; to be ended there"
+    return text
 
 
 def index_of(pod: dict[str, Any]) -> int:
     """Return the number of the replica that a pod is; −1 if it does not say."""
-    metadata = pod["metadata"]
-    text = (metadata.get("annotations") or {}).get(names.INDEX) or (
-        metadata.get("labels") or {}
-    ).get(names.INDEX)
-    return int(text) if text is not None and str(text).isdigit() else -1
+    text = names.annotations_of(pod).get(names.INDEX) or names.labels_of(pod).get(names.INDEX)
+    if text is None or not str(text).isdigit():
+        return -1
+    return int(text)
 
 
 def indexes(text: str | None) -> set[int]:
@@ -214,10 +215,12 @@ def indexes(text: str | None) -> set[int]:
     found: set[int] = set()
     for part in (text or "").split(","):
         first, dash, last = part.partition("-")
-        if first.isdigit():
-            found.update(
-                range(int(first), int(last) + 1) if dash and last.isdigit() else (int(first),)
-            )
+        if not first.isdigit():
+            continue
+        if dash and last.isdigit():
+            found.update(range(int(first), int(last) + 1))
+        else:
+            found.add(int(first))
     return found
 
 
@@ -255,19 +258,24 @@ def stuck(pod: dict[str, Any]) -> str:
     ):
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "") not in _USUAL:
-            return f"{FROM_HELPER if each['name'] == names.HELPER else ''}{_text(waiting)}"
+            text = _text(waiting)
+            if each["name"] == names.HELPER:
+                text = f"{FROM_HELPER}{text}"
+            return text
     return _text(condition(pod, "PodScheduled", status="False") or {})
 
 
 def _text(thing: dict[str, Any]) -> str:
-    reason, message = thing.get("reason", ""), thing.get("message", "")
-    return f"{reason}: {message}" if message else str(reason)
+    """Return reason and message of a part of a status."""
+    reason = str(thing.get("reason", ""))
+    message = thing.get("message", "")
+    if not message:
+        return reason
+    return f"{reason}: {message}"
 
 
 def why_failed(pod: dict[str, Any]) -> str:
-    """Return what is known of a pod's failure beyond its exit code: memory, eviction,
-    pre-emption.
-    """
+    """Return what is known of a pod's failure beyond its exit code, such as an eviction."""
     disrupted = condition(pod, "DisruptionTarget")
     reason = program(pod, "terminated").get("reason", "")
     if reason == "OOMKilled":
@@ -277,4 +285,6 @@ def why_failed(pod: dict[str, Any]) -> str:
     if reason not in _ENDS:
         return _text(program(pod, "terminated"))
     status = pod.get("status") or {}
-    return _text(status) if status.get("reason") else ""
+    if not status.get("reason"):
+        return ""
+    return _text(status)

@@ -1,4 +1,4 @@
-"""What an app is doing: the wrapper's word in the app's folder, checked against Slurm's."""
+"""What a job is doing: what its supervisor wrote into its folder, and what Slurm says of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from transload_slurm.states import WHY, clean, to_state
 NEVER: Final = "DependencyNeverSatisfied"
 _DEPENDENCY: Final = (NEVER, "Dependency")
 FORGOTTEN: Final = "Slurm knows nothing of its job any more, and the job left no word of its end"
+_NEVER_SATISFIED: Final = "its dependency can never be satisfied"
+_ENDED_BY_SLURM: Final = (
+    "Slurm ended its job (scancel, limit of time or pre-emption), and forgot why"
+)
 
 
 def written_end(state: Mapping[str, Any] | None) -> bool:
-    """Tell whether the wrapper has written the app's end: then nobody else need be asked."""
+    """Tell whether the supervisor has written the job's end: then Slurm need not be asked."""
     return state is not None and is_terminal(to_state_of(state))
 
 
@@ -34,20 +38,22 @@ def decide(
     cancel_requested: bool = False,
     note: str = "",
 ) -> AppStatus:
-    """Return the status of an app.
+    """Return the status of a job.
 
-    The wrapper's end is decisive: it saw every replica end. Without it Slurm's word counts, save
-    for success, which is only what replicas have recorded. Where Slurm has forgotten the job, the
-    state is UNKNOWN, unless the wrapper wrote that Slurm was ending it.
+    The end that the supervisor wrote is decisive, for it saw every replica end. Without it Slurm's
+    word counts, but not for success: only replicas record that. If Slurm has forgotten the job, the
+    state is UNKNOWN, unless the supervisor wrote that Slurm was ending it.
 
     Args:
         record: what was submitted.
-        state: what the wrapper has written.
+        state: what the supervisor has written.
         job: what Slurm says; None if it does not know the job.
         cancel_requested: somebody asked for the end through us.
         note: the last line that the job's own log holds.
     """
-    status = AppStatus.from_dict(state) if state is not None else AppStatus(AppState.SUBMITTED)
+    status = AppStatus(AppState.SUBMITTED)
+    if state is not None:
+        status = AppStatus.from_dict(state)
     status.roles = status.roles or _pending(record)
     status.cancel_requested = cancel_requested
     if is_terminal(status.state):
@@ -64,32 +70,44 @@ def decide(
         _cancelled(status, job)
     elif status.state is AppState.FAILED:
         reason = WHY.get(word) or note or "see batch.log"
-        status.msg = f"Slurm job {job.id}: {word}: {reason}" + (
-            f" ({job.reason})" if job.reason else ""
-        )
+        status.msg = f"Slurm job {job.id}: {word}: {reason}"
+        if job.reason:
+            status.msg += f" ({job.reason})"
     elif status.state is AppState.PENDING:
-        again = f"{status.msg}; " if status.msg and state is not None else ""
-        doing = "suspended by Slurm" if word == "SUSPENDED" else "waiting in Slurm's queue"
-        status.msg = f"{again}{doing} as job {job.id}" + (f": {job.reason}" if job.reason else "")
-        if job.reason == NEVER:
-            status.state, status.msg = (
-                AppState.FAILED,
-                f"Slurm job {job.id}: its dependency can never be satisfied",
-            )
+        _describe_waiting(status, state, job)
     elif status.state is AppState.UNKNOWN:
         status.msg = f"Slurm job {job.id} is {job.state!r}, which means nothing to this version"
     if is_terminal(status.state):
-        _settle(status)
+        _end_replicas(status)
     elif status.state is AppState.PENDING:
-        _wait(status)
+        _requeue_replicas(status)
     return status
+
+
+def _describe_waiting(status: AppStatus, state: Mapping[str, Any] | None, job: Job) -> None:
+    """Say in the status why a job waits; one whose dependency can never be satisfied has failed."""
+    if job.reason == NEVER:
+        status.state = AppState.FAILED
+        status.msg = f"Slurm job {job.id}: {_NEVER_SATISFIED}"
+        return
+    doing = "waiting in Slurm's queue"
+    if clean(job.state) == "SUSPENDED":
+        doing = "suspended by Slurm"
+    text = f"{doing} as job {job.id}"
+    if job.reason:
+        text += f": {job.reason}"
+    if status.msg and state is not None:
+        text = f"{status.msg}; {text}"
+    status.msg = text
 
 
 def _array(
     status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job
 ) -> AppStatus:
-    if not elements.settle(status, record["roles"][0], state, job):
-        status.state, status.msg = AppState.UNKNOWN, FORGOTTEN
+    """Return the status of an array of which nothing runs or waits any more."""
+    if not elements.finish(status, record["roles"][0], state, job):
+        status.state = AppState.UNKNOWN
+        status.msg = FORGOTTEN
     elif status.cancel_requested and status.state is AppState.FAILED:
         status.state = AppState.CANCELLED
     if status.cancel_requested and status.state is AppState.CANCELLED:
@@ -98,8 +116,9 @@ def _array(
 
 
 def is_unreported(record: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job) -> bool:
-    """Tell whether Slurm says COMPLETED, but the wrapper has written no end; on a shared disk it
-    may come late.
+    """Tell whether Slurm says COMPLETED, but the supervisor has written no end.
+
+    On a shared disk the end may be seen late.
     """
     if not record["gang"]:
         return elements.is_unreported(state, job)
@@ -107,13 +126,13 @@ def is_unreported(record: Mapping[str, Any], state: Mapping[str, Any] | None, jo
 
 
 def _check_completed(status: AppStatus, record: Mapping[str, Any], job: Job) -> None:
-    """COMPLETED is the batch script's exit code 0, no more: the replicas whose success is recorded
-    decide.
+    """Make a COMPLETED job FAILED unless enough replicas have recorded their success.
+
+    COMPLETED only means that the batch script had exit code 0.
     """
     for role, asked in zip(status.roles, record["roles"], strict=False):
-        wanted = asked["num_replicas"] if asked["min_replicas"] is None else asked["min_replicas"]
         states = [replica.state for replica in role.replicas]
-        if states.count(AppState.SUCCEEDED) >= wanted:
+        if states.count(AppState.SUCCEEDED) >= elements.needed(asked):
             continue
         status.state = AppState.FAILED
         failed = states.count(AppState.FAILED)
@@ -128,43 +147,55 @@ def _check_completed(status: AppStatus, record: Mapping[str, Any], job: Job) -> 
 
 
 def _cancelled(status: AppStatus, job: Job) -> None:
+    """Say in the status who cancelled a job; Slurm itself cancels one that can never start."""
     if job.reason in _DEPENDENCY:
-        status.state, status.msg = (
-            AppState.FAILED,
-            f"Slurm job {job.id}: its dependency can never be satisfied",
-        )
-    elif not status.cancel_requested:
-        who = job.state.partition(" by ")[2]  # the record of a job knows
-        status.msg = f"Slurm job {job.id} was cancelled" + (f" by user {who}" if who else "")
-    else:
+        status.state = AppState.FAILED
+        status.msg = f"Slurm job {job.id}: {_NEVER_SATISFIED}"
+        return
+    if status.cancel_requested:
         status.msg = Gang.ON_REQUEST
+        return
+    status.msg = f"Slurm job {job.id} was cancelled"
+    user = job.state.partition(" by ")[2]  # only sacct says it
+    if user:
+        status.msg += f" by user {user}"
 
 
 def _forgotten(
     status: AppStatus, state: Mapping[str, Any] | None, cancel_requested: bool
 ) -> AppStatus:
-    if state is not None and state.get("signalled"):
-        status.state = AppState.CANCELLED if cancel_requested else AppState.FAILED
-        why = "Slurm ended its job (scancel, limit of time or pre-emption), and forgot why"
-        status.msg = Gang.ON_REQUEST if cancel_requested else why
-        _settle(status)
+    """Return the status of a job that Slurm does not know any more."""
+    if state is None or not state.get("signalled"):
+        status.state = AppState.UNKNOWN
+        status.msg = FORGOTTEN
         return status
-    status.state = AppState.UNKNOWN
-    status.msg = FORGOTTEN
+    if cancel_requested:
+        status.state = AppState.CANCELLED
+        status.msg = Gang.ON_REQUEST
+    else:
+        status.state = AppState.FAILED
+        status.msg = _ENDED_BY_SLURM
+    _end_replicas(status)
     return status
 
 
-def _settle(status: AppStatus) -> None:
-    """The app has ended without the wrapper seeing all of it: nothing of it runs."""
+def _end_replicas(status: AppStatus) -> None:
+    """Set the end of replicas whose end the supervisor has not written: none of them runs.
+
+    Those that ran share the end of the job; those that did not are cancelled.
+    """
     for role in status.roles:
         for replica in role.replicas:
-            if not is_terminal(replica.state):
-                ended = status.state is AppState.CANCELLED or replica.state is not AppState.RUNNING
-                replica.state = AppState.CANCELLED if ended else status.state
+            if is_terminal(replica.state):
+                continue
+            if replica.state is AppState.RUNNING:
+                replica.state = status.state
+            else:
+                replica.state = AppState.CANCELLED
 
 
-def _wait(status: AppStatus) -> None:
-    """The job is in the queue (again): no replica runs."""
+def _requeue_replicas(status: AppStatus) -> None:
+    """Make running replicas PENDING: the job is in the queue again."""
     for role in status.roles:
         for replica in role.replicas:
             if replica.state is AppState.RUNNING:
@@ -172,13 +203,11 @@ def _wait(status: AppStatus) -> None:
 
 
 def _pending(record: Mapping[str, Any]) -> list[RoleStatus]:
-    return [
-        RoleStatus(
-            role["name"],
-            [
-                ReplicaStatus(k, AppState.PENDING, role["name"], "")
-                for k in range(role["num_replicas"])
-            ],
-        )
-        for role in record["roles"]
-    ]
+    """Return the roles of a job of which nothing was written yet."""
+    roles = []
+    for role in record["roles"]:
+        name = role["name"]
+        count = role["num_replicas"]
+        replicas = [ReplicaStatus(k, AppState.PENDING, name, "") for k in range(count)]
+        roles.append(RoleStatus(name, replicas))
+    return roles

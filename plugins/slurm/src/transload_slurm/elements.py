@@ -1,6 +1,4 @@
-"""An array: what the wrappers of its elements say, together, and what Slurm says of those that left
-no word.
-"""
+"""The elements of an array: what their supervisors have written, and what Slurm says of the rest."""
 
 from __future__ import annotations
 
@@ -25,87 +23,112 @@ NO_REPORT: Final = "COMPLETED, but there is no record that the program ended wel
 def gather(
     role: Mapping[str, Any], states: Sequence[Mapping[str, Any] | None]
 ) -> dict[str, Any] | None:
-    """Return one state for all elements, from what the wrapper of each has written; None if none
-    has begun.
+    """Return one state for all elements; None if none has begun.
 
     Args:
-        role: the role, as in the app's record.
-        states: of each element, None where it has not begun.
+        role: the role, as in the job's record.
+        states: what the supervisor of each element has written; None if it has not begun.
     """
-    found = [state for state in states if state is not None]
-    if not found:
+    begun = [state for state in states if state is not None]
+    if not begun:
         return None
-    replicas = [
-        state["roles"][0]["replicas"][0] if state else {"id": k, "state": "PENDING"}
-        for k, state in enumerate(states)
-    ]
-    words = [state["state"] if state else "" for state in states]
-    word = "RUNNING" if any(replica["state"] == "RUNNING" for replica in replicas) else "PENDING"
+    replicas: list[dict[str, Any]] = []
+    words: list[str] = []
+    for k, state in enumerate(states):
+        if state:
+            replicas.append(state["roles"][0]["replicas"][0])
+            words.append(state["state"])
+        else:
+            replicas.append({"id": k, "state": "PENDING"})
+            words.append("")
+    word = "PENDING"
     if all(each in _ENDED for each in words):
         word = _together(role, words)
-    bad = next(
-        (state for word in ("FAILED", "CANCELLED") for state in found if state["state"] == word),
-        None,
-    )
-    return {
+    elif any(replica["state"] == "RUNNING" for replica in replicas):
+        word = "RUNNING"
+    found = {
         "schema": 1,
         "state": word,
-        "msg": bad["msg"] if bad and word != "SUCCEEDED" else "",
-        **(
-            {"structured_error_msg": bad["structured_error_msg"]}
-            if bad and "structured_error_msg" in bad
-            else {}
-        ),
-        "num_restarts": sum(item["num_restarts"] for item in found),
-        "signalled": any(item["signalled"] for item in found),
+        "msg": "",
+        "num_restarts": sum(state["num_restarts"] for state in begun),
+        "signalled": any(state["signalled"] for state in begun),
         "roles": [{"role": role["name"], "replicas": replicas}],
         "elements": words,
     }
+    bad = _first_of(begun, "FAILED") or _first_of(begun, "CANCELLED")
+    if bad and word != "SUCCEEDED":
+        found["msg"] = bad["msg"]
+    if bad and "structured_error_msg" in bad:
+        found["structured_error_msg"] = bad["structured_error_msg"]
+    return found
+
+
+def needed(role: Mapping[str, Any]) -> int:
+    """Return how many replicas of a role must succeed; the role is that of a record."""
+    least: int | None = role["min_replicas"]
+    if least is None:
+        least = role["num_replicas"]
+    return least
+
+
+def _first_of(states: Sequence[Mapping[str, Any]], word: str) -> Mapping[str, Any] | None:
+    """Return the first state with this word; None if there is none."""
+    return next((state for state in states if state["state"] == word), None)
 
 
 def _together(role: Mapping[str, Any], words: Sequence[str]) -> str:
-    wanted = role["num_replicas"] if role["min_replicas"] is None else role["min_replicas"]
-    if words.count("SUCCEEDED") >= wanted:
+    """Return how an array ended from how its elements did."""
+    if words.count("SUCCEEDED") >= needed(role):
         return "SUCCEEDED"
-    return "FAILED" if "FAILED" in words else "CANCELLED"
+    if "FAILED" in words:
+        return "FAILED"
+    return "CANCELLED"
 
 
-def settle(
+def finish(
     status: AppStatus, role: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job
 ) -> bool:
-    """Judge an array of which nothing runs or waits any more; False if there is an element that
-    nobody knows.
+    """Set the end of an array of which nothing runs or waits any more.
 
-    Of an element the wrapper's end counts, else Slurm's row; but only the wrapper can say that the
-    program succeeded. An element without either never ran, since Slurm drops those that are
-    cancelled while they wait, or was lost if its wrapper had begun.
+    For an element the end that its supervisor wrote counts, else Slurm's row; but only the
+    supervisor can say that the program succeeded. An element without either never ran, since Slurm
+    drops those that are cancelled while they wait; if its supervisor had begun, it was lost.
 
     Args:
-        status: the app's; state, message and replicas are set.
+        status: that of the job; state, message and replicas are set.
         role: as in the record.
         state: what `gather` returned.
         job: what Slurm says of the array.
+
+    Returns:
+        False if the end of an element is not known.
     """
-    words = list(state["elements"]) if state else [""] * role["num_replicas"]
-    causes: dict[str, list[str]] = {"FAILED": [status.msg] if status.msg else [], "CANCELLED": []}
+    words = [""] * role["num_replicas"]
+    if state:
+        words = list(state["elements"])
+    causes: dict[str, list[str]] = {"FAILED": [], "CANCELLED": []}
+    if status.msg:
+        causes["FAILED"].append(status.msg)
     for k, word in enumerate(words):
         if word not in _ENDED:
-            slurms = job.parts.get(str(k))
-            if slurms is None and not job.parts:
+            slurms_word = job.parts.get(str(k))
+            if slurms_word is None and not job.parts:
                 return False
-            words[k], cause = _unwritten(word, slurms)
+            words[k], cause = _unwritten(word, slurms_word)
             causes.setdefault(words[k], []).append(f"Slurm job {job.id}: element {k} {cause}")
         replica = status.roles[0].replicas[k]
         if not is_terminal(replica.state):
             replica.state = AppState[words[k]]
     word = _together(role, words)
     status.state = AppState[word]
-    status.msg = next(iter(causes.get(word, ())), "") if word != "SUCCEEDED" else ""
+    status.msg = ""
+    if word != "SUCCEEDED":
+        status.msg = next(iter(causes.get(word, ())), "")
     return True
 
 
 def is_unreported(state: Mapping[str, Any] | None, job: Job) -> bool:
-    """Tell whether Slurm says COMPLETED of an element whose wrapper has written no end.
+    """Tell whether Slurm says COMPLETED of an element whose supervisor has written no end.
 
     Args:
         state: what `gather` returned.
@@ -114,17 +137,28 @@ def is_unreported(state: Mapping[str, Any] | None, job: Job) -> bool:
     completed = [
         int(k) for k, word in job.parts.items() if k.isdigit() and clean(word) == "COMPLETED"
     ]
-    words = state["elements"] if state else []
+    words: Sequence[str] = []
+    if state:
+        words = state["elements"]
     return any(k >= len(words) or words[k] not in _ENDED for k in completed)
 
 
 def _unwritten(begun: str, word: str | None) -> tuple[str, str]:
-    """Return how an element ended whose wrapper wrote no end, and in words; ``word`` is Slurm's."""
+    """Return how an element ended whose supervisor wrote no end, and in words.
+
+    Args:
+        begun: what its supervisor has written; ``""`` if it has not begun.
+        word: Slurm's word for it; None if Slurm has none.
+    """
+    if word is None and begun:
+        return "FAILED", "was lost"
     if word is None:
-        return ("FAILED", "was lost") if begun else ("CANCELLED", "was cancelled")
+        return "CANCELLED", "was cancelled"
     state = to_state(word)
     if state is AppState.CANCELLED:
         return "CANCELLED", "was cancelled"
+    if state is AppState.SUCCEEDED and begun:
+        return "FAILED", NO_REPORT
     if state is AppState.SUCCEEDED:
-        return "FAILED", ENDED_EARLY if not begun else NO_REPORT
+        return "FAILED", ENDED_EARLY
     return "FAILED", f"{clean(word)}: {WHY.get(clean(word), 'see batch.log')}"
