@@ -62,33 +62,32 @@ def find_job(runner: Runner, text: str) -> Job:
     return job
 
 
-def not_found(runner: Runner, handle: AppHandle) -> AppNotFound:
-    """Return the error for an app that is not there, with the nearest id that is."""
-    parsed = parse_app_handle(handle)
-    message = f"no such app: {handle} (never submitted, or already deleted)"
+def not_found(job: Job) -> AppNotFound:
+    """Return the error for a job that is not there, with the nearest id that is."""
+    message = f"no such app: {job.handle} (never submitted, or already deleted)"
     try:
-        known = [row.app_id for row in runner.list(parsed.scheduler_backend)]
+        known = [row.app_id for row in job.scheduler.list()]
     except TransloadError:
         known = []
-    close = get_close_matches(parsed.app_id, known, n=1)
+    close = get_close_matches(job.app_id, known, n=1)
     if close:
         message = f"{message}; did you mean {close[0]!r}?"
-    return AppNotFound(handle, message)
+    return AppNotFound(job.handle, message)
 
 
-def status_of(runner: Runner, handle: AppHandle) -> AppStatus:
-    """Return the status of an app."""
-    status = runner.status(handle)
+def status_of(job: Job) -> AppStatus:
+    """Return the status of a job that must be there."""
+    status = job.status()
     if status is None:
-        raise not_found(runner, handle)
+        raise not_found(job)
     return status
 
 
-def description_of(runner: Runner, handle: AppHandle) -> AppDescription:
-    """Return all that is known of an app."""
-    description = runner.description(handle)
+def description_of(job: Job) -> AppDescription:
+    """Return all that is known of a job that must be there."""
+    description = job.description()
     if description is None:
-        raise not_found(runner, handle)
+        raise not_found(job)
     return description
 
 

@@ -10,14 +10,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
 from transload.components.programs.call_main import KEY, MODULES, PLACE, PROGRAM
 from transload.errors import AppNotFound, SpecError, TransloadError
 from transload.runner import Launch
 from transload.runner.factory import default_runner
 from transload.runner.job import Job
-from transload.runner.shortcuts import overrides_of
+from transload.runner.shortcuts import OverrideOptions, overrides_of
 from transload.specs import (
     AppDef,
     CfgVal,
@@ -28,6 +28,7 @@ from transload.specs import (
 )
 
 if TYPE_CHECKING:
+    from transload.components import Overrides
     from transload.runner import Runner
     from transload.runner.function_call import Call
 
@@ -42,6 +43,20 @@ class FunctionJob(Job, Generic[T]):
         return cast("T", super().result(timeout, safe=safe))
 
 
+class SubmitOptions(OverrideOptions, total=False):
+    """The keyword arguments of `submit`, as `map` takes them."""
+
+    kwargs: Mapping[str, Any] | None
+    scheduler: str | None
+    resource: Resource | str | None
+    cfg: Mapping[str, CfgVal] | None
+    workspace: str | Workspace | None
+    pass_env: Iterable[str]
+    tracker_base: str | None
+    runner: Runner | None
+    safe: bool
+
+
 def submit(
     fn: Callable[..., T],
     *args: Any,
@@ -54,7 +69,7 @@ def submit(
     tracker_base: str | None = None,
     runner: Runner | None = None,
     safe: bool = False,
-    **overrides: Any,
+    **overrides: Unpack[OverrideOptions],
 ) -> FunctionJob[T]:
     """Submit a Python function; return at once. It needs the package cloudpickle here, and nothing
     where it runs.
@@ -110,29 +125,31 @@ def submit(
         role = Role("main", "", entrypoint=program, args=["-u", PROGRAM], workspace=travels)
         if resource is not None:
             role.resource = named_resources[resource] if isinstance(resource, str) else resource
-        launch = Launch.of(
-            AppDef(title, [role]), scheduler=name, cfg=cfg or {}, pass_env=[*pass_env]
+        launch = Launch(
+            app=AppDef(title, [role]),
+            scheduler=name,
+            cfg=cfg or {},
+            pass_env=[*pass_env],
+            tracker_base=tracker_base,
         )
-        where = {"tracker_base": tracker_base, "overrides": overrides_of(overrides)}
-        how = _submit_plain if safe else _submit_with_key
-        handle = how(runner, launch, role, where)
+        changes = overrides_of(overrides)
+        if safe:
+            handle = runner.schedule(runner.dryrun(launch, overrides=changes))
+        else:
+            handle = _submit_with_key(runner, launch, role, changes)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return FunctionJob(handle, runner)
 
 
-def _submit_plain(runner: Runner, launch: Launch, role: Role, where: Mapping[str, Any]) -> str:
-    return runner.schedule(runner.dryrun(launch, **where))
-
-
-def _submit_with_key(runner: Runner, launch: Launch, role: Role, where: Mapping[str, Any]) -> str:
+def _submit_with_key(runner: Runner, launch: Launch, role: Role, changes: Overrides) -> str:
     """Submit a function whose job gets a new key as a secret, which is kept here before."""
     from transload.runner.function_keys import forget_key, keep_key, new_key
 
     key = new_key()
     role.secrets[KEY] = f"env:{KEY}"
     runner = runner.with_environ({**runner._environ, KEY: key})
-    plan = runner.dryrun(launch, **where)
+    plan = runner.dryrun(launch, overrides=changes)
     keep_key(plan.handle, key)
     try:
         return runner.schedule(plan)
@@ -165,7 +182,11 @@ def _write_call(folder: str, made: Call, shares: bool) -> None:
 
 
 def map(  # noqa: A001
-    fn: Callable[..., T], items: Iterable[Any], *, parallelism: int = 8, **options: Any
+    fn: Callable[..., T],
+    items: Iterable[Any],
+    *,
+    parallelism: int = 8,
+    **options: Unpack[SubmitOptions],
 ) -> Iterator[T]:
     """Call a function for each item, each call an app; return the results in order, as they come.
 
@@ -186,7 +207,7 @@ def map(  # noqa: A001
 
 
 def _results(
-    fn: Callable[..., T], items: list[Any], parallelism: int, options: Mapping[str, Any]
+    fn: Callable[..., T], items: list[Any], parallelism: int, options: SubmitOptions
 ) -> Iterator[T]:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from transload.components import Overrides
 from transload.errors import SpecError
@@ -11,11 +11,31 @@ from transload.runner.api import Runner
 from transload.runner.factory import default_runner
 from transload.runner.job import Job
 from transload.runner.launch import Launch
-from transload.specs import AppDef, AppHandle, CfgVal, Workspace, parse_mounts
+from transload.specs import AppDef, AppHandle, CfgVal, Mount, Workspace, parse_mounts
 from transload.specs.text import parse_size
 
 
-def overrides_of(values: Mapping[str, Any]) -> Overrides:
+class OverrideOptions(TypedDict, total=False):
+    """What `run` and `submit` take to set over what a definition says; see `Overrides`.
+
+    A memory size may be a text such as ``8G``, and a mount may be a text, too.
+    """
+
+    role: str | None
+    name: str | None
+    time_limit: float | None
+    env: Mapping[str, str] | None
+    image: str | None
+    replicas: int | None
+    retries: int | None
+    retry_delay: float | None
+    cpu: float | None
+    gpu: int | None
+    mem: int | str | None
+    mounts: Sequence[Mount | str] | None
+
+
+def overrides_of(values: OverrideOptions) -> Overrides:
     """Return the overrides that were given as keywords; ``mem`` may be a text such as ``8G``, a
     mount one, too.
 
@@ -33,11 +53,27 @@ def overrides_of(values: Mapping[str, Any]) -> Overrides:
         raise SpecError(
             f"mem={mem}: is a number of bytes: write it with a unit, such as '{mem}M' or '{mem}G'"
         )
-    mounts = values.get("mounts") or ()
-    if any(isinstance(mount, str) for mount in mounts):
-        mounts = parse_mounts([word for mount in mounts for word in mount.split(",")])
-    size = parse_size(mem, "mem") if isinstance(mem, str) else mem
-    return Overrides(**{**values, "mem": size, "mounts": mounts})
+    if isinstance(mem, str):
+        mem = parse_size(mem, "mem")
+    given = values.get("mounts") or ()
+    mounts = [mount for mount in given if not isinstance(mount, str)]
+    texts = [mount for mount in given if isinstance(mount, str)]
+    if texts:
+        mounts += parse_mounts(",".join(texts).split(","))
+    return Overrides(
+        role=values.get("role"),
+        name=values.get("name"),
+        time_limit=values.get("time_limit"),
+        env=values.get("env"),
+        image=values.get("image"),
+        replicas=values.get("replicas"),
+        retries=values.get("retries"),
+        retry_delay=values.get("retry_delay"),
+        cpu=values.get("cpu"),
+        gpu=values.get("gpu"),
+        mem=mem,
+        mounts=mounts,
+    )
 
 
 def run(
@@ -53,7 +89,7 @@ def run(
     parent_run_id: str | None = None,
     tracker_base: str | None = None,
     runner: Runner | None = None,
-    **overrides: Any,
+    **overrides: Unpack[OverrideOptions],
 ) -> Job:
     """Submit a job; return it at once.
 

@@ -115,14 +115,14 @@ def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path 
 
 def _app_page(runner: Runner, text: str, lines: int) -> str:
     job = find_job(runner, text)
-    description_of(runner, job.handle)  # its error suggests the nearest app
+    description_of(job)  # its error suggests the nearest app
     return app_report(collect_app(runner, job.handle, lines=lines))
 
 
 def _runs_page(runner: Runner, handles: Sequence[str], scheduler: str | None, title: str) -> str:
     found = [full_handle(handle) for handle in handles]
     for handle in found:
-        description_of(runner, handle)
+        description_of(runner.job(handle))
     if not found:
         name = scheduler or runner.settings.scheduler
         found = [row.app_handle for row in runner.list(name)]

@@ -163,7 +163,7 @@ def status(handle: str, roles: tuple[str, ...], as_json: bool) -> None:
     """
     with open_runner() as runner:
         job = find_job(runner, handle)
-        found = status_of(runner, job.handle)
+        found = status_of(job)
         if roles:
             found.roles = _chosen(found, roles)
         if as_json:
@@ -233,7 +233,7 @@ def describe(handle: str, as_json: bool) -> None:
     """
     with open_runner() as runner:
         job = find_job(runner, handle)
-        description = description_of(runner, job.handle)
+        description = description_of(job)
     link = get_plugins().app_link(job.handle)
     if not as_json:
         _show_description(job.handle, description, link)
@@ -335,7 +335,7 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
     """
     with open_runner() as runner:
         job = find_job(runner, handle)
-        status_of(runner, job.handle)
+        status_of(job)
         screen = Screen(sys.stdout, sys.stderr, plain=as_json)
         outcome = AppWait(job, screen, SimpleQueue(), timeout, patience).wait()
         report_end(job, outcome, as_json)
@@ -362,15 +362,15 @@ def cancel(
     if timeout is not None and not wait_for_end:
         raise click.UsageError("--timeout goes with --wait", ctx)
     with open_runner() as runner:
-        handles = [find_job(runner, text).handle for text in handle]
-        for each in handles:
-            status_of(runner, each)
-        for each in handles:
-            runner.cancel(each)
+        jobs = [find_job(runner, text) for text in handle]
+        for job in jobs:
+            status_of(job)
+        for job in jobs:
+            job.cancel()
         if wait_for_end:
-            for each in handles:
-                runner.wait(each, timeout=timeout)
-        statuses = [(each, runner.status(each)) for each in handles]
+            for job in jobs:
+                job.wait_if_there(timeout)
+        statuses = [(job.handle, job.status()) for job in jobs]
         if as_json:
             emit_json({"apps": [app_json(each, found) for each, found in statuses]})
             return
@@ -466,12 +466,12 @@ def _prune(
 
 def _delete(runner: Runner, texts: tuple[str, ...], force: bool, dry_run: bool) -> list[str]:
     """Delete the apps that were named, unless one of them has not ended; return their handles."""
-    handles = [find_job(runner, text).handle for text in texts]
-    for each in handles:
-        found = status_of(runner, each)
+    jobs = [find_job(runner, text) for text in texts]
+    for job in jobs:
+        found = status_of(job)
         if not found.is_terminal() and not force:
-            raise SpecError(f"{each} is {found.state}: cancel it first, or give --force")
+            raise SpecError(f"{job.handle} is {found.state}: cancel it first, or give --force")
     if not dry_run:
-        for each in handles:
-            runner.delete(each)
-    return handles
+        for job in jobs:
+            job.delete()
+    return [job.handle for job in jobs]

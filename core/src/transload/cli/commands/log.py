@@ -83,7 +83,7 @@ def log(
         )
         if wanted_lines.is_empty_span():
             raise SpecError(f"--until={until!r}: must be after --since={since!r}")
-        replicas = replicas_of(description_of(runner, job.handle))
+        replicas = replicas_of(description_of(job))
         wanted_roles = [*roles, named.role] if named.role else list(roles)
         replicas = _of_roles(replicas, wanted_roles)
         if numbers is None:

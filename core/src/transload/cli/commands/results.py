@@ -30,7 +30,7 @@ def results(
         raise click.UsageError("--key goes with --value NAME", ctx)
     with open_runner() as runner:
         job = find_job(runner, handle)
-        description_of(runner, job.handle)
+        description_of(job)
         found = job.results(shared=shared)
     if name is not None:
         value = found.value(name, key)
@@ -84,7 +84,7 @@ def get(handle: str, pattern: str, folder: str, force: bool, as_json: bool) -> N
         show_progress()
     with open_runner() as runner:
         job = find_job(runner, handle)
-        description = description_of(runner, job.handle)
+        description = description_of(job)
         refused: list[str] = []
         copied = fetch_outputs(
             job.scheduler,
