@@ -4,10 +4,9 @@ installed.
 Standard library only: ``tests/conftest.py`` loads it, and ``run_tests.py`` runs it before any
 environment exists::
 
-    python3 tests/engines.py install    # what TRANSLOAD_REQUIRE names, with the system's package
-    manager python3 tests/engines.py report     # one line for each engine that is not here
-    python3 tests/engines.py hide -- COMMAND    # runs it on this machine as it would be without any
-    engine; root only
+    python3 tests/engines.py install  # what TRANSLOAD_REQUIRE names, by the package manager
+    python3 tests/engines.py report   # one line for each engine that is not here
+    python3 tests/engines.py hide -- COMMAND  # runs it as without any engine; root only
 
 Nothing is ever installed outside the project's environments for an engine that
 ``TRANSLOAD_REQUIRE`` does not name.
