@@ -19,7 +19,7 @@ import pytest
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SubmitError
 from transload.runner import Runner
-from transload.schedulers.api import Stream
+from transload.schedulers.api import LogQuery, Stream
 from transload.specs import AppDef, AppState, JobMount, Role, Workspace
 from transload_slurm import SlurmScheduler, create_slurm, pack, ssh
 from transload_slurm import connection as connection_module
@@ -75,7 +75,9 @@ def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]
         3,
     )
     assert f"{login.home}\n" in list(far.log_lines(handle, "main"))
-    assert far.scheduler("slurm").log_read("one", "main", 0, Stream.STDERR).lines == ["no\n"]
+    assert far.scheduler("slurm").log_read("one", LogQuery("main", 0, Stream.STDERR)).lines == [
+        "no\n"
+    ]
     assert [row.app_id for row in far.list("slurm")] == ["one"]
     far.delete(handle)
     assert far.list("slurm") == []

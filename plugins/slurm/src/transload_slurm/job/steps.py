@@ -145,12 +145,10 @@ class Step:
         """Return what ``srun`` and Slurm complained of last: memory above all."""
         text = ""
         # newer releases say it there alone
-        with (
-            contextlib.suppress(OSError),
-            open(agent.open_own(self._log, os.O_RDONLY), "rb") as file,
-        ):
-            file.seek(self._begins)
-            text = file.read().decode("utf-8", "replace")[-4000:]
+        with contextlib.suppress(OSError):
+            with open(agent.open_own(self._log, os.O_RDONLY), "rb") as file:
+                file.seek(self._begins)
+                text = file.read().decode("utf-8", "replace")[-4000:]
         errors = [found.strip() for found in _ERROR.findall(f"{text}\n{self.said}")]
         memory = [line for line in errors if "memory" in line.lower() or "oom" in line.lower()]
         return next(reversed(memory or errors), "")[:300]

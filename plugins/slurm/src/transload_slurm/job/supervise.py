@@ -358,11 +358,9 @@ class Supervisor:
         """
         logs = self._logs_of(replica)
         said = ""
-        with (
-            contextlib.suppress(OSError),
-            open(os.path.join(logs, ERROR_FILE), "rb", opener=open_own) as file,
-        ):
-            said = read_error(file.read(LONGEST_ERROR))
+        with contextlib.suppress(OSError):
+            with open(os.path.join(logs, ERROR_FILE), "rb", opener=open_own) as file:
+                said = read_error(file.read(LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
         tail = _tail(os.path.join(logs, STREAMS[1]), self.began_at.get(replica, 0))
