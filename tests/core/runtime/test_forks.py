@@ -42,16 +42,14 @@ RUNNER = """
         runner.close()
 """
 CONNECTION = """
+    from transload.schedulers.local import connection
     runner = get_runner()
     runner.wait(runner.run(app, "local"))
-    sock = runner.scheduler("local")._connection._sock
-    real = sock.sendall
-    class Stuck:
-        def __getattr__(self, name):
-            return block if name == "sendall" else getattr(sock, name)
-    runner.scheduler("local")._connection._sock = Stuck()
+    real = connection.protocol.receive
+    connection.protocol.receive = block
     in_a_thread(lambda: runner.run(app, "local"))
     def child():
+        connection.protocol.receive = real
         assert runner.wait(runner.run(app, "local")).state.name == "SUCCEEDED"
         runner.close()
 """

@@ -133,10 +133,16 @@ class Local:
         """Return the pids of the fork servers of this state folder."""
         return list(self._named("tl-spawner"))
 
+    def guards(self) -> list[int]:
+        """Return the pids of the guards of this state folder's supervisors."""
+        return list(self._named("tl-watcher"))
+
+    def helpers(self) -> list[int]:
+        """Return the pids of all processes of ours for this state folder."""
+        return [*self.fork_servers(), *self.guards(), *self.supervisors()]
+
     def supervisors(self) -> list[int]:
-        """Return the pids of the supervisors of this state folder, those without an app among
-        them.
-        """
+        """Return the pids of the supervisors of this state folder."""
         return list(self._named("tl-keeper"))
 
     def _named(self, name: str) -> Iterator[int]:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from transload.errors import AppExists, SpecError, SubmitError
 from transload.schedulers import Stream
 from transload.schedulers.api import LogQuery
 from transload.schedulers.local import LocalScheduler
-from transload.schedulers.local.supervisor import layout, protocol, tree
+from transload.schedulers.local.supervisor import layout, tree
 from transload.specs import AppState, Role
 
 CLIENT = """
@@ -87,8 +86,9 @@ def test_supervisor_killed(local, eventually) -> None:
     is untouched.
     """
     other = local.run(local.sh("sleep 300"))
-    victim = local.run(local.sh(GRANDCHILDREN))
-    pids = pids_of(local, victim)
+    nameless = "env -i setsid sh -c 'echo nameless $$; sleep 300' & "
+    victim = local.run(local.sh(nameless + GRANDCHILDREN))
+    pids = [*pids_of(local, victim), int(local.line(victim, "nameless").split()[1])]
     os.kill(local.supervisor(victim), signal.SIGKILL)
     status = local.wait(victim, timeout=5)
     assert status.state is AppState.FAILED
@@ -97,14 +97,14 @@ def test_supervisor_killed(local, eventually) -> None:
     assert local.status(other).state is AppState.RUNNING
 
 
-def test_supervisor_and_fork_server_killed_together(local, eventually) -> None:
+def test_supervisor_and_guard_killed_together(local, eventually) -> None:
     """With nobody left to notice, the next process that asks ends what is left and says FAILED."""
     victim = local.run(local.sh(GRANDCHILDREN))
     pids = pids_of(local, victim)
-    fork_server, supervisor = local.fork_servers()[0], local.supervisor(victim)
-    os.kill(fork_server, signal.SIGSTOP)
-    os.kill(supervisor, signal.SIGKILL)
-    os.kill(fork_server, signal.SIGKILL)
+    (guard,) = local.guards()
+    os.kill(guard, signal.SIGSTOP)
+    os.kill(local.supervisor(victim), signal.SIGKILL)
+    os.kill(guard, signal.SIGKILL)
     status = local.wait(victim, timeout=5)
     assert status.state is AppState.FAILED and "supervisor died" in status.msg
     eventually(lambda: not any(map(local.alive, pids)), timeout=5)
@@ -123,35 +123,68 @@ def test_fork_server_killed_no_app_lost(local) -> None:
 
 
 def test_fork_server_killed_then_supervisor(local, eventually) -> None:
-    """After the fork server's death each supervisor has a watcher, which ends the app should the
-    supervisor die too.
+    """Nobody asks: the guard ends the app."""
+    victim = local.run(local.sh(GRANDCHILDREN))
+    pids = pids_of(local, victim)
+    os.kill(local.fork_servers()[0], signal.SIGKILL)
+    os.kill(local.supervisor(victim), signal.SIGKILL)
+    state = local.folder(victim) / "states.jsonl"
+    eventually(lambda: layout.read_json(str(state))["state"] == "FAILED", timeout=5)
+    eventually(lambda: not any(map(local.alive, pids)), timeout=5)
+
+
+def other_guard(local, eventually, before: int) -> int:
+    """Kill a guard; return the pid of the one that takes its place."""
+    os.kill(before, signal.SIGKILL)
+    return eventually(lambda: next((pid for pid in local.guards() if pid != before), 0))
+
+
+@pytest.mark.parametrize("fork_server_too", [False, True])
+def test_guard_killed_then_supervisor(local, eventually, fork_server_too: bool) -> None:
+    """A guard that is killed is replaced, each time; the last one ends the app, should its
+    supervisor be killed.
     """
     victim = local.run(local.sh(GRANDCHILDREN))
     pids = pids_of(local, victim)
     supervisor = local.supervisor(victim)
-    os.kill(local.fork_servers()[0], signal.SIGKILL)
-    watcher = eventually(lambda: next(iter(local._named("tl-watcher")), 0))
-    os.kill(watcher, signal.SIGKILL)  # a watcher that dies is replaced
-    eventually(lambda: next((pid for pid in local._named("tl-watcher") if pid != watcher), 0))
+    (guard,) = local.guards()
+    if fork_server_too:
+        os.kill(local.fork_servers()[0], signal.SIGKILL)
+    for _ in range(3):
+        guard = other_guard(local, eventually, guard)
+    eventually(lambda: tree.is_helper(guard, tree.start_time(guard)))
     os.kill(supervisor, signal.SIGKILL)
     state = local.folder(victim) / "states.jsonl"
     eventually(
         lambda: layout.read_json(str(state))["state"] == "FAILED", timeout=5
     )  # nobody asked the scheduler
     eventually(lambda: not any(map(local.alive, pids)), timeout=5)
+    eventually(lambda: not local.guards())
 
 
-def test_app_with_watcher_ends_normally(local, eventually) -> None:
-    """A watcher is not taken for a process of the app, and goes with it."""
+def test_app_with_another_guard_ends_normally(local, eventually) -> None:
+    """A guard is not taken for a process of the app, and goes with it."""
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    os.kill(local.fork_servers()[0], signal.SIGKILL)
-    eventually(lambda: next(iter(local._named("tl-watcher")), 0))
+    (guard,) = local.guards()
+    other_guard(local, eventually, guard)
     started = time.monotonic()
     local.scheduler.cancel(app_id)
     assert local.wait(app_id).state is AppState.CANCELLED
     assert time.monotonic() - started < 20  # it would have gone on for 300
-    eventually(lambda: not list(local._named("tl-watcher")))
+    eventually(lambda: not local.guards())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_guard_that_is_told_to_end(local, eventually, number: signal.Signals) -> None:
+    """A stopped service tells all its processes: the app has a guard all the same."""
+    app_id = local.run(local.sh("sleep 300"))
+    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+    (guard,) = local.guards()
+    os.kill(guard, number)
+    eventually(local.guards)
+    os.kill(local.supervisor(app_id), signal.SIGKILL)
+    assert local.wait(app_id, timeout=5).state is AppState.FAILED
 
 
 def test_reboot(local) -> None:
@@ -467,27 +500,16 @@ def test_signal_handlers_untouched(local) -> None:
     assert os.getcwd() == cwd and os.umask(mask) == mask
 
 
-def test_nothing_left_after_close(transload_home: Path) -> None:
-    """When the last app has ended and its client closes, no process of ours is left, and no
-    thread.
-    """
-    script = f"""
-        from pathlib import Path
-        import os, threading
-        exec(open({str(Path(__file__).with_name("conftest.py"))!r}).read().split('@pytest.fixture')[0])
-        local = Local(Path(os.environ['TRANSLOAD_HOME']))
-        for _ in range(5):
-            assert local.wait(local.run(sh('exit 0'))).state.name == 'SUCCEEDED'
-            pids = local.fork_servers()
-            local.scheduler.close()
-            assert not [pid for pid in [*pids, *local._named('tl-keeper')] if alive(pid)]
-            assert threading.active_count() == 1
-        print('clean')
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout == "clean\n", done.stderr
+def test_nothing_left_after_the_last_app(local, eventually) -> None:
+    """When the last app has ended, no process of ours is left a moment later, and no thread."""
+    threads = threading.active_count()
+    for _ in range(3):
+        assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
+    assert len(local.fork_servers()) == 1
+    local.scheduler.close()
+    eventually(lambda: not local.helpers())
+    assert threading.active_count() == threads
+    assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
 
 
 def test_zombies_are_dead(local) -> None:
@@ -656,9 +678,7 @@ def test_cancel_before_the_supervisors_sigterm(local) -> None:
 
 
 def test_fork_of_the_host_program(local) -> None:
-    """A forked child of the host submits on a connection of its own and does not disturb its
-    parent's.
-    """
+    """A forked child of the host submits, and does not disturb its parent."""
     local.wait(local.run(local.sh("exit 0")))
     pid = os.fork()
     if pid == 0:
@@ -743,7 +763,7 @@ def test_interrupted_submit_does_not_answer_the_next(local) -> None:
     local.wait(local.run(local.sh("exit 0"), "taken", given=True))
     local.scheduler.delete("taken")
     before = signal.signal(signal.SIGALRM, ring)
-    fork_server = protocol.peer_pid(local.scheduler._connection._sock)
+    (fork_server,) = local.fork_servers()
     os.kill(fork_server, signal.SIGSTOP)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)

@@ -1,5 +1,5 @@
-"""The fork server: which supervisor an app gets; no descriptors, no close_range, long paths,
-systemd around it.
+"""The fork server: what it starts; no descriptors, no close_range, long paths, systemd around
+it.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import socket
 import subprocess
 import sys
@@ -15,13 +14,14 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transload.schedulers import Submission
-from transload.schedulers.local import scope
+from transload.schedulers.local import connection, scope
 from transload.schedulers.local.connection import import_fork_server
 from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import kernel, layout, protocol
@@ -38,17 +38,16 @@ def test_out_of_descriptors(local, eventually) -> None:
     """With more connections than it has descriptors for, the fork server waits without work, then
     goes on.
     """
-    local.wait(local.run(local.sh("exit 0")))
+    local.run(local.sh("sleep 300"))
     (pid,) = local.fork_servers()
     opened = len(os.listdir(f"/proc/{pid}/fd"))
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened + 4, hard))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened, hard))
     (path,) = (local.home / "local").glob("spawner-*.sock")
     clients = [socket.socket(socket.AF_UNIX) for _ in range(12)]
     try:
         for client in clients:
             client.connect(str(path))
-        eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) == opened + 4)
         before = cpu_seconds(pid)
         time.sleep(1.0)  # the time over which its work is measured
         assert cpu_seconds(pid) - before < 0.3
@@ -60,93 +59,52 @@ def test_out_of_descriptors(local, eventually) -> None:
     assert local.fork_servers() == [pid]
 
 
-def free_supervisor(local, eventually) -> int:
-    """Run an app; return the pid of its supervisor, once that has none."""
-    local.wait(local.run(local.sh("exit 0")))
-    (pid,) = local.supervisors()
-    eventually(
-        lambda: (
-            not [
-                fd
-                for fd in Path(f"/proc/{pid}/fd").iterdir()
-                if str(fd.resolve()).endswith("/record.json")
-            ]
-        )
-    )
-    return pid
-
-
-def test_a_supervisor_keeps_one_app_after_the_other(local, eventually) -> None:
-    """The process of a supervisor serves the next app; what it holds does not grow, and its death
-    ends that app alone.
-    """
-    pid = free_supervisor(local, eventually)
-    opened = len(os.listdir(f"/proc/{pid}/fd"))
-    for number in range(3):
-        app_id = local.run(local.sh(f"echo line {number}; test ${{TRANSLOAD_APP_ID#app-}} -gt 1"))
-        assert local.wait(app_id).state is AppState.SUCCEEDED
-        assert local.log(app_id) == [f"line {number}\n"]
-        eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) == opened)
-        assert pid in local.supervisors()
-
-    def taken() -> bool:
-        """Start one more; the supervisor says that it is free a moment after its app's end."""
-        running.append(local.run(local.sh("sleep 300")))
-        local.wait(running[-1], lambda status: status.state is AppState.RUNNING)
-        return local.supervisor(running[-1]) == pid
-
-    running: list[str] = []
-    eventually(taken)
-    os.kill(pid, signal.SIGKILL)
-    assert "supervisor died" in local.wait(running[-1]).msg
-    assert all(local.status(f"app-{number}").state is AppState.SUCCEEDED for number in range(1, 5))
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_supervisor_without_an_app_may_be_ended(local, eventually, number: int) -> None:
-    """Nothing depends on it: the next app has a supervisor of its own, and the one before it keeps
-    its end.
-    """
-    pid = free_supervisor(local, eventually)
-    os.kill(pid, number)
-    assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
-    eventually(lambda: pid not in local.supervisors())
-    assert local.status("app-1").state is AppState.SUCCEEDED
-
-
-def test_few_supervisors_wait_for_an_app(local, eventually) -> None:
-    """Of many that have ended their apps a few stay, none without a client."""
+def test_each_job_has_a_guard_and_a_supervisor(local, eventually) -> None:
+    """They are there while it runs, and end with it; the fork server ends a moment later."""
     go = local.home / "go"
-    ids = [local.run(local.sh(f"until test -e {go}; do sleep 0.05; done")) for _ in range(6)]
-    eventually(
-        lambda: len(local.supervisors()) == 6
-    )  # a replica has its supervisor's name until it is its program
+    ids = [local.run(local.sh(f"until test -e {go}; do sleep 0.05; done")) for _ in range(3)]
+    # a replica has its supervisor's name until it is its program, and that has its guard's at first
+    eventually(lambda: len(local.supervisors()) == len(local.guards()) == 3)
+    supervisors = {local.supervisor(app_id) for app_id in ids}
+    assert supervisors == set(local.supervisors())
     go.touch()
     for app_id in ids:
-        local.wait(app_id)
-    eventually(lambda: len(local.supervisors()) <= 2)
-    local.scheduler.close()
-    assert local.supervisors() == local.fork_servers() == []
+        assert local.wait(app_id).state is AppState.SUCCEEDED
+    eventually(lambda: not local.supervisors() and not local.guards())
+    eventually(lambda: not local.fork_servers())
+    assert os.listdir(local.home / "local" / "helpers") == []
 
 
-def test_a_client_that_was_refused_leaves_no_process(local) -> None:
-    """The supervisor that refused its app is waited for, too, by a client that leaves at once."""
+def test_a_job_that_was_refused_leaves_no_process(local, eventually) -> None:
+    """The supervisor that refused its job ends, and so does its guard."""
     local.wait(local.run(local.sh("exit 0"), "taken"))
-    body = submission_body_of(local, local.sh("exit 1"), "taken")
+    request = submission_body_of(local, local.sh("exit 1"), "taken")
     for _ in range(20):
-        assert local.scheduler._connection.submit("taken", body) == {"error": "exists"}
-        local.scheduler.close()
-        assert local.supervisors() == local.fork_servers() == []
+        assert connection.submit(local.scheduler.location(), request) == {"error": "exists"}
+    eventually(lambda: not local.supervisors() and not local.guards())
 
 
-def submission_body_of(local, role: Role, app_id: str) -> bytes:
+@pytest.mark.parametrize("sent", [b"", b"{", b"[]", b"{}", b"nonsense"])
+def test_what_is_no_request_starts_nothing(local, eventually, sent: bytes) -> None:
+    """Whatever comes in its place: no process is left of it, and the next job runs."""
+    running = local.run(local.sh("sleep 300"))
+    (path,) = (local.home / "local").glob("spawner-*.sock")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(100) == b""
+    assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
+    eventually(lambda: local.supervisors() == [local.supervisor(running)])
+    eventually(lambda: len(local.guards()) == 1)
+
+
+def submission_body_of(local, role: Role, app_id: str) -> dict[str, Any]:
     """Return what is sent for an app of this role, whatever is known of its id."""
     app, options = local.app(role), local.scheduler.run_opts().resolve({})
     submission = Submission(app, app.digest(), "tests", options, secrets={role.name: {}})
     request = local.scheduler.convert(local.scheduler.prepare(app, options), options)
-    return json.dumps(
-        submission_body(request, app_id, submission, str(local.folder(app_id)))
-    ).encode()
+    return submission_body(request, app_id, submission, str(local.folder(app_id)))
 
 
 def test_the_fork_server_loads_little() -> None:

@@ -535,16 +535,20 @@ def test_long_state_folder(transload_home: Path, monkeypatch: pytest.MonkeyPatch
     wrapped.scheduler.close()
 
 
-def test_supervisor_is_small(local) -> None:
-    """A supervisor's proportional memory is at most 15 MiB, and it loads nothing of the host
-    program.
-    """
+def memory_of(pid: int) -> int:
+    """Return the proportional memory of a process, in KiB."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+
+
+def test_supervisor_and_guard_are_small(local) -> None:
+    """Their proportional memory is at most 12 MiB for each job."""
     apps = [local.run(local.sh("sleep 300")) for _ in range(3)]
     for app_id in apps:
         local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-        rollup = Path(f"/proc/{local.supervisor(app_id)}/smaps_rollup").read_text()
-        pss = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-        assert pss < 15 * 1024
+    pids = [*local.supervisors(), *local.guards()]
+    assert len(pids) == 2 * len(apps)
+    assert sum(map(memory_of, pids)) < 12 * 1024 * len(apps)
     assert len(local.fork_servers()) == 1
 
 
@@ -581,10 +585,10 @@ def test_watch_tells_of_a_dead_supervisor(local) -> None:
     watch = local.scheduler.watch()
     watch.update([app_id])
     assert watch.wait(1) == {Change(app_id)}
-    fork_server, supervisor = local.fork_servers()[0], local.supervisor(app_id)
-    os.kill(fork_server, 19)
-    os.kill(supervisor, 9)
-    os.kill(fork_server, 9)
+    (guard,) = local.guards()
+    os.kill(guard, 19)
+    os.kill(local.supervisor(app_id), 9)
+    os.kill(guard, 9)
     assert watch.wait(5) == {Change(app_id)}
     watch.close()
     assert local.status(app_id).state is AppState.FAILED

@@ -5,7 +5,6 @@ state folder.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Collection, Mapping
@@ -24,9 +23,8 @@ from transload.schedulers.api import (
     Watch,
     check_replica,
 )
+from transload.schedulers.local import connection, home, scope, store
 from transload.schedulers.local import convert as _convert
-from transload.schedulers.local import home, scope, store
-from transload.schedulers.local.connection import Connection
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.notify import AppWatch
 from transload.schedulers.local.store import safe_id, size_of
@@ -83,7 +81,6 @@ class LocalScheduler(SchedulerBase):
 
     def _keep_in(self, local: str) -> None:
         self._local = local
-        self._connection = Connection(local)
         self._ready = False
 
     def _ensure(self) -> None:
@@ -217,7 +214,7 @@ class LocalScheduler(SchedulerBase):
         body = submission_body(request, app_id, submission, layout.app_folder(self._local, app_id))
         token = body["record"]["token"]
         try:
-            answer = self._connection.submit(app_id, json.dumps(body).encode())
+            answer = connection.submit(self._local, body)
         except (SubmitError, SchedulerUnavailable):
             if self._withdraw(app_id, token):
                 raise
@@ -452,12 +449,6 @@ class LocalScheduler(SchedulerBase):
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
         """Tell that files of another app are where they are."""
         return "in place"
-
-    def close(self) -> None:
-        """Let the fork server go; apps go on. If no app runs, no process of ours is left when this
-        returns.
-        """
-        self._connection.close()
 
 
 def create_local(session_name: str, name: str = "local") -> LocalScheduler:

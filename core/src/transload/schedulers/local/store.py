@@ -18,7 +18,7 @@ from transload.errors import SchedulerUnavailable
 from transload.runtime.forks import fork_lock
 from transload.schedulers.api import AppDescription, ListAppResponse, damaged_message
 from transload.schedulers.local.home import make_private
-from transload.schedulers.local.supervisor import finalise, layout
+from transload.schedulers.local.supervisor import guard, layout
 from transload.specs import AppDef, AppState, AppStatus, SpecError, make_app_handle
 
 __all__ = ["safe_id", "size_of"]
@@ -105,7 +105,7 @@ def true_state(local: str, app_id: str) -> dict[str, Any] | None:
 
 def _finalise(local: str, app_id: str) -> dict[str, Any] | None:
     try:
-        finalise.finalise(local, app_id)
+        guard.finalise(local, app_id)
     except OSError as exc:
         state = _read_state(local, app_id)
         if state is not None and state.get("state") not in layout.TERMINAL:

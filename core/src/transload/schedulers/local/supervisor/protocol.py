@@ -1,5 +1,6 @@
-"""How clients, the fork server and supervisors talk: frames of ``length, kind, payload`` over Unix
-sockets.
+"""How clients and supervisors talk: a connection to the fork server's Unix socket is one request.
+
+The client sends a JSON object and its end of file; so does the supervisor that answers it.
 """
 
 from __future__ import annotations
@@ -8,66 +9,68 @@ import os
 import struct
 import sys
 
+from . import layout
+
 TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     import socket as socket
     from collections.abc import Callable
+    from typing import Any
 else:
     import _socket as socket  # what Python adds to it costs 5 ms
 
 # Part of the socket's name: a fork server of another version is left alone, with its apps.
-VERSION = 1
-HEADER = struct.Struct("!IB")
-MAX_FRAME = 1 << 28
+VERSION = 2
 SMALL = 1 << 16  # bytes of a message that a socket takes at once
-
-# client -> fork server: SUBMIT (the app's id in a line for the fork server, the rest for the
-# supervisor), BYE fork server -> client: REPLY, STAY; supervisor -> fork server: REPLY, ENDING
-# (nothing runs now), FREE (it may keep another app)
-SUBMIT, REPLY, BYE, STAY, ENDING, FREE = 1, 2, 3, 4, 5, 6
+_MOST = 1 << 28  # bytes of a request
+_PATIENCE_S = 60.0  # a client that was stopped within its request
 
 
-def frame(kind: int, payload: bytes = b"") -> bytes:
-    """Return a message as bytes."""
-    return HEADER.pack(len(payload), kind) + payload
-
-
-def split(data: bytearray) -> list[tuple[int, bytes]]:
-    """Take the complete frames out of what a socket has given so far; return them.
+def receive(sock: socket.socket) -> dict[str, Any]:
+    """Return the JSON object that the other side sends before its end of file.
 
     Raises:
-        ValueError: for a frame that no client of ours would send.
+        ValueError: if it sends something else, or breaks off.
+        TimeoutError: if nothing comes for too long.
     """
-    frames = []
-    while len(data) >= HEADER.size:
-        length, kind = HEADER.unpack_from(data)
-        if length > MAX_FRAME:
-            raise ValueError(f"a message of {length} bytes")
-        if len(data) < HEADER.size + length:
-            break
-        frames.append((kind, bytes(data[HEADER.size : HEADER.size + length])))
-        del data[: HEADER.size + length]
-    return frames
-
-
-def receive(sock: socket.socket) -> tuple[int, bytes]:
-    """Return the next frame of a blocking socket.
-
-    Raises:
-        EOFError: if the other side is gone.
-    """
-    length, kind = HEADER.unpack(_exactly(sock, HEADER.size))
-    return kind, _exactly(sock, length)
-
-
-def _exactly(sock: socket.socket, count: int) -> bytes:
     data = bytearray()
-    while len(data) < count:
-        part = sock.recv(count - len(data))
+    while True:
+        try:
+            part = sock.recv(SMALL)
+        except ConnectionResetError:
+            break  # it has closed without reading all that was sent to it
         if not part:
-            raise EOFError
+            break
         data += part
-    return bytes(data)
+        if len(data) > _MOST:
+            raise ValueError("the message is too long")
+    value = layout.loads(bytes(data))
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def receive_request(client: socket.socket) -> dict[str, Any] | None:
+    """Return what a client asks for; None if it has broken off."""
+    client.settimeout(_PATIENCE_S)
+    try:
+        return receive(client)
+    except (OSError, ValueError):
+        return None
+
+
+def answer(client: socket.socket, value: dict[str, object]) -> None:
+    """Send a client its answer, and the end of file. One that is gone asks again, or gives up."""
+    try:
+        client.send(layout.dumps(value))
+    except OSError:
+        pass
+    client.close()
+
+
+def refuse(client: socket.socket, why: str) -> None:
+    """Answer that nothing was started, for a reason that may pass."""
+    answer(client, {"error": "submit", "transient": True, "message": why})
 
 
 def peer_uid(sock: socket.socket) -> int:
@@ -76,11 +79,6 @@ def peer_uid(sock: socket.socket) -> int:
         return _credentials(sock)[1]
     # LOCAL_PEERCRED of macOS: struct xucred {u_int version; uid_t uid; ...}
     return int(struct.unpack_from("Ii", sock.getsockopt(0, 1, 76))[1])
-
-
-def peer_pid(sock: socket.socket) -> int:
-    """Return the process at the other end (the one that listened), 0 if the system does not say."""
-    return _credentials(sock)[0] if sys.platform.startswith("linux") else 0
 
 
 def _credentials(sock: socket.socket) -> tuple[int, int, int]:

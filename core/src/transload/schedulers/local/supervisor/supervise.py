@@ -1,11 +1,8 @@
-"""The supervisor of one app (then perhaps another): starts and looks after its replicas, writes
-down what they do.
-"""
+"""The supervisor of a job: starts and looks after its replicas, writes down what they do."""
 
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import select
 import time
@@ -21,7 +18,7 @@ from transload.retries import (
     traceback_error,
 )
 
-from . import finalise, gpus, kernel, launch, layout, logindex, protocol, tree
+from . import gpus, guard, kernel, launch, layout, logindex, protocol, tree
 from .kernel import signal
 from .protocol import socket
 from .termination import Termination
@@ -46,15 +43,28 @@ _SELDOM_S = 60.0  # where it does: on some file systems it does not tell all
 
 
 class Supervisor:
-    """The loop of a supervisor; the end of ``link`` is the fork server's end, and from ``wake``
-    come the numbers of signals.
+    """The loop of a supervisor.
+
+    Args:
+        home: folder of the local scheduler.
+        request: what the client asks for.
+        client: the connection on which the client waits for its answer.
+        link: the connection to the guard; its end is the guard's end.
+        wake: gives the numbers of signals.
     """
 
     def __init__(
-        self, home: str, app_id: str, request: dict[str, Any], link: socket.socket, wake: int
+        self,
+        home: str,
+        request: dict[str, Any],
+        client: socket.socket,
+        link: socket.socket,
+        wake: int,
     ) -> None:
-        self.home, self.app_id, self.request = home, app_id, request
-        self.folder = layout.app_folder(home, app_id)
+        self.home = home
+        self.app_id: str = request["record"]["app_id"]
+        self.request = request
+        self.folder = layout.app_folder(home, self.app_id)
         self.app = Gang(request["roles"], request["timeout"])
         for replica in self.app.replicas:
             replica.host = os.uname().nodename
@@ -62,12 +72,14 @@ class Supervisor:
         self.processes: dict[Replica, tuple[int, int]] = {}  # its pid and start time
         self.gpus: dict[Replica, list[str]] = {}
         self.began_at: dict[Replica, int] = {}  # where in its stderr the latest attempt begins
-        self.link, self.wake = link, wake
+        self.client = client
+        self.link = link
+        self.wake = wake
         self.lock = self.ctl = self.place = self.lifeline = -1
         self.look_at = 0.0  # when to look around, though nobody says so
         self.pause = _LOOK_S[0]  # before the next look at a folder that is being removed
         self.notified = False  # the kernel tells what is made or removed in the folder
-        self.watcher = 0
+        self.guard = 0  # the pid of one that this process has started
         self.endings: dict[Restart | None, Termination] = {}  # None: the whole app's
         self.grace: float = request["grace"]
         self.ending = self.closed = False
@@ -75,7 +87,6 @@ class Supervisor:
         self.cancel_requested = self.dirty = self.waiting_for_gpus = False
         self.oom_kills = kernel.oom_kills()
         self.stuck = ""
-        self.sound = True  # fit to keep another app
         self.load = (
             time.monotonic() + 1.0
         )  # the code for failures: a long job may end when this Python is replaced
@@ -93,30 +104,20 @@ class Supervisor:
     # beginning
 
     def begin(self) -> bool:
-        """Make the app's folder and tell the client; False if there is nothing to keep."""
+        """Make the app's folder and answer the client; False if there is nothing to supervise."""
+        self.link.send(os.fsencode(self.app_id))
         try:
             opened = layout.create_app(self.home, self.app_id, self.request, self._state())
         except layout.Refused as refused:
-            self._tell(
-                protocol.ENDING
-            )  # first: a client that leaves at once waits for the end of this process, too
-            self._tell(protocol.REPLY, refused.answer)
+            protocol.answer(self.client, refused.answer)
             return False
         self.lock, self.ctl, self.place = opened
         layout.announce(self.home, self.app_id)
-        self._tell(protocol.REPLY, {"started": True})
+        protocol.answer(self.client, {"started": True})
         return True
 
-    def _tell(self, kind: int, answer: dict[str, object] | None = None) -> None:
-        try:
-            self.link.send(
-                protocol.frame(kind, layout.dumps(answer) if answer is not None else b"")
-            )
-        except OSError:
-            pass  # the fork server is gone; the client asks again
-
-    def run(self) -> bool:
-        """Keep the app up to its end; True if this process may keep another one."""
+    def run(self) -> None:
+        """Supervise the app up to its end."""
         for fd in (self.wake, self.ctl, self.link.fileno()):
             self.poll.register(fd, select.POLLIN)
         logindex.start(self.logs, time.monotonic())
@@ -128,10 +129,6 @@ class Supervisor:
             self._wait()
         logindex.look(self.logs, time.monotonic(), time.time())
         self._finish()
-        for fd in (self.ctl, self.lock, self.place, *(log.fd for log in self.logs.logs)):
-            if fd >= 0:
-                os.close(fd)
-        return self.sound
 
     def _start(self) -> None:
         """Start the whole app, or wait for GPUs."""
@@ -232,8 +229,8 @@ class Supervisor:
             if pid == 0:
                 self.childless = False
                 return
-            if pid == self.watcher:
-                self._watch()
+            if pid == self.guard:
+                self._replace_guard()
                 continue
             self.dirty = True
             replica = self.by_pid.pop(pid, None)
@@ -385,7 +382,6 @@ class Supervisor:
     def _on_signals(self) -> None:
         numbers = kernel.drain(self.wake)
         if signal.SIGTERM in numbers:
-            self.sound = False
             self._check_requests()  # whoever asks for the end of an app does not do it this way
             self._end(
                 "FAILED",
@@ -428,19 +424,19 @@ class Supervisor:
             self._end("CANCELLED", Gang.ON_REQUEST)
 
     def _on_link(self) -> None:
-        """Nothing is ever sent here: the fork server is gone."""
+        """Nothing is ever sent here: the guard is gone."""
         self.poll.unregister(self.link.fileno())
         self.link.close()
-        self.sound = False
-        self._watch()
+        self._replace_guard()
 
-    def _watch(self) -> None:
+    def _replace_guard(self) -> None:
         if self.lifeline >= 0:
             os.close(self.lifeline)
         try:
-            self.watcher, self.lifeline = finalise.start_watcher(self.home, self.app_id)
-        except OSError:
-            self.watcher, self.lifeline = 0, -1  # without one, the next client finds out
+            self.guard, self.lifeline = guard.replace(self.home, self.app_id)
+        except OSError:  # without one, the next client finds out
+            self.guard = 0
+            self.lifeline = -1
 
     # -----------------------------------------------------------------------------------------------------
     # writing
@@ -480,14 +476,12 @@ class Supervisor:
     def _finish(self) -> None:
         """Nothing runs any more: write the end, once."""
         self.app.finish(layout.now())
-        self._tell(protocol.ENDING)
         data = layout.dumps(self._state())
         while not self.closed:
             try:
                 layout.add_state(self.folder, data)
                 self.closed = True
             except OSError:
-                self.sound = False
                 if self._has_moved():
                     break  # there is nowhere to write to
                 self._note_end()
@@ -496,11 +490,11 @@ class Supervisor:
         try:
             gpus.release(self.home, self.app_id)
         except OSError as exc:
-            self.sound = False
             self._log(f"its GPUs are given back when this process is gone: {exc}\n")
         layout.announce(self.home, self.app_id)
-        if self.watcher:
-            os.kill(self.watcher, signal.SIGKILL)
+        if self.guard:
+            tree.leave(self.home, self.guard)
+            os.kill(self.guard, signal.SIGKILL)
 
     def _has_moved(self) -> bool:
         """Tell whether the app's folder was removed, or is somewhere else now."""
@@ -551,55 +545,20 @@ class Supervisor:
             os.close(fd)
 
 
-def main(home: str, app_id: str, body: bytes, link: int) -> None:
-    """Keep an app, and then others that the fork server sends; returns when it sends no more. Runs
-    in a process of its own.
-
-    After trouble it keeps no other app: whatever is wrong with the process ends with it.
+def main(home: str, client: socket.socket, link: socket.socket) -> None:
+    """Supervise the app that a client asks for. Runs in a process of its own, a child of its
+    guard.
     """
     tree.enter(home, b"tl-keeper")
     os.setsid()
     kernel.become_subreaper()
-    sock = socket.socket(fileno=link)
-    sock.setblocking(False)
     wake = kernel.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGIO)
-    following: tuple[str, bytes] | None = (app_id, body)
-    while following is not None:
-        app_id, body = following
-        supervisor = Supervisor(home, app_id, layout.loads(body), sock, wake)
-        sound = False
+    request = protocol.receive_request(client)
+    if request is not None:
+        supervisor = Supervisor(home, request, client, link, wake)
         try:
-            sound = supervisor.begin() and supervisor.run() and len(body) <= protocol.SMALL
+            if supervisor.begin():
+                supervisor.run()
         except Exception:  # nothing may be left behind, whatever happened
             supervisor.abandon(kernel.exception_text())
-        following = _next(sock, wake) if sound else None
     tree.leave(home)
-
-
-def _next(sock: socket.socket, wake: int) -> tuple[str, bytes] | None:
-    """Offer to keep another app; None: there is none, or the machine or the service is being
-    stopped.
-    """
-    gc.collect()
-    received = bytearray()
-    poll = select.poll()
-    try:
-        sock.send(protocol.frame(protocol.FREE))
-        for fd in (sock.fileno(), wake):
-            poll.register(fd, select.POLLIN)
-        while True:
-            poll.poll()
-            try:
-                data = sock.recv(protocol.SMALL)
-            except BlockingIOError:
-                data = None
-            if data == b"" or signal.SIGTERM in kernel.drain(
-                wake
-            ):  # looked at last: an app may have come since
-                return None
-            received += data or b""
-            for _, payload in protocol.split(received):
-                name, _, body = payload.partition(b"\n")
-                return os.fsdecode(name), body
-    except (OSError, ValueError):  # the fork server is gone: ``sock`` may be closed, too
-        return None

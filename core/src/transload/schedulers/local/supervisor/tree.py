@@ -4,7 +4,7 @@ hitting a stranger.
 A pid means nothing without the start time of its process: the kernel gives it to somebody else
 later. A zombie is not taken for living.
 
-Our own processes (fork server, supervisor, watcher) belong to no app. A job may start a fork
+Our own processes (fork server, guard, supervisor) belong to no app. A job may start a fork
 server, which then descends from that job's supervisor, and with it the apps of others. So each
 enters its pid and start time in the state folder that it serves, and stands in that folder: whoever
 ends an app looks there before taking a descendant for one of the app's.
@@ -111,9 +111,9 @@ def enter(home: str, name: bytes) -> None:
         os.write(2, f"cannot enter {exc.filename}: {exc.strerror}\n".encode())
 
 
-def leave(home: str) -> None:
-    """Take this process out again, just before its end."""
-    layout.unlink(_entry(home, os.getpid()))
+def leave(home: str, pid: int = 0) -> None:
+    """Take a process of ours (0: this one) out again, just before its end."""
+    layout.unlink(_entry(home, pid or os.getpid()))
 
 
 def _entry(home: str, pid: int) -> str:
