@@ -168,7 +168,8 @@ def run_pytest(
     where = () if named else folders
     # a test that hangs shows where, instead of hanging the run
     limit = f"--timeout={900 if slow else 120}"
-    # a real server on a busy machine may be late once; the summary lists what ran twice
+    # a real server on a busy machine may be late once; the summary lists what ran twice.
+    # tests/core/conftest.py says which tests have no second try
     again = "--reruns=1"
     # 5: this suite has no slow test
     good = [0, 5] if slow else [0]
@@ -209,12 +210,13 @@ def find_cpu_torch(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, docstrings, banned imports and formatting, and the files that only a public
-    runner reads.
+    """Check style, docstrings, banned imports, formatting and spelling, and the files that only a
+    public runner reads.
     """
     session.install("-r", "tests/requirements-lint.txt")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("codespell")
     for schema, pattern in SCHEMAS.items():
         files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(pattern))
         session.run("check-jsonschema", "--quiet", "--builtin-schema", f"vendor.{schema}", *files)
@@ -235,6 +237,13 @@ def core(session: nox.Session) -> None:
     stores = ("-r", "tests/core/requirements-slow.txt") if "slow" in session.posargs else ()
     install(session, *TOOLS, "-r", "tests/core/requirements.txt", *stores, own=BASE)
     run_pytest(session, "tests/core", "tests/template")
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """Run the tests that need no process and no server, in less than 20 seconds."""
+    install(session, *TOOLS, "-r", "tests/core/requirements.txt", own=BASE)
+    run_pytest(session, "tests/core", more=("-m", "unit"))
 
 
 @nox.session

@@ -28,6 +28,8 @@ from transload.retries import (
     traceback_error,
 )
 
+pytestmark = pytest.mark.unit
+
 FILE = Path(attempts.__file__)
 
 
@@ -606,7 +608,7 @@ spec = importlib.util.spec_from_file_location("attempts", {str(FILE)!r})
 attempts = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(attempts)
 role = dict(name="r", num_replicas=2, min_replicas=None, max_retries=1, retry_policy="ROLE")
-app = attempts.App([role], 100.0)
+app = attempts.Gang([role], 100.0)
 app.begin(0.0)
 for replica in app.replicas:
     app.starting(replica)
@@ -622,7 +624,7 @@ for replica in app.renew(app.restarts[0]):
     app.ended(replica, 0, 3.0)
 app.settle(3.0)
 assert app.finish(9.0) and app.as_json()["state"] == "SUCCEEDED" and app.counts()["roles"] == [1]
-attempts.App([role], before=dict(app.as_json(), counts=app.counts()))
+attempts.Gang([role], before=dict(app.as_json(), counts=app.counts()))
 print(sys.version_info[1])
 """
     done = subprocess.run([_oldest(), "-I", "-S", "-c", story], capture_output=True, text=True)

@@ -21,6 +21,8 @@ from transload.components import (
 )
 from transload.specs import AppDef, Role, SpecError
 
+pytestmark = pytest.mark.unit
+
 if TYPE_CHECKING:
     from decimal import Decimal
 

@@ -9,6 +9,8 @@ import pytest
 from transload.components import ComponentNotFound, Finding, check, get_components
 from transload.components.checks import near_misses
 
+pytestmark = pytest.mark.unit
+
 HEAD = "from transload.specs import AppDef, Role, macros\n"
 
 

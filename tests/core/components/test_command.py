@@ -11,6 +11,8 @@ from transload.components import NoComponent, Overrides, command_app, get_compon
 from transload.errors import SpecError
 from transload.specs import AppDef, Resource, Role
 
+pytestmark = pytest.mark.unit
+
 
 @pytest.mark.parametrize(
     ("command", "name"),

@@ -12,6 +12,8 @@ from transload.components.component_test_base import ComponentTestCase
 from transload.components.finder import load_file
 from transload.specs import AppState, named_resources_aws
 
+pytestmark = pytest.mark.unit
+
 BAD = "from transload.specs import AppDef\n\n\ndef bad(x) -> AppDef:\n    return AppDef('x', [])\n"
 
 

@@ -18,6 +18,8 @@ from transload.components.decode import decode_text, decode_value, type_name, ty
 from transload.specs import AppDef, Resource, RetryPolicy, SpecError
 from transload.specs.text import split_pairs
 
+pytestmark = pytest.mark.unit
+
 
 class Color(enum.Enum):
     """A choice."""

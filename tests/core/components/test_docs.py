@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from transload.components import build, check, get_components, materialize
+
+pytestmark = pytest.mark.unit
 
 DOCS = Path(__file__).parents[3] / "docs" / "components.md"
 

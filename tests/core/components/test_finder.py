@@ -24,6 +24,8 @@ from transload.errors import PluginError, SpecError
 from transload.plugins import Plugins
 from transload.specs import AppDef
 
+pytestmark = pytest.mark.unit
+
 HEAD = "from __future__ import annotations\nfrom transload.specs import AppDef, Role\n\n"
 ONE = (
     HEAD

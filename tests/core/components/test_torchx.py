@@ -16,6 +16,8 @@ from transload.components.builtin import dist, utils
 from transload.components.programs.record import START
 from transload.components.programs.torchrun import RECORDED
 
+pytestmark = pytest.mark.unit
+
 NAMES = [
     "utils.echo",
     "utils.touch",

@@ -123,3 +123,21 @@ def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
     assert sorted(page for page in pages if f"]({page})" not in index) == []
+
+
+def test_tools_have_one_version_each() -> None:
+    """The hooks before a commit and the group `dev` use the tools that the sessions use."""
+    files = ("tests/requirements-lint.txt", "tests/requirements-typing.txt", "core/pyproject.toml")
+    pinned = "".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    named = [
+        name for line in re.findall(r"dependencies: \[(.*)\]", hooks) for name in _quoted(line)
+    ]
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    named += [name for name in groups["dependency-groups"]["lint"] if "pre-commit" not in name]
+    assert len(named) > 8
+    assert [name for name in named if name not in pinned] == []
+
+
+def _quoted(text: str) -> list[str]:
+    return re.findall(r'"([^"]+)"', text)

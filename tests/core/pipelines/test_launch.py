@@ -10,6 +10,8 @@ from transload.errors import SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef, Resource, Role
 
+pytestmark = pytest.mark.unit
+
 
 def train(
     lr: float, replicas: int = 1, gpus: int = 0, tracker_base: str = "", *, trial_idx: int = -1

@@ -24,6 +24,8 @@ from transload.pipelines.options import next_limit, note_state
 from transload.schedulers import check_seconds, patience_left, unknown_for, unknown_since
 from transload.specs import AppDef, AppState, AppStatus, Role, is_terminal
 
+pytestmark = pytest.mark.unit
+
 
 class Clock:
     """Seconds that the test moves."""

@@ -12,6 +12,8 @@ from transload.errors import ConfigError
 from transload.pipelines import StateMap
 from transload.specs import AppState
 
+pytestmark = pytest.mark.unit
+
 
 class Light(enum.Enum):
     """A host's states."""

@@ -29,6 +29,8 @@ from transload.plugins.builtins import BUILTINS
 from transload.plugins.entry_points import has_plugins
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Resource, named_resources
 
+pytestmark = pytest.mark.unit
+
 KINDS = (
     "schedulers",
     "trackers",

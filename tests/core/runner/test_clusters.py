@@ -17,6 +17,8 @@ from transload.specs import AppState, UnknownSchedulerException
 from transload_testing import scripted_app
 from transload_testing.stores import MemoryStore
 
+pytestmark = pytest.mark.unit
+
 
 def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
     """`[schedulers.NAME] kind = …`: its connection, its run options and no others; handles carry

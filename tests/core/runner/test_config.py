@@ -10,6 +10,8 @@ from transload.errors import ConfigError
 from transload.runner import load_settings
 from transload.specs import runopts
 
+pytestmark = pytest.mark.unit
+
 ENV: dict[str, str] = {"HOME": "/nonexistent"}
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from transload.errors import SpecError
 from transload.runner.job_env import check_app_id, unique_app_id
 
+pytestmark = pytest.mark.unit
+
 
 @given(st.text(min_size=1, max_size=300))
 def test_a_fresh_id_is_short_safe_and_unique(name: str) -> None:

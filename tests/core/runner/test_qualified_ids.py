@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from transload.runner import Runner
 from transload.schedulers.local.scheduler import create_local
 from transload.specs import AppDef, Role
+
+pytestmark = pytest.mark.unit
 
 
 def test_the_scheduler_completes_the_id(transload_home: Path) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from transload.schedulers import Change, FedWatch, Feeder, Watch
 
+pytestmark = pytest.mark.unit
+
 
 def ids(changes: set[Change]) -> set[str]:
     """Return the apps of changes of state."""

@@ -31,6 +31,8 @@ from transload.specs import (
     split_source,
 )
 
+pytestmark = pytest.mark.unit
+
 
 def role(**values: Any) -> Role:
     """Return a role with some fields given."""

@@ -30,6 +30,8 @@ from transload.specs import (
     Workspace,
 )
 
+pytestmark = pytest.mark.unit
+
 text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=10)
 some_text = text.filter(bool)
 names = st.from_regex(r"[A-Za-z0-9_][\w.-]{0,10}", fullmatch=True).map(

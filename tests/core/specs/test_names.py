@@ -25,6 +25,8 @@ from transload.specs import (
 )
 from transload.specs.text import split_list, split_pairs
 
+pytestmark = pytest.mark.unit
+
 VALUES = macros.Values("/root", "app-1", "3", "RANK0")
 schedulers = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,10}", fullmatch=True).map(
     lambda name: name.rstrip("\n")

@@ -15,6 +15,8 @@ from transload.specs import (
     masked_values,
 )
 
+pytestmark = pytest.mark.unit
+
 
 @pytest.mark.parametrize(
     ("text", "shown"),

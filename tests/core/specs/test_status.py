@@ -32,6 +32,8 @@ from transload.specs import (
     is_terminal,
 )
 
+pytestmark = pytest.mark.unit
+
 
 def failed() -> AppStatus:
     """Return a status with a failed replica among good ones."""

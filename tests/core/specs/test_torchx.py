@@ -13,6 +13,8 @@ import pytest
 
 from transload import specs
 
+pytestmark = pytest.mark.unit
+
 # kept out on purpose: an experiment of one scheduler, gone from later versions
 DROPPED = {"Role": {"base_image"}}
 CLASSES = ["AppDef", "Role", "Resource", "BindMount", "VolumeMount", "DeviceMount"]

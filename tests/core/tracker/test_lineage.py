@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from transload.tracker import FsspecTracker, Lineage, LineageEdge, TrackerArtifact
+
+pytestmark = pytest.mark.unit
 
 
 def test_json_form() -> None:

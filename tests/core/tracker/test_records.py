@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from transload.runtime.tracking import TrackingError
 from transload.tracker.backend.records import compact, encode, header, latest_time, merge, run_id_of
 
+pytestmark = pytest.mark.unit
+
 LOG = (
     header("run") + encode({"t": 5, "metadata": {"a": 1}}) + encode({"t": 9, "metadata": {"a": 2}})
 )
