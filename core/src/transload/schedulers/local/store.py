@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Dict, Final
 
 from transload.errors import SchedulerUnavailable
 from transload.runtime.forks import fork_lock
@@ -37,7 +37,7 @@ _apps: dict[str, tuple[dict[str, Any], AppDef | None]] = {}
 _lock = fork_lock()
 
 
-class DamagedState(dict[str, Any]):
+class DamagedState(Dict[str, Any]):
     """What stands in the place of a state that cannot be read."""
 
     def __init__(self, path: str) -> None:
