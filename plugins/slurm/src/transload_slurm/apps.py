@@ -62,7 +62,10 @@ class Apps:
     ) -> None:
         self.store = AppFolders(root)
         self._blobs = blobs
-        self.jobs = Jobs(per_minute, f"{root}/.asked-{os.uname().nodename}" if per_minute else None)
+        shared = None
+        if per_minute:
+            shared = f"{root}/.asked-{os.uname().nodename}"
+        self.jobs = Jobs(per_minute, shared)
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
 
@@ -103,11 +106,14 @@ class Apps:
             SpecError: if a workspace is not there, or a secret was not resolved.
             SubmitError: if Slurm did not take it; nothing runs, now or later.
         """
-        lay = submission.copy if self._blobs is None else self._blobs.lay
+        lay: submission.Lay = submission.copy
+        if self._blobs is not None:
+            lay = self._blobs.lay
         started = submission.submit(self.store, request, app_id, given, mark, lay, check)
-        job_id = self.store.job_id(app_id) if started else None
-        if job_id is not None:
-            self.jobs.accepted(job_id, app_id)
+        if started:
+            job_id = self.store.job_id(app_id)
+            if job_id is not None:
+                self.jobs.accepted(job_id, app_id)
         keep = given.cfg.get("keep_days")
         if isinstance(keep, (int, float)) and self.store.is_due(_DAY_S):
             with contextlib.suppress(SchedulerUnavailable, OSError):
@@ -231,7 +237,8 @@ class Apps:
             cancel_requested=self._cancel_requested(app_id),
         )
         if not written_end(self.store.state(app_id, record)):
-            status.state, status.msg = AppState.UNKNOWN, problem
+            status.state = AppState.UNKNOWN
+            status.msg = problem
         return status
 
     def _judge(
@@ -286,38 +293,40 @@ class Apps:
     def _concluded(
         self, app_id: str, record: dict[str, Any], state: dict[str, Any] | None, job: Job | None
     ) -> AppStatus:
+        """Return the status of a job, from what its supervisor wrote and Slurm says."""
         folder = self.store.folder(app_id)
-        decision = read_json(f"{folder}/verdict.json")
-        if decision is not None and job is not None and ended(job.state):
-            state = {**(state or {}), "state": "FAILED", "msg": str(decision.get("msg", ""))}
-        note = last_line(f"{folder}/batch.log") if job is not None and ended(job.state) else ""
+        note = ""
+        if job is not None and ended(job.state):
+            note = last_line(f"{folder}/batch.log")
+            decision = read_json(f"{folder}/verdict.json")
+            if decision is not None:
+                state = {**(state or {}), "state": "FAILED", "msg": str(decision.get("msg", ""))}
         return decide(
             record, state, job, cancel_requested=self._cancel_requested(app_id), note=note
         )
 
     def _lift(self, app_id: str, job: Job | None) -> None:
-        """Slurm holds a job that it has put back in the queue for two minutes; some seconds will
-        do.
+        """Shorten the two minutes for which Slurm holds a job that it has put back in the queue.
 
-        Not at once: within the second in which the job was ended, its nodes take the new start for
-        the old one.
+        Some seconds are left: within the second in which the job was ended, its nodes take the new
+        start for the old one.
         """
-        if (
-            job is None
-            or not job.waiting
-            or not os.path.exists(f"{self.store.folder(app_id)}/claim")
-        ):
-            return  # not one that has run before
-        # each part for itself: of an array's elements some may run, or be about to
+        if job is None or not job.waiting:
+            return
+        if not os.path.exists(f"{self.store.folder(app_id)}/claim"):
+            return  # it has not run before
+        # each part by itself: of an array's elements some may run, or be about to
         for part, start in job.waiting.items():
-            # let go once: to a clock that is behind the controller's it would seem held for ever
+            # only once: by a clock that is behind the controller's it would seem held for ever
             done, tried = self._lifted.get(part, ("", -_LIFT_S))
             now = time.monotonic()
-            if start > done and now - tried >= _LIFT_S and seconds_until(start) >= 2 * _HOLD_S:
-                with contextlib.suppress(SchedulerUnavailable):
-                    command = ["scontrol", "update", f"jobid={part}", f"StartTime=now+{_HOLD_S}"]
-                    lifted = commands.run(command, _CANCEL_S).code == 0
-                    self._lifted[part] = (start if lifted else done, now)
+            if start <= done or now - tried < _LIFT_S or seconds_until(start) < 2 * _HOLD_S:
+                continue
+            command = ["scontrol", "update", f"jobid={part}", f"StartTime=now+{_HOLD_S}"]
+            with contextlib.suppress(SchedulerUnavailable):
+                if commands.run(command, _CANCEL_S).code == 0:
+                    done = start
+                self._lifted[part] = (done, now)
 
     def _description(
         self, app_id: str, record: dict[str, Any], status: AppStatus
@@ -366,9 +375,9 @@ class Apps:
     def _places(self, app_id: str) -> list[str]:
         folder = self.store.folder(app_id)
         record = self._readable(app_id)
-        states = (
-            [f"{folder}/state.json"] if record is None else self.store.state_files(app_id, record)
-        )
+        states = [f"{folder}/state.json"]
+        if record is not None:
+            states = self.store.state_files(app_id, record)
         return [folder, f"{folder}/slurm.json", *states]
 
     def _logs(self, app_id: str) -> list[str]:
@@ -388,17 +397,14 @@ class Apps:
                 job_id = self.store.job_id(app_id)
                 if job_id is not None and not written_end(self.store.state(app_id, record)):
                     jobs[app_id] = job_id
-        known = self.jobs.ask(set(jobs.values())) if jobs else {}
+        if not jobs:
+            return {}
+        known = self.jobs.ask(set(jobs.values()))
         words = {}
         for app_id, job_id in jobs.items():
             job = known[job_id]
             self._lift(app_id, job)
-            # an end is looked at again, until it is believed
-            again = job is not None and ended(job.state)
-            over = (
-                OVER if job is None or ended(job.state) or clean(job.state) == "COMPLETING" else ""
-            )
-            words[app_id] = f"{over}{job!r} {time.monotonic() if again else ''}"
+            words[app_id] = _word_of(job)
         return words
 
     def list(self) -> list[ListAppResponse]:
@@ -546,8 +552,9 @@ class Apps:
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that have ended, the old, and then the oldest until the rest is small enough;
-        and unused blobs.
+        """Delete jobs that have ended: the old ones, then the oldest until the rest is small enough.
+
+        Blobs of workspaces that no submit uses are deleted, too.
 
         Args:
             older_than: seconds since their end was written; None: age does not matter.
@@ -559,7 +566,8 @@ class Apps:
         Returns:
             The ids of the deleted apps, oldest first.
         """
-        moment = time.time() if now is None else now
+        if now is None:
+            now = time.time()
         described = self.describe_many(self.store.ids())
         records = {
             app_id: record
@@ -578,7 +586,7 @@ class Apps:
         for end, app_id in sorted(
             (self.store.ended_at(app_id, records[app_id]), app_id) for app_id in records
         ):
-            old = older_than is not None and moment - end >= older_than
+            old = older_than is not None and now - end >= older_than
             if old or (max_size is not None and total > max_size):
                 if not dry_run:
                     self.store.remove(app_id, records[app_id])
@@ -653,3 +661,15 @@ def _last_word(folder: str) -> Job | None:
         return Job(**found)
     except TypeError:
         return None
+
+
+def _word_of(job: Job | None) -> str:
+    """Return a text that changes whenever something of a job may have changed."""
+    if job is None:
+        return f"{OVER}{job!r} "
+    if ended(job.state):
+        # an end is looked at again, until it is believed
+        return f"{OVER}{job!r} {time.monotonic()}"
+    if clean(job.state) == "COMPLETING":
+        return f"{OVER}{job!r} "
+    return f"{job!r} "

@@ -53,7 +53,10 @@ class Connection:
     """
 
     def __init__(self, host: str, root: str, python: str) -> None:
-        self.host, self._root, self._python = self._key = host, root, python
+        self.host = host
+        self._root = root
+        self._python = python
+        self._key = (host, root, python)
         self._lock = threading.Lock()
         _connections.add(self)
         self._link: Link | None = None
@@ -78,14 +81,17 @@ class Connection:
             if self._link is not None and self._link.alive:
                 return self._link
             if time.monotonic() < self._failed + min(self._pause, longest):
-                raise (ssh.Refused if self._refused else SchedulerUnavailable)(self._problem)
+                if self._refused:
+                    raise ssh.Refused(self._problem)
+                raise SchedulerUnavailable(self._problem)
             if self._link is not None:
                 self._link.close()
                 self._link = None
             try:
                 self._link = Link(self.host, self._root, self._python)
             except SchedulerUnavailable as exc:
-                self._problem, self._refused = str(exc), isinstance(exc, ssh.Refused)
+                self._problem = str(exc)
+                self._refused = isinstance(exc, ssh.Refused)
                 self._failed = time.monotonic()
                 self._pause = min(max(2 * self._pause, _PAUSE_S[0]), _PAUSE_S[1])
                 raise
@@ -116,7 +122,8 @@ class Connection:
             if _shared.get(self._key) is self:
                 del _shared[self._key]
         with self._lock:
-            link, self._link = self._link, None
+            link = self._link
+            self._link = None
         if link is not None:
             link.close()
 
@@ -183,7 +190,8 @@ class Link:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
         too_long = threading.Timer(_HELLO_S, self._process.kill)
-        too_long.name, too_long.daemon = f"{THREAD}-hello", True
+        too_long.name = f"{THREAD}-hello"
+        too_long.daemon = True
         too_long.start()
         try:
             self.hello = self._handshake(root)
@@ -324,15 +332,17 @@ class Link:
 
     def _fail(self) -> None:
         with self._lock:
-            pending, self._pending = self._pending, {}
+            pending = self._pending
+            self._pending = {}
         said = ""
         with contextlib.suppress(OSError, ValueError):
             self._said.seek(0)
             said = self._said.read().decode("utf-8", "replace").strip()
+        text = f"ssh {self.host}: the connection was lost"
+        if said:
+            text += f": {said}"
         for answer in pending.values():
-            answer.set_exception(
-                Lost(f"ssh {self.host}: the connection was lost" + (f": {said}" if said else ""))
-            )
+            answer.set_exception(Lost(text))
 
     def close(self) -> None:
         """End it: the helper hears the end of its input."""

@@ -134,10 +134,10 @@ class SlurmRequest:
 
 
 def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> SlurmRequest:
-    """Convert an app.
+    """Convert a job.
 
     Args:
-        app: the app.
+        app: its definition.
         cfg: the run options.
         here: the cluster's disk is that of this machine; else paths are the cluster's.
 
@@ -149,7 +149,9 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     kind = str(cfg.get("container") or "none")
     if kind not in KINDS:
         raise ConfigError(f"run option container={kind!r}: must be one of {', '.join(KINDS)}")
-    mounts = frozenset({MountType.BIND}) if kind != "none" else frozenset()
+    mounts: frozenset[MountType] = frozenset()
+    if kind != "none":
+        mounts = frozenset({MountType.BIND})
     refuse_unsupported(app, CAPABILITIES._replace(mounts=mounts), "slurm")
     gang = cfg.get("gang") is not False
     if not gang:
@@ -159,19 +161,18 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
             "run option array_parallel: only with gang=false, where replicas are elements of an "
             "array"
         )
-    options = [role_options(role, index, cfg) for index, role in enumerate(app.roles)]
-    roles = [
-        _role(role, index, options[index], cfg, app, gang, here)
-        for index, role in enumerate(app.roles)
-    ]
+    roles = []
+    for index, role in enumerate(app.roles):
+        options = role_options(role, index, cfg)
+        roles.append(_role(role, index, options, cfg, app, gang=gang, here=here))
     job = flags(PER_JOB, cfg)
     if cfg.get("dependency"):
         job.append("--kill-on-invalid-dep=yes")
-    again = cfg.get("requeue")
-    requeue = any(role.max_retries for role in app.roles) if again is None else bool(again)
-    job.append("--requeue" if requeue else "--no-requeue")
+    job.append("--requeue" if _may_requeue(app, cfg) else "--no-requeue")
     parallel = cfg.get("array_parallel")
-    if isinstance(parallel, int) and parallel < 1:
+    if not isinstance(parallel, int):
+        parallel = None
+    elif parallel < 1:
         raise ConfigError(f"run option array_parallel={parallel}: must be 1 or more")
     grace = cfg.get("grace_period", 5.0)
     if not isinstance(grace, (int, float)) or not 0 <= grace < math.inf:
@@ -179,18 +180,23 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     keep = cfg.get("keep_days")
     if isinstance(keep, (int, float)) and not keep > 0:
         raise ConfigError(f"run option keep_days={keep!r}: must be more than 0")
-    folder = cfg.get("job_dir")
+    folder = None
+    if cfg.get("job_dir"):
+        folder = _folder("job_dir", plain("job_dir", str(cfg["job_dir"])), here)
+    comment = ""
+    if cfg.get("comment"):
+        comment = plain("comment", str(cfg["comment"]))
     return SlurmRequest(
         name=app.name,
         app_id=_app_id(app),
         roles=roles,
         sbatch=job,
-        comment=plain("comment", str(cfg["comment"])) if cfg.get("comment") else "",
+        comment=comment,
         gang=gang,
-        array_parallel=parallel if isinstance(parallel, int) else None,
+        array_parallel=parallel,
         timeout=app.timeout,
         grace_period=float(grace),
-        job_dir=_folder("job_dir", plain("job_dir", str(folder)), here) if folder else None,
+        job_dir=folder,
         python=plain("python", str(cfg.get("python") or "python3")),
         prologue=prologue(cfg.get("prologue")),
     )
@@ -241,20 +247,37 @@ def _role(
     options: Mapping[str, CfgVal],
     cfg: Mapping[str, CfgVal],
     app: AppDef,
+    *,
     gang: bool,
     here: bool,
 ) -> RoleRequest:
-    kind = str(cfg.get("container") or "none") if role.image else "none"
+    """Return what is asked for a role.
+
+    Args:
+        role: the role.
+        index: its number in the job.
+        options: its own run options.
+        cfg: those of the job.
+        app: the definition of the job.
+        gang: whether all replicas run together; otherwise they are elements of an array.
+        here: whether the cluster's disk is that of this machine.
+    """
+    kind = "none"
+    if role.image:
+        kind = str(cfg.get("container") or "none")
     binds = binds_of(role.mounts, f"roles[{index}]", kind)
     if role.mounts and kind == "none":
         raise UnsupportedFeature(
             f"roles[{index}].mounts: only in a container, and the role has no image", "mounts"
         )
-    if role.workspace:
-        cwd = None
-    else:
-        cwd = "/" if kind != "none" else image_root(role, here, str(cfg.get("working_dir") or ""))
-    root = macros.img_root if cwd is None or not here else cwd
+    cwd = None
+    if not role.workspace and kind != "none":
+        cwd = "/"
+    elif not role.workspace:
+        cwd = image_root(role, here, str(cfg.get("working_dir") or ""))
+    root = macros.img_root
+    if cwd is not None and here:
+        root = cwd
     values = macros.Values(
         img_root=root, app_id=macros.app_id, replica_id=macros.replica_id, rank0_env=RANK0_ENV
     )
@@ -262,7 +285,7 @@ def _role(
     shape = _shape(role, index, tasks, options)
     limit = flags(PER_ROLE, options)
     if app.timeout is not None and not options.get("time"):
-        # the wrapper ends the app to the second; this is for the case that it cannot
+        # the supervisor ends the job to the second; this is for the case that it cannot
         limit.append(f"--time={math.ceil((app.timeout + 60) / 60)}")
     own = extra("srun_args", options.get("srun_args"), role)
     group = [f"--het-group={index}"] if len(app.roles) > 1 else []
@@ -291,8 +314,16 @@ def _role(
     )
 
 
+def _may_requeue(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
+    """Tell whether Slurm may start the job again; by default if a role has retries."""
+    given = cfg.get("requeue")
+    if given is None:
+        return any(role.max_retries for role in app.roles)
+    return bool(given)
+
+
 def _shape(role: Role, index: int, tasks: int, options: Mapping[str, CfgVal]) -> list[str]:
-    """Return what the role asks of the nodes. Zero is taken for unset: it means "all" to Slurm."""
+    """Return what a role asks of the nodes; zero counts as unset, for to Slurm it means "all"."""
     resource = role.resource
     path = f"roles[{index}].resource"
     if resource.devices:
@@ -310,27 +341,29 @@ def _shape(role: Role, index: int, tasks: int, options: Mapping[str, CfgVal]) ->
     if resource.memMB > 0:
         shape.append(f"--mem-per-cpu={math.ceil(resource.memMB / cpus)}M")
     if resource.gpu > 0:
+        gpus = str(resource.gpu)
         kind = options.get("gpu_type")
-        shape.append(
-            f"--gpus-per-task={plain('gpu_type', str(kind)) + ':' if kind else ''}{resource.gpu}"
-        )
+        if kind:
+            gpus = f"{plain('gpu_type', str(kind))}:{gpus}"
+        shape.append(f"--gpus-per-task={gpus}")
     return shape
 
 
 def image_root(role: Role, here: bool, working_dir: str = "") -> str:
-    """Return the working directory of a role without a workspace, which is also its
-    ``${img_root}``.
+    """Return the working directory of a role without a workspace, and its ``${img_root}``.
 
-    An image that is an existing folder or an absolute path, else the one given, else the current
-    directory; elsewhere the user's home.
+    That is its image, if it is an existing folder or an absolute path, else the directory given.
+    Without one it is the current directory; on another machine the user's home.
     """
-    if not here:
-        given = _folder("working_dir", working_dir, here) if working_dir else "~"
-        return role.image if role.image.startswith(("/", "~/")) else given
-    image = os.path.expanduser(role.image)
-    if image.startswith("/") or (image and os.path.isdir(image)):
-        return os.path.abspath(image)
-    return _folder("working_dir", working_dir, here) if working_dir else os.getcwd()
+    if here:
+        image = os.path.expanduser(role.image)
+        if image.startswith("/") or (image and os.path.isdir(image)):
+            return os.path.abspath(image)
+    elif role.image.startswith(("/", "~/")):
+        return role.image
+    if working_dir:
+        return _folder("working_dir", working_dir, here)
+    return os.getcwd() if here else "~"
 
 
 def comment_of(app_id: str, token: str) -> str:
@@ -350,11 +383,15 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
         token: tells this submit from an earlier one of the same app.
         workspace: where the first role runs, if that is a copy of a workspace.
     """
-    comment = comment_of(app_id, token) + (f" {request.comment}" if request.comment else "")
-    # "%j" is the job's id to Slurm, save behind a backslash; and one that is meant cannot be said
-    # to newer releases
-    odd = "\\" in folder
-    output = "/dev/null" if odd else f"{folder}/batch.log".replace("%", "\\%")
+    comment = comment_of(app_id, token)
+    if request.comment:
+        comment += f" {request.comment}"
+    output = f"{folder}/batch.log".replace("%", "\\%")
+    # "%j" is the job's id to Slurm, but not behind a backslash; newer releases cannot be given a
+    # backslash that is meant
+    has_backslash = "\\" in folder
+    if has_backslash:
+        output = "/dev/null"
     head = [
         f"--job-name={app_id}",
         f"--comment={comment}",
@@ -363,26 +400,26 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
     ]
     head += ["--export=ALL", *request.sbatch]
     if not request.gang:
-        last = request.roles[0].num_replicas - 1
-        limit = f"%{request.array_parallel}" if request.array_parallel else ""
-        head.append(f"--array=0-{last}{limit}")
+        array = f"--array=0-{request.roles[0].num_replicas - 1}"
+        if request.array_parallel:
+            array += f"%{request.array_parallel}"
+        head.append(array)
     lines = ["#!/bin/sh", *map(_directive, head)]
     for index, role in enumerate(request.roles):
-        lines += ["#SBATCH hetjob"] if index else []
+        if index:
+            lines.append("#SBATCH hetjob")
         lines.append(f"# role {role.name}")
         lines += map(_directive, role.sbatch)
     lines.append("")
     for role in request.roles:
-        command = (
-            shlex.join([role.entrypoint, *masked_args(role.args)])
-            .replace("\n", "\\n")
-            .replace("\r", "\\r")
-        )
+        command = shlex.join([role.entrypoint, *masked_args(role.args)])
+        command = command.replace("\n", "\\n").replace("\r", "\\r")
         lines.append(f"# role {role.name}, {role.num_replicas} replica(s): {command}")
         lines.append(
             f"#   logs in logs/{role.name}/<replica>/{{stdout,stderr}}.log of the folder below"
         )
-    job, python = shlex.quote(f"{folder}/job/__main__.py"), shlex.quote(request.python)
+    job = shlex.quote(f"{folder}/job/__main__.py")
+    python = shlex.quote(request.python)
     enter = f"cd {shlex.quote(folder)} || exit 75  # the app was deleted, or its submit withdrawn"
     missing = f"""echo "transload: no "{python}" on $(hostname)" >&2; exit 127"""
     supervise = [
@@ -390,7 +427,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
         enter,
         f"exec {python} -I -S {job} supervise {shlex.quote(folder)} {token}",
     ]
-    if odd:
+    if has_backslash:
         lines.append(f"exec >>{shlex.quote(folder)}/batch.log 2>&1")
     if request.prologue:
         lines += [enter, *_prologue(request, folder, workspace, supervise)]
@@ -402,17 +439,21 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
 def _prologue(
     request: SlurmRequest, folder: str, workspace: str, supervise: Sequence[str]
 ) -> list[str]:
-    """Return the lines that run the prologue, and then the wrapper, which hears of it if the
-    prologue has failed.
+    """Return the lines that run the prologue, and then the supervisor.
 
-    It runs in the shell that becomes the wrapper, for what it exports; its output goes to the log
-    of the first replica.
+    The supervisor gets the exit code of a prologue that failed. The prologue runs in the shell that
+    becomes the supervisor, so that its exports count; its output goes to the log of the first
+    replica.
     """
     first = request.roles[0]
     logs = shlex.quote(f"{folder}/logs/{first.name}/") + "${SLURM_ARRAY_TASK_ID:-0}"
-    where = workspace or (first.cwd if first.container == "none" else "") or folder
-    home, _, rest = where.partition("/")
-    place = f'"$HOME"/{shlex.quote(rest)}' if home == "~" else shlex.quote(where)
+    where = workspace
+    if not where and first.container == "none":
+        where = first.cwd or ""
+    where = where or folder
+    place = shlex.quote(where)
+    if where.partition("/")[0] == "~":
+        place = f'"$HOME"/{shlex.quote(where.partition("/")[2])}'
     return [
         "transload_start() {",
         "exec >&8 2>&9 8>&- 9>&-",
@@ -496,15 +537,15 @@ def _inside(
 
 
 def format_request(request: SlurmRequest, root: str = "") -> str:
-    """Return a request as text for a person: the batch script, and what each role runs; secrets
-    masked.
-    """
+    """Return a request as text: the batch script, and what each role runs, secrets masked."""
     if not root:
         from transload_slurm.store import root_folder
 
         root = root_folder()
     folder = f"{request.job_dir or root}/{request.app_id}"
-    workspace = f"{folder}/workspace/0" if request.roles[0].workspace else ""
+    workspace = ""
+    if request.roles[0].workspace:
+        workspace = f"{folder}/workspace/0"
     lines = [script(request, request.app_id, f"{root}/{request.app_id}", "<token>", workspace)]
     for role in request.roles:
         lines.append(

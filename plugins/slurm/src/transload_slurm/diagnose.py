@@ -59,15 +59,16 @@ def _folder(store: AppFolders) -> Check:
 
 def _file_system(folder: str) -> str:
     """Return the type of the file system that a folder lies on."""
-    best, kind = "", "an unknown file system"
+    longest = ""
+    kind = "an unknown file system"
     try:
         with open("/proc/self/mounts", encoding="utf-8") as file:
             for line in file:
                 _, place, found, *_ = line.split()
-                if (folder == place or folder.startswith(place.rstrip("/") + "/")) and len(
-                    place
-                ) >= len(best):
-                    best, kind = place, found
+                is_below = folder == place or folder.startswith(place.rstrip("/") + "/")
+                if is_below and len(place) >= len(longest):
+                    longest = place
+                    kind = found
     except OSError:
         pass
     return kind

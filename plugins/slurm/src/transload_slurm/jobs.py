@@ -84,7 +84,9 @@ def _merge(rows: list[_Row], source: str) -> dict[str, Job]:
         row = next(row for row in parts.values() if row[1] == state)
         nodes = ",".join(dict.fromkeys(row[3] for row in parts.values() if row[3]))
         waiting = {row[6]: row[4] for row in parts.values() if row[2] == "BeginTime"}
-        known = words if set(words) != {""} else {}
+        known: dict[str, str] = {}
+        if set(words) != {""}:
+            known = words
         jobs[base] = Job(base, row[0], state, known, row[2], nodes, source, row[4], waiting, row[5])
     return jobs
 
@@ -121,17 +123,13 @@ def squeue(*selection: str) -> dict[str, Job]:
 
 
 def _row(line: str) -> _Row:
+    """Return a line of squeue; Slurm writes ``None`` and ``(null)`` for what is empty."""
     job_id, name, state, reason, nodes, start, comment = line.rstrip("\n").split("|", 6)
-    comment = "" if comment == "(null)" else comment
-    return (
-        job_id.strip(),
-        name,
-        state,
-        "" if reason in ("None", "(null)") else reason,
-        nodes,
-        start,
-        comment,
-    )
+    if reason in ("None", "(null)"):
+        reason = ""
+    if comment == "(null)":
+        comment = ""
+    return job_id.strip(), name, state, reason, nodes, start, comment
 
 
 def seconds_until(start: str) -> float:
@@ -147,19 +145,19 @@ class NotKept(Exception):
 
 
 def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job]:
-    """Return jobs from the accounting database, or (``completed``) from the record of completed
-    jobs.
+    """Return jobs from the accounting database.
+
+    Args:
+        job_ids: the jobs.
+        completed: ask the record of completed jobs in its place.
 
     Raises:
         NotKept: where this cluster keeps no such thing.
         SchedulerUnavailable: if it cannot be read from here, or not now.
     """
-    wanted = (
-        ["-c", "-o", "JobID,JobName,State,NodeList"]
-        if completed
-        else ["-X", "-o", "JobID,JobName,State,NodeList"]
-    )
-    answer = commands.run(["sacct", "-n", "-P", *wanted, "-j", ",".join(job_ids)], _TIMEOUT_S)
+    which = "-c" if completed else "-X"
+    command = ["sacct", "-n", "-P", which, "-o", "JobID,JobName,State,NodeList"]
+    answer = commands.run([*command, "-j", ",".join(job_ids)], _TIMEOUT_S)
     if answer.code != 0 and not answer.out.strip():
         if any(words in answer.err.lower() for words in _NOT_KEPT):
             raise NotKept(answer.complaint)
@@ -229,9 +227,12 @@ class Jobs:
                 if self._knows(job_ids, came - max_age, came):
                     return {job_id: self._known[job_id][2] for job_id in job_ids}
                 query = self._under_way(now, came - max_age)
-            while not wait([query], None if enough is None else _LOOK_S).done:
-                if enough is not None and enough():
-                    return {}
+            if enough is None:
+                wait([query])
+            else:
+                while not wait([query], _LOOK_S).done:
+                    if enough():
+                        return {}
             try:
                 query.result()
             except SchedulerUnavailable as exc:
@@ -257,7 +258,9 @@ class Jobs:
 
     def _find(self, oldest: float) -> None:
         """Ask for jobs, and note the answers, unless another helper has just done so."""
-        held = -1 if self._shared is None else _held(self._shared)
+        held = -1
+        if self._shared is not None:
+            held = _held(self._shared)
         try:
             if held >= 0:
                 self._read(held)
@@ -333,12 +336,11 @@ class Jobs:
                 self._note(
                     {each: (*at, job and Job(**job)) for each, (*at, job) in said["known"].items()}
                 )
-                self._times, self._good_for = said["times"], said["good_for"]
-                self._missed, self._without, self._problem = (
-                    said["missed"],
-                    said["without"],
-                    tuple(said["problem"]),
-                )
+                self._times = said["times"]
+                self._good_for = said["good_for"]
+                self._missed = said["missed"]
+                self._without = said["without"]
+                self._problem = tuple(said["problem"])
 
     def _write(self, held: int) -> None:
         with self._lock:

@@ -110,8 +110,10 @@ def refuse_own(name: str, words: list[str], *, memory: bool, gpus: bool) -> None
         ConfigError: for the first of them, with what to use in its place.
     """
     known = dict(SBATCH if name == "sbatch_args" else SRUN)
-    for said, what in ((memory, "memory"), (gpus, "gpus")):
-        known.update(_RESOURCES[what] if said else {})
+    if memory:
+        known.update(_RESOURCES["memory"])
+    if gpus:
+        known.update(_RESOURCES["gpus"])
     for word in words:
         for option, value in _options(word):
             full = _full(option, known, name)
@@ -123,17 +125,21 @@ def refuse_own(name: str, words: list[str], *, memory: bool, gpus: bool) -> None
 
 
 def _options(word: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the options that a word holds, and the value of each: sbatch parts a line of the script
-    at its blanks.
+    """Yield the options that a word holds, and the value of each.
+
+    sbatch splits a line of the script at its blanks.
     """
     head, equals, value = word.partition("=")
     tokens = head.split()
     for number, token in enumerate(tokens):
         if not token.startswith("-"):
             continue
-        last = number == len(tokens) - 1
-        follows = "" if last or tokens[number + 1].startswith("-") else tokens[number + 1]
-        given: str | None = value if last and equals else follows or None
+        given: str | None = None
+        following = tokens[number + 1 :]
+        if following and not following[0].startswith("-"):
+            given = following[0]
+        elif not following and equals:
+            given = value
         if token.startswith("--"):
             yield token[2:], given
             continue
@@ -152,18 +158,25 @@ def _full(option: str, known: Mapping[str, str], name: str) -> str:
 
 
 def _tables(name: str) -> list[tuple[str, type | object, str]]:
-    return [*PER_ROLE.values(), *PER_JOB.values()] if name == "sbatch_args" else []
+    """Return the tables of run options that are options of sbatch; none for ``srun_args``."""
+    if name != "sbatch_args":
+        return []
+    return [*PER_ROLE.values(), *PER_JOB.values()]
 
 
 def _of_tables(full: str, value: str | None, name: str) -> str:
-    """Return which run option says the same, "" if none does: ``--nodes=2-4`` is more than
-    ``nodes`` can say.
+    """Return which run option says the same; ``""`` if none does.
+
+    The option ``--nodes=2-4`` says more than the run option ``nodes`` can.
     """
-    for own, (flag, kind, _) in {**PER_ROLE, **PER_JOB}.items() if name == "sbatch_args" else ():
+    if name != "sbatch_args":
+        return ""
+    for own, (flag, kind, _) in {**PER_ROLE, **PER_JOB}.items():
         if flag != f"--{full}":
             continue
-        says_more = (kind is bool and value is not None) or (
-            kind is int and not (value or "").isdigit()
-        )
-        return "" if says_more else f"use the run option {own}"
+        if kind is bool and value is not None:
+            return ""
+        if kind is int and not (value or "").isdigit():
+            return ""
+        return f"use the run option {own}"
     return ""

@@ -1,5 +1,6 @@
-"""The helper: one file that runs this package's scheduler on a login node, with Python 3.8 and
-nothing installed.
+"""Packing the helper: one file that runs this package's scheduler on a login node.
+
+There it needs Python 3.8 and nothing else installed.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import Final
 from transload_slurm import __version__
 
 _ROOT: Final = "transload_slurm.helper"
-_WHOLE: Final = (
-    "transload.specs",
-    "transload_slurm.job",
-)  # packages whose parts are imported when they are used
+_WHOLE: Final = ("transload.specs", "transload_slurm.job")
+"""Packages whose modules are imported when they are used, so that all of them are packed."""
+_UNCHANGED: Final = ("transload_slurm.job.", "transload.retries", "transload.runtime.untrusted")
+"""How the names of modules begin that are copied beside a job as they are."""
+_OURS: Final = ("transload", "transload_slurm")
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)
 _OLD_S: Final = 86400.0
 _NEWER: Final = ("slots", "strict", "kw_only")
@@ -32,34 +34,38 @@ _MAIN: Final = "from transload_slurm.helper import main\n\nmain()\n"
 
 @cache
 def packed(folder: str = "") -> tuple[str, bytes]:
-    """Return the name of the helper's file, which tells version and content, and the file.
+    """Return the name of the helper's file, which says version and content, and the file.
 
     Args:
-        folder: where it is kept until a source changes, since making it takes half a second; "":
-            nowhere.
+        folder: where the file is kept until a source changes, since packing takes half a second;
+            ``""``: nowhere.
     """
-    kept = Path(folder, f"packed-{_stamp()}") if folder else None
-    data = b""
-    if kept is not None:
-        with contextlib.suppress(OSError):
-            data = kept.read_bytes()
-    if not data:
-        data = pack()
-        if kept is not None:
-            aside = kept.with_suffix(f".{os.getpid()}")
-            aside.write_bytes(data)
-            aside.replace(kept)
-            for other in kept.parent.glob("packed-*"):  # of sources that were changed, or are gone
-                with contextlib.suppress(OSError):
-                    if time.time() - other.stat().st_mtime > _OLD_S:
-                        other.unlink()
+    data = _kept(Path(folder)) if folder else pack()
     return f"helper-{__version__}-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data
+
+
+def _kept(folder: Path) -> bytes:
+    """Return the file that a folder keeps, which is packed anew if a source has changed."""
+    kept = folder / f"packed-{_stamp()}"
+    with contextlib.suppress(OSError):
+        data = kept.read_bytes()
+        if data:
+            return data
+    data = pack()
+    aside = kept.with_suffix(f".{os.getpid()}")
+    aside.write_bytes(data)
+    aside.replace(kept)
+    for other in folder.glob("packed-*"):  # of sources that were changed, or are gone
+        with contextlib.suppress(OSError):
+            if time.time() - other.stat().st_mtime > _OLD_S:
+                other.unlink()
+    return data
 
 
 def _stamp() -> str:
     """Return what changes when a source does."""
     digest = hashlib.sha256()
-    for package in ("transload", "transload_slurm"):
+    for package in _OURS:
         spec = importlib.util.find_spec(package)
         assert spec is not None and spec.origin is not None
         for path in sorted(Path(spec.origin).parent.rglob("*.py")):
@@ -69,9 +75,7 @@ def _stamp() -> str:
 
 
 def pack() -> bytes:
-    """Return a file with the module `transload_slurm.helper` and what that imports of this package
-    and the core.
-    """
+    """Return a file with the module `transload_slurm.helper` and what it imports of ours."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
 
@@ -80,11 +84,10 @@ def pack() -> bytes:
 
         add("__main__.py", _MAIN)
         for module, (path, source) in sorted(_modules().items()):
-            # what runs in the jobs goes there as it is
-            as_it_is = module.startswith(
-                ("transload_slurm.job.", "transload.retries", "transload.runtime.untrusted")
-            )
-            add(path, source if as_it_is else _for_old(source))
+            if module.startswith(_UNCHANGED):
+                add(path, source)
+            else:
+                add(path, _for_old(source))
     return made.getvalue()
 
 
@@ -95,56 +98,68 @@ def _modules() -> dict[str, tuple[str, bytes]]:
     while wanted:
         module = wanted.pop()
         package, _, inner = module.partition(".")
-        spec = importlib.util.find_spec(module) if module not in found else None
-        if package not in ("transload", "transload_slurm") or spec is None:
-            continue  # the standard library's, known, or a name in a module
-        folder = spec.submodule_search_locations is not None
-        path = inner.replace(".", "/") + (
-            ("/" if inner else "") + "__init__.py" if folder else ".py"
-        )
+        if module in found or package not in _OURS:
+            continue
+        spec = importlib.util.find_spec(module)
+        if spec is None:
+            continue  # a name in a module
+        parent = module.rpartition(".")[0]
+        path = inner.replace(".", "/")
+        if spec.submodule_search_locations is None:
+            path += ".py"
+            relative_to = parent
+        else:
+            path = f"{path}/__init__.py".lstrip("/")
+            relative_to = module
         source = pkgutil.get_data(package, path)
         assert source is not None, module
         found[module] = (f"{package}/{path}", source)
-        wanted += [module.rpartition(".")[0]] if inner else []
-        wanted += _imported(ast.parse(source), module if folder else module.rpartition(".")[0])
+        if parent:
+            wanted.append(parent)
+        wanted += _imported(ast.parse(source), relative_to)
     return found
 
 
 def _parts_of(package: str) -> list[str]:
+    """Return the names of the modules in a package; none if it is not a package."""
     spec = importlib.util.find_spec(package)
-    folders = None if spec is None else spec.submodule_search_locations
-    return [] if folders is None else [each.name for each in pkgutil.iter_modules(folders)]
+    if spec is None or spec.submodule_search_locations is None:
+        return []
+    return [each.name for each in pkgutil.iter_modules(spec.submodule_search_locations)]
 
 
 def _imported(tree: ast.Module, package: str) -> list[str]:
-    """Return what a module imports when it is loaded; of ``from a import b`` both ``a`` and
-    ``a.b``.
+    """Return the modules that a module imports when it is loaded.
+
+    Args:
+        tree: the module.
+        package: the package that its relative imports start from.
     """
-    found = []
+    found: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
-                base = f"{above}.{base}" if base else above
-            if base.partition(".")[0] in ("transload", "transload_slurm"):
-                found += [
-                    base,
-                    *(
-                        f"{base}.{alias.name}"
-                        for alias in node.names
-                        if alias.name in _parts_of(base)
-                    ),
-                ]
+            found += _imported_from(node, package)
     return found
 
 
+def _imported_from(node: ast.ImportFrom, package: str) -> list[str]:
+    """Return the modules of ``from a import b``: ``a``, and ``a.b`` if that is a module."""
+    base = node.module or ""
+    if node.level:
+        above = package
+        if node.level > 1:
+            above = package.rsplit(".", node.level - 1)[0]
+        base = f"{above}.{base}".rstrip(".")
+    if base.partition(".")[0] not in _OURS:
+        return []
+    parts = _parts_of(base)
+    return [base, *(f"{base}.{alias.name}" for alias in node.names if alias.name in parts)]
+
+
 class _Older(ast.NodeTransformer):
-    """Leaves out what Python 3.8 has not and what runs does not depend on: ``slots=``, names of
-    types; and docs.
-    """
+    """Leaves out what Python 3.8 does not have and a run does not need, and docstrings."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Drop keywords that only check or save."""
@@ -153,11 +168,10 @@ class _Older(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """``Marks = list[tuple[int, float]]``: annotations alone speak of it, and nobody reads
-        those.
-        """
+        """Drop a name of a type, as ``Marks = list[int]``: only annotations use it."""
         self.generic_visit(node)
-        target, value = node.targets[0], node.value
+        target = node.targets[0]
+        value = node.value
         named = (
             isinstance(target, ast.Name)
             and target.id.strip("_")[:1].isupper()
@@ -176,7 +190,8 @@ class _Older(ast.NodeTransformer):
 
 
 def _for_old(source: bytes) -> str:
+    """Return a module as Python 3.8 can run it."""
     tree = ast.parse(source)
-    body = tree.body[1:] if ast.get_docstring(tree) else tree.body  # __future__ comes first
-    tree.body = body
+    if ast.get_docstring(tree):
+        tree.body = tree.body[1:]  # nothing may stand before the import of __future__
     return ast.unparse(ast.fix_missing_locations(_Older().visit(tree))) + "\n"

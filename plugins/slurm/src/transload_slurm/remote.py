@@ -165,16 +165,23 @@ class RemoteApps:
         return bool(self.connection.call("delete", _DELETE_S, app_id=app_id))
 
     def prune(
-        self, older_than: float | None = None, max_size: int | None = None, **more: Any
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that have ended, and files of workspaces that no submit has used for a
-        month.
-        """
-        return list(
-            self.connection.call(
-                "prune", _DELETE_S, older_than=older_than, max_size=max_size, **more
-            )
+        """Delete jobs that have ended, and files of workspaces unused for a month; see `Apps.prune`."""
+        found = self.connection.call(
+            "prune",
+            _DELETE_S,
+            older_than=older_than,
+            max_size=max_size,
+            now=now,
+            dry_run=dry_run,
         )
+        return list(found)
 
     def diagnose(self) -> Sequence[Check]:
         """Tell whether the login node answers, and what Slurm says there."""
@@ -226,7 +233,8 @@ class _RemoteWatch(FedWatch):
 
     def __init__(self, connection: Connection, logs: bool) -> None:
         super().__init__()
-        self._connection, self._logs = connection, logs
+        self._connection = connection
+        self._logs = logs
         self._watched: list[str] = []
         self._at: tuple[Link, int] | None = None
         self._feeder = Feeder(f"{THREAD}-watch", self._keep, longest_pause=15.0)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from transload.runtime.tracking import Store
 from transload.schedulers.api import (
@@ -172,9 +171,16 @@ class SlurmScheduler(SchedulerBase):
         """Forget an app; see `Apps.delete`."""
         return self.apps.delete(app_id)
 
-    def prune(self, *args: Any, **wanted: Any) -> Collection[str]:
-        """Delete apps that have ended; see `Apps.prune`."""
-        return self.apps.prune(*args, **wanted)
+    def prune(
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Collection[str]:
+        """Delete jobs that have ended; see `Apps.prune`."""
+        return self.apps.prune(older_than, max_size, now, dry_run=dry_run)
 
     def diagnose(self) -> Sequence[Check]:
         """Return ``(what was looked at, whether it is well, what was found)``, for ``transload

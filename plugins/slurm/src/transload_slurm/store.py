@@ -377,19 +377,19 @@ def _is_submitted(folder: str) -> bool:
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    """Tell whether a record has the form that a submit writes: a damaged one is passed over, and
-    hides no other.
-    """
-    texts = (record.get(name) for name in ("session", "digest", "files"))
-    created, roles = record.get("created"), record.get("roles")
-    return (
-        all(isinstance(text, str) for text in texts)
-        and isinstance(created, (int, float))
-        and isinstance(record.get("app"), dict)
-        and isinstance(record.get("cfg"), dict)
-        and isinstance(roles, list)
-        and all(
-            isinstance(role, dict) and "name" in role and "num_replicas" in role for role in roles
-        )
-        and {"gang", "requeue", "tracker_base"} <= record.keys()
-    )
+    """Tell whether a record has the form that a submit writes; a damaged one is passed over."""
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "session": str,
+        "digest": str,
+        "files": str,
+        "created": (int, float),
+        "app": dict,
+        "cfg": dict,
+        "roles": list,
+    }
+    if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+        return False
+    for role in record["roles"]:
+        if not isinstance(role, dict) or not {"name", "num_replicas"} <= role.keys():
+            return False
+    return {"gang", "requeue", "tracker_base"} <= record.keys()

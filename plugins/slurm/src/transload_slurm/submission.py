@@ -403,7 +403,8 @@ def _claimed(folder: str) -> bool:
 def _fill(
     folder: str, record: dict[str, Any], request: SlurmRequest, token: str, lay: Lay, *, again: bool
 ) -> None:
-    app_id, files = record["app_id"], record["files"]
+    app_id = record["app_id"]
+    files = record["files"]
     if files != folder:
         try:
             make_marked(files, record["mark"], again=again)

@@ -4,6 +4,7 @@ at once.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -42,14 +43,18 @@ class SlurmWatch:
         ask: Callable[[Collection[str]], dict[str, str]],
         logs: Callable[[str], list[str]] | None = None,
     ) -> None:
-        self._place, self._ask, self._log_place = place, ask, logs
+        self._place = place
+        self._ask = ask
+        self._log_place = logs
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._new: set[str] = set()
         self._files: dict[str, tuple[list[str], object]] = {}
         self._logs: dict[str, tuple[list[str], object]] = {}
         self._states: dict[str, str] = {}
-        self._look, self._pause, self._next = _LOOK_S[0], _ASK_S[0], 0.0
+        self._look = _LOOK_S[0]
+        self._pause = _ASK_S[0]
+        self._next = 0.0
         self._answer: Future[dict[str, str]] | None = None
 
     def update(self, app_ids: Collection[str]) -> None:
@@ -71,16 +76,16 @@ class SlurmWatch:
 
     def wait(self, timeout: float | None) -> set[Change]:
         """Return what may have changed; see `transload.schedulers.api.Watch`."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf
+        if timeout is not None:
+            deadline = time.monotonic() + timeout
         while True:
             changed = self._changes()
             if changed:
                 return changed
-            pause = self._look
-            if deadline is not None:
-                pause = min(pause, deadline - time.monotonic())
-                if pause <= 0:
-                    return set()
+            pause = min(self._look, deadline - time.monotonic())
+            if pause <= 0:
+                return set()
             if self._woken.wait(pause):
                 self._woken.clear()
                 return self._changes()
@@ -95,7 +100,9 @@ class SlurmWatch:
             # same
             count = sum(len(files) for files, _ in (*self._files.values(), *self._logs.values()))
             longest = min(_LOOK_S[1], 0.05 + _PER_FILE_S * count)
-            self._look = _LOOK_S[0] if changed else min(self._look * _GROWTH, longest)
+            self._look = min(self._look * _GROWTH, longest)
+            if changed:
+                self._look = _LOOK_S[0]
             if self._answer is None and self._files and time.monotonic() >= self._next:
                 ids = set(self._files)
                 self._answer = in_background(lambda: self._ask(ids))
@@ -114,7 +121,9 @@ class SlurmWatch:
             states = {app_id: word for app_id, word in states.items() if app_id in self._files}
             changed = {app_id for app_id, word in states.items() if self._is_news(app_id, word)}
             self._states.update(states)
-            self._pause = _ASK_S[0] if changed else min(self._pause * _GROWTH, _ASK_S[1])
+            self._pause = min(self._pause * _GROWTH, _ASK_S[1])
+            if changed:
+                self._pause = _ASK_S[0]
             self._next = time.monotonic() + self._pause
         return changed
 
@@ -167,4 +176,6 @@ def _stamp(path: str) -> tuple[int, int] | None:
         stat = os.stat(path)
     except OSError:
         return None
-    return 0 if S_ISDIR(stat.st_mode) else stat.st_mtime_ns, stat.st_ino
+    if S_ISDIR(stat.st_mode):
+        return 0, stat.st_ino
+    return stat.st_mtime_ns, stat.st_ino

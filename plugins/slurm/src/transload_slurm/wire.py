@@ -29,11 +29,11 @@ _READ: Final = 1 << 16
 
 
 def clock() -> float:
-    """Return the seconds that this machine has been up: they go on where a process, or the machine,
-    is stopped.
-    """
-    which = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
-    return time.monotonic() if which is None else time.clock_gettime(which)
+    """Return for how many seconds this machine has been up, suspended or not."""
+    which = getattr(time, "CLOCK_BOOTTIME", None)  # Linux has it
+    if which is None:
+        return time.monotonic()
+    return time.clock_gettime(which)
 
 
 class Channel:
@@ -43,7 +43,8 @@ class Channel:
     """
 
     def __init__(self, reads: int, writes: int) -> None:
-        self._reads, self._writes = reads, writes
+        self._reads = reads
+        self._writes = writes
         self._lock = threading.Lock()
         self._buffer = b""
 
@@ -87,7 +88,9 @@ class Channel:
             yield message, payload
 
     def _exactly(self, size: int) -> bytes | None:
-        parts, missing = [self._buffer[:size]], size - len(self._buffer)
+        """Return so many bytes; None if the input ends before."""
+        parts = [self._buffer[:size]]
+        missing = size - len(self._buffer)
         self._buffer = self._buffer[size:]
         while missing > 0:
             data = os.read(self._reads, min(missing, 1 << 20))
@@ -112,10 +115,12 @@ def error_to_dict(exc: BaseException) -> Message:
 
 
 def error_from_dict(data: Message) -> errors.TransloadError:
-    """Return the exception that `error_to_dict` was given; one that is none of ours is
-    `SchedulerUnavailable`.
+    """Return the exception that `error_to_dict` was given.
+
+    One that this package does not know becomes a SchedulerUnavailable.
     """
-    kind, message = data["type"], data["message"]
+    kind = data["type"]
+    message = data["message"]
     if kind == "SubmitError":
         return errors.SubmitError(message, transient=bool(data.get("transient")))
     if kind == "AppExists":
@@ -155,11 +160,10 @@ def request_from_dict(data: Message) -> SlurmRequest:
 
 
 def _at_home(name: str, value: str) -> str:
-    return (
-        os.path.expanduser(value)
-        if name.startswith("TRANSLOAD_") and value.startswith("~/")
-        else value
-    )
+    """Return the value of a variable, with ``~/`` in one of ours replaced by the home folder."""
+    if name.startswith("TRANSLOAD_") and value.startswith("~/"):
+        return os.path.expanduser(value)
+    return value
 
 
 def submission_to_dict(submission: Submission) -> Message:
