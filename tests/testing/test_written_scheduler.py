@@ -11,14 +11,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "writing-a-scheduler.md"
 
 
 def test_the_scheduler_of_the_page_passes_the_suite(tmp_path: Path) -> None:
-    """What the page shows, saved as it says, keeps the contract in fewer than 150 lines."""
+    """What the page shows, saved as it says, keeps the contract in about 200 lines."""
     files = dict(
         re.findall(
             r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL
         )
     )
     assert set(files) == {"tiny_scheduler.py", "test_tiny.py"}
-    assert files["tiny_scheduler.py"].count("\n") < 150
+    assert files["tiny_scheduler.py"].count("\n") < 210
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     command = [
