@@ -5,17 +5,15 @@
 
 CELLS, with commas between them: HOST:ENGINE (the process that looks after an app is struck),
 whole:HOST:ENGINE (any part of host and engine is), RIVAL:ENGINE, or ``all``. Seeds go on where the
-file ends for that cell, unless SEED is one: then the case is shown, and not added. What was counted
-of older code is void: it goes into the sums of `older`.
+file ends for that cell, unless SEED is one: then the case is shown, and not added. A row carries the
+commit and the date that it was counted at. It stands until its cell is counted at another commit; then
+it goes into the sums of `older`.
 """
 
 from __future__ import annotations
 
-import ast
 import datetime as dt
 import fcntl
-import functools
-import hashlib
 import json
 import os
 import signal
@@ -36,16 +34,6 @@ ROOT = HERE.parents[1]
 
 FILE, PAGE, README = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md", ROOT / "README.md"
 END = "<!-- end of the table -->"
-DECIDES = tuple(
-    f"core/src/transload/{name}" for name in ("pipelines", "runner", "schedulers", "retries.py")
-)
-"""A change in these, in the host's plugin or in the engine's, voids what was counted before it;
-words are no code."""
-BY_SSH = tuple(
-    f"plugins/slurm/src/transload_slurm/{name}.py"
-    for name in ("connection", "helper", "remote", "ssh")
-)
-"""The way to a cluster behind a login node (``hpc``), which the cells of ``slurm`` do not go."""
 UNITS = 5
 """Units of work of each tool that are in flight when a part of a whole host is struck: so many
 kills are counted."""
@@ -93,86 +81,40 @@ def all_cells(hosts: list[str], engines: list[str]) -> dict[str, tuple[str, str,
     }
 
 
-def state_of(row: Row) -> str:
-    """Return what names the code that decides about the jobs of a row, as of the last commit; a
-    rival's: "".
+def add(rows: list[Row], older: list[Row], row: Row) -> tuple[list[Row], list[Row]]:
+    """Return the rows with another one, and the sums of those that it takes the place of.
+
+    What was counted of its cell at the same commit is added to it; of what people use otherwise, at
+    any commit, since ours do not change it.
     """
-    if not row["tool"].startswith("transload"):
-        return ""
-    kind = {"local": "core/src/transload/schedulers/local", "hpc": "plugins/slurm/src"}
-    engine = kind.get(row["engine"], f"plugins/{row['engine']}/src")
-    unused = BY_SSH if row["engine"] == "slurm" else ()
-    return "-".join(
-        (_digest(DECIDES), _digest((engine,), unused), _digest((f"plugins/{row['host']}/src",)))
-    )
-
-
-@functools.cache
-def _digest(paths: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
-    """Return the sum of all files below some paths but some; of Python without docstrings, comments
-    and layout.
-    """
-    found = hashlib.sha256()
-    for line in _git("ls-tree", "-r", HEAD, *paths).splitlines():
-        blob, name = line.split(maxsplit=2)[2].split("\t")
-        if name in without:
-            continue
-        text = _git("cat-file", "blob", blob)
-        found.update(f"{name}\0{_without_words(text) if name.endswith('.py') else text}\0".encode())
-    return found.hexdigest()[:8]
-
-
-def _without_words(text: str) -> str:
-    """Return the syntax of a module, without its docstrings (those of attributes, too)."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(body := getattr(node, "body", None), list):
-            node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
-
-
-def _is_text(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-
-
-def add(kept: list[Row], row: Row) -> list[Row]:
-    """Return the rows with another one added to the sum of its cell."""
     stamp = {"commit": HEAD, "date": f"{dt.datetime.now(dt.UTC).date()}"}
-    now = {**row, "code": state_of(row), **stamp, "load": round(os.getloadavg()[1])}
-    same = [
-        each
-        for each in kept
-        if all(each[name] == row[name] for name in (*CELL,)) and each["code"] == now["code"]
-    ]
-    for each in same:
-        now |= {name: now[name] + each.get(name, 0) for name in (*COUNTED, "seconds")}
-        now["first_seed"] = min(now["first_seed"], each["first_seed"])
-    return sorted(
-        [*(each for each in kept if each not in same), now],
-        key=lambda each: [each[name] for name in CELL],
-    )
+    now = {**row, **stamp, "load": round(os.getloadavg()[1])}
+    kept = [each for each in rows if _cell(each) != _cell(row)]
+    for each in rows:
+        if _cell(each) != _cell(row):
+            continue
+        ours = each["tool"].startswith("transload")
+        if each["commit"] == HEAD or not ours:
+            now |= {name: now[name] + each.get(name, 0) for name in (*COUNTED, "seconds")}
+            now["first_seed"] = min(now["first_seed"], each["first_seed"])
+        else:
+            older = _with_older(older, each)
+    return sorted([*kept, now], key=_cell), older
 
 
-def void(rows: list[Row], older: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the rows of today's code, and the sums of all that was counted before it."""
-    sums = {(each["host"], each["engine"], each["struck"]): each for each in older}
-    for row in rows:
-        if row["code"] != state_of(row):
-            key = (row["host"], row["engine"], row["struck"])
-            before = sums.get(key, {})
-            added = {name: before.get(name, 0) + row.get(name, 0) for name in COUNTED}
-            sums[key] = (
-                dict(zip(("host", "engine", "struck"), key, strict=True))
-                | added
-                | {"date": row["date"]}
-            )
-    return [row for row in rows if row["code"] == state_of(row)], [
-        sums[key] for key in sorted(sums)
-    ]
+def _cell(row: Row) -> list[str]:
+    return [row[name] for name in CELL]
+
+
+def _with_older(older: list[Row], row: Row) -> list[Row]:
+    """Return the sums of what was counted at earlier commits, with a row added."""
+    place = ("host", "engine", "struck")
+    key = {name: row[name] for name in place}
+    same = [each for each in older if all(each[name] == key[name] for name in place)]
+    added = {name: row.get(name, 0) + sum(each.get(name, 0) for each in same) for name in COUNTED}
+    made = [each for each in older if each not in same]
+    made.append({**key, **added, "date": row["date"]})
+    return sorted(made, key=lambda each: [each[name] for name in place])
 
 
 def write(rows: list[Row], older: list[Row]) -> None:
@@ -202,7 +144,7 @@ def write(rows: list[Row], older: list[Row]) -> None:
 def in_a_sentence(ours: list[Row]) -> str:
     """Return what the README says of our own rows."""
     if not ours:
-        return "Of the code of today nothing is counted yet."
+        return "Nothing is counted yet."
     total = {name: sum(row.get(name, 0) for row in ours) for name in COUNTED}
     days = sorted({row["date"] for row in ours})
     seen = [(row["host"], row["engine"]) for row in ours]
@@ -244,7 +186,7 @@ def _of_older(older: list[Row]) -> str:
         for name, words in COUNTED.items()
         if name not in ("in_life", "run_again", "repeated")
     )
-    return f"Counted of older code, and so void: {said} (in {len(older)} cells)."
+    return f"Counted at earlier commits, and counted again since: {said} (in {len(older)} cells)."
 
 
 def _git(*words: str) -> str:
@@ -280,19 +222,17 @@ def play(command: list[str], environment: dict[str, str]) -> Iterator[Row | int]
 
 @contextmanager
 def counted() -> Iterator[tuple[list[Row], list[Row]]]:
-    """Give the rows of today's code, and the sums of older; another run may count other cells
-    meanwhile.
-    """
+    """Give the rows, and the sums of earlier commits; another run may count other cells meanwhile."""
     with open(FILE) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = json.loads(FILE.read_text())
-        yield void(kept["rows"], kept["older"])
+        yield kept["rows"], kept["older"]
 
 
 def keep(row: Row) -> None:
     """Add a row to the file and the page."""
     with counted() as (rows, older):
-        write(add(rows, row), older)
+        write(*add(rows, older, row))
 
 
 def main(arguments: list[str]) -> int:

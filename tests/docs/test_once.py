@@ -1,0 +1,77 @@
+"""The page of kills: what it shows is what was counted last of each cell."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def count() -> ModuleType:
+    """``tests/once/count.py``."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("rows carry a commit, and this is no clone")
+    path = ROOT / "tests" / "once" / "count.py"
+    spec = importlib.util.spec_from_file_location("once_count", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _row(count: ModuleType, **more: Any) -> dict[str, Any]:
+    cell = {"host": "ax", "engine": "local", "tool": "transload", "struck": "process"}
+    sums = dict.fromkeys(count.COUNTED, 1)
+    return {**cell, **sums, "seconds": [1.0], "first_seed": 0, "next_seed": 1, **more}
+
+
+def test_the_page_shows_the_rows(count: ModuleType) -> None:
+    """Both tables and the sentence of the README are those of ``docs/once.json``."""
+    kept = json.loads(count.FILE.read_text(encoding="utf-8"))
+    ours = [row for row in kept["rows"] if row["tool"].startswith("transload")]
+    theirs = [row for row in kept["rows"] if row not in ours]
+    page = count.PAGE.read_text(encoding="utf-8")
+    for rows in (ours, theirs):
+        assert count._table(rows) in page
+    assert count._of_older(kept["older"]) in page
+    assert count.in_a_sentence(ours) in count.README.read_text(encoding="utf-8")
+
+
+def test_a_row_stands_until_its_cell_is_counted_at_another_commit(
+    count: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the same commit rows are added up; at another one the new row stands alone."""
+    monkeypatch.setattr(count, "HEAD", "aaaaaaa")
+    rows, older = count.add([], [], _row(count))
+    rows, older = count.add(rows, older, _row(count, engine="slurm"))
+    rows, older = count.add(rows, older, _row(count, first_seed=1))
+    assert [(row["engine"], row["kills"]) for row in rows] == [("local", 2), ("slurm", 1)]
+    assert older == []
+    monkeypatch.setattr(count, "HEAD", "bbbbbbb")
+    rows, older = count.add(rows, older, _row(count, first_seed=2))
+    found = [(row["engine"], row["kills"], row["commit"]) for row in rows]
+    assert found == [("local", 1, "bbbbbbb"), ("slurm", 1, "aaaaaaa")]
+    assert [(each["engine"], each["kills"]) for each in older] == [("local", 2)]
+    rows, older = count.add(rows, older, _row(count, engine="slurm", kills=3))
+    assert [(each["engine"], each["kills"]) for each in older] == [("local", 2), ("slurm", 1)]
+
+
+def test_what_people_use_otherwise_is_added_up_over_commits(
+    count: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit of ours does not change what others' tools do."""
+    monkeypatch.setattr(count, "HEAD", "aaaaaaa")
+    rows, older = count.add([], [], _row(count, host="submitit", tool="submitit"))
+    monkeypatch.setattr(count, "HEAD", "bbbbbbb")
+    rows, older = count.add(rows, older, _row(count, host="submitit", tool="submitit"))
+    assert [row["kills"] for row in rows] == [2]
+    assert older == []
