@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import PluginError, TransloadError
@@ -18,7 +18,6 @@ from transload.plugins.events import AppEvent
 from transload.runtime.forks import fork_lock
 from transload.specs import AppDef
 from transload.specs.checks import nearest
-from transload.specs.records import record
 from transload.specs.sizes import ResourceFactory, builtin_named_resources
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def __getattr__(name: str) -> Any:
     return pluggy.HookimplMarker("transload")
 
 
-@record
+@dataclass
 class PluginInfo:
     """A plugin as `Plugins.infos` lists it.
 
@@ -138,18 +137,24 @@ class Plugins:
             disabled = {
                 name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()
             }
-        for name, value, dist, version in _installed() if entry_points is None else entry_points:
+        if entry_points is None:
+            entry_points = _installed()
+        for name, value, dist, version in entry_points:
             shown = f"{name} ({dist})" if name in self._infos else name
-            info = self._infos[shown] = PluginInfo(shown, value, dist, version)
+            info = PluginInfo(shown, value, dist, version)
+            self._infos[shown] = info
             if name in disabled or "*" in disabled:
                 info.status = "disabled"
                 continue
             try:
-                self._add(
-                    load_attribute(value) if ":" in value else importlib.import_module(value), shown
-                )
+                if ":" in value:
+                    plugin = load_attribute(value)
+                else:
+                    plugin = importlib.import_module(value)
+                self._add(plugin, shown)
             except (Exception, SystemExit):
-                info.status, info.error = "broken", _trace()
+                info.status = "broken"
+                info.error = _trace()
 
     def _add(self, plugin: object, name: str) -> None:
         """Register a plugin with pluggy; one that it refuses is not registered afterwards."""
@@ -191,11 +196,8 @@ class Plugins:
     def unregister(self, name: str) -> None:
         """Take a plugin out of this process again; nothing happens if it is not there."""
         with self._lock:
-            if (
-                self._infos.pop(name, None) is not None
-                and self._pluggy is not None
-                and self._pluggy.has_plugin(name)
-            ):
+            known = self._infos.pop(name, None) is not None
+            if known and self._pluggy is not None and self._pluggy.has_plugin(name):
                 self._pluggy.unregister(name=name)
             self._registries.clear()
 
@@ -214,13 +216,14 @@ class Plugins:
         with self._lock:
             found = self._registries.get(kind)
             if found is None:
-                found = self._registries[kind] = self._collect(kind)
+                found = self._collect(kind)
+                self._registries[kind] = found
             return found
 
     def _collect(self, kind: str) -> dict[str, _Entry]:
-        own: Mapping[str, Any] = (
-            builtin_named_resources() if kind == "named_resources" else BUILTINS.get(kind, {})
-        )
+        own: Mapping[str, Any] = BUILTINS.get(kind, {})
+        if kind == "named_resources":
+            own = builtin_named_resources()
         found = {name: _Entry(thing, CORE, "") for name, thing in own.items()}
         if kind in BUILTINS:
             self._infos[CORE].provides[kind] = sorted(found)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from transload.errors import ConfigError
 from transload.specs import CfgVal, SpecError, looks_secret
 from transload.specs.checks import shorten
-from transload.specs.records import record
 from transload.specs.secrets import check_source
 
 _NAME: Final = r"[a-z][a-z0-9_-]{0,62}"
 _CONTROL: Final = r"[\x00-\x1f\x7f]"
 
 
-@record
+@dataclass
 class Cluster:
     """A scheduler with a name of its own. Hosts keep one with each handle, so that any process
     finds the same cluster.

@@ -70,7 +70,9 @@ class Settings:
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a dotted key, or ``default``."""
         found = self._values.get(key)
-        return default if found is None else found.value
+        if found is None:
+            return default
+        return found.value
 
     @property
     def scheduler(self) -> str:
@@ -136,7 +138,8 @@ class Settings:
         connection: dict[str, CfgVal] = {}
         table = self._table(f"schedulers.{name}.")
         for option, opt in opts:
-            variable, setting = _prefix(name) + _variable(option), table.get(option)
+            variable = _prefix(name) + _variable(option)
+            setting = table.get(option)
             if variable in self._environ:
                 connection[option] = self._from_variable(variable, option, opts)
             elif setting is not None:
@@ -183,9 +186,9 @@ class Settings:
                 hint = nearest(name, [*(option for option, _ in opts), *connection])
                 raise ConfigError(f"{setting.source}: {setting.key}: unknown option: {hint}")
         variables = self._variables_of(scheduler, others)
-        known = (
-            {_prefix(scheduler) + _variable(name): name for name, _ in opts} if variables else {}
-        )
+        known = {}
+        if variables:
+            known = {_prefix(scheduler) + _variable(name): name for name, _ in opts}
         passed_over = {
             _prefix(scheduler) + _variable(name) for name in (*_RUNNERS_OWN, *connection)
         }
@@ -266,10 +269,12 @@ class Settings:
         else:
             names = dict.fromkeys(key.rpartition(".")[0] for key in keys)
             listed = {name: self._environ.get(tracker_config_env_var_name(name)) for name in names}
-        return {
-            name: self.get(f"tracker.{name}.config") if config is None else config
-            for name, config in listed.items()
-        }
+        found = {}
+        for name, config in listed.items():
+            if config is None:
+                config = self.get(f"tracker.{name}.config")
+            found[name] = config
+        return found
 
 
 def load_settings(start: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -282,7 +287,8 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
     Raises:
         ConfigError: for a file that is not TOML, or an unknown key or wrong type in it.
     """
-    environ = os.environ if environ is None else environ
+    if environ is None:
+        environ = os.environ
     values: dict[str, Setting] = {}
     for path, table in _files(start, environ):
         for setting in _flatten(path, table):
@@ -296,10 +302,9 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
 def _files(start: str | None, environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
     """Return ``(path, table)`` of the configuration files, weakest first."""
     found = []
-    home = environ.get("XDG_CONFIG_HOME") or os.path.join(
-        environ.get("HOME") or os.path.expanduser("~"), ".config"
-    )
-    user = os.path.join(home, "transload", "config.toml")
+    home = environ.get("HOME") or os.path.expanduser("~")
+    folder_of_user = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    user = os.path.join(folder_of_user, "transload", "config.toml")
     if os.path.isfile(user):
         found.append((user, _read(user)))
     if named := environ.get(_ENV_CONFIG):
@@ -313,7 +318,8 @@ def _files(start: str | None, environ: Mapping[str, str]) -> list[tuple[str, dic
         return [*found, (os.path.abspath(named), given)]
     folder = os.path.abspath(start or os.getcwd())
     while True:
-        own, shared = os.path.join(folder, "transload.toml"), os.path.join(folder, "pyproject.toml")
+        own = os.path.join(folder, "transload.toml")
+        shared = os.path.join(folder, "pyproject.toml")
         if os.path.isfile(own):
             return [*found, (own, _read(own))]
         if os.path.isfile(shared) and _mentions_us(shared):
@@ -435,9 +441,13 @@ def _file_and_function(name: str) -> tuple[str, str]:
     """Return file and function of a component in a file; two empty texts for one that has another
     kind of name.
     """
-    target, colon, function = name.rpartition(":")
-    file = target if colon else name
-    return (file, function if colon else "") if file.endswith(".py") or "/" in file else ("", "")
+    file = name
+    function = ""
+    if ":" in name:
+        file, _, function = name.rpartition(":")
+    if not file.endswith(".py") and "/" not in file:
+        return "", ""
+    return file, function
 
 
 @functools.cache  # the same few names are asked for at each submit

@@ -47,11 +47,12 @@ def read_reply(job: Job, *, safe: bool) -> Reply | None:
     """
     handle = job.handle
     description = job.need_description()
-    role = description.app.roles[0] if description.app is not None else None
-    if role is not None:
-        _check_is_function(role, handle)
     key = find_key(handle)
-    has_key = role is None or KEY in role.secrets
+    has_key = True
+    if description.app is not None:
+        role = description.app.roles[0]
+        _check_is_function(role, handle)
+        has_key = KEY in role.secrets
     if key is None and has_key and not safe:
         raise ConfigError(
             f"{handle}: the key of this function's result is not here ({key_path(handle)}): only "
@@ -60,16 +61,18 @@ def read_reply(job: Job, *, safe: bool) -> Reply | None:
             "whoever wrote it"
         )
     store = own_store(job.scheduler, description)
+    if store is None:
+        return None
     try:
-        data = None if store is None else store.read(RESULT, LARGEST_RESULT)
+        data = store.read(RESULT, LARGEST_RESULT)
     except (FileNotFoundError, IsADirectoryError, KeyError):
-        data = None
+        return None
     except RefusedFile as exc:
         raise TrackingError(f"{handle}: its result cannot be read: {exc}") from exc
-    if data is None:
-        return None
     replicas = [each for part in description.status.roles for each in part.replicas]
-    attempt = replicas[0].latest_attempt if replicas else 0
+    attempt = 0
+    if replicas:
+        attempt = replicas[0].latest_attempt
     return _checked(handle, data, key, attempt)
 
 
@@ -115,7 +118,9 @@ def _head(line: bytes) -> dict[str, Any] | None:
         head = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return head if isinstance(head, dict) else None
+    if not isinstance(head, dict):
+        return None
+    return head
 
 
 def value_of(reply: Reply, handle: str, status: AppStatus, *, safe: bool) -> Any:
@@ -130,7 +135,8 @@ def value_of(reply: Reply, handle: str, status: AppStatus, *, safe: bool) -> Any
         if reply.body and not safe:
             with contextlib.suppress(SpecError):  # its text says what it was
                 unpickled = _unpickled(reply, handle)
-                error = unpickled if isinstance(unpickled, BaseException) else error
+                if isinstance(unpickled, BaseException):
+                    error = unpickled
         error.add_note(f"raised in {handle}:\n{head['raised']}")
         raise error
     if "json" in head:

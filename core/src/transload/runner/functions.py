@@ -110,9 +110,10 @@ def submit(
     runner = runner or default_runner()
     name = scheduler or runner.settings.scheduler
     shares = runner.scheduler(name).capabilities.shares_disk
-    given = (
-        Workspace.from_str(workspace) if isinstance(workspace, str) else workspace or Workspace()
-    )
+    if isinstance(workspace, str):
+        given = Workspace.from_str(workspace)
+    else:
+        given = workspace or Workspace()
     roots = [os.path.expanduser(path) for path, target in given.projects.items() if not target]
     made, package, title = _pickled((fn, args, dict(kwargs or {})), fn, roots, shares)
     folder = tempfile.mkdtemp(prefix="transload-call-")
@@ -123,8 +124,10 @@ def submit(
         )
         program = sys.executable if shares else "python3"
         role = Role("main", "", entrypoint=program, args=["-u", PROGRAM], workspace=travels)
-        if resource is not None:
-            role.resource = named_resources[resource] if isinstance(resource, str) else resource
+        if isinstance(resource, str):
+            role.resource = named_resources[resource]
+        elif resource is not None:
+            role.resource = resource
         launch = Launch(
             app=AppDef(title, [role]),
             scheduler=name,
@@ -172,8 +175,10 @@ def _write_call(folder: str, made: Call, shares: bool) -> None:
         target = os.path.join(folder, MODULES, path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         shutil.copyfile(source, target)
-    places = [os.path.abspath(each) for each in sys.path] if shares else []
-    call = {"python": sys.version_info[:2], "cwd": os.getcwd() if shares else None, "path": places}
+    call: dict[str, Any] = {"python": sys.version_info[:2], "cwd": None, "path": []}
+    if shares:
+        call["cwd"] = os.getcwd()
+        call["path"] = [os.path.abspath(each) for each in sys.path]
     with open(f"{folder}/call.json", "w", encoding="utf-8") as file:
         json.dump(call, file)
     package = os.path.dirname(os.path.dirname(__file__))

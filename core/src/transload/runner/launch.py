@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from transload.components import (
@@ -27,7 +27,6 @@ from transload.errors import SpecError
 from transload.runner.config import Defaults
 from transload.runner.planning import make_plan
 from transload.specs import AppDef, CfgVal, Workspace
-from transload.specs.records import record
 from transload.specs.serialization import SCHEMA, reading
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from transload.runner.plan import Plan
 
 
-@record(kw_only=True)
+@dataclass(kw_only=True)
 class Launch:
     """An app to be built when it is submitted, and where it goes.
 

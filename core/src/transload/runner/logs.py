@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
-from itertools import chain, count
-from typing import TYPE_CHECKING, Any, Final
+from itertools import count, takewhile
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from transload.errors import (
     AppNotFound,
@@ -37,6 +37,9 @@ PAGE: Final = 1 << 18
 
 PAGES_PER_TURN: Final = 16
 """How many pages of one log are read before the others get their turn."""
+
+_FIRST_PAUSE_S: Final = 0.005
+_LONGEST_PAUSE_S: Final = 0.05
 
 
 class LogReader:
@@ -101,7 +104,8 @@ class LogReader:
             page = self._page(self.stream, self.cursor, max_bytes)
             self._count(self.stream, page, page.lines, page.lines)
         self.moved = bool(page.lines) or (page.cursor != self.cursor and self.cursor is not None)
-        self.cursor, self.complete = page.cursor, page.complete
+        self.cursor = page.cursor
+        self.complete = page.complete
         return page
 
     def pages(self, most: int | None = None) -> Iterator[LogPage]:
@@ -110,7 +114,8 @@ class LogReader:
         Without a limit: up to where the log ended when its reading began. A program that writes as
         fast as it is read would not have it end otherwise.
         """
-        for _ in count() if most is None else range(most):
+        turns = count() if most is None else range(most)
+        for _ in turns:
             if self.complete:
                 break
             yield self.read()
@@ -146,57 +151,84 @@ class LogReader:
         """Return a page of both streams in the order of their stamps; the cursor holds both and
         what was taken.
         """
+        places = self._places()
+        pages = []
+        for stream, place in zip(_BOTH, places, strict=True):
+            pages.append(self._page(stream, place.cursor, max_bytes))
+        is_part_taken = any(place.taken for place in places)
+        if not is_part_taken and not all(page.lines for page in pages):
+            return self._only_one(pages)
+        rows = []
+        limit = float("inf")
+        for number, page in enumerate(pages):
+            stamps = times(page)
+            if _is_full(page, max_bytes):
+                # more may follow: what the other stream wrote later waits for it
+                limit = min(limit, stamps[-1])
+            lines = list(zip(stamps, page.lines, strict=True))
+            new = lines[places[number].taken :]
+            rows.append([_Row(at, line, number) for at, line in new])
+        in_order = merge(*rows, key=lambda row: row.at)
+        found = list(takewhile(lambda row: row.at <= limit, in_order))
+        next_places = []
+        for number, (page, place) in enumerate(zip(pages, places, strict=True)):
+            now = [row.line for row in found if row.stream == number]
+            self._count(_BOTH[number], page, page.lines[place.taken :], now)
+            taken = place.taken + len(now)
+            if taken == len(page.lines):
+                next_places.append(_Place(page.cursor))
+            else:
+                next_places.append(_Place(place.cursor, taken))
+        is_whole = not any(place.taken for place in next_places)
+        return LogPage(
+            lines=[row.line for row in found],
+            cursor=json.dumps(next_places),
+            complete=is_whole and all(page.complete for page in pages),
+            dropped=sum(page.dropped for page in pages) if is_whole else 0,
+            stamps=[(index, row.at) for index, row in enumerate(found)],
+            unfinished=pages[1].unfinished or pages[0].unfinished,
+        )
+
+    def _places(self) -> list[_Place]:
+        """Return how far each of both streams was read, by the cursor."""
+        if not self.cursor:
+            return [_Place(), _Place()]
         try:
-            (out, taken), (err, also) = (
-                json.loads(self.cursor) if self.cursor else [[None, 0], [None, 0]]
-            )
+            (out, out_taken), (err, err_taken) = json.loads(self.cursor)
         except (ValueError, TypeError) as exc:
             raise SpecError(
                 f"cursor={self.cursor!r}: must be a cursor from an earlier page"
             ) from exc
-        places: list[Any] = [[out, taken], [err, also]]
-        pages = [self._page(each, at[0], max_bytes) for each, at in zip(_BOTH, places, strict=True)]
-        if not (
-            any(place[1] for place in places) or all(page.lines for page in pages)
-        ):  # nothing to be put in order
-            one, other = pages if pages[0].lines else pages[::-1]
-            for each, page in zip(_BOTH, pages, strict=True):
-                self._count(each, page, page.lines, page.lines)
-            return LogPage(
-                one.lines,
-                cursor=json.dumps([[page.cursor, 0] for page in pages]),
-                complete=one.complete and other.complete,
-                dropped=one.dropped + other.dropped,
-                stamps=one.stamps,
-                unfinished=pages[1].unfinished or pages[0].unfinished,
-            )
-        timed = [list(zip(times(page), page.lines, strict=True)) for page in pages]
-        # of a full page more may follow: what the other one wrote later waits for it
-        full = [
-            each[-1][0]
-            for page, each in zip(pages, timed, strict=True)
-            if _is_full(page, max_bytes)
-        ]
-        found: list[tuple[float, str, int]] = []
-        rows = [[(t, line, n) for t, line in each[places[n][1] :]] for n, each in enumerate(timed)]
-        for row in merge(*rows, key=lambda row: row[0]):
-            if full and row[0] > min(full):
-                break
-            found.append(row)
-        for n, page in enumerate(pages):
-            now = [line for _, line, number in found if number == n]
-            self._count(_BOTH[n], page, page.lines[places[n][1] :], now)
-            taken = places[n][1] + len(now)
-            places[n] = [page.cursor, 0] if taken == len(page.lines) else [places[n][0], taken]
-        whole = all(place[1] == 0 for place in places)
+        return [_Place(out, out_taken), _Place(err, err_taken)]
+
+    def _only_one(self, pages: list[LogPage]) -> LogPage:
+        """Return one page for two of which at most one has lines: nothing is to be put in order."""
+        for stream, page in zip(_BOTH, pages, strict=True):
+            self._count(stream, page, page.lines, page.lines)
+        with_lines = pages[0] if pages[0].lines else pages[1]
         return LogPage(
-            [line for _, line, _ in found],
-            json.dumps(places),
-            whole and all(page.complete for page in pages),
-            sum(page.dropped for page in pages) if whole else 0,
-            [(index, row[0]) for index, row in enumerate(found)],
-            pages[1].unfinished or pages[0].unfinished,
+            lines=with_lines.lines,
+            cursor=json.dumps([_Place(page.cursor) for page in pages]),
+            complete=all(page.complete for page in pages),
+            dropped=sum(page.dropped for page in pages),
+            stamps=with_lines.stamps,
+            unfinished=pages[1].unfinished or pages[0].unfinished,
         )
+
+
+class _Place(NamedTuple):
+    """How far a stream was read: where its page begins, and how many lines of that were taken."""
+
+    cursor: str | None = None
+    taken: int = 0
+
+
+class _Row(NamedTuple):
+    """A line, its time in seconds since the epoch, and the number of its stream in `_BOTH`."""
+
+    at: float
+    line: str
+    stream: int
 
 
 _BOTH: Final = (Stream.STDOUT, Stream.STDERR)
@@ -249,32 +281,34 @@ class LineFilter:
             self._found = None if regex is None else re.compile(regex).search
         except re.error as exc:
             raise SpecError(f"regex={regex!r}: not a regular expression: {exc}") from exc
-        self._since = float("-inf") if since is None else since
-        self._until = float("inf") if until is None else until
+        self._since = float("-inf")
+        if since is not None:
+            self._since = since
+        self._until = float("inf")
+        if until is not None:
+            self._until = until
         self._timed = since is not None or until is not None
         self._moment = 0.0
 
     def take(self, page: LogPage) -> list[str]:
         """Return the wanted lines of the next page, and in one more what was dropped before it."""
         lines = page.lines
-        said = (
-            [f"[{page.dropped} bytes were dropped here: the log has a limit of size]\n"]
-            if page.dropped
-            else []
-        )
         if self._timed and lines:
             moments = times(page, self._moment)
             self._moment = moments[-1]
-            lines = [
-                line
-                for line, at in zip(lines, moments, strict=True)
-                if self._since <= at < self._until
-            ]
-        return said + self.choose(lines)
+            timed = zip(lines, moments, strict=True)
+            lines = [line for line, at in timed if self._since <= at < self._until]
+        chosen = self.choose(lines)
+        if not page.dropped:
+            return chosen
+        gap = f"[{page.dropped} bytes were dropped here: the log has a limit of size]\n"
+        return [gap, *chosen]
 
     def choose(self, lines: Iterable[str]) -> list[str]:
         """Return those lines in which the pattern is found."""
-        return [line for line in lines if self._found is None or self._found(line)]
+        if self._found is None:
+            return list(lines)
+        return [line for line in lines if self._found(line)]
 
 
 def last_lines(
@@ -298,13 +332,16 @@ def last_lines(
         SpecError: for an unknown role or replica.
         SchedulerUnavailable: if the scheduler cannot be asked.
     """
-    since = since if scheduler.capabilities.since_until else None
+    if not scheduler.capabilities.since_until:
+        since = None
     chosen = LineFilter(since=since)
     kept: deque[str] = deque(maxlen=number)
     query = LogQuery(role, replica, stream, since=since, last=number)
     for page in LogReader(scheduler, app_id, query).pages():
-        lines = page.lines if since is None else chosen.take(page)
-        kept.extend(map(drawn, lines))
+        if since is None:
+            kept.extend(map(drawn, page.lines))
+        else:
+            kept.extend(map(drawn, chosen.take(page)))
     return list(kept)
 
 
@@ -320,7 +357,9 @@ def tail(
 
     With a ``status`` of the app: only what its latest attempt wrote.
     """
-    since = None if status is None else status.started_again(role, replica)
+    since = None
+    if status is not None:
+        since = status.started_again(role, replica)
     try:
         return last_lines(scheduler, app_id, role, replica, Stream.COMBINED, number, since=since)
     except TransloadError:
@@ -353,15 +392,17 @@ def drain(read: Callable[[], bool], complete: Callable[[], bool], silence: float
     """Read the rest of the logs of an app that has ended; a log that stays silent for so many
     seconds is given up.
     """
-    pause, heard = 0.005, time.monotonic()
+    pause = _FIRST_PAUSE_S
+    heard = time.monotonic()
     while not complete():
         if read():
-            pause, heard = 0.005, time.monotonic()
+            pause = _FIRST_PAUSE_S
+            heard = time.monotonic()
         elif complete() or time.monotonic() - heard >= silence:
             break
         else:
             time.sleep(pause)
-            pause = backoff(pause, 0.05)
+            pause = backoff(pause, _LONGEST_PAUSE_S)
 
 
 def follow_logs(
@@ -383,15 +424,18 @@ def follow_logs(
     Raises:
         SchedulerUnavailable: if the scheduler cannot be asked.
     """
-    look, moved, failed_at, growing = threading.Event(), False, None, None
+    may_have_grown = threading.Event()
+    moved = False
+    failed_at = None
+    growing = None
 
-    def tell() -> bool:
-        look.set()
+    def notify() -> bool:
+        may_have_grown.set()
         return moved
 
     try:
         while True:
-            look.clear()
+            may_have_grown.clear()
             moved = False
             try:
                 for reader in readers:
@@ -414,16 +458,19 @@ def follow_logs(
             if until is not None and time.time() >= until:
                 return
             if growing is None:  # first listen, then read once more: nothing falls in between
-                growing = read_logs(readers[0].scheduler, readers[0].app_id, tell)
+                growing = read_logs(readers[0].scheduler, readers[0].app_id, notify)
             else:
-                look.wait(
-                    None
-                    if until is None
-                    else min(max(0.0, until - time.time()), threading.TIMEOUT_MAX)
-                )
+                may_have_grown.wait(_seconds_until(until))
     finally:
         if growing is not None:
             growing.close()
+
+
+def _seconds_until(until: float | None) -> float | None:
+    """Return the seconds until a time, as `threading` takes them; None: no limit."""
+    if until is None:
+        return None
+    return min(max(0.0, until - time.time()), threading.TIMEOUT_MAX)
 
 
 def log_lines(
@@ -453,9 +500,9 @@ def log_lines(
     first = reader.read()
 
     def lines() -> Iterator[str]:
-        for _, page in chain(
-            [(reader, first)], follow_logs([reader], follow=follow, until=until, patience=patience)
-        ):
+        yield from chosen.take(first)
+        pages = follow_logs([reader], follow=follow, until=until, patience=patience)
+        for _, page in pages:
             yield from chosen.take(page)
 
     return lines()

@@ -19,10 +19,12 @@ def drawn(line: str) -> str:
     r"""Return what a terminal shows of a line in the end: ``"10%\r100%\n"`` is ``"100%\n"``."""
     if "\r" not in line:
         return line
-    newline = "\n" if line.endswith("\n") else ""
-    states = [state for state in line.removesuffix("\n").split("\r") if state.strip()]
-    latest = states[-1] if states else ""
-    return latest + newline
+    text = line.removesuffix("\n")
+    newline = line[len(text) :]
+    for state in reversed(text.split("\r")):
+        if state.strip():
+            return state + newline
+    return newline
 
 
 class Redraws:
@@ -77,9 +79,12 @@ class Redraws:
         ended.
         """
         last = self._held
-        self.live = self._held = ""
+        self.live = ""
+        self._held = ""
         self._drawing = False
-        return [f"{last}\n"] if last and last != self._shown else []
+        if last in ("", self._shown):
+            return []
+        return [f"{last}\n"]
 
     def _next(self, line: str) -> list[str]:
         if line.endswith("\r"):
@@ -87,12 +92,18 @@ class Redraws:
             self._held = drawn(line) or self._held
             return []
         text = drawn(line)
-        before, shown = self._held, self._shown
-        self._held = self._shown = ""
+        before = self._held
+        shown = self._shown
+        self._held = ""
+        self._shown = ""
         self._drawing = False
-        if before and not text.strip():
+        if not before:
+            return [text]
+        if not text.strip():
             text = f"{before}\n"  # the newline that a bar ends with: its last state is what stays
-        return [] if before and text.rstrip("\n") == shown else [text]
+        if text.rstrip("\n") == shown:
+            return []
+        return [text]
 
     def _state_if_due(self) -> list[str]:
         now = self._clock()

@@ -7,13 +7,12 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
 from transload.runtime.untrusted import RefusedFile
 from transload.specs import AppState, SpecError, make_app_handle, masked_url, parse_app_handle
-from transload.specs.records import record
 from transload.specs.serialization import SCHEMA, load, reading, to_value
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class NoSuchResult(TransloadError, LookupError):
     """A result was asked for that the app did not report, or reported under several keys."""
 
 
-@record
+@dataclass
 class AppResults:
     """What an app reported.
 
@@ -88,7 +87,7 @@ class AppResults:
         """Return the key whose result of that name `value` returns; arguments and errors are the
         same.
         """
-        keys = self.results if key is None else [str(key)]
+        keys = list(self.results) if key is None else [str(key)]
         found = [each for each in keys if name in self.results.get(each, {})]
         for each in ("final", self.first):
             if each in found:
@@ -100,8 +99,10 @@ class AppResults:
                 f"result {name!r} was reported under {len(found)} keys ({', '.join(found)}): give "
                 "one"
             )
-        under = f" under key {str(key)!r}" if key is not None else ""
-        raise NoSuchResult(f"no result {name!r}{under}: {self.explain()}")
+        missing = f"no result {name!r}"
+        if key is not None:
+            missing = f"{missing} under key {str(key)!r}"
+        raise NoSuchResult(f"{missing}: {self.explain()}")
 
     def explain(self) -> str:
         """Return one line: what was reported, or where a report was looked for."""
@@ -124,7 +125,9 @@ class AppResults:
         """
         lines = [f"{name}: {reason}" for name, reason in list(self.refused.items())[:_NAMED]]
         more = len(self.refused) - len(lines)
-        return [*lines, f"and {more:,} more files"] if more else lines
+        if more:
+            lines.append(f"and {more:,} more files")
+        return lines
 
     def lines(self, emphasise: Callable[[str], str] = str) -> list[str]:
         """Return a line for each key that has results, for a person; of many, the first ones and
@@ -140,7 +143,9 @@ class AppResults:
             )
             lines.append(f"result {emphasise(_on_one_line(key))}: {shown}")
         more = len(self.results) - len(lines)
-        return [*lines, f"and {more} more: `transload results {self.handle}`"] if more else lines
+        if more:
+            lines.append(f"and {more} more: `transload results {self.handle}`")
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results as JSON values, with a ``schema`` number; ``refused`` only if there is
@@ -163,12 +168,10 @@ class AppResults:
             SpecError: if it is not such a value, or of a newer schema.
         """
         with reading("AppResults", data) as values:
-            known = {
-                name: values[name] for name in AppResults.__dataclass_fields__ if name in values
-            }
-            return AppResults(
-                **{**known, "state": AppState.__members__.get(values["state"], AppState.UNKNOWN)}
-            )
+            names = AppResults.__dataclass_fields__
+            known = {name: values[name] for name in names if name in values}
+            known["state"] = AppState.__members__.get(values["state"], AppState.UNKNOWN)
+            return AppResults(**known)
 
     @staticmethod
     def from_json(text: str | bytes) -> AppResults:
@@ -213,8 +216,8 @@ def collect_results(
         parsed.scheduler_backend, description.session or parsed.session_name, parsed.app_id
     )
     results = AppResults(app_handle, description.status.state)
-    roles = description.app.roles if description.app is not None else ()
-    results.first = f"{roles[0].name}/0" if len(roles) > 1 else "0"
+    if description.app is not None and len(description.app.roles) > 1:
+        results.first = f"{description.app.roles[0].name}/0"
     own = backend.results_store(parsed.app_id)
     found = _read_base(results, own, description.tracker_base, run_id, shared=shared)
     old = _older_than_attempts(own_store(backend, description), backend, description.status)
@@ -250,17 +253,22 @@ def _read_base(
     from transload.runtime.tracking import given_base, open_store, read_bodies
     from transload.runtime.tracking.format import told_as_tracking_error
 
-    found, wanted = {}, (run_id, None) if shared else (run_id,)
-    given = given_base(folder) if folder and own is None else None
-    for place in filter(
-        None, (given, folder if own is None else own.base)
-    ):  # what is in its own folder wins
+    def read(place: str) -> Mapping[str, Body]:
         results.looked_in.insert(0, masked_url(place))
         with told_as_tracking_error(f"tracker base {masked_url(place)}:"):
-            bodies = read_bodies(own or open_store(place), results.refused)
-        found.update(
-            {key: body for key, body in bodies.items() if place != given or body.run in wanted}
-        )
+            return read_bodies(own or open_store(place), results.refused)
+
+    if own is not None:
+        return dict(read(own.base)) if own.base else {}
+    if not folder:
+        return {}
+    found: dict[str, Body] = {}
+    given = given_base(folder)
+    if given:
+        wanted = (run_id, None) if shared else (run_id,)
+        found = {key: body for key, body in read(given).items() if body.run in wanted}
+    if folder != given:
+        found.update(read(folder))  # what is in the app's own folder wins
     return found
 
 
@@ -308,15 +316,15 @@ def _add_results(
         writer = body.writer or {}
         attempt = writer.get("attempt")
         replica = writer.get("replica")  # what a job wrote may be anything
-        known = latest.get((str(writer.get("role")), replica)) if isinstance(replica, int) else None
+        known = None
+        if isinstance(replica, int):
+            known = latest.get((str(writer.get("role")), replica))
         if known is not None and isinstance(attempt, int) and attempt < known:
             continue
         results.results[key] = body.results
         if body.replaced:
-            results.collisions[key] = [
-                *body.replaced,
-                f"{writer.get('role')}/{writer.get('replica')}",
-            ]
+            last = f"{writer.get('role')}/{writer.get('replica')}"
+            results.collisions[key] = [*body.replaced, last]
 
 
 def collect_steps(
@@ -330,10 +338,12 @@ def collect_steps(
 
     store = own_store(backend, description)
     refused: dict[str, str] = {}
+    if store is None:
+        return {}
     with told_as_tracking_error("steps"):
-        curves = {} if store is None else read_curves(store, refused=refused)
+        curves = read_curves(store, refused=refused)
     for name, reason in refused.items():
-        _warn(f"{store.where(name) if store else name}: {reason}")
+        _warn(f"{store.where(name)}: {reason}")
     return curves
 
 
@@ -375,15 +385,8 @@ def fetch_outputs(
                 targets[path] = os.path.join(folder, name)
             else:
                 refused[path] = "a name that leads out of its folder"
-        there = (
-            [] if replace else [target for target in targets.values() if os.path.lexists(target)]
-        )
-        if there:
-            more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-            raise SpecError(
-                f"{there[0]}{more}: there already; --force replaces files, -o FOLDER copies "
-                "elsewhere"
-            )
+        if not replace:
+            _refuse_existing(list(targets.values()))
         for path, target in targets.items():
             try:
                 _copy(store, path, target, step)
@@ -394,6 +397,17 @@ def fetch_outputs(
     for path, reason in refused.items():
         refuse(f"{path}: {reason}")
     return copied
+
+
+def _refuse_existing(targets: list[str]) -> None:
+    """Refuse to copy files over files that are there."""
+    there = [target for target in targets if os.path.lexists(target)]
+    if not there:
+        return
+    more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+    raise SpecError(
+        f"{there[0]}{more}: there already; --force replaces files, -o FOLDER copies elsewhere"
+    )
 
 
 def stays_below(name: str) -> bool:
@@ -426,7 +440,9 @@ def own_store(backend: SchedulerBase, description: AppDescription) -> Store | No
     from transload.runtime.tracking import open_store
 
     own = backend.results_store(description.app_id)
-    return own or (open_store(description.tracker_base) if description.tracker_base else None)
+    if own is None and description.tracker_base:
+        return open_store(description.tracker_base)
+    return own
 
 
 def _add_outputs(results: AppResults, backend: SchedulerBase, description: AppDescription) -> None:

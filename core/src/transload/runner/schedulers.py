@@ -85,7 +85,9 @@ class Schedulers:
         for once.
         """
         other = copy.copy(self)
-        other._clusters, other._found, other._keys = dict(self._clusters), {}, {}
+        other._clusters = dict(self._clusters)
+        other._found = {}
+        other._keys = {}
         other._sources = {**self._sources, **sources}
         other._name_them(clusters)
         return other
@@ -163,12 +165,16 @@ class Schedulers:
         """Return the kind of a scheduler, and which cluster it is, if anybody says so."""
         found = self._found.get(name)
         if found is None:
-            found = self._found[name] = self._which(name)
+            found = self._which(name)
+            self._found[name] = found
         return found
 
     def _which(self, name: str) -> tuple[str, Cluster | None]:
-        given, kind = self._clusters.get(name), self._settings().clusters().get(name)
-        kind = kind or (given.kind if given is not None else name)
+        given = self._clusters.get(name)
+        kind = self._settings().clusters().get(name)
+        if not kind and given is not None:
+            kind = given.kind
+        kind = kind or name
         kinds = self.kinds()
         if kind != name and name in kinds:
             taken = f"{name!r} is the name of an installed scheduler"
@@ -179,7 +185,9 @@ class Schedulers:
         if table is not None and given is not None and table != given:
             _warn_once(name)
         cluster = table or given
-        return kind, None if cluster is None or cluster == Cluster(kind) else cluster
+        if cluster == Cluster(kind):
+            cluster = None
+        return kind, cluster
 
     def _make(self, kind: str, cluster: Cluster | None) -> SchedulerBase:
         name = kind if cluster is None else cluster.to_json()
@@ -187,9 +195,8 @@ class Schedulers:
         if key is None:
             # without the lock: where secrets come from may need a thread that waits for the lock,
             # such as an event loop
-            key = self._keys.setdefault(
-                name, (name, *(() if cluster is None else self._secrets_of(cluster)))
-            )
+            secrets = () if cluster is None else self._secrets_of(cluster)
+            key = self._keys.setdefault(name, (name, *secrets))
         with self._lock:
             if key not in self._made:
                 self._made[key] = self._make_new(kind, cluster, dict(key[1:]))  # type: ignore[arg-type]

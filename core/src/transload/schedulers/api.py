@@ -24,7 +24,6 @@ from transload.specs import (
     runopts,
 )
 from transload.specs.app import RETRY_DELAY
-from transload.specs.records import record
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -105,7 +104,7 @@ class Capabilities(NamedTuple):
     reachable_from: Visibility = "network"
 
 
-@record
+@dataclass
 class AppDescription:
     """What a scheduler knows of an app.
 
@@ -144,7 +143,7 @@ class AppDescription:
         self.status.close(otherwise=self.created)
 
 
-@record
+@dataclass
 class ListAppResponse:
     """One row of a list of apps. (The name is TorchX's, kept for those who come from there.)"""
 
@@ -184,7 +183,7 @@ class LogQuery:
     last: int | None = None
 
 
-@record
+@dataclass
 class LogPage:
     """A piece of one replica's log.
 
@@ -213,7 +212,7 @@ class LogPage:
     left: int | None = None
 
 
-@record
+@dataclass
 class Submission:
     """What goes with a native request when it is submitted.
 

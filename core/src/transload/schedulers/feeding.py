@@ -38,7 +38,8 @@ class FedWatch:
         self._everything = everything
         self._ids: dict[Hashable, str] = {}
         self._changed: set[Change] = set()
-        self._woken = self._closed = False
+        self._woken = False
+        self._closed = False
         self._condition = threading.Condition()
 
     # -- for who watches
@@ -49,7 +50,8 @@ class FedWatch:
         with self._condition:
             if self._closed:
                 return
-            known, self._ids = set(self._ids.values()), wanted
+            known = set(self._ids.values())
+            self._ids = wanted
             self._changed |= {Change(app_id) for app_id in set(app_ids) - known}
             if not self._everything:
                 self._changed = {change for change in self._changed if change.app_id in app_ids}
@@ -60,7 +62,9 @@ class FedWatch:
         """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
         with self._condition:
             self._condition.wait_for(lambda: self._changed or self._woken or self._closed, timeout)
-            changed, self._changed, self._woken = self._changed, set(), False
+            changed = self._changed
+            self._changed = set()
+            self._woken = False
             return changed
 
     def wake(self) -> None:
@@ -131,7 +135,8 @@ class Feeder:
         longest_pause: float = _LONGEST_PAUSE_S,
     ) -> None:
         self._read = read
-        self._pauses = (first_pause, longest_pause)
+        self._first_pause = first_pause
+        self._longest_pause = longest_pause
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._cut: Callable[[], object] | None = None
@@ -170,22 +175,22 @@ class Feeder:
 
     def _cut_off(self) -> None:
         with self._lock:
-            cut, self._cut = self._cut, None
+            cut = self._cut
+            self._cut = None
         if cut is not None:
             with contextlib.suppress(Exception):
                 cut()
 
     def _run(self) -> None:
-        first, longest = self._pauses
-        pause = first
+        pause = self._first_pause
         while not self._stop.is_set():
             began = time.monotonic()
             with contextlib.suppress(Exception):  # however a stream breaks, it is opened again
                 self._read(self)
             self._cut_off()
-            # of what works for a while the first break costs no time; what breaks at once is not
-            # hammered at
-            if time.monotonic() - began >= longest:
-                pause = first
+            # a stream that worked for a while is opened again after the first pause; one that
+            # breaks immediately is not opened again and again
+            if time.monotonic() - began >= self._longest_pause:
+                pause = self._first_pause
             self._stop.wait(pause)
-            pause = min(pause * 2, longest)
+            pause = min(pause * 2, self._longest_pause)

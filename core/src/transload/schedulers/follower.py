@@ -108,11 +108,8 @@ def _subscribe(
     longest: float,
     *counts: Any,
 ) -> Subscription:
-    key = (
-        os.getpid(),
-        id(scheduler),
-        logs,
-    )  # a follower keeps its scheduler: while it is here, no other has that id
+    # a follower keeps its scheduler: while it is here, no other has that id
+    key = (os.getpid(), id(scheduler), logs)
     with _lock:
         follower = _followers.get(key)
         if follower is None:
@@ -133,16 +130,14 @@ def release(scheduler: SchedulerBase | None = None) -> None:
     with _lock:
         mine = [each for key, each in _followers.items() if key[0] == os.getpid()]
     for each in mine:
-        if scheduler in (None, each.scheduler):
-            each.linger = 0.0
-            each.wake()
-            if (
-                all(one.closed for one in each.subscriptions)
-                and each.thread is not threading.current_thread()
-            ):
-                each.thread.join(
-                    _GOODBYE
-                )  # one that is asking a scheduler that hangs is not waited for long
+        if scheduler not in (None, each.scheduler):
+            continue
+        each.linger = 0.0
+        each.wake()
+        is_idle = all(one.closed for one in each.subscriptions)
+        if is_idle and each.thread is not threading.current_thread():
+            # a thread that is asking a scheduler that hangs is not waited for long
+            each.thread.join(_GOODBYE)
 
 
 def watched() -> int:
@@ -172,7 +167,7 @@ def wait(
         StateUnknown: if patience is exhausted.
         TransloadTimeout: if ``timeout`` seconds passed; the app goes on.
     """
-    end = None if timeout is None else time.monotonic() + timeout
+    end = _end_of(timeout)
     with watch(scheduler, handle, patience=patience) as news:
         while True:
             seen = news.next(_left(end))
@@ -190,7 +185,7 @@ async def wait_async(
     patience: float = DEFAULT_PATIENCE,
 ) -> AppStatus | None:
     """Do what `wait` does, without blocking the event loop."""
-    end = None if timeout is None else time.monotonic() + timeout
+    end = _end_of(timeout)
     with watch(scheduler, handle, patience=patience) as news:
         while True:
             seen = await news.next_async(_left(end))
@@ -199,9 +194,18 @@ async def wait_async(
             _check_time(handle, end)
 
 
+def _end_of(timeout: float | None) -> float | None:
+    """Return the point in time at which a timeout ends; None: there is none."""
+    if timeout is None:
+        return None
+    return time.monotonic() + timeout
+
+
 def _left(end: float | None) -> float | None:
     """Return the seconds until a point in time, 0 or more; None if there is none."""
-    return None if end is None else max(0.0, end - time.monotonic())
+    if end is None:
+        return None
+    return max(0.0, end - time.monotonic())
 
 
 def _settled(seen: Observation, on_change: Callable[[AppStatus], object] | None) -> bool:
@@ -229,9 +233,8 @@ class Follower:
         self.scheduler = scheduler
         self.subscriptions: list[Subscription] = []
         self.linger = LINGER
-        self.thread = threading.Thread(
-            target=self._run, daemon=True, name="transload-logs" if logs else "transload-states"
-        )
+        name = "transload-logs" if logs else "transload-states"
+        self.thread = threading.Thread(target=self._run, daemon=True, name=name)
         self._logs = logs
         self._ended = ended
         self._woken = threading.Event()
@@ -255,8 +258,12 @@ class Follower:
         while True:
             self._woken.clear()
             with _lock:
-                self.subscriptions = mine = [each for each in self.subscriptions if not each.closed]
-                end = _NEVER if mine else min(end, time.monotonic() + self.linger)
+                mine = [each for each in self.subscriptions if not each.closed]
+                self.subscriptions = mine
+                if mine:
+                    end = _NEVER
+                else:
+                    end = min(end, time.monotonic() + self.linger)
                 if time.monotonic() >= end:
                     self._ended()
                     break
@@ -265,15 +272,15 @@ class Follower:
                 continue
             members = list(dict.fromkeys(each.app_id for each in mine))
             self._update_watch(members)
-            changes = self._wait(
-                max(0.0, min(self._next, *(each.due for each in mine)) - time.monotonic())
-            )
+            first_due = min(self._next, *(each.due for each in mine))
+            changes = self._wait(max(0.0, first_due - time.monotonic()))
             self._look(mine, changes)
         self._close_watch()
 
     def _look(self, mine: list[Subscription], changes: set[Change]) -> None:
         """Look at what is due or has changed."""
-        now, changed = time.monotonic(), {change.app_id for change in changes}
+        now = time.monotonic()
+        changed = {change.app_id for change in changes}
         due = []
         for each in mine:
             if each.app_id in changed:
@@ -290,42 +297,40 @@ class Follower:
     # -- states
 
     def _ask(self, apps: set[str], mine: list[Subscription]) -> None:
-        """Ask for apps, at once, and tell all who subscribed to them."""
+        """Ask for apps in one request, and report their statuses to all who subscribed to them."""
         began = time.monotonic()
         found = self._describe(apps)
         took = time.monotonic() - began
         news = False
         for each in mine:
-            if each.app_id in found:
-                status = found[each.app_id]
-                key: tuple[object, ...] = (
-                    "gone",
-                )  # what makes it news: in a queue, also another reason to wait
-                if status is not None:
-                    key = (
-                        status.state,
-                        status.num_restarts,
-                        status.cancel_requested,
-                        status.why_waiting(),
-                    )
-                before = self._seen.get(each.app_id)
-                if key != before:
-                    news, self._seen[each.app_id] = True, key
-                    if status is not None and (before is None or before[:2] != key[:2]):
-                        emit(each.handle, status)
-                each.offer(status, key)
-                each.due = time.monotonic() + max(
-                    0.0, patience_left(each.patience, each.unknown_since)
-                )
+            if each.app_id in found and self._report(each, found[each.app_id]):
+                news = True
         members = {each.app_id for each in mine if not each.closed}
         self._seen = {app_id: key for app_id, key in self._seen.items() if app_id in members}
-        self._pause = (
-            FIRST_PAUSE if news else backoff(self._pause, min(each.longest for each in mine))
-        )
-        told = self._watch is not None and not any(
-            key[0] is AppState.UNKNOWN for key in self._seen.values()
-        )
-        self._next = time.monotonic() + max(RECHECK if told else self._pause, SHARE * took)
+        if news:
+            self._pause = FIRST_PAUSE
+        else:
+            self._pause = backoff(self._pause, min(each.longest for each in mine))
+        pause = self._pause
+        any_unknown = any(key[0] is AppState.UNKNOWN for key in self._seen.values())
+        if self._watch is not None and not any_unknown:
+            pause = RECHECK  # the scheduler reports changes by itself
+        self._next = time.monotonic() + max(pause, SHARE * took)
+
+    def _report(self, each: Subscription, status: AppStatus | None) -> bool:
+        """Offer a status to a subscriber; return whether it is news."""
+        key = _news_key(status)
+        before = self._seen.get(each.app_id)
+        is_news = key != before
+        if is_news:
+            self._seen[each.app_id] = key
+            is_new_state = before is None or before[:2] != key[:2]
+            if status is not None and is_new_state:
+                emit(each.handle, status)
+        each.offer(status, key)
+        left = patience_left(each.patience, each.unknown_since)
+        each.due = time.monotonic() + max(0.0, left)
+        return is_news
 
     def _describe(self, apps: set[str]) -> dict[str, AppStatus | None]:
         try:
@@ -338,10 +343,15 @@ class Follower:
                 _logger().exception("scheduler %s failed to answer", self.scheduler.name)
                 message = f"{type(exc).__name__}: {exc}"
             return {app_id: AppStatus(AppState.UNKNOWN, msg=message) for app_id in apps}
-        statuses = {app_id: None if each is None else each.status for app_id, each in found.items()}
-        # not answered is not absent
-        silent = AppStatus(AppState.UNKNOWN, msg="the scheduler did not answer for this app")
-        return {app_id: statuses.get(app_id, silent) for app_id in apps}
+        statuses: dict[str, AppStatus | None] = {}
+        for app_id in apps:
+            if app_id not in found:  # not answered is not absent
+                message = "the scheduler did not answer for this app"
+                statuses[app_id] = AppStatus(AppState.UNKNOWN, msg=message)
+                continue
+            description = found[app_id]
+            statuses[app_id] = None if description is None else description.status
+        return statuses
 
     # -- logs
 
@@ -350,12 +360,19 @@ class Follower:
         began = time.monotonic()
         found = bool(each.call())
         now = time.monotonic()
-        # many replicas that write all the time: read at most half of the time
-        each.rest = now + (now - began if now - began > _FIRST_LOOK else 0.0)
-        each.pause = _FIRST_LOOK if found else backoff(each.pause or _FIRST_LOOK, each.longest)
-        each.due = max(
-            each.rest, now + (_LOG_RECHECK if self._watch is not None and not found else each.pause)
-        )
+        took = now - began
+        each.rest = now
+        if took > _FIRST_LOOK:
+            # many replicas that write all the time: read at most half of the time
+            each.rest = now + took
+        if found:
+            each.pause = _FIRST_LOOK
+        else:
+            each.pause = backoff(each.pause or _FIRST_LOOK, each.longest)
+        pause = each.pause
+        if self._watch is not None and not found:
+            pause = _LOG_RECHECK  # the scheduler reports when a log has grown
+        each.due = max(each.rest, now + pause)
 
     # -- the scheduler's watch
 
@@ -363,9 +380,10 @@ class Follower:
         try:
             if self._watch is None and time.monotonic() >= self._watch_again:
                 self._watch_again = _NEVER
-                self._watch = (
-                    self.scheduler.watch(logs=True) if self._logs else self.scheduler.watch()
-                )
+                if self._logs:
+                    self._watch = self.scheduler.watch(logs=True)
+                else:  # a scheduler whose logs cannot be watched need not know the argument
+                    self._watch = self.scheduler.watch()
                 self._members = []
             if self._watch is not None and members != self._members:
                 self._watch.update(members)
@@ -385,10 +403,11 @@ class Follower:
         except Exception as exc:
             self._drop_watch(f"{type(exc).__name__}: {exc}")
             return set()
-        in_vain = (
-            not changes and not self._woken.is_set() and time.monotonic() - began < seconds / 2
-        )
-        self._empty = self._empty + 1 if in_vain else 0
+        was_short = time.monotonic() - began < seconds / 2
+        if was_short and not changes and not self._woken.is_set():
+            self._empty += 1
+        else:
+            self._empty = 0
         if self._empty > _EMPTY_WAITS:
             self._drop_watch("it returns at once, with nothing")
         return changes
@@ -396,14 +415,18 @@ class Follower:
     def _drop_watch(self, why: str) -> None:
         """Stop using the scheduler's broken watch for a while, and ask for all apps instead."""
         _logger().warning("watch of scheduler %s broke (%s)", self.scheduler.name, why)
-        broken, self._watch = self._watch, None
-        self._watch_again, self._next, self._empty = time.monotonic() + RECHECK, 0.0, 0
+        broken = self._watch
+        self._watch = None
+        self._watch_again = time.monotonic() + RECHECK
+        self._next = 0.0
+        self._empty = 0
         with contextlib.suppress(Exception):
             if broken is not None:
                 broken.close()
 
     def _close_watch(self) -> None:
-        watch, self._watch = self._watch, None
+        watch = self._watch
+        self._watch = None
         if watch is not None:
             try:
                 watch.close()
@@ -411,6 +434,13 @@ class Follower:
                 _logger().exception(
                     "watch of scheduler %s could not be closed", self.scheduler.name
                 )
+
+
+def _news_key(status: AppStatus | None) -> tuple[object, ...]:
+    """Return what makes a status news: in a queue, also another reason to wait."""
+    if status is None:
+        return ("gone",)
+    return (status.state, status.num_restarts, status.cancel_requested, status.why_waiting())
 
 
 def emit(handle: str, status: AppStatus) -> None:

@@ -23,11 +23,12 @@ def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
     Raises:
         ConfigError: naming the setting, and its value.
     """
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not (value > 0 or (zero and value == 0)):  # type: ignore[operator]
-        raise ConfigError(
-            f"{name}={value!r}: must be a number of seconds{', 0 or more' if zero else ' above 0'}"
-        )
+    is_allowed = False
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        is_allowed = value > 0 or (zero and value == 0)
+    if not is_allowed:
+        allowed = "a number of seconds, 0 or more" if zero else "a number of seconds above 0"
+        raise ConfigError(f"{name}={value!r}: must be {allowed}")
 
 
 def unknown_since(state: AppState, since: float | None) -> float | None:
@@ -40,19 +41,25 @@ def unknown_since(state: AppState, since: float | None) -> float | None:
     """
     if state is not AppState.UNKNOWN:
         return None
-    return time.monotonic() if since is None else since
+    if since is None:
+        return time.monotonic()
+    return since
 
 
 def unknown_for(since: float | None) -> float:
     """Return the seconds of unbroken UNKNOWN so far."""
-    return 0.0 if since is None else time.monotonic() - since
+    if since is None:
+        return 0.0
+    return time.monotonic() - since
 
 
 def patience_left(patience: float, since: float | None) -> float:
     """Return the seconds until patience is exhausted: 0 or less if it is, infinity while the state
     is known.
     """
-    return float("inf") if since is None else since + patience - time.monotonic()
+    if since is None:
+        return float("inf")
+    return since + patience - time.monotonic()
 
 
 def backoff(pause: float, longest: float) -> float:

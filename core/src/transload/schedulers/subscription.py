@@ -83,11 +83,20 @@ class Subscription:
         patience: float = DEFAULT_PATIENCE,
         unknown_for: float = 0.0,
     ) -> None:
-        self.app_id, self.handle, self.longest, self.patience = app_id, handle, longest, patience
-        self.unknown_since = time.monotonic() - unknown_for if unknown_for else None
+        self.app_id = app_id
+        self.handle = handle
+        self.longest = longest
+        self.patience = patience
+        self.unknown_since: float | None = None
+        if unknown_for:
+            self.unknown_since = time.monotonic() - unknown_for
         self.closed = False
-        self.due = self.rest = self.pause = 0.0
-        """For the thread: when to look again, when at the earliest, and the last pause."""
+        self.due = 0.0
+        """When the thread looks again, by the monotonic clock."""
+        self.rest = 0.0
+        """Before this time the thread does not look again, whatever happens."""
+        self.pause = 0.0
+        """Seconds of the last pause between two looks."""
         self._callback: Callable[..., object] = callback or self._put
         self._wake = wake
         self._seen: object = None
@@ -141,9 +150,10 @@ class Subscription:
 
     def offer(self, status: AppStatus | None, key: object) -> None:
         """Hand over what was seen, if it is news to this subscriber: another key than before."""
-        self.unknown_since = (
-            None if status is None else unknown_since(status.state, self.unknown_since)
-        )
+        if status is None:
+            self.unknown_since = None
+        else:
+            self.unknown_since = unknown_since(status.state, self.unknown_since)
         seen = observed(self.handle, status, self.patience, self.unknown_since)
         if key != self._seen or seen.exhausted:
             self._seen = key
@@ -170,10 +180,10 @@ class Subscription:
 
     def next(self, seconds: float | None) -> Observation | None:
         """Return the next observation; None after so many seconds, or if it was woken."""
+        if seconds is not None:
+            seconds = min(max(seconds, 0.0), _LONGEST)
         try:
-            return self._news.get(
-                timeout=None if seconds is None else min(max(seconds, 0.0), _LONGEST)
-            )
+            return self._news.get(timeout=seconds)
         except queue.Empty:
             return None
 
@@ -181,8 +191,10 @@ class Subscription:
         """Do what `next` does, without blocking the event loop."""
         import asyncio
 
+        if seconds is not None:
+            seconds = max(seconds, 0.0)
         if self._more is None:
-            self._more = asyncio.get_running_loop(), asyncio.Event()
+            self._more = (asyncio.get_running_loop(), asyncio.Event())
         _, more = self._more
         while True:
             more.clear()
@@ -193,7 +205,7 @@ class Subscription:
             try:
                 # not wait_for: before Python 3.12 it swallows a cancel that comes together with an
                 # observation
-                async with asyncio.timeout(seconds if seconds is None else max(seconds, 0.0)):
+                async with asyncio.timeout(seconds):
                     await more.wait()
             except TimeoutError:
                 return None

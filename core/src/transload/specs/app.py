@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from transload.specs.checks import (
@@ -17,7 +17,6 @@ from transload.specs.checks import (
     check_str,
     refuse,
 )
-from transload.specs.records import record
 from transload.specs.resources import (
     BindMount,
     DeviceMount,
@@ -78,7 +77,7 @@ class RetryPolicy(str, Enum):
     HOT_SPARE = "HOT_SPARE"
 
 
-@record
+@dataclass
 class Workspace:
     """Local folders that are copied to where the job runs.
 
@@ -135,7 +134,7 @@ def _path_of(source: str) -> str:
     return unquote(source.removeprefix("file://"))
 
 
-@record
+@dataclass
 class Role:
     """A group of equal replicas within an `AppDef`.
 
@@ -271,7 +270,7 @@ def _check_env_name(name: str, path: str) -> None:
         refuse(f"{path} name", name, "must not be empty or contain '=' or NUL")
 
 
-@record
+@dataclass
 class AppDef:
     """A job: one or more roles that run together.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-
-from transload.specs.records import record
+from dataclasses import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class macros:  # noqa: N801 - the field's established name
     rank0_env = "${rank0_env}"
     output_dir = "${output_dir}"
 
-    @record
+    @dataclass
     class Values:
         """The values that the tokens stand for."""
 

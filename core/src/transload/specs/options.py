@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from transload.errors import ConfigError, SpecError
 from transload.specs.checks import nearest, shorten
-from transload.specs.records import record
 from transload.specs.text import parse_bool, split_list, split_pairs
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
@@ -55,7 +55,7 @@ _FORMS = {
 }
 
 
-@record
+@dataclass
 class runopt:  # noqa: N801 - the field's established name
     """One option: its default, type, whether it must be given, and what it is for."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 from copy import deepcopy
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from transload.errors import SpecError
@@ -20,7 +20,6 @@ from transload.specs.checks import (
     nearest,
     refuse,
 )
-from transload.specs.records import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ else:
     Any = object  # for those who resolve the annotations of a record
 
 
-@record
+@dataclass
 class Resource:
     """What each replica of a role needs.
 
@@ -110,7 +109,7 @@ class _Mount:
                 refuse(f"{path}.{name}", value, "must be True or False")
 
 
-@record
+@dataclass
 class BindMount(_Mount):
     """A path of the host, mounted into the replica.
 
@@ -127,7 +126,7 @@ class BindMount(_Mount):
     read_only: bool = False
 
 
-@record
+@dataclass
 class VolumeMount(_Mount):
     """A persistent volume, mounted into the replica.
 
@@ -144,7 +143,7 @@ class VolumeMount(_Mount):
     read_only: bool = False
 
 
-@record
+@dataclass
 class DeviceMount(_Mount):
     """A device of the host, made visible inside the replica.
 
@@ -170,7 +169,7 @@ class DeviceMount(_Mount):
 _OUTPUTS: Final = ":outputs"
 
 
-@record
+@dataclass
 class JobMount(_Mount):
     """The files that another job of the same scheduler has made, for reading.
 

@@ -65,9 +65,9 @@ def masked_env(env: Mapping[str, str]) -> dict[str, str]:
 def _masked_variable(name: str, value: str) -> str:
     if value and looks_secret(name):
         return MASK
-    return (
-        masked_url(value) if isinstance(value, str) else value
-    )  # a request's variables may hold anything
+    if isinstance(value, str):
+        return masked_url(value)
+    return value  # a request's variables may hold anything
 
 
 def masked_args(args: Sequence[str]) -> list[str]:
@@ -78,18 +78,19 @@ def masked_args(args: Sequence[str]) -> list[str]:
     password of URLs.
     """
     shown: list[str] = []
-    hidden = False
+    secret_follows = False
     for arg in args:
-        follows, hidden = hidden and not arg.startswith("-"), False
-        if follows:
+        if secret_follows and not arg.startswith("-"):
             shown.append(MASK)
+            secret_follows = False
             continue
+        secret_follows = False
         name, equals, value = arg.partition("=")
-        if re.fullmatch(_NAME, name) and looks_secret(name.lstrip("-")):
-            hidden = not equals and name.startswith("-")
-            shown.append(f"{name}={MASK}" if value else arg)
+        if not re.fullmatch(_NAME, name) or not looks_secret(name.lstrip("-")):
+            shown.append(_masked_text(arg))
             continue
-        shown.append(_masked_text(arg))
+        secret_follows = not equals and name.startswith("-")
+        shown.append(f"{name}={MASK}" if value else arg)
     return shown
 
 
@@ -119,8 +120,9 @@ def _masked_value(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return _masked_text(value)
     if isinstance(value, (list, tuple)):
-        words = all(isinstance(item, str) for item in value)
-        return masked_args(value) if words else [_masked_value("", item) for item in value]
+        if all(isinstance(item, str) for item in value):
+            return masked_args(value)
+        return [_masked_value("", item) for item in value]
     return value
 
 
@@ -132,14 +134,11 @@ def _masked_text(text: str) -> str:
     def hide(found: re.Match[str]) -> str:
         name, between, value = found.groups()
         word = name.strip("\"'")
-        known = word.lower() in ("bearer", "basic") or (
-            word not in _WORDS and looks_secret(word.lstrip("-"))
-        )
-        return (
-            f"{name}{between}{MASK}"
-            if known and not value.startswith(_REFERENCE)
-            else found.group()
-        )
+        is_scheme = word.lower() in ("bearer", "basic")
+        is_secret = word not in _WORDS and looks_secret(word.lstrip("-"))
+        if (is_scheme or is_secret) and not value.startswith(_REFERENCE):
+            return f"{name}{between}{MASK}"
+        return found.group()
 
     if re.search(r"[\s{]", text):  # a script, or JSON: a plain word was looked at already
         for pattern in _IN_TEXT:
@@ -159,8 +158,9 @@ def masked_url(text: str) -> str:
 
 def _masked_parameter(found: re.Match[str]) -> str:
     name = found[1]
-    secret = looks_secret(name) or name.lower().endswith(("signature", "sig"))
-    return f"{name}={MASK}" if secret else found.group()
+    if looks_secret(name) or name.lower().endswith(("signature", "sig")):
+        return f"{name}={MASK}"
+    return found.group()
 
 
 def check_source(source: object, path: str) -> None:
@@ -213,7 +213,9 @@ def resolve_secret(
     if kind in kinds:
         return kinds[kind](what)
     if kind == "env":
-        value = (os.environ if environ is None else environ).get(what)
+        if environ is None:
+            environ = os.environ
+        value = environ.get(what)
         if value is None:
             raise SpecError(
                 f"{path}={source!r}: the environment variable {what} is not set where the app is "

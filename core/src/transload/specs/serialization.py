@@ -31,11 +31,9 @@ def dump(data: dict[str, Any], indent: int | None = None) -> str:
     text = json.dumps(data, indent=indent, ensure_ascii=False)
     # bytes of a file name that are not UTF-8 are lone surrogates in a str, and could not be written
     # as they are
-    return (
-        text
-        if text.isascii() or text.encode("utf-8", "replace").decode() == text
-        else json.dumps(data, indent=indent)
-    )
+    if text.isascii() or text.encode("utf-8", "replace").decode() == text:
+        return text
+    return json.dumps(data, indent=indent)
 
 
 def load(text: str | bytes, what: str) -> dict[str, Any]:
@@ -125,17 +123,19 @@ def to_value(value: Any, compact: bool = False) -> Any:
     if compact and isinstance(value, float) and value.is_integer():
         # 1 and 1.0 make equal apps, and other tools write the one for the other
         return int(value)
-    return str.__str__(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return str.__str__(value)
+    return value
 
 
 def _fields(value: Any, compact: bool) -> dict[str, Any]:
-    kind = getattr(
-        type(value), "JSON_TYPE", None
-    )  # where one field holds objects of several classes
-    result = {} if kind is None else {"type": kind}
-    when_set = getattr(
-        type(value), "WHEN_SET", ()
-    )  # fields of later versions: left out as long as they are None
+    result = {}
+    # where one field holds objects of several classes
+    kind = getattr(type(value), "JSON_TYPE", None)
+    if kind is not None:
+        result["type"] = kind
+    # fields of later versions: left out as long as they are None
+    when_set = getattr(type(value), "WHEN_SET", ())
     for name, default in _defaults(type(value)).items():  # type: ignore[arg-type]  # a class is hashable
         content = getattr(value, name)
         if content is None and name in when_set:
@@ -148,10 +148,13 @@ def _fields(value: Any, compact: bool) -> dict[str, Any]:
 @cache
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """Return the fields of a dataclass, and the default of each, which nobody changes."""
-    return {
-        item.name: item.default if item.default_factory is NO_DEFAULT else item.default_factory()
-        for item in fields(kind)
-    }
+    defaults = {}
+    for item in fields(kind):
+        if item.default_factory is NO_DEFAULT:
+            defaults[item.name] = item.default
+        else:
+            defaults[item.name] = item.default_factory()
+    return defaults
 
 
 def build(cls: type[_T], data: Any, path: str) -> _T:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from transload.errors import AppFailed, SpecError
 from transload.specs.app import NONE
 from transload.specs.checks import refuse
-from transload.specs.records import record
 from transload.specs.states import AppState, ReplicaState, is_started, is_terminal
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ NEAR_LIMIT: Final = 0.9
 """Who used this part of the memory that was asked for is near its limit."""
 
 
-@record
+@dataclass
 class ReplicaAttempt:
     """One attempt of a replica that was started again.
 
@@ -39,7 +39,7 @@ class ReplicaAttempt:
     end_time: float | None = None
 
 
-@record
+@dataclass
 class Usage:
     """What was used, as far as the scheduler can tell.
 
@@ -52,7 +52,7 @@ class Usage:
     cpu_seconds: float | None = None
 
 
-@record
+@dataclass
 class ReplicaStatus:
     """Status of one replica.
 
@@ -93,7 +93,9 @@ class ReplicaStatus:
     @property
     def latest_attempt(self) -> int:
         """The number of its latest attempt, as its program knows it."""
-        return self.restarts if self.attempt is None else self.attempt
+        if self.attempt is None:
+            return self.restarts
+        return self.attempt
 
     def named_by(self, msg: str) -> str:
         """Return what a scheduler's message calls this replica, if it begins with it, else
@@ -103,7 +105,7 @@ class ReplicaStatus:
         return next((name for name in names if msg.startswith(name)), "")
 
 
-@record
+@dataclass
 class RoleStatus:
     """Status of one role, by its name: that of each replica, in order."""
 
@@ -111,7 +113,7 @@ class RoleStatus:
     replicas: list[ReplicaStatus]
 
 
-@record
+@dataclass
 class AppStatus:
     """Status of an app.
 
@@ -149,17 +151,12 @@ class AppStatus:
         """
         if not self.is_terminal():
             return
-        replicas = [replica for role in self.roles for replica in role.replicas]
-        told = [
-            time
-            for each in replicas
-            for time in (each.start_time, each.end_time)
-            if time is not None
-        ]
-        last = max(told, default=otherwise) if at is None else at
+        last = at
+        if last is None:
+            last = max(self._times(), default=otherwise)
         if last is None:
             return
-        for replica in replicas:
+        for replica in self._replicas():
             following = replica.start_time
             for attempt in reversed(replica.earlier):
                 attempt.end_time = attempt.end_time or following or last
@@ -167,15 +164,21 @@ class AppStatus:
             if replica.end_time is None:
                 replica.end_time = max(last, replica.start_time or last)
 
+    def _replicas(self) -> list[ReplicaStatus]:
+        return [replica for role in self.roles for replica in role.replicas]
+
+    def _times(self) -> list[float]:
+        """Return all times at which a replica started or ended."""
+        times = []
+        for replica in self._replicas():
+            times += [replica.start_time, replica.end_time]
+        return [time for time in times if time is not None]
+
     def why_waiting(self) -> str:
-        """Return what the engine says of an app that has not started yet, on one line; `""` if it
-        says nothing.
-        """
-        return (
-            ""
-            if is_started(self.state) or self.state is AppState.UNKNOWN
-            else " ".join(self.msg.split())
-        )
+        """Return on one line why an app has not started yet; `""` if its scheduler does not say."""
+        if is_started(self.state) or self.state is AppState.UNKNOWN:
+            return ""
+        return " ".join(self.msg.split())
 
     def raise_for_status(self) -> None:
         """Raise unless the app succeeded.
@@ -190,19 +193,20 @@ class AppStatus:
         """Return the replica that failed first, as far as its scheduler can tell; None if none
         did.
         """
-        replicas = [replica for role in self.roles for replica in role.replicas]
-        named = next((each for each in replicas if each.named_by(self.msg)), None)
-        if named is not None:
-            return named
-        bad = [
-            each
-            for each in replicas
-            if each.state is AppState.FAILED or (each.exit_code not in (None, 0))
-        ]
-        # a gang's others are ended by a signal after the first failure: an exit code of its own
-        # comes first
-        bad.sort(key=lambda each: ((each.exit_code or -1) < 0, each.end_time or float("inf")))
-        return bad[0] if bad else None
+        bad = []
+        for each in self._replicas():
+            if each.named_by(self.msg):
+                return each
+            if each.state is AppState.FAILED or each.exit_code not in (None, 0):
+                bad.append(each)
+
+        def rank(replica: ReplicaStatus) -> tuple[bool, float]:
+            # a gang's others are ended by a signal after the first failure: an exit code of its
+            # own comes first
+            was_killed = (replica.exit_code or -1) < 0
+            return was_killed, replica.end_time or float("inf")
+
+        return min(bad, key=rank, default=None)
 
     def started_again(self, role: str, replica: int) -> float | None:
         """Return when the latest attempt of a replica began, seconds since the epoch; None if it is
@@ -210,8 +214,8 @@ class AppStatus:
         """
         for each in self.roles:
             for one in each.replicas:
-                if (each.role, one.id) == (role, replica):
-                    return one.start_time if one.restarts else None
+                if each.role == role and one.id == replica and one.restarts:
+                    return one.start_time
         return None
 
     def usage(self) -> Usage:
@@ -220,11 +224,8 @@ class AppStatus:
         """
         from transload.retries import total_usage
 
-        return Usage(
-            **total_usage(
-                vars(each.usage) for role in self.roles for each in role.replicas if each.usage
-            )
-        )
+        known = [vars(each.usage) for each in self._replicas() if each.usage]
+        return Usage(**total_usage(known))
 
     def seconds_since(self, created: float | None) -> float | None:
         """Return the seconds from an app's submit to the end of its last replica; None if that is
@@ -233,28 +234,23 @@ class AppStatus:
         Args:
             created: when it was submitted, seconds since the epoch; None: unknown.
         """
-        ends = [
-            each.end_time
-            for role in self.roles
-            for each in role.replicas
-            if each.end_time is not None
-        ]
-        return None if created is None or not ends else max(0.0, max(ends) - created)
+        ends = [each.end_time for each in self._replicas() if each.end_time is not None]
+        if created is None or not ends:
+            return None
+        return max(0.0, max(ends) - created)
 
     def short_of_memory(self, app: AppDef | None) -> list[str]:
         """Return a line for each role that used nearly all of the memory that it asked for, or
         more.
         """
+        if app is None:
+            return []
         lines = []
-        asked = {role.name: role.resource.memMB for role in app.roles} if app is not None else {}
+        limits = {role.name: role.resource.memMB for role in app.roles}
         for role in self.roles:
-            peaks = [
-                (each.usage.peak_memory or 0, each.id)
-                for each in role.replicas
-                if each.usage is not None
-            ]
+            peaks = [(each.usage.peak_memory or 0, each.id) for each in role.replicas if each.usage]
             most, k = max(peaks, default=(0, 0))
-            limit = asked.get(role.role, -1)
+            limit = limits.get(role.role, -1)
             if limit > 0 and most >= NEAR_LIMIT * limit * (1 << 20):
                 lines.append(
                     f"{role.role}/{k} used {most >> 20} MB of memory, and asked for {limit} MB"
@@ -269,7 +265,9 @@ class AppStatus:
         bad = self.first_failure()
         if bad is not None:
             text += f", {bad.role}/{bad.id} {exit_text(bad.exit_code)}"
-        return f"{text}: {self.msg}" if self.msg else text
+        if self.msg:
+            text += f": {self.msg}"
+        return text
 
     def format(self, filter_roles: list[str] | None = None) -> str:
         """Return the status as text of several lines.
@@ -278,9 +276,10 @@ class AppStatus:
             filter_roles: show these roles only.
         """
         shown = [role for role in self.roles if not filter_roles or role.role in filter_roles]
-        roles = "".join(
-            _replica_text(r) for role in shown for r in sorted(role.replicas, key=lambda r: r.id)
-        )
+        roles = ""
+        for role in shown:
+            for replica in sorted(role.replicas, key=lambda replica: replica.id):
+                roles += _replica_text(replica)
         return (
             f"AppStatus:\n    State: {self.state}\n    Num Restarts: {self.num_restarts}\n    "
             f"Roles: {roles}\n"
@@ -333,13 +332,17 @@ class AppStatus:
 
 
 def _role_status(data: Any, path: str) -> RoleStatus:
-    replicas = data.get("replicas", []) if isinstance(data, dict) else None
-    if not isinstance(replicas, list) or not isinstance(data.get("role"), str):
-        refuse(path, data, "must be an object with the name of a role and a list of replicas")
-    role = data["role"]
-    return RoleStatus(
-        role, [_replica(part, role, f"{path}.replicas[{i}]") for i, part in enumerate(replicas)]
-    )
+    allowed = "must be an object with the name of a role and a list of replicas"
+    if not isinstance(data, dict):
+        refuse(path, data, allowed)
+    role = data.get("role")
+    parts = data.get("replicas", [])
+    if not isinstance(parts, list) or not isinstance(role, str):
+        refuse(path, data, allowed)
+    replicas = [
+        _replica(part, role, f"{path}.replicas[{index}]") for index, part in enumerate(parts)
+    ]
+    return RoleStatus(role, replicas)
 
 
 def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
@@ -365,12 +368,7 @@ def _part(cls: type[_T], data: Any, path: str) -> _T:
         refuse(path, data, "must be a JSON object")
     known = cls.__dataclass_fields__  # type: ignore[attr-defined]
     values = {key: value for key, value in data.items() if key in known}
-    state = values.get("state")
-    values["state"] = (
-        AppState.__members__.get(state, AppState.UNKNOWN)
-        if isinstance(state, str)
-        else AppState.UNKNOWN
-    )
+    values["state"] = AppState.__members__.get(str(values.get("state")), AppState.UNKNOWN)
     try:
         return cls(**values)
     except TypeError as exc:
@@ -394,7 +392,8 @@ def _replica_text(replica: ReplicaStatus) -> str:
         text += f" on {replica.hostname}"
     if replica.structured_error_msg != NONE:
         text += f"\n    error_msg: {replica.structured_error_msg}"
-    return f"\n {'*' if replica.id == 0 else ' '}{replica.role}[{replica.id}]:{text}"
+    mark = "*" if replica.id == 0 else " "
+    return f"\n {mark}{replica.role}[{replica.id}]:{text}"
 
 
 _LATER: Final = (
@@ -420,7 +419,9 @@ def _without_unset(value: Any) -> Any:
             if key not in _LATER or item or (key, item) == ("exit_code", 0)
         }
         return {key: _without_unset(item) for key, item in kept.items()}
-    return [_without_unset(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_without_unset(item) for item in value]
+    return value
 
 
 def _error_value(text: str) -> Any:
@@ -433,7 +434,9 @@ def _error_value(text: str) -> Any:
         value = json.loads(text)
     except ValueError:
         return text
-    return value if isinstance(value, dict) else text
+    if isinstance(value, dict):
+        return value
+    return text
 
 
 def _yaml(values: dict[str, Any], depth: int) -> list[str]:
@@ -444,11 +447,7 @@ def _yaml(values: dict[str, Any], depth: int) -> list[str]:
         value = values[key]
         if isinstance(value, dict) and value:
             lines += [f"{pad}{key}:", *_yaml(value, depth + 1)]
-        elif (
-            isinstance(value, list)
-            and value
-            and all(isinstance(item, dict) and item for item in value)
-        ):
+        elif _is_list_of_dicts(value):
             lines.append(f"{pad}{key}:")
             for item in value:
                 block = _yaml(item, depth + 1)
@@ -458,19 +457,20 @@ def _yaml(values: dict[str, Any], depth: int) -> list[str]:
     return lines
 
 
+def _is_list_of_dicts(value: Any) -> bool:
+    """Tell whether a value is a list of dicts, none of them and not itself empty."""
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(item, dict) and item for item in value)
+
+
 def _scalar(value: Any) -> str:
     import json
 
     if not isinstance(value, str):
         return json.dumps(value)
-    plain = (
-        value
-        and "\n" not in value
-        and value.strip() == value
-        and not value.startswith(("'", '"', "[", "{"))
-    )
-    return (
-        value
-        if plain and ": " not in value and " #" not in value
-        else "'" + value.replace("'", "''") + "'"
-    )
+    has_sign = value.startswith(("'", '"', "[", "{")) or re.search("\n|: | #", value)
+    if value and value.strip() == value and not has_sign:
+        return value
+    escaped = value.replace("'", "''")
+    return f"'{escaped}'"

@@ -76,7 +76,9 @@ def _json_pair(text: str, position: int) -> tuple[str, str, int] | None:
     except (ValueError, RecursionError):
         return None
     rest = re.compile(r"\s*(?:[,;]|\Z)").match(text, end)
-    return None if rest is None else (match.group(1), text[begin:end], rest.end())
+    if rest is None:
+        return None
+    return match.group(1), text[begin:end], rest.end()
 
 
 def split_list(text: str) -> list[str]:
@@ -94,15 +96,16 @@ def parse_size(text: str, what: str = "size") -> int:
     match = re.match(_SIZE, text.strip())
     if match is None:
         raise SpecError(f"{what}={text!r}: must be a size such as 500M or 10G")
-    unit = match.group(2).upper()
-    if not unit and not match.group(3) and float(match.group(1)):
-        raise SpecError(
-            f"{what}={text!r}: must have a unit, such as {match.group(1)}M or {match.group(1)}G"
-        )
-    number = float(match.group(1)) * 1024 ** (SIZE_UNITS.index(unit) + 1 if unit else 0)
-    if number >= 1 << 63:
+    number, letter, ending = match.groups()
+    if not letter and not ending and float(number):
+        raise SpecError(f"{what}={text!r}: must have a unit, such as {number}M or {number}G")
+    power = 0
+    if letter:
+        power = SIZE_UNITS.index(letter.upper()) + 1
+    size = float(number) * 1024**power
+    if size >= 1 << 63:
         raise SpecError(f"{what}={text[:40]!r}: too large; at most 8 EiB")
-    return int(number)
+    return int(size)
 
 
 def duration_text(seconds: float) -> str:
@@ -123,16 +126,23 @@ def duration_text(seconds: float) -> str:
 
 def usage_texts(usage: Usage | None) -> tuple[str, str]:
     """Return peak memory and CPU time as texts; ``""`` for what is not known."""
-    peak, seconds = (None, None) if usage is None else (usage.peak_memory, usage.cpu_seconds)
-    return "" if peak is None else size_text(peak), "" if seconds is None else duration_text(
-        seconds
-    )
+    memory = ""
+    cpu_time = ""
+    if usage is not None and usage.peak_memory is not None:
+        memory = size_text(usage.peak_memory)
+    if usage is not None and usage.cpu_seconds is not None:
+        cpu_time = duration_text(usage.cpu_seconds)
+    return memory, cpu_time
 
 
 def size_text(size: float) -> str:
     """Return ``512 B``, ``1.5 KiB`` …"""
-    for unit in ("B", *(f"{letter}iB" for letter in SIZE_UNITS)):
-        if size < 1024 or unit == "PiB":
-            break
+    if size < 1024:
+        return f"{size:.0f} B"
+    unit = ""
+    for letter in SIZE_UNITS:
         size /= 1024
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        unit = f"{letter}iB"
+        if size < 1024:
+            break
+    return f"{size:.1f} {unit}"

@@ -113,7 +113,10 @@ class ResultTracker(ABC):
                     f"no results of key {text!r} within {timeout:g} s in {self.where()}"
                 )
             # ask often at first, then at a twentieth of the time already waited
-            time.sleep(pause if timeout is None else max(0.0, min(pause, timeout - waited)))
+            if timeout is None:
+                time.sleep(pause)
+            else:
+                time.sleep(max(0.0, min(pause, timeout - waited)))
             pause = min(max(pause, waited / 20), self._longest_pause)
         return self.get(text)
 
@@ -152,7 +155,8 @@ class FsspecResultTracker(ResultTracker):
         self._store: Store = open_store(tracker_base, self._options)
         self._known: set[str] = set()
         if isinstance(self._store, LocalStore):
-            self._shortest_pause, self._longest_pause = 0.001, 0.05
+            self._shortest_pause = 0.001
+            self._longest_pause = 0.05
 
     @classmethod
     def from_env(cls) -> FsspecResultTracker:
@@ -162,18 +166,22 @@ class FsspecResultTracker(ResultTracker):
         without storage. Outside of a job it holds nothing, and what is put goes nowhere: the same
         program runs by hand.
         """
-        base, file = (
-            os.environ.get(ENV_TRANSLOAD_TRACKER_BASE),
-            os.environ.get("TRANSLOAD_RESULT_FILE"),
-        )
-        return cls(base or (ONE_FILE + file if file else NOWHERE))
+        base = os.environ.get(ENV_TRANSLOAD_TRACKER_BASE)
+        if base:
+            return cls(base)
+        file = os.environ.get("TRANSLOAD_RESULT_FILE")
+        if file:
+            return cls(ONE_FILE + file)
+        return cls(NOWHERE)
 
     def put(self, key: KeyType, /, **results: ResultType) -> None:
         """Store the results of ``key`` in place of those that were there (see
         ``ResultTracker.put``).
         """
-        text, checked = _format.check_key(key), _format.check_results(results)
-        writer, more = Writer.from_env(), {}
+        text = _format.check_key(key)
+        checked = _format.check_results(results)
+        writer = Writer.from_env()
+        more: dict[str, object] = {}
         if writer is not None:
             more = writer.fields
             if not writer.alone and text != writer.key:
@@ -194,7 +202,9 @@ class FsspecResultTracker(ResultTracker):
                 allowed, or it is no regular file, or too large.
         """
         body = self._load(_format.check_key(key))
-        return {} if body is None else body.results
+        if body is None:
+            return {}
+        return body.results
 
     def __contains__(self, key: object) -> bool:
         """Tell whether results of ``key`` were stored, be they empty."""
@@ -206,18 +216,14 @@ class FsspecResultTracker(ResultTracker):
         Costs one listing; each file is also opened once in the life of the tracker, to see that it
         is a result.
         """
-        names = [
-            name
-            for name, is_dir, _ in self._store.entries()
-            if not is_dir and name.endswith(_SUFFIX)
-        ]
-        keys = [
-            decode_name(name, _SUFFIX) or ""
-            for name in names
-            if name in self._known and not is_digest_name(name)
-        ]
-        fresh = [name for name in names if name not in self._known or is_digest_name(name)]
-        for name, data in self._store.read_many(fresh, refused={}).items():
+        keys = []
+        unread = []
+        for name in _result_files(self._store):
+            if name in self._known and not is_digest_name(name):
+                keys.append(decode_name(name, _SUFFIX) or "")
+            else:
+                unread.append(name)
+        for name, data in self._store.read_many(unread, refused={}).items():
             loaded = _of_file(self._store, name, data)
             if loaded is not None:
                 self._known.add(name)
@@ -241,7 +247,10 @@ class FsspecResultTracker(ResultTracker):
         except RefusedFile as exc:
             raise TrackingError(str(exc)) from exc
         loaded = _of_file(self._store, name, data)
-        return None if loaded is None else loaded[1]
+        if loaded is None:
+            return None
+        _, body = loaded
+        return body
 
     def __reduce__(self) -> tuple[object, ...]:
         return partial(type(self), storage_options=self._options), (self._tracker_base,)
@@ -254,9 +263,20 @@ def replaced_by(writer: Writer, body: _format.Body | None) -> dict[str, object]:
     """Return the field that names other replicas whose results a writer is about to replace."""
     if body is None or body.run != writer.fields["run"]:
         return {}
-    before = {f"{body.writer.get('role')}/{body.writer.get('replica')}"} if body.writer else set()
-    names = {*body.replaced, *before} - {writer.name}
-    return {"replaced": sorted(names, key=natural)} if names else {}
+    names = set(body.replaced)
+    if body.writer:
+        names.add(f"{body.writer.get('role')}/{body.writer.get('replica')}")
+    names.discard(writer.name)
+    if not names:
+        return {}
+    return {"replaced": sorted(names, key=natural)}
+
+
+def _result_files(store: Store) -> list[str]:
+    """Return the names of the files in a store that may be results."""
+    return [
+        name for name, is_folder, _ in store.entries() if name.endswith(_SUFFIX) and not is_folder
+    ]
 
 
 def open_store(
@@ -294,9 +314,7 @@ def read_bodies(store: Store, refused: dict[str, str] | None = None) -> dict[str
         TrackingError: a file is of a newer schema, holds a value that is not allowed, is no regular
             file or too large.
     """
-    names = sorted(
-        name for name, is_dir, _ in store.entries() if not is_dir and name.endswith(_SUFFIX)
-    )
+    names = sorted(_result_files(store))
     if not names:  # nothing is asked of a storage for nothing
         return {}
     if len(names) > MOST_FILES:
@@ -318,7 +336,8 @@ def read_bodies(store: Store, refused: dict[str, str] | None = None) -> dict[str
             refused[name] = str(exc).removeprefix(f"{store.where(name)}: ")
             continue
         if loaded is not None:
-            bodies[loaded[0]] = loaded[1]
+            key, body = loaded
+            bodies[key] = body
     return dict(sorted(bodies.items(), key=lambda item: natural(item[0])))
 
 

@@ -94,12 +94,27 @@ class Writer(NamedTuple):
         run = env.get("TRANSLOAD_JOB_ID")
         if not run:
             return None
-        numbers = (env.get(f"TRANSLOAD_{name}", "") for name in ("REPLICA_ID", "RETRY"))
-        replica, attempt = (int(text) if text.isdigit() else 0 for text in numbers)
-        role, many = env.get("TRANSLOAD_ROLE", ""), "," in env.get("TRANSLOAD_ROLES", "")
-        name, alone = f"{role}/{replica}", env.get("TRANSLOAD_NUM_REPLICAS") == "1" and not many
-        fields = {"run": run, "writer": {"role": role, "replica": replica, "attempt": attempt}}
-        return cls(name if many else str(replica), name, alone, fields)
+        replica = _number(env.get("TRANSLOAD_REPLICA_ID", ""))
+        attempt = _number(env.get("TRANSLOAD_RETRY", ""))
+        role = env.get("TRANSLOAD_ROLE", "")
+        has_many_roles = "," in env.get("TRANSLOAD_ROLES", "")
+        name = f"{role}/{replica}"
+        return cls(
+            key=name if has_many_roles else str(replica),
+            name=name,
+            alone=env.get("TRANSLOAD_NUM_REPLICAS") == "1" and not has_many_roles,
+            fields={
+                "run": run,
+                "writer": {"role": role, "replica": replica, "attempt": attempt},
+            },
+        )
+
+
+def _number(text: str) -> int:
+    """Return the number that a variable holds; 0 if it holds none."""
+    if not text.isdigit():
+        return 0
+    return int(text)
 
 
 def check_key(key: object) -> str:
@@ -133,7 +148,10 @@ def check_results(results: Mapping[str, object]) -> Results:
                 raise TrackingError(f"result name {name!r}: {type(name).__name__}; names are str")
             name = str.__str__(name)
         _check_text("result name", name)
-        checked[name] = value if type(value) is float else check_value(name, value)
+        if type(value) is float:
+            checked[name] = value
+        else:
+            checked[name] = check_value(name, value)
     return checked
 
 
@@ -193,7 +211,9 @@ def _check_text(what: str, text: str) -> None:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    if len(text) <= 60:
+        return text
+    return text[:57] + "..."
 
 
 def dump(key: str, results: Results, more: Mapping[str, object] | None = None) -> bytes:
@@ -228,7 +248,8 @@ def load(data: bytes, where: str) -> Body | None:
         raise TrackingError(
             f"{where}: schema {shown}; this version reads up to {SCHEMA}: use a newer transload"
         )
-    key, results = body.get("key"), body.get("results")
+    key = body.get("key")
+    results = body.get("results")
     if type(key) is int:
         key = str(key)
     if type(results) is not dict or not (key is None or type(key) is str):
@@ -239,13 +260,18 @@ def load(data: bytes, where: str) -> Body | None:
         results = check_results(results)
     except TrackingError as exc:
         raise TrackingError(f"{where}: {exc}") from exc
-    run, replaced = body.get("run"), body.get("replaced")
+    run = body.get("run")
+    if type(run) is not str or len(run) > MAX_TEXT:
+        run = None
+    replaced = body.get("replaced")
+    if type(replaced) is not list:
+        replaced = []
     return Body(
-        key,
-        results,
-        run if type(run) is str and len(run) <= MAX_TEXT else None,
-        _writer(body.get("writer")),
-        tuple(map(_name, replaced[:_MOST_NAMES])) if type(replaced) is list else (),
+        key=key,
+        results=results,
+        run=run,
+        writer=_writer(body.get("writer")),
+        replaced=tuple(map(_name, replaced[:_MOST_NAMES])),
     )
 
 
@@ -260,4 +286,6 @@ def _writer(found: object) -> dict[str, Any] | None:
 
 
 def _name(found: object) -> str:
-    return str(found)[:MAX_TEXT] if isinstance(found, str | int) else "?"
+    if isinstance(found, str | int):
+        return str(found)[:MAX_TEXT]
+    return "?"

@@ -39,16 +39,17 @@ class FsspecStore(Store):
     """
 
     def __init__(self, fs: fsspec.AbstractFileSystem, path: str) -> None:
-        self._fs, self._pid = fs, os.getpid()
+        self._fs = fs
+        self._pid = os.getpid()
         self._mine = threading.local()
-        self._mine.fs, self._mine.pid = fs, self._pid
+        self._mine.fs = fs
+        self._mine.pid = self._pid
         protocols = _protocols(fs)
         self._objects = bool(protocols & _OBJECT_STORES)
         self._renames = bool(protocols & _RENAMES_OVER)
         self._root = path.rstrip("/") + "/"
-        self._listed: dict[
-            str, tuple[str, int]
-        ] = {}  # kind and size, as the latest listing has them
+        # kind and size, as the latest listing has them
+        self._listed: dict[str, tuple[str, int]] = {}
         self.base = str(fs.unstrip_protocol(path))
 
     @classmethod
@@ -67,14 +68,12 @@ class FsspecStore(Store):
         That is in a forked child, and, unless the file system is an asynchronous one, in every
         thread: just as fsspec itself tells its instances apart.
         """
-        mine, pid = self._mine, os.getpid()
+        mine = self._mine
+        pid = os.getpid()
         if getattr(mine, "pid", None) != pid:
-            shared = self._fs.async_impl and self._pid == pid
-            mine.fs = (
-                self._fs
-                if shared
-                else type(self._fs)(*self._fs.storage_args, **self._fs.storage_options)
-            )
+            mine.fs = self._fs
+            if not self._fs.async_impl or self._pid != pid:
+                mine.fs = type(self._fs)(*self._fs.storage_args, **self._fs.storage_options)
             mine.pid = pid
         fs: fsspec.AbstractFileSystem = mine.fs
         return fs
@@ -96,7 +95,7 @@ class FsspecStore(Store):
                 raise
             return b""
         self._refuse(path, "file", len(data), limit)
-        return data if isinstance(data, bytes) else bytes(data)
+        return bytes(data)
 
     def _refuse(self, path: str, kind: str, size: int, limit: int) -> None:
         if kind not in ("file", "directory"):
@@ -179,7 +178,9 @@ class FsspecStore(Store):
                 # neither size nor a coarse modification time tells two writes apart: without an
                 # etag there is no stamp
                 tag = next((entry[each] for each in _ETAGS if entry.get(each)), None)
-                stamp = None if tag is None else (entry.get("size"), str(tag))
+                stamp = None
+                if tag is not None:
+                    stamp = (entry.get("size"), str(tag))
                 found.append((name, entry["type"] == "directory", stamp))
         return found
 
@@ -189,14 +190,17 @@ def _kind_and_size(entry: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _protocols(fs: fsspec.AbstractFileSystem) -> set[str]:
-    return {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+    if isinstance(fs.protocol, str):
+        return {fs.protocol}
+    return set(fs.protocol)
 
 
 def store_of(fs: fsspec.AbstractFileSystem, path: str) -> Store:
     """Return the store of a path on a file system object; a local one takes the fast way."""
     stripped = str(fs._strip_protocol(path))
     while "dir" in _protocols(fs):  # a folder of another file system, shown as a file system
-        stripped, fs = str(fs._join(stripped)), fs.fs
+        stripped = str(fs._join(stripped))
+        fs = fs.fs
     if _protocols(fs) & {"file", "local"}:
         return LocalStore(stripped)
     return FsspecStore(fs, stripped)

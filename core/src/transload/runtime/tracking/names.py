@@ -72,14 +72,17 @@ def given_base(folder: str) -> str | None:
     given.
     """
     base, own, name = folder.rpartition(f"/{OWN}/")
-    return (base or "/") if own and "/" not in name else None
+    if not own or "/" in name:
+        return None
+    return base or "/"
 
 
 def output_folder(folder: str) -> str:
     """Return the folder for files that an app makes, from its folder of results: a path or a
     URL.
     """
-    return f"{(local_path(folder) or folder).rstrip('/')}/{OUTPUTS}"
+    place = local_path(folder) or folder
+    return f"{place.rstrip('/')}/{OUTPUTS}"
 
 
 def natural(text: str) -> list[str | int]:
@@ -101,14 +104,16 @@ def encode_name(text: str, suffix: str = "") -> str:
         A name of at most ``MAX_FILE_NAME`` bytes, without ``/``, not starting with a dot.
     """
     encoded = "".join([_TABLE[byte] for byte in text.encode()])
-    encoded = "%2E" + encoded[1:] if encoded[:1] == "." else encoded
+    if encoded.startswith("."):
+        encoded = "%2E" + encoded[1:]
     if len(encoded) + len(suffix) <= MAX_FILE_NAME:
         return encoded + suffix
     from hashlib import sha256  # only long names need it
 
     prefix = encoded[:_PREFIX]
     cut = prefix.rfind("%", _PREFIX - 2)  # never cut inside an escape
-    prefix = prefix[:cut] if cut >= 0 else prefix
+    if cut >= 0:
+        prefix = prefix[:cut]
     return f"{prefix}={sha256(text.encode()).hexdigest()[:_DIGEST]}{suffix}"
 
 
@@ -129,9 +134,10 @@ def decode_name(name: str, suffix: str = "") -> str | None:
         return None
     if b"%" not in raw:
         return encoded
-    dot = b"." if raw[:3] == b"%2E" else b""
     try:
-        return (dot + _unescape(raw[3 if dot else 0 :])).decode()
+        if raw.startswith(b"%2E"):  # only a first dot is escaped
+            return (b"." + _unescape(raw[3:])).decode()
+        return _unescape(raw).decode()
     except (KeyError, UnicodeDecodeError):
         return None
 
@@ -148,9 +154,9 @@ def decode_names(names: list[str]) -> list[str]:
     strange = data.translate(None, _ALPHABET + b"/") or b"/." in data or b"//" in data + b"/"
     if ordinary and not strange and max(map(len, ordinary)) <= MAX_FILE_NAME:
         try:  # the byte FF occurs in no text, so it can stand between two whatever they hold
-            data = (
-                data[1:].replace(b"/", b"\xff").replace(b"%3A", b":").replace(b"%2F", b"/")
-            )  # a handle has no other
+            data = data[1:].replace(b"/", b"\xff")
+            # a handle has no other escapes than these
+            data = data.replace(b"%3A", b":").replace(b"%2F", b"/")
             return [text.decode() for text in _unescape(data).split(b"\xff")]
         except (KeyError, UnicodeDecodeError):
             pass

@@ -30,13 +30,18 @@ class StepLog:
     """Writes the steps of one key, after those that an earlier attempt or another process left."""
 
     def __init__(self, store: Store, key: str) -> None:
-        self._store, self._path, self._every, self._count = store, encode_name(key, _ENDING), 1, 0
+        self._store = store
+        self._path = encode_name(key, _ENDING)
+        self._every = 1  # of so many steps one is written
+        self._count = 0  # of steps
         try:
             text = store.read(self._path, LARGEST_LOG)
         except FileNotFoundError:
             text = b""
         retry = os.environ.get("TRANSLOAD_RETRY", "")
-        self._attempt = {"attempt": int(retry)} if retry.isdigit() and int(retry) else {}
+        self._attempt = {}
+        if retry.isdigit() and int(retry):
+            self._attempt["attempt"] = int(retry)
         self._written = text.count(b"\n")  # lines of the file, as far as this process knows
         self._waiting: list[bytes] = []
 
@@ -118,7 +123,9 @@ def read_steps(
 
 
 def _under(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
+    if not folder:
+        return name
+    return f"{folder}/{name}"
 
 
 def _curves(data: bytes) -> Curves:
@@ -127,7 +134,8 @@ def _curves(data: bytes) -> Curves:
     for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
         try:
             record = json.loads(line)
-            step, results = float(record["step"]), dict(record["results"])
+            step = float(record["step"])
+            results = dict(record["results"])
             attempt = int(record.get("attempt", 0))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # of somebody else's, or of a newer form
@@ -151,7 +159,9 @@ def finite_number(value: object) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    if not math.isfinite(number):
+        return None
+    return number
 
 
 def _before(curves: Curves, step: float) -> Curves:
