@@ -302,7 +302,7 @@ async def test_broken_trigger_waits_too(
         await asyncio.sleep(0.2)
         waited.append(left)
 
-    monkeypatch.setattr(triggers, "settled", wait_until_released)
+    monkeypatch.setattr(triggers, "wait_until_released", wait_until_released)
     trigger = deferred(*held())
     trigger.state["options"] = {"patience": "broken"}
     with pytest.raises(SpecError, match="patience"):

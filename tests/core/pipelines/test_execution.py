@@ -187,7 +187,7 @@ def test_a_cancel_is_tried_again_with_pauses(
     somebody looks.
     """
     from transload.errors import SchedulerUnavailable
-    from transload.pipelines import execution as _execution
+    from transload.pipelines import drivers
 
     now, asked = [100.0], list[float]()
 
@@ -197,9 +197,7 @@ def test_a_cancel_is_tried_again_with_pauses(
 
     made = execution(runner, HELD)
     made.start()
-    monkeypatch.setattr(
-        _execution, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time)
-    )
+    monkeypatch.setattr(drivers, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     monkeypatch.setattr(Runner, "cancel", cancel)
     made.kill(asked=True)
     for _ in range(4 * 100):
@@ -488,10 +486,8 @@ def test_killed_before_the_handle_was_handed_over(
     if attaching:
         execution(runner, HELD).start()
     one = execution(runner, HELD)
-    steps = one._need_attacher().steps()
-    with pytest.raises(StopIteration):
-        next(steps)
-    assert one.handle is None
+    one._driver.run_now(one._lifecycle.start(one._driver.moment()))
+    one._lifecycle.state.handle = None
     one.give_up(asked=True)
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()
 
@@ -520,9 +516,7 @@ def test_cancel_in_spite_of_detach(control: ScriptedControl, runner: Runner) -> 
     """
     one = execution(runner, HELD, on_kill="detach")
     one.cancel()  # there is nothing yet
-    steps = one._need_attacher().steps()
-    with pytest.raises(StopIteration):
-        next(steps)
+    one._driver.run_now(one._lifecycle.start(one._driver.moment()))
     one.give_up(asked=True)
     assert control.calls("cancel") == []
     one.cancel()

@@ -19,8 +19,7 @@ from transload.errors import (
 )
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions, ended_state
 from transload.pipelines.attach import Action, AttachRecord, decide
-from transload.pipelines.attacher import retries_note, without_retries
-from transload.pipelines.options import next_limit, note_state
+from transload.pipelines.options import next_limit, note_state, retries_note, without_retries
 from transload.schedulers import check_seconds, patience_left, unknown_for, unknown_since
 from transload.specs import AppDef, AppState, AppStatus, Role, is_terminal
 

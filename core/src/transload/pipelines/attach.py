@@ -12,6 +12,8 @@ from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, CfgVal, is_terminal, looks_secret
 from transload.specs.serialization import SCHEMA, reading
 
+__all__ = ["Action", "AttachRecord", "AttachStore", "Attached", "decide", "decide_earlier"]
+
 
 class Action(str, Enum):
     """What to do about one attempt."""
@@ -54,6 +56,21 @@ def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action
     if status is None or is_terminal(status.state):
         return Action.NEXT
     return Action.WAIT_KNOWN if status.state is AppState.UNKNOWN else Action.WAIT_END
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """How a host came by its app: ``submit``, ``attach`` or ``collect``.
+
+    ``attempt`` is that of the generation, None where every run has an id of its own; ``status`` is
+    what the app was seen to do, None right after a submit.
+    """
+
+    handle: str
+    app_id: str
+    attempt: int | None
+    action: Action
+    status: AppStatus | None = None
 
 
 class AttachStore(Protocol):

@@ -100,7 +100,7 @@ class LogForwarder:
         cursor: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._handle, self._locate, self._sink, self._store, self._clock = (
+        self.handle, self._locate, self._sink, self._store, self._clock = (
             handle,
             locate,
             sink,
@@ -240,7 +240,7 @@ class LogForwarder:
 
     def _save(self) -> None:
         if self._store is not None:
-            self._store.put({"schema": SCHEMA, "handle": self._handle, "cursor": self.cursor})
+            self._store.put({"schema": SCHEMA, "handle": self.handle, "cursor": self.cursor})
 
     def _hand_on_all(self) -> int:
         if self._sink is None:
@@ -322,7 +322,7 @@ class LogForwarder:
         where = f"{source.role}/{source.replica}"
         said = {
             "dropped": f"{source.dropped} lines of {where} left out by max_log_rate; "
-            f"all of it: transload log {self._handle}",
+            f"all of it: transload log {self.handle}",
             "lost": f"{source.lost} bytes of {where} were dropped by the scheduler's size limit",
         }
         assert self._sink is not None

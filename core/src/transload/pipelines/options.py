@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -9,7 +10,7 @@ from typing import Any, Literal, get_args
 from transload.errors import AppExists, ConfigError, PluginError, SpecError, SubmitError
 from transload.pipelines.errors import AppCancelled, Detached, ended_state
 from transload.schedulers.patience import DEFAULT_PATIENCE, check_seconds
-from transload.specs import AppState, is_started
+from transload.specs import AppDef, AppState, is_started
 
 OnKill = Literal["cancel", "detach"]
 """What happens to the app when somebody asks for the end of the host's unit of work."""
@@ -168,3 +169,28 @@ def next_limit(options: ExecutionOptions, first_seen: Mapping[str, float]) -> tu
         text = f"it did not leave SUBMITTED within schedule_timeout={schedule} s"
         ends.append((first_seen["submitted"] + schedule, text))
     return min(ends)
+
+
+def without_retries(app: AppDef) -> AppDef:
+    """Return the app without retries of its own: a copy, if it has some."""
+    if not any(role.max_retries for role in app.roles):
+        return app
+    app = copy.deepcopy(app)
+    for role in app.roles:
+        role.max_retries = 0
+    return app
+
+
+def retries_note(app: AppDef, options: ExecutionOptions, host_retries: int | None) -> str | None:
+    """Return what to log once: how often the app may be started when retries multiply; None if they
+    do not.
+    """
+    own = max((role.max_retries for role in app.roles), default=0)
+    if options.retries_by != "nested" or not own or not host_retries:
+        return None
+    return (
+        f"retries multiply: {1 + host_retries} attempts of the host × {1 + own} starts by the "
+        "scheduler = "
+        f"{(1 + own) * (1 + host_retries)} starts at most (retries_by='host' or 'scheduler' leaves "
+        "them to one)"
+    )

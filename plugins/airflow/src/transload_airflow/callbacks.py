@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transload.pipelines.attacher import Attached
+    from transload.pipelines.attach import Attached
     from transload.runner import AppResults
     from transload.specs import AppStatus
 

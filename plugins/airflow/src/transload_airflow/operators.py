@@ -52,7 +52,7 @@ from transload_airflow.values import (
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
-    from transload.pipelines.attacher import Attached
+    from transload.pipelines.attach import Attached
     from transload.runner import AppResults, Runner
     from transload_airflow.stores import LogStore
 

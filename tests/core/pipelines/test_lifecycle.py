@@ -1,0 +1,798 @@
+"""The lifecycle of a job, without processes: a small world answers its effects, and time passes as
+the test says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transload.errors import (
+    AppExists,
+    AppFailed,
+    AppNotFound,
+    ConfigError,
+    SchedulerUnavailable,
+    SpecError,
+    StateUnknown,
+    SubmitError,
+    TransloadError,
+    TransloadTimeout,
+)
+from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions, Identity
+from transload.pipelines.attach import Action, AttachRecord
+from transload.pipelines.lifecycle import (
+    Answer,
+    Ask,
+    Cancel,
+    Collect,
+    Effect,
+    FinishLogs,
+    Lifecycle,
+    LifecycleState,
+    Load,
+    Moment,
+    Note,
+    Observe,
+    Prepare,
+    Prepared,
+    Probe,
+    Probed,
+    Save,
+    Steps,
+    Submit,
+    WaitUntil,
+)
+from transload.schedulers.subscription import Observation
+from transload.specs import AppState, AppStatus
+
+T = TypeVar("T")
+GONE = "gone"
+
+
+class Died(Exception):
+    """The process that looks after the job was killed."""
+
+
+def _send(steps: Steps[Any], answer: Answer | None) -> Effect[Any]:
+    if answer is None:
+        return next(steps)
+    return steps.send(answer)
+
+
+@dataclass
+class World:
+    """A scheduler, an orchestrator's store and a clock, in memory.
+
+    ``jobs`` has what the scheduler knows. ``news`` is what each wait brings: a status, a function
+    that changes the world, or None for a wait that brings nothing.
+    """
+
+    jobs: dict[str, AppStatus | str] = field(default_factory=dict)
+    news: list[Any] = field(default_factory=list)
+    record: dict[str, Any] | None = None
+    has_store: bool = True
+    generation: str = "0"
+    clock: float = 1000.0
+    killed: bool = False
+    asked: bool = True
+    away: int = 0
+    digest: str = "same"
+    cancel_errors: list[Exception] = field(default_factory=list)
+    on_submit: Callable[[], object] | None = None
+    effects: list[Effect[Any]] = field(default_factory=list)
+    submitted: list[str] = field(default_factory=list)
+
+    def moment(self) -> Moment:
+        """Return the time of this world."""
+        return Moment(epoch=self.clock, steady=self.clock, killed=self.killed)
+
+    def play(self, steps: Steps[T], effects: float = float("inf"), done: bool = True) -> T:
+        """Carry steps out, and return their result.
+
+        The process dies at its effect number ``effects``; ``done``: that one was still carried out.
+        """
+        answer: Answer | None = None
+        number = 0
+        while True:
+            try:
+                effect = _send(steps, answer)
+            except StopIteration as stop:
+                return cast("T", stop.value)
+            last = number >= effects
+            number += 1
+            if last and not done:
+                raise Died
+            self.effects.append(effect)
+            try:
+                value = self.perform(effect)
+                answer = Answer(self.moment(), value)
+            except TransloadError as exc:
+                answer = Answer(self.moment(), error=exc)
+            if last:
+                raise Died
+
+    def perform(self, effect: Effect[Any]) -> Any:
+        """Do what an effect says."""
+        if isinstance(effect, Load):
+            return AttachRecord.from_dict(self.record) if self.record is not None else None
+        if isinstance(effect, Save):
+            if self.has_store:
+                self.record = json.loads(json.dumps(effect.record.to_dict()))
+            return None
+        if isinstance(effect, Probe):
+            return self.probe(effect)
+        if isinstance(effect, Prepare):
+            return Prepared(f"scripted://host/a-{self.generation}-{effect.attempt}", self.digest)
+        if isinstance(effect, Submit):
+            return self.submit(effect.handle)
+        if isinstance(effect, Observe):
+            return self.observe(effect)
+        if isinstance(effect, WaitUntil):
+            assert effect.steady >= self.clock
+            self.clock = effect.steady
+            return None
+        if isinstance(effect, Cancel):
+            return self.cancel(effect.handle)
+        if isinstance(effect, Ask):
+            return self.asked
+        if isinstance(effect, Collect):
+            return "why it failed" if effect.explain else "results"
+        assert isinstance(effect, (Note, FinishLogs))
+        return None
+
+    def probe(self, effect: Probe) -> Probed:
+        """Look at a job."""
+        handle = f"scripted://host/a-{self.generation}-{effect.attempt}"
+        if effect.stored is not None:
+            handle = f"{effect.stored.scheduler}://host/{effect.stored.app_id}"
+        if self.away:
+            self.away -= 1
+            return Probed(handle, AppStatus(AppState.UNKNOWN, msg="no answer"))
+        found = self.jobs.get(handle)
+        if isinstance(found, AppStatus):
+            return Probed(handle, found, digest="same", here=handle.startswith("scripted"))
+        return Probed(handle, None, existed=found == GONE)
+
+    def submit(self, handle: str) -> str:
+        """Start a job; there must be no other one."""
+        if self.on_submit is not None:
+            self.on_submit()
+        assert handle not in self.jobs, "an attempt is submitted once"
+        running = [
+            each
+            for each, status in self.jobs.items()
+            if isinstance(status, AppStatus) and not status.is_terminal()
+        ]
+        assert running == [], "one job at a time"
+        self.submitted.append(handle)
+        self.jobs[handle] = AppStatus(AppState.RUNNING)
+        return handle
+
+    def observe(self, effect: Observe) -> Observation | None:
+        """Return what the next wait brings; the process dies where nothing comes any more."""
+        if not self.news:
+            raise Died
+        news = self.news.pop(0)
+        if callable(news):
+            news = news()
+        if news is None:
+            self.clock += min(effect.seconds, 5.0)
+            return None
+        if isinstance(news, Observation):
+            return news
+        self.jobs[effect.handle] = news
+        if news == GONE:
+            return Observation(effect.handle, None, False, 0.0, True)
+        return Observation(effect.handle, news, False, 0.0, news.is_terminal())
+
+    def cancel(self, handle: str) -> None:
+        """Note that a job is to end."""
+        if self.cancel_errors:
+            raise self.cancel_errors.pop(0)
+        found = self.jobs.get(handle)
+        if not isinstance(found, AppStatus):
+            raise AppNotFound(handle)
+        if not found.is_terminal():
+            self.jobs[handle] = AppStatus(found.state, cancel_requested=True)
+
+    # -- what a test reads
+
+    def did(self, *kinds: type[Effect[Any]]) -> list[Any]:
+        """Return the effects of some kinds."""
+        return [each for each in self.effects if isinstance(each, kinds)]
+
+    def said(self, text: str) -> int:
+        """Return how many lines of the log have a text."""
+        return sum(text in each.text for each in self.did(Note))
+
+    def life(self, state: LifecycleState | None = None, **options: Any) -> Lifecycle:
+        """Return a lifecycle: of a state, or of a job of which nothing is known."""
+        if state is None:
+            who = Identity("host", "here", ("step",), self.generation)
+            state = LifecycleState(who, ExecutionOptions(**options))
+        return Lifecycle(state)
+
+    def start(self, **options: Any) -> Lifecycle:
+        """Return a lifecycle whose job was submitted or attached to."""
+        life = self.life(**options)
+        self.play(life.start(self.moment()))
+        return life
+
+    def follow(self, life: Lifecycle) -> AppStatus:
+        """Follow a job to its end."""
+        return self.play(life.follow(self.moment()))
+
+
+FIRST = "scripted://host/a-0-0"
+SECOND = "scripted://host/a-0-1"
+
+
+def status(state: str, **more: Any) -> AppStatus:
+    """Return the status of a job in a state."""
+    return AppStatus(AppState[state], **more)
+
+
+def through_json(world: World, life: Lifecycle) -> Lifecycle:
+    """Return a lifecycle that goes on in another process, from the JSON of its state."""
+    text = json.dumps(life.state.to_dict(world.clock))
+    return Lifecycle(LifecycleState.from_dict(json.loads(text), world.clock))
+
+
+# -- attach or submit
+
+
+def test_a_whole_life() -> None:
+    """The intended id is stored before the submit, the handle before the first look."""
+    world = World(news=[status("PENDING"), status("RUNNING"), status("SUCCEEDED")])
+    life = world.life()
+    assert world.play(life.run(world.moment())) == "results"
+    kinds = [type(each) for each in world.effects if not isinstance(each, Note)]
+    begin = [Load, Probe, Prepare, Save, Submit, Save]
+    assert kinds == [*begin, Observe, Observe, Observe, FinishLogs, Collect]
+    before, after = world.did(Save)
+    assert (before.record.handle, after.record.handle) == (None, FIRST)
+    assert before.record.app_id == after.record.app_id == "a-0-0"
+    changes = [each.status.state.name for each in world.did(Note) if each.status is not None]
+    assert changes == ["PENDING", "RUNNING", "SUCCEEDED"]
+
+
+@pytest.mark.parametrize(
+    ("state", "action"), [("RUNNING", Action.ATTACH), ("SUCCEEDED", Action.COLLECT)]
+)
+def test_a_job_that_is_there(state: str, action: Action) -> None:
+    """It is attached to or collected; nothing is submitted."""
+    world = World({FIRST: status(state)})
+    attached = world.play(world.life().start(world.moment()))
+    assert (attached.action, attached.handle, attached.attempt) == (action, FIRST, 0)
+    assert world.did(Submit) == []
+    assert world.record is not None
+    assert world.record["handle"] == FIRST
+
+
+def test_another_definition_is_said() -> None:
+    """A job whose definition differs is attached to, with a word; a build that fails says nothing."""
+    for digest, times in (("same", 0), ("other", 1)):
+        world = World({FIRST: status("RUNNING")}, digest=digest)
+        world.start()
+        assert world.said("another definition") == times
+
+
+def test_a_failed_attempt_is_answered_by_the_next() -> None:
+    """What failed or was cancelled is tried again, with the next id; with a narrow policy it is
+    collected.
+    """
+    for state in ("FAILED", "CANCELLED"):
+        world = World({FIRST: status(state)})
+        assert world.start().state.attempt == 1
+        assert world.submitted == [SECOND]
+        final = World({FIRST: status(state)})
+        assert final.start(resubmit_on=frozenset()).state.handle == FIRST
+        assert final.submitted == []
+
+
+def test_what_is_being_cancelled_is_waited_for() -> None:
+    """The next attempt starts after the end of the one that is being cancelled."""
+    stopping = status("RUNNING", cancel_requested=True)
+    world = World({FIRST: stopping}, news=[None, status("CANCELLED")])
+    assert world.start().state.attempt == 1
+    assert world.said("which is being cancelled: waiting for its end") == 1
+
+
+@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
+def test_an_earlier_generation_ends_first(on_kill: str) -> None:
+    """What an earlier run left is cancelled (or only waited for), and then the new run submits."""
+    world = World()
+    world.start()
+    world.generation = "1"
+    away = SchedulerUnavailable("away")
+    if on_kill == "cancel":
+        world.cancel_errors = [away]
+    world.news = [status("CANCELLED")]
+    life = world.start(on_kill=on_kill)
+    assert life.state.handle == "scripted://host/a-1-0"
+    assert len(world.did(Cancel)) == (2 if on_kill == "cancel" else 0)
+    assert world.said("of an earlier run: waiting for its end") == 1
+
+
+def test_without_durability() -> None:
+    """Nothing is looked for or stored."""
+    world = World()
+    assert world.start(durable=False).state.attempt is None
+    assert [type(each) for each in world.effects] == [Prepare, Submit]
+
+
+def test_a_job_is_looked_for_where_it_was_stored() -> None:
+    """Its scheduler of then counts, whatever the settings say now."""
+    record = AttachRecord("0", 0, "a-0-0", "old", handle="old://host/a-0-0")
+    world = World({"old://host/a-0-0": status("RUNNING")}, record=record.to_dict())
+    assert world.start().state.handle == "old://host/a-0-0"
+    assert world.said("another place") == 1
+
+
+def test_lost_with_a_store() -> None:
+    """A stored job that is gone is lost once; the next try answers with the next attempt."""
+    world = World()
+    world.start()
+    world.jobs[FIRST] = GONE
+    with pytest.raises(AppLost):
+        world.start()
+    assert world.record is not None
+    assert world.record["lost"] is True
+    assert world.start().state.attempt == 1
+
+
+def test_lost_without_a_store() -> None:
+    """It is reported until the orchestrator says that it knows; a later attempt counts."""
+    world = World({FIRST: GONE}, has_store=False)
+    for _ in range(2):
+        with pytest.raises(AppLost):
+            world.start()
+    assert world.start(loss_already_reported=True).state.attempt == 1
+    assert world.start().state.attempt == 1
+    assert world.submitted == [SECOND]
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("at", range(7))
+def test_a_crash_at_every_effect(at: int, done: bool) -> None:
+    """Before and after each effect of a start: the next try ends up with one job."""
+    world = World()
+    try:
+        world.play(world.life().start(world.moment()), effects=at, done=done)
+    except Died:
+        pass
+    assert world.start().state.handle == FIRST
+    assert world.submitted == [FIRST]
+
+
+def test_patience_at_the_start() -> None:
+    """A scheduler that cannot say is asked again, with growing pauses, until patience ends."""
+    world = World(away=3)
+    assert world.start().state.handle == FIRST
+    assert world.said("cannot be reached, waiting (no answer)") == 1
+    assert world.said("is back") == 1
+    lost = World(away=10_000)
+    with pytest.raises(StateUnknown, match="no answer"):
+        lost.start(patience=60)
+    assert 1060 <= lost.clock < 1062
+    moments = [each.steady for each in lost.did(WaitUntil)]
+    assert moments[0] == pytest.approx(1000.05)
+    assert len(moments) < 50
+    assert lost.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("error", "found"), [(SubmitError("no"), False), (AppExists("there"), True)]
+)
+def test_a_submit_that_is_not_taken(error: TransloadError, found: bool) -> None:
+    """It is the caller's error; a job that somebody else submitted meanwhile is attached to."""
+
+    def fail() -> None:
+        raise error
+
+    world = World(on_submit=fail)
+    if found:
+        assert world.start().state.handle == FIRST
+        assert world.said("is there already") == 1
+    else:
+        with pytest.raises(SubmitError):
+            world.start()
+    assert world.did(Cancel) == []
+
+
+def test_a_definition_that_is_wrong_stores_nothing() -> None:
+    """What cannot be built leaves no record."""
+
+    class Wrong(World):
+        def perform(self, effect: Effect[Any]) -> Any:
+            if isinstance(effect, Prepare):
+                raise SpecError("wrong")
+            return super().perform(effect)
+
+    world = Wrong()
+    with pytest.raises(SpecError):
+        world.start()
+    assert world.record is None
+
+
+# -- kills
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "wanted"),
+    [({}, True, True), ({}, False, False), ({"on_kill": "detach"}, True, True)],
+)
+def test_killed_before_the_submit(options: dict[str, Any], asked: bool, wanted: bool) -> None:
+    """Nothing is submitted; the error says whether that was somebody's wish."""
+    world = World(killed=True, asked=asked)
+    with pytest.raises(Detached, match="before the app was submitted") as caught:
+        world.start(**options)
+    assert caught.value.asked is wanted
+    assert world.submitted == []
+    assert len(world.did(Ask)) == (0 if options else 1)
+
+
+def test_killed_while_it_looks() -> None:
+    """Of several attempts, the one that runs is cancelled."""
+    world = World({FIRST: status("FAILED"), SECOND: status("RUNNING")}, killed=True)
+    with pytest.raises(Detached):
+        world.start()
+    assert [each.handle for each in world.did(Cancel)] == [SECOND]
+
+
+@pytest.mark.parametrize("error", [None, SubmitError("the answer was lost")])
+def test_killed_during_the_submit(error: SubmitError | None) -> None:
+    """What the submit brought about is cancelled, also if its answer was lost."""
+    world = World()
+
+    def kill() -> None:
+        world.killed = True
+        if error is not None:
+            world.jobs[FIRST] = status("RUNNING")
+            raise error
+
+    world.on_submit = kill
+    if error is not None:
+        with pytest.raises(SubmitError):
+            world.start()
+    else:
+        world.start()
+    assert [each.handle for each in world.did(Cancel)] == [FIRST]
+
+
+def kill(world: World) -> Callable[[], None]:
+    """Return what a wait brings that is ended by a kill."""
+
+    def killed() -> None:
+        world.killed = True
+
+    return killed
+
+
+def test_killed_while_it_runs() -> None:
+    """The job is cancelled once, and waited for; the end is somebody's wish."""
+    world = World()
+    life = world.start()
+    world.news = [status("RUNNING"), kill(world), None, status("CANCELLED")]
+    with pytest.raises(AppCancelled, match="why it failed"):
+        world.play(life.collect(world.moment(), world.follow(life)))
+    assert len(world.did(Cancel)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [({}, False), ({"on_kill": "detach"}, True), ({"on_kill": "detach"}, False)],
+)
+def test_left_alone(options: dict[str, Any], asked: bool) -> None:
+    """Without a wish, or with ``detach``, the job goes on, and the next try attaches."""
+    world = World(asked=asked)
+    life = world.start(**options)
+    world.news = [kill(world)]
+    with pytest.raises(Detached, match="goes on") as caught:
+        world.follow(life)
+    assert caught.value.asked is bool(options)
+    assert world.did(Cancel) == []
+    world.killed = False
+    assert world.start().state.handle == FIRST
+
+
+def test_a_cancel_is_tried_again_with_growing_pauses() -> None:
+    """As long as it does not come through; one reason is logged once."""
+    world = World()
+    life = world.start()
+    world.cancel_errors = [SchedulerUnavailable("away") for _ in range(4)]
+    world.news = [kill(world), *[None] * 12, status("CANCELLED")]
+    world.follow(life)
+    assert len(world.did(Cancel)) == 5
+    assert world.said("could not be cancelled: away") == 1
+
+
+def test_give_up() -> None:
+    """Who does not wait any more cancels at once, and is told if that did not come through."""
+    world = World(killed=True)
+    assert world.play(world.life().give_up(world.moment())) is True
+    world.killed = False
+    life = world.start()
+    world.killed = True
+    world.cancel_errors = [SchedulerUnavailable("away")]
+    assert world.play(life.give_up(world.moment())) is False
+    assert world.play(life.give_up(world.moment())) is True
+    assert world.play(life.give_up(world.moment())) is True
+    assert len(world.did(Cancel)) == 2
+
+
+def test_cancel_whatever_the_options_say() -> None:
+    """A limit of the orchestrator's own ends a job that a kill would leave; a gone one is done."""
+    world = World()
+    life = world.life(on_kill="detach")
+    assert world.play(life.cancel(world.moment())) is True
+    world.play(life.start(world.moment()))
+    assert world.play(life.cancel(world.moment())) is True
+    world.jobs[FIRST] = GONE
+    assert world.play(life.cancel(world.moment())) is True
+    assert len(world.did(Cancel)) == 2
+
+
+# -- limits, patience, loss
+
+
+@pytest.mark.parametrize(
+    ("state", "options", "says"),
+    [
+        ("SUBMITTED", {"schedule_timeout": 20}, "schedule_timeout"),
+        ("PENDING", {"startup_timeout": 20}, "startup_timeout"),
+        ("RUNNING", {"deadline": 1020}, "time limit"),
+    ],
+)
+def test_limits(state: str, options: dict[str, float], says: str) -> None:
+    """A job that passes a limit is cancelled, when the limit passes and not before; nobody is
+    asked.
+    """
+    world = World()
+    life = world.start(**options)
+    world.news = [status(state), *[None] * 5]
+    with pytest.raises(TransloadTimeout, match=f"was cancelled: .*{says}"):
+        world.follow(life)
+    assert world.clock == pytest.approx(1020)
+    assert len(world.did(Cancel)) == 1
+    assert world.did(Ask) == []
+
+
+def test_a_limit_before_the_job_is_there() -> None:
+    """The error says what became of the job."""
+    with pytest.raises(TransloadTimeout, match="nothing was submitted: .*time limit"):
+        World().start(deadline=999)
+    world = World(away=10_000)
+    world.cancel_errors = [SchedulerUnavailable("away")]
+    with pytest.raises(TransloadTimeout, match="could not be cancelled: .*time limit"):
+        world.start(deadline=1003)
+    assert world.clock == pytest.approx(1003)
+    found = World({FIRST: status("RUNNING")})
+    with pytest.raises(TransloadTimeout, match="was cancelled: .*time limit"):
+        found.start(deadline=999)
+
+
+def test_patience_while_it_runs() -> None:
+    """UNKNOWN is waited through; what is over it is the caller's failure, and the job goes on."""
+    world = World()
+    life = world.start()
+    unknown = status("UNKNOWN", msg="no answer")
+    exhausted = Observation(FIRST, unknown, True, 300.0, True)
+    world.news = [unknown, None, exhausted]
+    with pytest.raises(StateUnknown, match="no answer"):
+        world.follow(life)
+    assert [each.unknown_for for each in world.did(Observe)] == [0.0, 0.0, 5.0]
+    assert world.said("cannot be reached, waiting") == 1
+    assert world.did(Cancel) == []
+
+
+def test_lost_while_it_runs() -> None:
+    """The store is told, so that the next try answers with the next attempt."""
+    world = World()
+    life = world.start()
+    world.news = [status("RUNNING"), GONE]
+    with pytest.raises(AppLost):
+        world.follow(life)
+    assert world.start().state.attempt == 1
+
+
+def test_the_end() -> None:
+    """Success has results; the rest is an error; before the end nothing is collected."""
+    world = World()
+    life = world.start()
+    with pytest.raises(ConfigError, match="has not ended"):
+        world.play(life.collect(world.moment()))
+    assert world.play(life.collect(world.moment(), status("SUCCEEDED"))) == "results"
+    with pytest.raises(AppFailed, match="why it failed"):
+        world.play(life.collect(world.moment(), status("FAILED")))
+    with pytest.raises(ConfigError, match="no app yet"):
+        world.play(world.life().follow(world.moment()))
+
+
+# -- other processes
+
+
+def test_deferred_through_json() -> None:
+    """Another process follows, the first collects; waiting and limits count from the beginning."""
+    world = World()
+    first = world.start(startup_timeout=100, patience=300)
+    world.news = [status("PENDING"), status("UNKNOWN")]
+    with pytest.raises(Died):
+        world.follow(first)
+    world.clock += 60
+    there = through_json(world, first)
+    assert there.state.unknown_since == world.clock - 60
+    assert there.state.first_seen == {"pending": 1000.0}
+    world.news = [status("RUNNING"), status("SUCCEEDED")]
+    world.follow(there)
+    assert world.did(Observe)[-2].unknown_for == 60
+    back = through_json(world, there)
+    assert back.state.status == status("SUCCEEDED")
+    assert world.play(back.collect(world.moment())) == "results"
+    assert world.submitted == [FIRST]
+
+
+def test_a_limit_that_passed_elsewhere() -> None:
+    """A process that collects what another one cancelled for a limit says so, and cancels no
+    second time.
+    """
+    world = World()
+    life = world.start(deadline=1010)
+    world.news = [None, None, None]
+    with pytest.raises(TransloadTimeout):
+        world.follow(life)
+    there = through_json(world, life)
+    world.news = [status("CANCELLED")]
+    world.follow(there)
+    with pytest.raises(TransloadTimeout, match="time limit"):
+        world.play(there.collect(world.moment()))
+    assert len(world.did(Cancel)) == 1
+
+
+OLD: dict[str, Any] = {
+    "schema": 1,
+    "handle": FIRST,
+    "cluster": None,
+    "attempt": 0,
+    "identity": ["host", "here", ["step"], "0"],
+    "options": {"patience": None, "answer_lost": True, "next_after": ["FAILED"], "tail_lines": 3},
+    "status": status("PENDING").to_json(),
+    "cursor": None,
+    "counts": {"pending": 990.0},
+    "unknown_for": 0.0,
+    "place": "somewhere",
+    "a_later_field": 1,
+}
+"""A state as an earlier version wrote it, and a field that this one does not know."""
+
+
+def test_an_old_state_is_taken_up_again() -> None:
+    """A state of an earlier version is followed to its end; nothing is submitted."""
+    state = LifecycleState.from_dict(OLD, 1000.0)
+    assert state.options.loss_already_reported
+    assert state.options.resubmit_on == {AppState.FAILED}
+    assert state.options.patience == float("inf")
+    assert state.place == "somewhere"
+    world = World({FIRST: status("RUNNING")}, news=[status("SUCCEEDED")])
+    life = world.life(state)
+    assert world.play(life.collect(world.moment(), world.follow(life))) == "results"
+    assert world.submitted == []
+    assert set(state.to_dict(1000.0)) == set(OLD) - {"a_later_field"}, "an older reader reads it"
+
+
+@pytest.mark.parametrize("wrong", [{}, {**OLD, "schema": 99}, {**OLD, "identity": 3}])
+def test_what_is_no_state_is_refused(wrong: dict[str, Any]) -> None:
+    """Nonsense and newer schemas are the caller's error."""
+    with pytest.raises(SpecError):
+        LifecycleState.from_dict(wrong, 0.0)
+
+
+def test_polling() -> None:
+    """Who asks now and then gives in what was seen; a kill and a limit act at the next look."""
+    world = World()
+    life = world.start(deadline=1050)
+    running = Observation(FIRST, status("RUNNING"), False, 0.0, False)
+    world.play(life.look(world.moment(), running))
+    assert life.state.status is not None
+    world.clock = 1050.0
+    with pytest.raises(TransloadTimeout):
+        world.play(life.look(world.moment(), running))
+    with pytest.raises(TransloadTimeout):
+        world.play(life.look(world.moment(), None))
+    assert len(world.did(Cancel)) == 1
+    final = Observation(FIRST, status("SUCCEEDED"), False, 0.0, True)
+    world.play(life.look(world.moment(), final))
+    assert life.state.status == status("SUCCEEDED")
+
+
+# -- whatever happens
+
+
+EVENTS = st.sampled_from(["FAILED", "CANCELLED", "SUCCEEDED", GONE, "PREEMPTED", "nothing"])
+TRIES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "from": st.integers(0, 9),  # which earlier state it goes on from; most: none
+            "dies_at": st.integers(0, 25),
+            "done": st.booleans(),
+            "killed_at": st.integers(0, 40),
+            "asked": st.booleans(),
+            "away": st.sampled_from([0, 0, 0, 2, 10_000]),
+            "again": st.sampled_from([False, False, False, True]),
+            "meanwhile": EVENTS,
+            "news": st.lists(EVENTS, max_size=4),
+        }
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(tries=TRIES, has_store=st.booleans())
+def test_never_two_jobs(tries: list[dict[str, Any]], has_store: bool) -> None:
+    """Processes die anywhere, go on from any earlier state, are killed, lose sight of the
+    scheduler: no attempt is submitted twice, and no job is submitted while another one runs.
+
+    `World.submit` checks both.
+    """
+    world = World(has_store=has_store)
+    states: list[dict[str, Any]] = []
+    for each in tries:
+        if each["again"] and has_store:  # somebody runs it again on purpose
+            world.generation = str(int(world.generation) + 1)
+        world.away = each["away"]
+        world.asked = each["asked"]
+        world.killed = False
+        life = world.life(patience=30.0)
+        if each["from"] < len(states):
+            life = Lifecycle(LifecycleState.from_dict(states[each["from"]], world.clock))
+        world.news = [_news(event) for event in each["news"]]
+        steps = life.start(world.moment())
+        if life.state.handle is not None:
+            steps = life.follow(world.moment())
+        try:
+            world.play(_recorded(steps, world, life, states, each), each["dies_at"], each["done"])
+        except (Died, TransloadError):
+            pass
+        for handle, found in world.jobs.items():
+            if isinstance(found, AppStatus) and not found.is_terminal():
+                world.jobs[handle] = _news(each["meanwhile"]) or found
+
+
+def _news(event: str) -> AppStatus | str | None:
+    if event == "nothing":
+        return None
+    if event == GONE:
+        return GONE
+    if event == "PREEMPTED":
+        return status("PENDING")
+    return status(event)
+
+
+def _recorded(
+    steps: Steps[T],
+    world: World,
+    life: Lifecycle,
+    states: list[dict[str, Any]],
+    each: dict[str, Any],
+) -> Steps[T]:
+    """Keep the state at every effect, and kill the step at one of them."""
+    answer = None
+    number = 0
+    while True:
+        try:
+            effect = _send(steps, answer)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+        states.append(json.loads(json.dumps(life.state.to_dict(world.clock))))
+        if number == each["killed_at"]:
+            world.killed = True
+        number += 1
+        answer = yield effect
