@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import click
 
 from transload.errors import SpecError
+from transload.runner import Runner
 from transload_torchx.settings import convert_settings
 from transload_torchx.sources import Left, convert_source
 
@@ -34,9 +35,10 @@ def command(path: Path, write: bool) -> int:
 
     Exits with 0 if nothing is left, else with 1.
     """
-    changed, left = 0, 0
+    changed = 0
+    left = 0
     for file in _files(path):
-        before = file.target.read_text(encoding="utf-8") if file.target.exists() else ""
+        before = _text_of(file.target)
         if file.text != before:
             changed += 1
             if write:
@@ -52,9 +54,15 @@ def command(path: Path, write: bool) -> int:
     return 1 if left else 0
 
 
-def _files(path: Path) -> Iterator[_File]:
-    from transload.runner import Runner
+def _text_of(file: Path) -> str:
+    """Return what is in a file; ``""`` if there is no such file."""
+    if not file.exists():
+        return ""
+    return file.read_text(encoding="utf-8")
 
+
+def _files(path: Path) -> Iterator[_File]:
+    """Read the files that can be moved, and return each as it will be."""
     found = sorted(_walk(path)) if path.is_dir() else [path]
     for file in found:
         try:
@@ -74,14 +82,10 @@ def _files(path: Path) -> Iterator[_File]:
 
 
 def _own(source: Path, target: Path, text: str, left: list[Left]) -> _File:
-    """Return a new file; one that is there already, with other content, is left to its owner."""
-    if target.exists() and target.read_text(encoding="utf-8") != text:
-        return _File(
-            source,
-            target,
-            target.read_text(encoding="utf-8"),
-            [Left(1, f"{target} is there already"), *left],
-        )
+    """Return a new file; an existing one with other content is not changed."""
+    before = _text_of(target)
+    if target.exists() and before != text:
+        return _File(source, target, before, [Left(1, f"{target} is there already"), *left])
     return _File(source, target, text, left)
 
 
@@ -90,16 +94,19 @@ def _walk(folder: Path) -> Iterator[Path]:
         folders[:] = [
             name for name in folders if not name.startswith(".") and name not in _NOT_LOOKED_INTO
         ]
-        yield from (
-            Path(where, name) for name in files if name.endswith(".py") or name in _SETTINGS
-        )
+        for name in files:
+            if name.endswith(".py") or name in _SETTINGS:
+                yield Path(where, name)
 
 
 def _show(file: _File, before: str) -> None:
-    old, new = before.splitlines(keepends=True), file.text.splitlines(keepends=True)
-    click.echo(
-        "".join(difflib.unified_diff(old, new, str(file.source), str(file.target))), nl=False
+    difference = difflib.unified_diff(
+        before.splitlines(keepends=True),
+        file.text.splitlines(keepends=True),
+        fromfile=str(file.source),
+        tofile=str(file.target),
     )
+    click.echo("".join(difference), nl=False)
 
 
 def _replace(path: Path, text: str) -> None:

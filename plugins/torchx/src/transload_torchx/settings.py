@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from transload.errors import SpecError, TransloadError
@@ -29,69 +30,69 @@ def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
     ini = configparser.ConfigParser(interpolation=None)
     ini.optionxform = str  # type: ignore[assignment,method-assign]
     ini.read_string(text)
-    at = {
-        section: number
-        for number, line in enumerate(text.split("\n"), 1)
-        for section in [line.strip()]
-    }
+    line_of = {line.strip(): number for number, line in enumerate(text.split("\n"), 1)}
     top: list[str] = []
     tables: dict[str, list[str]] = {}
     left: list[Left] = []
     for section in ini.sections():
-        line, values = at.get(f"[{section}]", 0), dict(ini[section])
+        line = line_of.get(f"[{section}]", 0)
+        values = dict(ini[section])
+        kind, colon, name = section.partition(":")
         if section == "cli:run":
-            for key, value in values.items():
-                if key in ("scheduler", "workspace"):
-                    top.append(f"{key} = {json.dumps(SCHEDULERS.get(value, value))}")
-                elif key == "component":
-                    top.append(
-                        f"# component = {json.dumps(value)}  (name it: transload run {value})"
-                    )
-                    left.append(
-                        Left(line, f"[cli:run] {key} = {value}: name it on the command line")
-                    )
-                else:
-                    left.append(
-                        Left(line, f"[cli:run] {key} = {value}: name it on the command line")
-                    )
-        elif section.startswith("component:"):
-            name = json.dumps(section.removeprefix("component:"))
-            tables[f"component.{name}"] = [
-                f"{key} = {json.dumps(value)}" for key, value in values.items()
-            ]
+            top += _run_settings(values, line, left)
         elif section == "torchx:tracker":
-            for name in values:
-                tables.setdefault(f"tracker.{name}", [])
-        elif section.startswith("tracker:"):
-            name = section.removeprefix("tracker:")
-            tables[f"tracker.{name}"] = [
-                f"{key} = {json.dumps(value)}" for key, value in values.items()
-            ]
+            for tracker in values:
+                tables.setdefault(f"tracker.{tracker}", [])
+        elif kind == "component" and colon:
+            tables[f"component.{json.dumps(name)}"] = _rows(values)
+        elif kind == "tracker" and colon:
+            tables[f"tracker.{name}"] = _rows(values)
         else:
-            name = SCHEDULERS.get(section, section)
-            tables[f"schedulers.{name}"] = _options(name, values, runner, line, left)
-    body = ["\n".join(top)] if top else []
-    body += ["\n".join([f"[{name}]", *rows]) for name, rows in tables.items()]
-    return "\n\n".join(body) + "\n", left
+            scheduler = SCHEDULERS.get(section, section)
+            tables[f"schedulers.{scheduler}"] = _options(scheduler, values, runner, line, left)
+    parts = ["\n".join([f"[{table}]", *rows]) for table, rows in tables.items()]
+    if top:
+        parts.insert(0, "\n".join(top))
+    return "\n\n".join(parts) + "\n", left
+
+
+def _rows(values: Mapping[str, str]) -> list[str]:
+    return [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+
+
+def _run_settings(values: Mapping[str, str], line: int, left: list[Left]) -> list[str]:
+    """Return the lines of ``[cli:run]``; what has no place in the settings is left."""
+    rows = []
+    for key, value in values.items():
+        if key in ("scheduler", "workspace"):
+            rows.append(f"{key} = {json.dumps(SCHEDULERS.get(value, value))}")
+            continue
+        if key == "component":
+            rows.append(f"# component = {json.dumps(value)}  (name it: transload run {value})")
+        left.append(Left(line, f"[cli:run] {key} = {value}: name it on the command line"))
+    return rows
 
 
 def _options(
-    name: str, values: dict[str, str], runner: Runner, line: int, left: list[Left]
+    name: str, values: Mapping[str, str], runner: Runner, line: int, left: list[Left]
 ) -> list[str]:
-    """Return the lines of a scheduler's table; an option that it does not take becomes a
-    comment.
+    """Return the lines of a scheduler's table.
+
+    An option that the scheduler does not take becomes a comment.
     """
     try:
         opts = runner.scheduler_run_opts(name)
     except TransloadError as exc:
         left.append(Left(line, f"[{name}]: {exc}"))
-        return [f"# {key} = {json.dumps(value)}" for key, value in values.items()]
+        return [f"# {row}" for row in _rows(values)]
     rows = []
     for key, text in values.items():
+        if text in ("None", "") and (name, key) not in OTHERWISE:
+            continue
         try:
             if (name, key) in OTHERWISE:
                 raise SpecError(OTHERWISE[name, key])
-            value: Any = None if text in ("None", "") else opts.parse(key, text)
+            value = opts.parse(key, text)
         except TransloadError as exc:
             left.append(Left(line, f"[{name}] {key} = {text}: {exc}"))
             rows.append(f"# {key} = {json.dumps(text)}")
@@ -102,10 +103,7 @@ def _options(
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join(f"{json.dumps(key)} = {json.dumps(item)}" for key, item in value.items())
-            + "}"
-        )
-    return json.dumps(value)
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    items = [f"{json.dumps(key)} = {json.dumps(item)}" for key, item in value.items()]
+    return f"{{{', '.join(items)}}}"

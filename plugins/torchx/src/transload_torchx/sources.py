@@ -100,8 +100,11 @@ def _home(dotted: str) -> tuple[str, str | None]:
 
 
 def _translated(dotted: str) -> str | None:
+    """Return transload's name for a name of TorchX; None if there is none."""
     theirs, ours = _home(dotted)
-    return None if ours is None else ours + dotted.removeprefix(theirs)
+    if ours is None:
+        return None
+    return ours + dotted.removeprefix(theirs)
 
 
 def _exists(dotted: str) -> bool:
@@ -141,34 +144,41 @@ def _rename(
 
 def _import_from(node: ast.ImportFrom, changes: list[_Change], left: list[Left]) -> None:
     module = str(node.module)
-    names, new = [f"{module}.{alias.name}" for alias in node.names], _translated(module)
-    missing = [name for name in names if (ours := _translated(name)) is None or not _exists(ours)]
+    new = _translated(module)
+    names = [f"{module}.{alias.name}" for alias in node.names]
+    missing = [name for name in names if not _has_counterpart(name)]
     if new is None or (module == "torchx" and missing):
-        left.append(
-            Left(node.lineno, f"{', '.join(missing) or module}: transload has nothing of that name")
-        )
+        what = ", ".join(missing) or module
+        left.append(Left(node.lineno, f"{what}: transload has nothing of that name"))
         return
-    left.extend(
-        Left(node.lineno, f"{name}: transload has nothing of that name") for name in missing
-    )
+    for name in missing:
+        left.append(Left(node.lineno, f"{name}: transload has nothing of that name"))
     changes.append(_Change(node.lineno, node.col_offset, module, new))
 
 
+def _has_counterpart(dotted: str) -> bool:
+    ours = _translated(dotted)
+    return ours is not None and _exists(ours)
+
+
 def _dotted(node: ast.expr) -> str:
+    """Return the dotted name that an expression is; ``""`` if it is another expression."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
         node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join([node.id, *reversed(parts)])
 
 
 def _variable(
     node: ast.Constant, lines: list[bytes], changes: list[_Change], left: list[Left]
 ) -> None:
     value = str(node.value)
-    new = VARIABLES.get(value) or (
-        _TRACKER.sub(r"TRANSLOAD_TRACKER_\1_CONFIG", value) if _TRACKER.match(value) else ""
-    )
+    new = VARIABLES.get(value)
+    if new is None and _TRACKER.match(value):
+        new = _TRACKER.sub(r"TRANSLOAD_TRACKER_\1_CONFIG", value)
     if new and value.encode() in lines[node.lineno - 1][node.col_offset :]:
         changes.append(_Change(node.lineno, node.col_offset, value, new))
     else:
