@@ -52,6 +52,8 @@ from transload.pipelines.lifecycle import (
 from transload.schedulers.subscription import Observation
 from transload.specs import AppState, AppStatus
 
+pytestmark = pytest.mark.unit
+
 T = TypeVar("T")
 GONE = "gone"
 
@@ -734,7 +736,7 @@ TRIES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(tries=TRIES, has_store=st.booleans())
 def test_never_two_jobs(tries: list[dict[str, Any]], has_store: bool) -> None:
     """Processes die anywhere, go on from any earlier state, are killed, lose sight of the
