@@ -192,41 +192,36 @@ def convert(
     refuse_unsupported(app, capabilities(reach), scheduler)
     _check_options(cfg)
     network = cfg.get("network")
-    single = sum(role.num_replicas for role in app.roles) == 1
-    own = "" if network or single else names.network_name(app_id)
-    if network in BUILT_IN and not single:
+    is_single = sum(role.num_replicas for role in app.roles) == 1
+    own = ""
+    if not network and not is_single:
+        own = names.network_name(app_id)
+    if network in BUILT_IN and not is_single:
         raise ConfigError(
             f"run option network={network!r}: replicas do not find each other there: name one of "
             "your own"
         )
-    hosts = names.host_names(
-        app_id, [(role.name, role.num_replicas) for role in app.roles], shared=not own
-    )
+    sizes = [(role.name, role.num_replicas) for role in app.roles]
+    hosts = names.host_names(app_id, sizes, shared=not own)
+    rank0 = hosts[0][0]
+    if network == "host":
+        rank0 = "localhost"
     gpus = Gpus(cfg.get("gpu_ids"))
-    context = _Context(
-        cfg,
-        app_id,
-        own or str(network or ""),
-        "localhost" if network == "host" else hosts[0][0],
-        gpus,
-    )
+    context = _Context(cfg, app_id, own or str(network or ""), rank0, gpus)
     request = DockerRequest(
         app_id, own, [], [], pull=str(cfg["pull"]), grace=float(_number(cfg["grace_period"]))
     )
     request.timeout = app.timeout
     ids = cfg.get("gpu_ids")
-    request.gpus = [str(each) for each in ids] if isinstance(ids, list) else []
+    if isinstance(ids, list):
+        request.gpus = [str(each) for each in ids]
     for index, role in enumerate(app.roles):
         _check_role(role, f"roles[{index}]", cfg)
-        needed = role.num_replicas if role.min_replicas is None else role.min_replicas
-        policy = role.retry_policy.value
         request.secrets[role.name] = dict(role.secrets)
-        request.roles.append(
-            RolePlan(
-                role.name, role.num_replicas, needed, role.max_retries, policy, role.retry_delay
-            )
-        )
-        folder = results_mount(role) if reach == "host" else None
+        request.roles.append(_role_plan(role))
+        folder = None
+        if reach == "host":
+            folder = results_mount(role)
         if folder:
             _make_first(request, folder, role.env.get(TRACKER_BASE, ""))
         for k in range(role.num_replicas):
@@ -237,24 +232,36 @@ def convert(
     return request
 
 
+def _role_plan(role: Role) -> RolePlan:
+    """Return how a role is run."""
+    needed = role.min_replicas
+    if needed is None:
+        needed = role.num_replicas
+    policy = role.retry_policy.value
+    return RolePlan(
+        role.name, role.num_replicas, needed, role.max_retries, policy, role.retry_delay
+    )
+
+
 def bind(
     request: DockerRequest, app_id: str, submission: Submission, reach: Visibility
 ) -> DockerRequest:
-    """Return what `convert` returned for the id that an app really gets, with the folder of its
-    results mounted.
-    """
+    """Return the request for the id that a job really gets, with its results' folder mounted."""
     request = copy.deepcopy(request)
-    old, request.app_id = request.network, app_id
-    request.network = names.network_name(app_id) if old else ""
-    folder = to_mount(submission.tracker_base or "") if reach == "host" else None
+    request.app_id = app_id
+    old = request.network
+    if old:
+        request.network = names.network_name(app_id)
+    folder = None
+    if reach == "host":
+        folder = to_mount(submission.tracker_base or "")
     for container in request.containers:
         body = container.body
         container.name = names.container_name(app_id, container.role, container.replica, 0)
         body.setdefault("Labels", {})[names.LABEL_APP] = app_id
-        body["Env"] = [
-            f"TRANSLOAD_APP_ID={app_id}" if item.startswith("TRANSLOAD_APP_ID=") else item
-            for item in body["Env"]
-        ]
+        for number, item in enumerate(body["Env"]):
+            if item.startswith("TRANSLOAD_APP_ID="):
+                body["Env"][number] = f"TRANSLOAD_APP_ID={app_id}"
         if old:
             body["HostConfig"]["NetworkMode"] = request.network
             endpoints = body["NetworkingConfig"]["EndpointsConfig"]
@@ -364,13 +371,27 @@ class _Context:
 def _body(
     role: Role, path: str, k: int, host: str, context: _Context, folder: str | None
 ) -> dict[str, Any]:
-    root = role.image if is_folder(role.image) and not role.workspace else ""
+    """Return the request body for the container of a replica.
+
+    Args:
+        role: the role.
+        path: its path in the definition, for messages.
+        k: the number of the replica.
+        host: its host name.
+        context: what all replicas share.
+        folder: the folder of results to mount; None: none.
+    """
+    root = ""
+    if is_folder(role.image) and not role.workspace:
+        root = role.image
     values = macros.Values(
         img_root=root, app_id=context.app_id, replica_id=str(k), rank0_env=RANK0_ENV
     )
     role = values.apply(role)
     cfg = context.cfg
-    image = str(cfg["image"]) if root or not role.image else role.image
+    image = role.image
+    if root or not image:
+        image = str(cfg["image"])
     if role.workspace:
         image = f"{WORKSPACE_REPOSITORY}:<content hash>"
     body: dict[str, Any] = {
@@ -391,7 +412,8 @@ def _body(
     if cfg.get("image_entrypoint"):
         body["Cmd"] = [role.entrypoint, *role.args]
     else:
-        body["Entrypoint"], body["Cmd"] = [role.entrypoint], role.args
+        body["Entrypoint"] = [role.entrypoint]
+        body["Cmd"] = role.args
     if root:
         mounts = body["HostConfig"].setdefault("Mounts", [])
         if not covered(root, [mount["Target"] for mount in mounts]):
@@ -425,18 +447,16 @@ def _connect(body: dict[str, Any], host: str, context: _Context) -> None:
 
 
 def _environment(role: Role, k: int, context: _Context) -> dict[str, str]:
+    """Return the variables of a replica: copied ones, the option ``env``, the role's, and ours."""
     env: dict[str, str] = {}
     patterns = context.cfg.get("copy_env")
-    for pattern in patterns if isinstance(patterns, list) else ():
-        env.update(
-            {
-                name: value
-                for name, value in os.environ.items()
-                if fnmatch.fnmatchcase(name, pattern)
-            }
-        )
+    if isinstance(patterns, list):
+        for name, value in os.environ.items():
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+                env[name] = value
     given = context.cfg.get("env")
-    env.update(given if isinstance(given, dict) else {})
+    if isinstance(given, dict):
+        env.update(given)
     env.update(role.env)
     env.update(
         {
@@ -462,10 +482,10 @@ def _publish(body: dict[str, Any], role: Role, cfg: Mapping[str, CfgVal]) -> Non
     if how == "none" or (how == "auto" and role.num_replicas > 1):
         return
     address = str(cfg["publish_address"])
-    body["HostConfig"]["PortBindings"] = {
-        f"{port}/tcp": [{"HostIp": address, "HostPort": str(port) if how == "auto" else ""}]
-        for port in role.port_map.values()
-    }
+    bindings = body["HostConfig"]["PortBindings"] = {}
+    for port in role.port_map.values():
+        host_port = str(port) if how == "auto" else ""  # "": the engine chooses one
+        bindings[f"{port}/tcp"] = [{"HostIp": address, "HostPort": host_port}]
 
 
 def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
@@ -527,5 +547,8 @@ def format_request(request: DockerRequest) -> str:
 
 
 def _masked(item: str) -> str:
+    """Return a variable, as ``NAME=value``, with its value masked if it looks secret."""
     name, _, value = item.partition("=")
-    return f"{name}={MASK}" if value and looks_secret(name) else masked_url(item)
+    if value and looks_secret(name):
+        return f"{name}={MASK}"
+    return masked_url(item)

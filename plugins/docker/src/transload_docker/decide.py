@@ -7,6 +7,7 @@ same steps.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -152,12 +153,15 @@ class _Look:
         level = container.restarts
         self.app.app_restarts = max(self.app.app_restarts, level.app)
         self.app.role_restarts[replica.role] = max(self.app.role_restarts[replica.role], level.role)
-        replica.attempt, replica.spent, replica.row = container.attempt, level.replica, level.row
+        replica.attempt = container.attempt
+        replica.spent = level.replica
+        replica.row = level.row
         if level.cpu:
             replica.used = {"peak_memory": level.peak or None, "cpu_seconds": level.cpu / 1000}
         if not _has_ended(container):
             replica.state = states.STATES.get(container.status, AppState.UNKNOWN).name
-        replica.start, replica.host = container.started, container.name
+        replica.start = container.started
+        replica.host = container.name
 
     def _is_behind(self, replica: Replica, container: Container) -> bool:
         level = (container.restarts.app, container.restarts.role)
@@ -188,8 +192,9 @@ class _Look:
         for replica in before:
             self._tell(replica)
         if not (self.app.is_idle and self.app.succeeded()):
-            cancelled = stop.get("reason", CANCEL) == CANCEL
-            self.app.end("CANCELLED" if cancelled else "FAILED", str(stop.get("msg", "")))
+            is_cancel = stop.get("reason", CANCEL) == CANCEL
+            state = "CANCELLED" if is_cancel else "FAILED"
+            self.app.end(state, str(stop.get("msg", "")))
         for replica in ended:
             self._tell(replica)
 
@@ -215,11 +220,10 @@ class _Look:
             )
             replica.end = None
             return
-        good = (
-            states.replica_state(container.status, container.exit_code, container.error)
-            is AppState.SUCCEEDED
-        )
-        why = "" if good else _why(container, self.facts.engine_since)
+        state = states.replica_state(container.status, container.exit_code, container.error)
+        why = ""
+        if state is not AppState.SUCCEEDED:
+            why = _why(container, self.facts.engine_since)
         at = container.finished or 0.0
         replica.usage = container.used
         self.app.ended(
@@ -249,10 +253,10 @@ class _Look:
                 stop=(FAILURE, self.app.msg),
             )
         restarts = self.app.restarts
-        decision = Decision(
-            self._status(self.app.msg or ("being started again" if restarts else "")),
-            due=self.app.due(),
-        )
+        msg = self.app.msg
+        if restarts and not msg:
+            msg = "being started again"
+        decision = Decision(self._status(msg), due=self.app.due())
         decision.end = [
             c
             for each in restarts
@@ -290,13 +294,20 @@ class _Look:
         more = used.get("peak_memory", 0), round(1000 * used.get("cpu_seconds", 0.0))
         return Renewal(container, container.attempt + 1, Restarts(*counts, *more))
 
+    def _state_before_end(self, seen: Collection[str]) -> str:
+        """Return the state of a job that has not ended, from the states of its replicas."""
+        if "RUNNING" in seen:
+            return "RUNNING"
+        if "UNKNOWN" in seen:
+            return "UNKNOWN"
+        if self.begun or self.app.restarts:
+            return "PENDING"
+        return "SUBMITTED"
+
     def _status(self, msg: str) -> AppStatus:
         seen = {replica.state for replica in self.app.replicas}
         if self.app.final is None or not self.app.is_idle:
-            waits = "PENDING" if self.begun or self.app.restarts else "SUBMITTED"
-            self.app.state = next(
-                (state for state in ("RUNNING", "UNKNOWN") if state in seen), waits
-            )
+            self.app.state = self._state_before_end(seen)
         status = AppStatus.from_dict({**self.app.as_json(), "msg": msg})
         status.cancel_requested = self.stop is not None and self.stop.get("reason") == CANCEL
         return status
@@ -322,8 +333,11 @@ def _why(container: Container, engine_since: float | None) -> str:
     hint = _HINTS.get(container.exit_code or 0)
     if engine_since is not None and (container.exit_code or 0) > 128:
         # what an engine finds running when it is started it ends within a moment
-        before = (
-            (container.started or engine_since) < engine_since > (container.finished or 0.0) - 1.0
-        )
-        hint = "the engine went away, and was started again since" if before else None
-    return f"{text}: {hint}" if hint else text
+        started_before = (container.started or engine_since) < engine_since
+        ended_before = (container.finished or 0.0) - 1.0 < engine_since
+        hint = None
+        if started_before and ended_before:
+            hint = "the engine went away, and was started again since"
+    if not hint:
+        return text
+    return f"{text}: {hint}"

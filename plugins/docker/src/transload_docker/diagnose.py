@@ -33,7 +33,16 @@ def diagnose(engine: Engine, home: Home) -> list[Check]:
     driver = str(info.get("LoggingDriver", "?"))
     readable = driver in ("json-file", "local", "journald")
     init = str(info.get("InitBinary") or "")
-    gpus = "nvidia" in (info.get("Runtimes") or {}) or bool(info.get("CDISpecDirs"))
+    has_gpus = "nvidia" in (info.get("Runtimes") or {}) or bool(info.get("CDISpecDirs"))
+    limits_text = "memory, cpu"
+    if limits:
+        limits_text = f"the kernel cannot limit: {', '.join(limits)}"
+    logs_text = f"logging driver {driver}"
+    if not readable:
+        logs_text += ": its logs cannot be read back"
+    gpus_text = "none configured; roles that ask for a GPU will not start"
+    if has_gpus:
+        gpus_text = "NVIDIA runtime"
     return [
         *checks,
         (
@@ -45,12 +54,12 @@ def diagnose(engine: Engine, home: Home) -> list[Check]:
         (
             "limits",
             not limits,
-            f"the kernel cannot limit: {', '.join(limits)}" if limits else "memory, cpu",
+            limits_text,
         ),
         (
             "logs",
             readable,
-            f"logging driver {driver}" + ("" if readable else ": its logs cannot be read back"),
+            logs_text,
         ),
         (
             "init",
@@ -60,9 +69,7 @@ def diagnose(engine: Engine, home: Home) -> list[Check]:
         (
             "gpus",
             True,
-            "NVIDIA runtime"
-            if gpus
-            else "none configured; roles that ask for a GPU will not start",
+            gpus_text,
         ),
     ]
 

@@ -80,7 +80,9 @@ class Engine:
     @property
     def reach(self) -> Visibility:
         """``host`` for a socket of this machine, else ``network``."""
-        return "host" if self.url.startswith(("unix:", "http+unix:", "/", "npipe:")) else "network"
+        if self.url.startswith(("unix:", "http+unix:", "/", "npipe:")):
+            return "host"
+        return "network"
 
     @property
     def api(self) -> APIClient:
@@ -91,10 +93,10 @@ class Engine:
         """
         with self._lock:
             if self._api is None or self._pid != os.getpid():
-                self.meter = (
-                    self.meter if self._pid in (0, os.getpid()) else None
-                )  # its thread is the parent's
-                self._api, self._pid = self._connect(), os.getpid()
+                if self._pid not in (0, os.getpid()):
+                    self.meter = None  # its thread is the parent's
+                self._api = self._connect()
+                self._pid = os.getpid()
             return self._api
 
     def _connect(self) -> APIClient:
@@ -177,7 +179,8 @@ class Engine:
     def close(self) -> None:
         """Close the connection; it is made again if it is needed again."""
         with self._lock:
-            api, self._api = self._api, None
+            api = self._api
+            self._api = None
         if api is not None and self._pid == os.getpid():
             api.close()
 
@@ -217,9 +220,9 @@ class Engine:
                 facts.engine_since = since
 
     def notes(self, app_id: str | None = None) -> dict[str, Facts]:
-        """Return what is noted of apps in the labels of volumes."""
-        label = names.LABEL_APP if app_id is None else f"{names.LABEL_APP}={app_id}"
-        answer = self.query(lambda api: api.volumes(filters={"label": [label]}))
+        """Return what is noted of jobs in the labels of volumes."""
+        filters = _filters(app_id)
+        answer = self.query(lambda api: api.volumes(filters=filters))
         found: dict[str, Facts] = {}
         for volume in answer.get("Volumes") or ():
             labels = volume.get("Labels") or {}
@@ -234,9 +237,9 @@ class Engine:
         return found
 
     def _containers(self, app_id: str | None, brief: set[str]) -> dict[str, list[Container]]:
-        """Return the containers of apps; of those in ``brief`` what the list alone tells."""
-        label = names.LABEL_APP if app_id is None else f"{names.LABEL_APP}={app_id}"
-        rows = self.query(lambda api: api.containers(all=True, filters={"label": [label]}))
+        """Return the containers of jobs; of jobs in ``brief`` what the list alone tells."""
+        filters = _filters(app_id)
+        rows = self.query(lambda api: api.containers(all=True, filters=filters))
         latest: dict[tuple[str, str, str], int] = {}
         for row in rows:
             labels = row["Labels"]
@@ -247,7 +250,9 @@ class Engine:
             labels = row["Labels"]
             app = labels[names.LABEL_APP]
             is_latest = latest[_key(labels)] == _int(labels.get(names.LABEL_ATTEMPT))
-            details = self._inspect(row) if is_latest and app not in brief else {}
+            details: dict[str, Any] | None = {}
+            if is_latest and app not in brief:
+                details = self._inspect(row)
             if details is not None:
                 found.setdefault(app, []).append(_container(row, details))
         return found
@@ -457,20 +462,36 @@ def _key(labels: dict[str, str]) -> tuple[str, str, str]:
     )
 
 
+def _filters(app_id: str | None) -> dict[str, list[str]]:
+    """Return what selects the objects of a job; None: of all jobs."""
+    label = names.LABEL_APP
+    if app_id is not None:
+        label += f"={app_id}"
+    return {"label": [label]}
+
+
 def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
+    """Return a container, from its row in the list and its state when it was inspected."""
     labels = row["Labels"]
+    name = row["Id"][:12]
+    if row.get("Names"):
+        name = row["Names"][0].lstrip("/")
     status = state.get("Status", row["State"])
-    finished = seconds(state.get("FinishedAt")) if status in {"exited", "dead"} else None
+    finished = None
+    exit_code = None
+    if status in {"exited", "dead"}:
+        finished = seconds(state.get("FinishedAt"))
+        exit_code = state.get("ExitCode")
     return Container(
         id=row["Id"],
-        name=row["Names"][0].lstrip("/") if row.get("Names") else row["Id"][:12],
+        name=name,
         role=labels.get(names.LABEL_ROLE, ""),
         replica=_int(labels.get(names.LABEL_REPLICA)),
         attempt=_int(labels.get(names.LABEL_ATTEMPT)),
         restarts=Restarts.from_text(labels.get(names.LABEL_RESTARTS, "")),
         uid=labels.get(names.LABEL_UID, ""),
         status=status,
-        exit_code=state.get("ExitCode") if status in {"exited", "dead"} else None,
+        exit_code=exit_code,
         error=state.get("Error", ""),
         oom=bool(state.get("OOMKilled")),
         started=seconds(state.get("StartedAt")),
@@ -491,16 +512,19 @@ def _only_file(archive: Iterable[bytes]) -> bytes:
             break
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         member = tar.next()
-        if (
-            member is None or not member.isreg()
-        ):  # the program left a link, a FIFO or a folder there
-            return b""
+        if member is None or not member.isreg():
+            return b""  # the program left a link, a FIFO or a folder there
         file = tar.extractfile(member)
-        return b"" if file is None else file.read(LONGEST_ERROR)
+        if file is None:
+            return b""
+        return file.read(LONGEST_ERROR)
 
 
 def _int(text: str | None) -> int:
-    return int(text) if text is not None and text.isdigit() else 0
+    """Return a label as a number; 0 if it is missing or no number."""
+    if text is None or not text.isdigit():
+        return 0
+    return int(text)
 
 
 def _message(exc: Any) -> str:

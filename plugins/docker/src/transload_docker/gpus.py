@@ -62,7 +62,9 @@ def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> li
     if wanted > len(known):
         role = next(container.role for container in request.containers if _wanted(container))
         path = f"roles[{[each.name for each in request.roles].index(role)}].resource.gpu"
-        has = f"gpu_ids names {len(known)}" if request.gpus else f"this machine has {len(known)}"
+        has = f"this machine has {len(known)}"
+        if request.gpus:
+            has = f"gpu_ids names {len(known)}"
         raise UnsupportedFeature(f"{path}: the app wants {wanted} GPUs in all, {has}", path)
     free = [each for each in known if each not in held]
     if wanted > len(free):
@@ -78,7 +80,9 @@ def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> li
 def _of_this_machine(engine: Engine) -> list[str]:
     from transload.schedulers.local.submission import machine_gpus
 
-    return machine_gpus() if engine.reach == "host" else []
+    if engine.reach != "host":
+        return []
+    return machine_gpus()
 
 
 def _held(engine: Engine) -> set[str]:

@@ -18,7 +18,9 @@ class Gpus:
     """Hands out GPU ids, none twice within an app."""
 
     def __init__(self, ids: CfgVal) -> None:
-        self._ids = [str(each) for each in ids] if isinstance(ids, list) else None
+        self._ids: list[str] | None = None
+        if isinstance(ids, list):
+            self._ids = [str(each) for each in ids]
         self._next = 0
 
     def take(self, count: int, path: str) -> list[str]:
@@ -27,7 +29,8 @@ class Gpus:
         Raises:
             SpecError: if the app needs more than are named.
         """
-        first, self._next = self._next, self._next + count
+        first = self._next
+        self._next += count
         if self._ids is None:
             return [str(number) for number in range(first, self._next)]
         if self._next > len(self._ids):

@@ -98,11 +98,10 @@ class Keeper:
                 quiet_since = now
             elif now - quiet_since >= self.linger:
                 return
-            ends = (
-                [*(self._due.values() or [quiet_since + self.linger]), resync]
-                if resync
-                else [now + 1.0]
-            )
+            if resync:
+                ends = [*(self._due.values() or [quiet_since + self.linger]), resync]
+            else:
+                ends = [now + 1.0]
             changed = {change.app_id for change in watch.wait(max(0.0, min(ends) - now))}
 
     def _all(self) -> set[str]:

@@ -49,7 +49,8 @@ class Place:
         if moment == self.time:
             self.count += 1
         else:
-            self.time, self.count = moment, 1
+            self.time = moment
+            self.count = 1
 
 
 @dataclass(slots=True)
@@ -66,7 +67,8 @@ class Cursor:
 
     def text(self) -> str:
         """Return the cursor as text."""
-        out, err = self.places[STDOUT], self.places[STDERR]
+        out = self.places[STDOUT]
+        err = self.places[STDERR]
         return f"{self.attempt}:{out.time}.{out.count}:{err.time}.{err.count}"
 
     @staticmethod

@@ -376,9 +376,10 @@ class DockerScheduler(SchedulerBase):
         what containers wrote into their own layer, folders of results, and, where this user may
         read the engine's files, logs. All else is as in `SchedulerBase.prune`.
         """
-        moment = time.time() if now is None else now
+        if now is None:
+            now = time.time()
         ended = self._ended()
-        old = {app_id for end, app_id in ended if _is_old(moment - end, older_than, max_size)}
+        old = {app_id for end, app_id in ended if _is_old(now - end, older_than, max_size)}
         if max_size is not None:
             old |= self._beyond(max_size, [app_id for _, app_id in ended if app_id not in old])
         chosen = [app_id for _, app_id in ended if app_id in old]
@@ -410,7 +411,8 @@ class DockerScheduler(SchedulerBase):
     def _beyond(self, limit: int, ended: Sequence[str]) -> set[str]:
         """Return the oldest apps without which the others take no more than so many bytes."""
         sizes = sizes_of_apps(self._engine, self._home, ended)
-        left, chosen = sum(sizes.values()), set()
+        left = sum(sizes.values())
+        chosen: set[str] = set()
         for app_id in ended:
             if left <= limit:
                 break

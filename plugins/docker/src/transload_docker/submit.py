@@ -235,7 +235,8 @@ class _Submit:
         return self.engine.note(self.app_id, RECORD, self._plan().to_json(), self.uid)
 
     def _plan(self) -> Plan:
-        submission, request = self.submission, self.request
+        submission = self.submission
+        request = self.request
         own = self.home.results_folder(self.app_id)
         return Plan(
             app_id=self.app_id,
@@ -340,7 +341,8 @@ def renewed(
         "HostConfig": row["HostConfig"],
     }  # its id: a tag may have moved
     labels = dict(body["Labels"])
-    labels[names.LABEL_ATTEMPT], labels[names.LABEL_RESTARTS] = str(attempt), restarts
+    labels[names.LABEL_ATTEMPT] = str(attempt)
+    labels[names.LABEL_RESTARTS] = restarts
     body["Labels"] = labels
     body["Env"] = [
         item for item in body.get("Env") or () if not item.startswith("TRANSLOAD_RETRY=")

@@ -43,7 +43,8 @@ class EngineWatch(FedWatch):
     def end(self) -> None:
         """End the thread and close the connection."""
         self._feeder.stop()
-        stream, self._first = self._first, None
+        stream = self._first
+        self._first = None
         _shut(stream)  # if the thread never came to read it
 
     def _open(self) -> Any:
@@ -56,7 +57,8 @@ class EngineWatch(FedWatch):
             raise SchedulerUnavailable(f"docker engine {self._engine.url}: {exc}") from exc
 
     def _read(self, feeder: Feeder) -> None:
-        stream, self._first = self._first, None
+        stream = self._first
+        self._first = None
         again = stream is None
         if again:
             stream = self._open()
