@@ -1,5 +1,6 @@
-"""From an `AppDef` to what is asked of an engine: one body of ``POST /containers/create`` for each
-replica. Pure.
+"""From an `AppDef` to requests to an engine: one container for each replica.
+
+Pure: no request is sent.
 """
 
 from __future__ import annotations
@@ -139,8 +140,9 @@ def run_opts() -> runopts:
 
 @dataclass(slots=True)
 class ContainerRequest:
-    """One container to make: name and the Engine API's body, which may change between a dry-run and
-    the submit.
+    """A container to make: its name, and the body that the Engine API takes.
+
+    A caller may change the body between a dry-run and the submit.
     """
 
     role: str
@@ -276,9 +278,7 @@ def bind(
 
 
 def _make_first(request: DockerRequest, folder: str, base: str) -> None:
-    """Note the folder that is mounted, and the app's own below it: an engine would make them as
-    root.
-    """
+    """Note the mounted folder and the job's own below it: an engine would make them as root."""
     own = local_folder(base) or folder
     for each in (folder, own, output_folder(own)):
         if each not in request.folders:
@@ -291,9 +291,7 @@ def has_app_id(app: AppDef) -> bool:
 
 
 def app_id_of(app: AppDef) -> str:
-    """Return the id that the runner has put into the environment of an app; a placeholder where it
-    has not.
-    """
+    """Return the id that the runner has put into a job's environment; without one, its name."""
     from transload.specs import parse_app_handle
 
     for role in app.roles:
@@ -321,9 +319,7 @@ def _number(value: CfgVal) -> float:
 
 
 def is_folder(image: str) -> bool:
-    """Tell whether the image of a role is a folder of this machine, as the local scheduler takes
-    it.
-    """
+    """Tell whether the image of a role is a folder of this machine, as for the local scheduler."""
     return image.startswith("/")
 
 
@@ -515,8 +511,9 @@ def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
 
 
 def _merge(target: dict[str, Any], overlay: Mapping[str, Any]) -> None:
-    """Merge ``overlay`` into ``target``: dicts key by key, lists one after the other, all else
-    replaced.
+    """Merge ``overlay`` into ``target``.
+
+    Dicts are merged key by key, lists are joined, all else is replaced.
     """
     for key, value in overlay.items():
         known = target.get(key)

@@ -29,9 +29,7 @@ _HINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """A replica that is to be started again: the container of its last attempt, and what the new
-    one gets.
-    """
+    """A replica that is to be started again, with its last container and what the new one gets."""
 
     last: Container
     attempt: int
@@ -62,8 +60,9 @@ class Decision:
 
 
 def decide(facts: Facts, now: float) -> Decision:
-    """Return what an app does and what comes next, at ``now`` (epoch, this machine); ``facts.plan``
-    must be there.
+    """Return what a job does and what comes next, at ``now`` (epoch, this machine).
+
+    The facts must have a plan.
     """
     assert facts.plan is not None
     if facts.ended is not None:
@@ -79,9 +78,7 @@ def is_alive(container: Container | None) -> bool:
 
 
 def may_run_again(plan: Plan, facts: Facts, role: str, replica: int) -> bool:
-    """Tell whether a replica that is not alive now may still be started (again), so that its log
-    may grow.
-    """
+    """Tell whether a replica that is not alive may still be started, so that its log may grow."""
     decision = decide(facts, plan.created)
     if decision.status.is_terminal() or facts.stop is not None:
         return False
@@ -167,8 +164,7 @@ class _Look:
         level = (container.restarts.app, container.restarts.role)
         return level < (self.app.app_restarts, self.app.role_restarts[replica.role])
 
-    # -------------------------------------------------------------------------------------------------
-    # what happened
+    # -- what happened
 
     def _tell_all(self) -> None:
         """Tell of all ends, in the order in which they happened."""
@@ -199,9 +195,7 @@ class _Look:
             self._tell(replica)
 
     def _ended(self) -> list[Replica]:
-        """Return the replicas that do not run and will not by themselves, in the order of their
-        ends.
-        """
+        """Return the replicas that do not run and will not by themselves, by time of their end."""
         found = [
             replica
             for replica, container in self.of.items()
@@ -236,8 +230,7 @@ class _Look:
         )
         replica.end = container.finished
 
-    # ---------------------------------------------------------------------------------------------------
-    # the verdict
+    # -- the verdict
 
     def decision(self) -> Decision:
         """Return the status, and what comes next."""

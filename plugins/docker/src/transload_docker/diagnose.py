@@ -13,9 +13,7 @@ Check = tuple[str, bool, str]
 
 
 def diagnose(engine: Engine, home: Home) -> list[Check]:
-    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the
-    engine.
-    """
+    """Return ``(check, ok, details)`` of all that must work; nothing is changed on the engine."""
     checks = [_client(), _home(home)]
     if not checks[0][1]:
         return checks

@@ -1,6 +1,4 @@
-"""The one place that talks to an engine: connection, errors, and the few calls that the rest
-needs.
-"""
+"""Requests to an engine: the connection, its errors, and the few calls that are needed."""
 
 from __future__ import annotations
 
@@ -166,8 +164,9 @@ class Engine:
         raise AssertionError
 
     def query(self, function: Callable[[APIClient], Any]) -> Any:
-        """Do what `call` does for a question without effects; an answer that is an error means:
-        cannot say.
+        """Do what `call` does for a question without effects.
+
+        An answer that is an error means that the engine cannot say.
         """
         try:
             return self.call(function, again=True)
@@ -184,8 +183,7 @@ class Engine:
         if api is not None and self._pid == os.getpid():
             api.close()
 
-    # -------------------------------------------------------------------------------------------------------
-    # facts
+    # -- facts
 
     def facts(self, app_id: str | None = None) -> dict[str, Facts]:
         """Return all that the engine knows of one app, or of all, by app id.
@@ -209,9 +207,7 @@ class Engine:
         return before
 
     def _add_since(self, found: list[Facts]) -> None:
-        """Add when the engine was started to what it knows of apps; it makes its default network
-        anew each time.
-        """
+        """Add when the engine was started; it makes its default network anew at each start."""
         if not found:
             return
         with contextlib.suppress(EngineError):
@@ -258,8 +254,9 @@ class Engine:
         return found
 
     def _inspect(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the ``State`` of a container, remembered while it cannot change; None if it is
-        gone.
+        """Return the ``State`` of a container; None if it is gone.
+
+        A state that cannot change is remembered.
         """
         container_id: str = row["Id"]
         known = self._ended.get(container_id)  # no container of ours is ever started twice
@@ -292,8 +289,9 @@ class Engine:
         return state
 
     def _said(self, container_id: str, code: int) -> str:
-        """Return what a program that failed wrote to its error file, else the exception that its
-        output ends with.
+        """Return the error of a program that failed.
+
+        That is its error file, else the exception at the end of its output.
         """
         said = ""
         with contextlib.suppress(EngineError, tarfile.TarError, OSError):
@@ -334,8 +332,7 @@ class Engine:
         """Forget that a container runs: an engine tells of its end a moment before its lists do."""
         self._running.pop(container_id, None)
 
-    # -----------------------------------------------------------------------------------------------------
-    # changes
+    # -- changes
 
     def note(self, app_id: str, kind: str, data: str, uid: str) -> bool:
         """Note a fact about an app, unless one of that kind is noted already: the first one counts.
@@ -369,9 +366,7 @@ class Engine:
             self.call(lambda api: api.remove_network(name))
 
     def stop(self, container_id: str) -> None:
-        """Ask a container to end, and kill it after the time that it has for that; nothing happens
-        if it has ended.
-        """
+        """Ask a container to end, and kill it after its grace period; an ended one stays."""
         with ignoring(NOT_FOUND):
             self.call(lambda api: api.stop(container_id))
 
@@ -392,8 +387,9 @@ def ignoring(*codes: int) -> Iterator[None]:
 
 
 def in_parallel(function: Callable[[Any], Any], items: Iterable[Any]) -> list[BaseException]:
-    """Call ``function`` with each item, a few at a time; return what was raised. No thread is
-    left.
+    """Call ``function`` with each item, a few at a time; return what was raised.
+
+    No thread is left.
     """
     items = list(items)
     errors: list[BaseException] = []
@@ -502,9 +498,7 @@ def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
 
 
 def _only_file(archive: Iterable[bytes]) -> bytes:
-    """Return the beginning of the one file in a tar archive, of which no more is read than that
-    takes.
-    """
+    """Return the beginning of the one file in a tar archive, and read no more than that takes."""
     data = b""
     for chunk in archive:
         data += chunk

@@ -1,5 +1,6 @@
-"""The state folder: locks, the keeper's life sign, folders for results. Nothing about an app itself
-is kept here.
+"""The state folder: locks, the supervisor's sign of life, folders for results.
+
+Nothing about a job itself is kept here.
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ class Home:
 
     @property
     def owner(self) -> str:
-        """Whose keeper looks after the apps that are submitted from here: this machine and state
-        folder.
-        """
+        """The owner of the jobs that are submitted from here: this machine and state folder."""
         return f"{socket.gethostname()}:{names.short_hash(os.path.realpath(self.root), 12)}"
 
     def ensure(self) -> None:
@@ -90,8 +89,7 @@ class Home:
         if own:
             os.chmod(path, 0o777)  # noqa: S103 - below folders that only the owner can enter
 
-    # --------------------------------------------------------------------------------------------------
-    # withdrawals
+    # -- withdrawals
 
     def _withdrawal(self, uid: str) -> str:
         return os.path.join(self.root, "withdrawn", names.short_hash(uid, 32))
@@ -123,13 +121,13 @@ class Home:
         if path.startswith(os.path.join(self.root, "results") + os.sep):
             shutil.rmtree(path, ignore_errors=True)
 
-    # --------------------------------------------------------------------------------------------------------
-    # locks
+    # -- locks
 
     @contextlib.contextmanager
     def lock(self, app_id: str, patience: float = _PATIENCE_S, name: str = "") -> Iterator[bool]:
-        """Hold the lock of an app, by whatever URL its engine goes. It is free again when its
-        holder dies.
+        """Hold the lock of a job, whatever the URL of its engine.
+
+        It is free again when its holder dies.
 
         Args:
             app_id: the app; whoever makes or starts its containers holds its lock.
@@ -155,8 +153,9 @@ class Home:
             os.close(descriptor)
 
     def keeper_lock(self) -> int | None:
-        """Take the lock that only the living keeper holds; return its descriptor, or None if there
-        is a keeper.
+        """Take the lock that only the living supervisor holds.
+
+        Returns its descriptor; None if there is a supervisor.
         """
         self.ensure()
         descriptor = os.open(

@@ -44,9 +44,7 @@ class Gpus:
 def host_config(
     role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: Gpus, folder: str | None
 ) -> dict[str, Any]:
-    """Return the ``HostConfig`` of a replica; ``folder``, for results, is mounted at its own
-    path.
-    """
+    """Return the ``HostConfig`` of a replica; ``folder``, for results, keeps its path."""
     # Init: without it a program is process 1, which ignores SIGTERM unless it asks for it and reaps
     # nobody
     config: dict[str, Any] = {"Init": True}
@@ -85,9 +83,7 @@ def mount_entry(kind: str, source: str, target: str, read_only: bool) -> dict[st
 
 
 def results_mount(role: Role) -> str | None:
-    """Return the folder of results that is to be mounted at its own path; None if there is none to
-    mount.
-    """
+    """Return the folder of results to mount at its own path; None if there is none."""
     base = to_mount(role.env.get(TRACKER_BASE, ""))
     if base is None or covered(base, [mount.dst_path for mount in role.mounts]):
         return None
@@ -95,9 +91,7 @@ def results_mount(role: Role) -> str | None:
 
 
 def to_mount(folder: str) -> str | None:
-    """Return what is mounted so that an app sees its folder of results: the base that was given for
-    it, if any.
-    """
+    """Return the folder that is mounted for a job's results: the base given for it, if any."""
     return local_folder(given_base(folder) or folder)
 
 

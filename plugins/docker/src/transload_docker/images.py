@@ -1,6 +1,4 @@
-"""Images: there or not, pulled only as the policy says; and the patched image that carries a
-workspace.
-"""
+"""Images: pulled as the policy says, and built anew to carry a workspace."""
 
 from __future__ import annotations
 
@@ -109,9 +107,7 @@ def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, defaul
 
 
 def _patched(engine: Engine, home: Home, base: dict[str, Any], workspace: Workspace) -> str:
-    """Return the name of an image made of a base and a workspace, built unless it is there
-    already.
-    """
+    """Return the name of an image with a workspace, which is built unless it is there."""
     config = base.get("Config") or {}
     folder = config.get("WorkingDir") or ""
     folder = DEFAULT_FOLDER if folder in ("", "/") else folder

@@ -38,8 +38,9 @@ _STARTS: Final = 3
 
 
 class Keeper:
-    """Keeps the apps of one owner on one engine; stays for ``linger`` seconds when there is nothing
-    to keep.
+    """The supervisor of the jobs of one owner on one engine.
+
+    It ends after ``linger`` seconds without a job.
     """
 
     def __init__(self, engine: Engine, home: Home, linger: float = _LINGER_S) -> None:
@@ -63,9 +64,7 @@ class Keeper:
         return any(self._is_ours(facts) for facts in self.engine.notes().values())
 
     def run(self) -> None:
-        """Keep apps until there has been nothing to keep for a while, or the engine was away for
-        too long.
-        """
+        """Look after jobs until there has been none for a while, or no engine for too long."""
         self.home.sweep_withdrawals()
         watch = self._watch = EngineWatch(self.engine, everything=True)
         try:
@@ -144,8 +143,7 @@ class Keeper:
                 for kind in (STOP, ENDED):
                     self.engine.forget(app_id, kind)
 
-    # ------------------------------------------------------------------------------------------------------
-    # one app
+    # -- one app
 
     def _look_safely(self, app_id: str) -> None:
         """Do `_look`; trouble with one app is not the others'."""

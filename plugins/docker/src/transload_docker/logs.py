@@ -97,8 +97,7 @@ class Cursor:
         self.places[line.stream] = line.place
 
     def since(self, streams: tuple[int, ...]) -> int:
-        """Return a time before which there is nothing to read, nanoseconds since the epoch; 0: from
-        the beginning.
+        """Return a time before which there is nothing to read, in nanoseconds; 0: read all.
 
         It is exact for one stream. Of two, the one of which nothing was read for long may hold
         something older, were it to lag behind by more than ten seconds.
@@ -231,9 +230,7 @@ class Reader:
         return Line(text, self._began[stream], len(data), stream, copy.copy(self._seen[stream]))
 
     def rest(self) -> Iterator[Line]:
-        """Yield the unfinished last line of each stream; only sensible once the container has
-        ended.
-        """
+        """Yield the unfinished last line of each stream, once the container has ended."""
         for stream, parts in self._parts.items():
             if parts:
                 yield self._line(stream)

@@ -1,6 +1,4 @@
-"""Names and labels of what an app has on an engine: containers, a network, volumes that serve as
-records.
-"""
+"""Names and labels of a job's containers, network, and volumes that serve as records."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def short_hash(text: str, length: int = 8) -> str:
 
 
 def base_name(app_id: str) -> str:
-    """Return the part of names that stands for an app: the id itself where an engine takes it, no
-    dot inside.
-    """
+    """Return the part of names that stands for a job, without dots: its id where possible."""
     if _SAFE.match(app_id):
         return app_id
     readable = _NOT_SAFE.sub("-", app_id).strip("-_")[:48] or "app"

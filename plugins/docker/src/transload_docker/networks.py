@@ -54,8 +54,7 @@ def _create_in(engine: Engine, name: str, labels: Mapping[str, str], ipam: dict[
 def _pool(
     engine: Engine, home: Home, name: str, labels: Mapping[str, str], *, fresh: bool
 ) -> _Network | None:
-    """Return the pool that networks are made in: what the engine gives to a network when it is
-    asked for nothing.
+    """Return the pool that networks are made in, which the engine takes if none is asked for.
 
     It is remembered for a day: the engine has looked which addresses its machine uses otherwise,
     and they may change.

@@ -1,5 +1,6 @@
-"""What is kept of an app on the engine: the plan made at submit, and the facts noted later. Data
-only.
+"""What is kept of a job on the engine: the plan of its submit, and facts noted later.
+
+Data only.
 """
 
 from __future__ import annotations
@@ -228,9 +229,7 @@ class Facts:
     newer: bool = False
 
     def killed(self) -> bool:
-        """Tell whether the app has not been noted as ended, and a container of it ended by a
-        signal.
-        """
+        """Tell whether a container ended by a signal, and the job's end was not noted yet."""
         return self.ended is None and any(
             (each.exit_code or 0) >= _FIRST_SIGNAL for each in self.containers
         )

@@ -92,8 +92,7 @@ class DockerScheduler(SchedulerBase):
     # -- submitting
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.DockerRequest:
-        """Return what is asked of the engine: one request body for each container. Nothing is
-        touched.
+        """Return the request: one body for each container. No request is sent.
 
         Raises:
             UnsupportedFeature: for a field that an engine cannot express, by its path.
@@ -217,16 +216,12 @@ class DockerScheduler(SchedulerBase):
         return status
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
-        only).
-        """
+        """Tell whether a job of that id is or was here; of deleted jobs only given ids count."""
         facts = self._engine.notes(app_id).get(app_id, Facts())
         return facts.plan is not None or bool(facts.unread) or facts.deleted is not None
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch on the engine's events: one thread for any number of apps. They do not
-        tell of logs.
-        """
+        """Return a new watch on the engine's events, with one thread; none for logs."""
         return None if logs else EngineWatch(self._engine)
 
     def list(self) -> list[ListAppResponse]:
@@ -247,9 +242,7 @@ class DockerScheduler(SchedulerBase):
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return at once. One that has ended stays as it is. False:
-        there is none.
-        """
+        """Ask for the end of a job, without waiting; False: there is none. An ended job stays."""
         # under the lock: no container is being started while this is noted
         with self._home.lock(app_id):
             facts = self._facts(app_id)
@@ -274,8 +267,9 @@ class DockerScheduler(SchedulerBase):
         in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
-        False: there is none.
+        """Delete a job, which is ended first if it runs; False: there is none.
+
+        The record of an id that the caller gave stays.
 
         Raises:
             SchedulerUnavailable: if the app does not end.
@@ -296,8 +290,7 @@ class DockerScheduler(SchedulerBase):
         return True
 
     def _delete_damaged(self, app_id: str) -> bool:
-        """Remove an app whose record is damaged; its containers are given the time to end that each
-        of them has.
+        """Delete a job whose record is damaged, once its containers had their time to end.
 
         Raises:
             SchedulerUnavailable: if a newer version wrote the record, or the engine refuses.
@@ -369,8 +362,7 @@ class DockerScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that were submitted from here and have ended, and workspace images that no
-        container uses.
+        """Delete jobs of this owner that have ended, and workspace images that no container uses.
 
         With neither limit all that have ended go. Of the size is counted what this user can see:
         what containers wrote into their own layer, folders of results, and, where this user may
@@ -435,9 +427,7 @@ class DockerScheduler(SchedulerBase):
     # -- rest
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return a folder of this machine that every container gets at the same path; None for a
-        remote engine.
-        """
+        """Return a folder that every container gets at the same path; None for a remote engine."""
         return self._home.results_folder(app_id) if self._engine.reach == "host" else None
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
@@ -445,9 +435,7 @@ class DockerScheduler(SchedulerBase):
         return "mounted" if self._engine.reach == "host" else "out of reach"
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return checks for ``transload doctor``: what was looked at, whether it is well,
-        details.
-        """
+        """Return checks for ``transload doctor``: each a subject, whether it is well, details."""
         return diagnose(self._engine, self._home)
 
     def close(self) -> None:

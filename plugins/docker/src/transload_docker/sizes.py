@@ -29,9 +29,7 @@ def sizes_of_apps(engine: Engine, home: Home, app_ids: Collection[str]) -> dict[
 
 
 def _log_size(engine: Engine, container_id: str) -> int:
-    """Return the size of a container's log; 0 where its file is on another machine, or only root
-    may see it.
-    """
+    """Return the size of a container's log; 0 if its file cannot be read from here."""
     if engine.reach != "host":
         return 0
     try:

@@ -51,9 +51,7 @@ def exit_code(code: int | None) -> int | None:
 
 
 def seconds(text: str | None) -> float | None:
-    """Return an engine's time (RFC 3339, nanoseconds) as seconds since the epoch; None for its zero
-    time.
-    """
+    """Return an engine's time (RFC 3339) as seconds since the epoch; None for its zero time."""
     if not text or text.startswith("0001-"):
         return None
     whole, dot, rest = text.partition(".")

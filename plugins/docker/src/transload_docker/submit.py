@@ -78,9 +78,7 @@ def submit(
 
 
 def take_back(engine: Engine, app_id: str, facts: Facts) -> None:
-    """Remove an app whose submitter gave up while the engine hung, which made its record later all
-    the same.
-    """
+    """Remove a job that was made although its submitter had given up, as the engine hung."""
     engine.forget(app_id, RECORD)
     in_parallel(lambda container: engine.remove_container(container.id), facts.containers)
     engine.remove_network(names.network_name(app_id))
@@ -290,9 +288,7 @@ class _Submit:
         self.engine.call(lambda api: api.start(container_id))
 
     def _undo(self) -> None:
-        """Leave nothing; the record goes first, so that a death in between leaves rubbish and not
-        an app.
-        """
+        """Remove all that was made; the record first, so that a death in between leaves no job."""
         try:
             self._forget_own()
             in_parallel(lambda each: self.engine.remove_container(each[1]), self.made)
@@ -328,8 +324,7 @@ class _Submit:
 def renewed(
     engine: Engine, app_id: str, last: Container, attempt: int, restarts: str, network: str
 ) -> None:
-    """Make the container of a replica's next attempt, like the last one's; nothing happens if it is
-    there already.
+    """Make the container of a replica's next attempt, unless it is there already.
 
     Raises:
         EngineError: if the engine refuses.

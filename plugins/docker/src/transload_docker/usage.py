@@ -44,9 +44,7 @@ class Meter:
         self._lock = threading.Lock()
 
     def follow(self, container_id: str) -> None:
-        """Note what a container that runs uses until it ends; nothing happens where that cannot be
-        known.
-        """
+        """Note what a running container uses until it ends, if that can be known."""
         places = [
             path
             for place in _PLACES
@@ -97,8 +95,7 @@ class Meter:
 
 
 def usage(folders: list[str]) -> dict[str, Any]:
-    """Return what a control group used, in the form of `transload.specs.Usage`; what it does not
-    tell is left out.
+    """Return what a control group used, as fields of `transload.specs.Usage`.
 
     The peak is the kernel's watermark less the file cache that nobody used at the end, as ``docker
     stats`` counts.

@@ -1,6 +1,4 @@
-"""Which apps may have changed, from the engine's stream of events: one thread and one connection
-per watch.
-"""
+"""Which jobs may have changed, by the engine's events: one connection for each watch."""
 
 from __future__ import annotations
 
@@ -86,9 +84,7 @@ class EngineWatch(FedWatch):
 
 
 def _shut(stream: Any) -> None:
-    """Close a stream of events and its response, which the client's own closing leaves to the
-    garbage collector.
-    """
+    """Close a stream of events and its response, which the client does not close."""
     if stream is not None:
         with contextlib.suppress(Exception):
             stream.close()
@@ -97,9 +93,7 @@ def _shut(stream: Any) -> None:
 
 
 def wait_until_ended(watch: EngineWatch, is_over: Any, deadline: float) -> bool:
-    """Wait for changes until ``is_over()`` is true; False if that did not happen before
-    ``deadline`` (monotonic).
-    """
+    """Wait until ``is_over()`` is true; False if it is not by ``deadline`` (monotonic)."""
     while not is_over():
         left = deadline - time.monotonic()
         if left <= 0:

@@ -226,7 +226,7 @@ def queue_of_roles(app: AppDef) -> UnsupportedFeature:
 
 
 def _with_native_policy(role: Role, app: AppDef) -> Role:
-    """Return a copy of a role with a policy that means the same, and that a cluster itself follows."""
+    """Return a copy of a role with a policy of the same meaning that a cluster itself follows."""
     role = copy.copy(role)
     is_only_role = len(app.roles) == 1
     if role.num_replicas == 1 and (is_only_role or role.retry_policy is RetryPolicy.ROLE):

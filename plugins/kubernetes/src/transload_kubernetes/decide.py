@@ -209,7 +209,7 @@ def _joined(reasons: list[str]) -> str:
 
 
 def _missing_jobs(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
-    """Return the Jobs that a restart of the whole job has not made yet: its process may have died."""
+    """Return the Jobs that a restart of the job has not made: its process may have died."""
     if plan.jobset:
         return []
     latest = max(view.attempt[0] for view in views)
@@ -294,7 +294,7 @@ def _failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Fa
 
 
 def _failure_of_jobs(plan: Plan, views: list[RoleView]) -> _Failure | None:
-    """Return why a job that consists of Jobs cannot go on, or None; they have their own timeouts."""
+    """Return why a job of Jobs cannot go on, or None; Jobs have their own timeouts."""
     failed = [view for view in views if view.failed]
     if failed:
         first = _status_of(failed).first_failure()
@@ -405,7 +405,7 @@ def _decide_stop_asked(status: AppStatus, stop: Stop, facts: Facts) -> Decision:
 
 
 def _decide_stop(status: AppStatus, stop: Stop, facts: Facts) -> Decision:
-    """Return the decision on a job that is being ended: final once nothing of it can run any more."""
+    """Return the decision on a job that is being ended: final once nothing of it can run."""
     status.msg = stop.msg
     status.cancel_requested = stop.kind == "cancel"
     things = [facts.jobset] if facts.jobset is not None else facts.jobs

@@ -32,9 +32,7 @@ SUBMIT: Final[Rights] = {
 
 
 def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
-    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the
-    cluster.
-    """
+    """Return ``(check, ok, details)`` of all that must work; nothing is changed on the cluster."""
     try:
         import kubernetes
     except ImportError as exc:
@@ -78,9 +76,7 @@ def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
 
 
 def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) -> str:
-    """Return what of these rights the user has not, as text; those on JobSets only count where
-    there are some.
-    """
+    """Return the rights that the user does not have, as text; on JobSets only if there are some."""
     found: dict[str, list[str]] = {}
     for (group, resource), verbs in rights.items():
         if jobsets or group != JOBSET_API[0]:

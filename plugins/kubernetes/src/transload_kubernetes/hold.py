@@ -1,5 +1,6 @@
-"""Jobs and JobSets are made suspended, and run once their submit is complete: one that gave up
-starts nothing. Pure.
+"""Holding Jobs and JobSets until their submit is complete. Pure.
+
+They are made suspended, so that a submit that gave up starts nothing.
 """
 
 from __future__ import annotations
@@ -38,9 +39,7 @@ def on_hold(item: dict[str, Any], uid: str) -> dict[str, Any]:
 
 
 def is_held(thing: Mapping[str, Any]) -> bool:
-    """Tell whether a Job or JobSet waits for its submit; one that a queue has taken up waits for
-    that.
-    """
+    """Tell whether a Job or JobSet waits for its submit; one in a queue waits for the queue."""
     metadata = thing.get("metadata") or {}
     if names.QUEUE in (metadata.get("labels") or {}):
         return False
@@ -58,8 +57,7 @@ def held(facts: Facts) -> list[tuple[str, str]]:
 
 
 def off(uid: str) -> list[dict[str, Any]]:
-    """Return the JSON patch (RFC 6902) that lets something run; it fails where that is not held for
-    this record.
+    """Return the JSON patch (RFC 6902) that resumes what is held for this record, else fails.
 
     So what was cancelled, or suspended by somebody, in the meantime never runs by it.
     """

@@ -1,5 +1,6 @@
-"""A JobSet instead of one Job for each role: its controller ends and restarts what belongs
-together. Pure.
+"""A JobSet in place of one Job for each role. Pure.
+
+Its controller ends and restarts roles that belong together.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ from transload_kubernetes.options import Options
 
 
 def is_wanted(app: AppDef) -> bool:
-    """Tell whether things of an app belong together that a Job for each role leaves alone, and a
-    JobSet can say so.
-    """
+    """Tell whether a job needs what only a JobSet can do: end or restart its roles together."""
     together = len(app.roles) > 1 or any(
         role.max_retries and role.num_replicas > 1 and role.retry_policy is not RetryPolicy.REPLICA
         for role in app.roles
@@ -63,8 +62,9 @@ def jobset(
     labels: Mapping[str, str],
     options: Options,
 ) -> dict[str, Any]:
-    """Return the JobSet of an app, of its roles (with the policies that their Jobs really follow)
-    and Jobs.
+    """Return the JobSet of a job.
+
+    The roles have the policies that their Jobs really follow.
     """
     several = sum(role.num_replicas for role in roles) > 1
     for job in jobs:  # the JobSet names them
@@ -94,9 +94,7 @@ def jobset(
 
 
 def _failure_policy(roles: list[Role]) -> dict[str, Any]:
-    """Return what happens when a Job has failed: all is started again if its role wants that, else
-    all has failed.
-    """
+    """Return what a JobSet does when a Job has failed: start all again, or fail."""
     again = [
         role for role in roles if role.max_retries and role.retry_policy is RetryPolicy.APPLICATION
     ]

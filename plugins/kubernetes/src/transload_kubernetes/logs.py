@@ -1,4 +1,4 @@
-"""Reading the logs of a replica: whole lines, each once, from any point on, through all its pods."""
+"""Reading the logs of a replica through all its pods: whole lines, each once."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Logs:
     # -- pages of one request
 
     def _page_without_look(self, namespace: str, place: Cursor, max_bytes: int) -> LogPage | None:
-        """Return the next page from what is open, moving the place; None if there is no more in it."""
+        """Return the next page from what is open, moving the place; None: there is none."""
         followed = self._take_followed(namespace, place, max_bytes)
         if followed is not None:
             return _page(followed, place, left=None)
@@ -202,7 +202,7 @@ class Logs:
         return time.monotonic() - turn.moment < len(self._turns) * _TURN_S
 
     def _follow(self, namespace: str, place: Cursor) -> None:
-        """Follow the log of a pod from a place on; beyond `MAX_STREAMS` pods, have it take turns."""
+        """Follow the log of a pod from a place on; beyond `MAX_STREAMS` pods it takes turns."""
         now = time.monotonic()
         key = namespace, place.pod
         with self._lock:

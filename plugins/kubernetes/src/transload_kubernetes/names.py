@@ -1,6 +1,4 @@
-"""Names and labels of what is made on a cluster. All of them follow from the app id: nothing is
-drawn by chance.
-"""
+"""Names and labels of what is made on a cluster; all of them follow from the app id."""
 
 from __future__ import annotations
 
@@ -54,8 +52,10 @@ NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 def parse_app_id(app_id: str) -> tuple[str, str]:
-    """Split ``namespace:name``; without a namespace it is ``default``; SpecError for one that
-    cannot be.
+    """Split ``namespace:name``; without a namespace it is ``default``.
+
+    Raises:
+        SpecError: for a namespace or name that cannot be.
     """
     namespace, colon, name = app_id.partition(":")
     if not colon:
@@ -70,8 +70,9 @@ def parse_app_id(app_id: str) -> tuple[str, str]:
 
 
 def label(text: str, limit: int) -> str:
-    """Return ``text`` if it is a DNS label of at most ``limit`` characters, else one that ends in a
-    digest.
+    """Return ``text`` if it is a DNS label of at most ``limit`` characters, else a short form.
+
+    The short form ends in a digest.
     """
     if len(text) <= limit and _PLAIN.match(text):
         return text
@@ -82,9 +83,7 @@ def label(text: str, limit: int) -> str:
 
 
 def base_name(app_id: str) -> str:
-    """Return the name that all objects of an app start with; it is that of its record and its
-    Service.
-    """
+    """Return the name that all objects of a job start with; its record and Service have it."""
     name = parse_app_id(app_id)[1]
     if name.endswith(_RANK0):
         name += "."  # no label, so that it gets a digest and no other end
@@ -109,9 +108,7 @@ def role_label(role: str) -> str:
 
 
 def job_name(base: str, role: str, attempt: Attempt = (0, 0)) -> str:
-    """Return the name of the Job of a role; short enough for host names of any replica (63
-    characters).
-    """
+    """Return the name of the Job of a role, so short that host names fit in 63 characters."""
     first = f"{base}-{role_label(role)}"
     if attempt == (0, 0):
         return first
@@ -155,9 +152,7 @@ def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def rank0_name(base: str) -> str:
-    """Return the name of the Service that leads to replica 0 of the first role, in whatever
-    attempt.
-    """
+    """Return the name of the Service of replica 0 of the first role, in every attempt."""
     return f"{base}{_RANK0}"
 
 

@@ -128,9 +128,7 @@ class Options:
         return {name: value for name, value in found.items() if value}
 
     def of_the_whole(self) -> dict[str, Any]:
-        """Return what the specification of the Job, or of the JobSet, has: is it deleted some time,
-        does it wait.
-        """
+        """Return fields of the Job or JobSet: when it is deleted, whether it waits."""
         found = {
             "ttlSecondsAfterFinished": self.cfg.get("ttl"),
             "suspend": True if self.text("queue") else None,

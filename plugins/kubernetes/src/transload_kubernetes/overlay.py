@@ -1,5 +1,6 @@
-"""Strategic merge of an overlay into an object, as ``kubectl patch`` does it: lists of named things
-merge by name.
+"""Strategic merge of an overlay into an object, as ``kubectl patch`` does it.
+
+Lists of named things merge by name.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from transload_kubernetes.plan import Facts, Plan, Stop
 _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _CANCEL_S: Final = 8.0
-"""Seconds for which a cancel waits: two until SIGTERM, and two for which a helper stays after it."""
+"""Seconds for which a cancel waits; SIGTERM comes after two, and the helper stays two more."""
 _APART_S: Final = 60.0  # cancels within so many seconds share one such wait
 _GRACE_S: Final = 20.0
 _AGAIN_S: Final = 0.5
@@ -177,7 +177,7 @@ class Owner:
     # -- notes in the record
 
     def _note_stop(self, namespace: str, facts: Facts, stop: Stop) -> None:
-        """Note why a job is ended; the first reason stays. What is about to be deleted is noted too."""
+        """Note why a job is ended, and its status if it is deleted for it; the first note stays."""
         if facts.plan and facts.plan.queued:
             stop = replace(stop, seen=decide(facts, time.time()).status.to_json())
         self._note(namespace, facts, "stop", json.dumps(asdict(stop)))

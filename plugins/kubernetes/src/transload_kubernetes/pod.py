@@ -92,8 +92,9 @@ def named_image(role: Role, default: str, path: str = "role") -> str:
 
 
 def escaped(text: str, values: Mapping[str, str]) -> str:
-    """Return a text of a role as a container's field: macros replaced, every other ``$`` as the
-    user wrote it.
+    """Return a text of a role as a field of a container, with its macros replaced.
+
+    Every other ``$`` stays as the user wrote it.
 
     Kubernetes itself replaces ``$(NAME)`` and reads ``$$`` as ``$``; the replica's number, which
     differs within a Job, is left to it.
@@ -159,7 +160,7 @@ def _has_helper(role: Role, options: Options) -> bool:
 
 
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
-    """Return the variables of a container; the replica's number first, as others may refer to it."""
+    """Return the variables of a container, the replica's number first: others may use it."""
     values = macro_values(role, context)
     made: list[dict[str, Any]] = [
         {"name": "TRANSLOAD_REPLICA_ID", **_annotation(names.INDEX)},
@@ -206,7 +207,7 @@ def _from_own_secret(role: Role, context: Context) -> list[dict[str, Any]]:
 
 
 def _from_secrets(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
-    """Return the variables of a role's ``secrets``: from Secrets that it names, else from its own."""
+    """Return the variables of a role's ``secrets``, from the Secrets it names or its own."""
     made: list[dict[str, Any]] = []
     for name, source in role.secrets.items():
         match = _SECRET_SOURCE.match(source)

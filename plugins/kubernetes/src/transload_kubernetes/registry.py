@@ -1,6 +1,4 @@
-"""An image with one more layer, made in a registry by plain requests to it: no engine is needed,
-nothing is run.
-"""
+"""An image with one more layer, made in a registry by requests to it, without an engine."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ _TIMEOUT_S: Final = 600
 
 
 class Image:
-    """An image in a registry, or a place for one; without a registry its name is Docker's, without
-    a tag ``latest``.
+    """An image in a registry, or a place for one.
+
+    A name without a registry is Docker's, one without a tag is ``latest``.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,9 +47,7 @@ class Image:
         )
 
     def manifest(self, architecture: str) -> tuple[str, dict[str, Any]]:
-        """Return digest and manifest; of an image for several machines that for
-        ``architecture``.
-        """
+        """Return digest and manifest of the image for ``architecture``."""
         tag = self.tag
         while True:
             text, answer = self._api.get_manifest_and_response(tag)
@@ -135,9 +132,7 @@ class Image:
         self._api.set_manifest(self.tag, json.dumps(made))
 
     def _has(self, base: Image, digest: str) -> bool:
-        """Tell whether a layer is there, or could be taken over from another repository of the same
-        registry.
-        """
+        """Tell whether a layer is there, or was mounted from another repository of the registry."""
         from dxf.exceptions import DXFError
         from requests import HTTPError
 
@@ -170,9 +165,7 @@ def told_as_submit_error(what: str) -> Iterator[None]:
 
 
 def _authenticate(api: Any, response: Any) -> None:
-    """Say who asks: as whom Docker's settings note that ``docker login`` was done, or a helper of
-    theirs; or nobody.
-    """
+    """Send the credentials that ``docker login`` or its helper has stored, if any."""
     host = _HUB[2] if api._host == _HUB[1] else api._host
     user = secret = None
     folder = os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker"

@@ -1,6 +1,4 @@
-"""What comes back from pods without storage: results, files and errors, by their status or by a
-helper's log. Pure.
-"""
+"""Results, files and errors of pods without storage, from their status or a helper's log. Pure."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ _BEGIN: Final = _HELPER.partition("size()")[0]
 
 
 def variables(folder: bool) -> dict[str, str]:
-    """Return the variables that tell a program where to report, unless it was told another
-    place.
-    """
+    """Return the variables that say where a program reports, unless another place was given."""
     error = f"{FOLDER}/{ERROR}" if folder else MESSAGE_FILE
     torch = error if folder else _TORCH_ERROR
     found = {
@@ -95,9 +91,7 @@ def helper_of(spec: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a Job that starts the helper's image as a pod would, and nothing else; None for a pod
-    without a helper.
-    """
+    """Return a Job that only starts the helper's image as a pod would; None without a helper."""
     helper = helper_of(spec)
     if helper is None:
         return None
@@ -137,8 +131,9 @@ def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def own_exit(log: str) -> int | None:
-    """Return the exit code of a program that had ended by itself, from what was noted of its
-    helper; else None.
+    """Return the exit code of a program that had ended by itself, from its helper's note.
+
+    None if the program did not, or the note does not say it.
     """
     lines = log.splitlines()
     codes = [int(line.removeprefix(_EXIT)) for line in lines if line.startswith(_EXIT)]
@@ -146,9 +141,7 @@ def own_exit(log: str) -> int | None:
 
 
 def exit_line(code: int) -> str:
-    """Return the line of a note on what a helper handed over that tells the exit code of its
-    program.
-    """
+    """Return the line of a helper's note that says the exit code of its program."""
     return f"{_EXIT}{code}\n"
 
 

@@ -16,7 +16,7 @@ from transload_kubernetes.plan import Facts, RolePlan
 from transload_kubernetes.results import report_of
 
 _MADE_AGAIN_S: Final = 30.0
-"""Seconds after its JobSet within which the first Job is made; a later one replaces a deleted Job."""
+"""Seconds after its JobSet in which the first Job is made; a later one replaces it."""
 
 
 @dataclass(slots=True)

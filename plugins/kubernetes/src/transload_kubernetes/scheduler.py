@@ -111,9 +111,7 @@ class KubernetesScheduler(SchedulerBase):
         return bool(cfg.get("image_repo") or cfg.get("workspace_url"))
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Upload the workspaces of roles, or push images with them, unless they are there
-        already.
-        """
+        """Upload the workspaces of roles, or push images with them, unless they are there."""
         options = Options.of(cfg)
         if repository := options.text("image_repo"):
             architecture = options.map("node_selector").get("kubernetes.io/arch", "amd64")
@@ -227,7 +225,7 @@ class KubernetesScheduler(SchedulerBase):
             self._owner.reconcile(app_id)
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether a job of that id is or was here; of deleted jobs only ids that were given."""
+        """Tell whether a job of that id is or was here; of deleted jobs only given ids count."""
         facts = self._lookup.facts(app_id)
         return facts.kind is not None and not is_half_submitted(facts, time.time())
 
@@ -420,7 +418,7 @@ class KubernetesScheduler(SchedulerBase):
     # -- rest
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return checks for ``transload doctor``: each is a subject, whether it is well, details."""
+        """Return checks for ``transload doctor``: each a subject, whether it is well, details."""
         return diagnose(self._cluster, self._namespace())
 
     def close(self) -> None:

@@ -56,16 +56,12 @@ def condition(thing: dict[str, Any], *kinds: str, status: str = "True") -> dict[
 
 
 def is_finished(job: dict[str, Any]) -> bool:
-    """Tell whether a Job has ended: no pod of it is left running, none will be started; or a
-    JobSet.
-    """
+    """Tell whether a Job or JobSet has ended, so that none of its pods runs or will run."""
     return condition(job, "Complete", "Completed", "Failed") is not None
 
 
 def is_suspended(thing: dict[str, Any]) -> bool:
-    """Tell whether a Job or JobSet is suspended, and its controller has seen that; not one that is
-    being resumed.
-    """
+    """Tell whether a Job or JobSet is suspended, and its controller has seen that."""
     return condition(thing, "Suspended") is not None and bool(thing["spec"].get("suspend"))
 
 
@@ -88,8 +84,9 @@ def resumed(jobset: dict[str, Any]) -> float | None:
 
 
 def exit_code(code: int | None) -> int | None:
-    """Return `ReplicaStatus`'s form: runtimes report signal N as 128 + N; a program that exits so
-    looks the same.
+    """Return an exit code as `ReplicaStatus` has it; runtimes report signal N as 128 + N.
+
+    A program that exits with such a code looks the same.
     """
     if code is not None and 128 < code <= 128 + _MAX_SIGNAL:
         return 128 - code
@@ -97,9 +94,7 @@ def exit_code(code: int | None) -> int | None:
 
 
 def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[str, Any]:
-    """Return what a pod tells of a container in a state (``running``, ``terminated``); empty if it
-    is in another.
-    """
+    """Return the status of a container in a state, such as ``running``; empty in another state."""
     status = pod.get("status") or {}
     for each in (
         *(status.get("initContainerStatuses") or ()),
@@ -111,9 +106,7 @@ def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[
 
 
 def attempt_of_program(pod: Mapping[str, Any], name: str = names.MAIN) -> int | None:
-    """Return what the program of a pod finds in ``TRANSLOAD_RETRY``; None if that cannot be
-    told.
-    """
+    """Return what a pod's program finds in ``TRANSLOAD_RETRY``; None if that is not known."""
     containers = (pod.get("spec") or {}).get("containers") or ()
     main: Mapping[str, Any] = next((each for each in containers if each.get("name") == name), {})
     variables = {each.get("name"): each for each in main.get("env") or ()}
@@ -139,8 +132,9 @@ def is_released(pod: Mapping[str, Any]) -> bool:
 
 
 def still_running(pod: dict[str, Any]) -> list[str]:
-    """Return the containers of a pod that run on though its program has ended; native sidecars end
-    by themselves.
+    """Return the containers of a pod that still run though its program has ended.
+
+    Native sidecars are left out: they end by themselves.
 
     None of a pod that is being deleted: all of it ends.
     """
@@ -155,8 +149,9 @@ def still_running(pod: dict[str, Any]) -> list[str]:
 
 
 def other_failure(pod: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the container for which a pod has failed, and how it ended, if it is not the program;
-    else ``""``.
+    """Return the container other than the program for which a pod has failed, and its end.
+
+    The name is ``""`` if there is none.
     """
     status = pod.get("status") or {}
     main = program(pod, "terminated")
@@ -225,9 +220,7 @@ def indexes(text: str | None) -> set[int]:
 
 
 def seconds(text: str | None) -> float | None:
-    """Return a time of the API (RFC 3339) as seconds since the epoch; its zero (1970) is no
-    time.
-    """
+    """Return a time of the API (RFC 3339) as seconds since the epoch; None for its zero (1970)."""
     try:
         return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp() or None
     except ValueError:

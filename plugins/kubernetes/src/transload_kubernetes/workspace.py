@@ -1,6 +1,4 @@
-"""Bringing workspaces to a cluster: uploaded and fetched by an init container, or as a layer of a
-pushed image.
-"""
+"""Bringing workspaces to a cluster: by an init container, or as a layer of an image."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def with_uploads(app: AppDef, folder: str) -> AppDef:
 
 
 def _upload(workspace: Workspace, digest: str, folder: str) -> str:
-    """Upload a workspace to a folder (fsspec URL); return its own URL, which follows from the
-    content.
-    """
+    """Upload a workspace to a folder (fsspec URL); return its URL, which has a digest of it."""
     import fsspec
 
     url = f"{folder.rstrip('/')}/{digest}.tar.gz"
@@ -107,9 +103,7 @@ def with_images(
 def _pushed(
     base: Image, repository: str, workspace: Workspace, digest: str, architecture: str
 ) -> tuple[str, str]:
-    """Return name and working directory of an image that is in its registry: a base with a
-    workspace on top.
-    """
+    """Return name and working directory of an image with a workspace, pushed if need be."""
     base_digest, manifest = base.manifest(architecture)
     config = base.config(manifest)
     folder = (config.get("config") or {}).get("WorkingDir") or "/"

@@ -1,6 +1,4 @@
-"""The apps of a cluster, where its tools and its disk are: on this machine, or in the helper on a
-login node.
-"""
+"""The jobs of a cluster whose tools and disk are here, on this machine or a login node."""
 
 from __future__ import annotations
 
@@ -182,9 +180,7 @@ class Apps:
         return found
 
     def _damaged(self, app_id: str) -> AppDescription | None:
-        """Return what is left to say of an app whose record is damaged: its end, if that was
-        written.
-        """
+        """Return what is known of a job whose record is damaged: its end, if that was written."""
         damage = self.store.damage(app_id)
         if not damage:
             return None
@@ -266,9 +262,7 @@ class Apps:
 
     @staticmethod
     def _is_ours(app_id: str, job: Job) -> bool:
-        """Tell whether the job of our id is the app's: by its comment, then by its name, which a
-        user may change.
-        """
+        """Tell whether a Slurm job is ours: by its comment, then by its name."""
         if f"{job.comment} ".startswith(f"{COMMENT}{app_id} "):
             return True
         return job.name in (app_id, "")
@@ -352,9 +346,7 @@ class Apps:
         )
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
-        only).
-        """
+        """Tell whether a job of that id is or was here; of deleted jobs only given ids count."""
         record = self.store.record(app_id)
         if record is None:
             return bool(self.store.damage(app_id)) or self.store.is_gone(app_id)
@@ -423,8 +415,7 @@ class Apps:
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return at once. One that has ended stays as it is. False:
-        there is none.
+        """Ask for the end of a job, without waiting; False: there is none. An ended job stays.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, or refuses.
@@ -469,8 +460,9 @@ class Apps:
         return written_end(state) or _last_word(self.store.folder(app_id)) is not None
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
-        False: there is none.
+        """Delete a job, which is ended first if it runs; False: there is none.
+
+        The record of an id that the caller gave stays.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, or the app does not end.
@@ -485,9 +477,7 @@ class Apps:
         return True
 
     def _delete_damaged(self, app_id: str) -> bool:
-        """Remove an app whose record is damaged, once Slurm has no job of it any more; False: there
-        is none.
-        """
+        """Delete a job with a damaged record once Slurm has no job of it; False: there is none."""
         if not self.store.damage(app_id):
             return False
         if submission.being_submitted(self.store.folder(app_id)):
@@ -507,8 +497,7 @@ class Apps:
         return True
 
     def _cancel_damaged(self, app_id: str) -> Sequence[str]:
-        """Cancel the jobs that Slurm has of an app whose record is damaged; return those that have
-        not ended yet.
+        """Cancel Slurm's jobs of a job whose record is damaged; return those that still run.
 
         They are known by the token of the submit in their comment, or by their id: a job of the
         same name may be an app of another folder.
@@ -552,7 +541,7 @@ class Apps:
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete jobs that have ended: the old ones, then the oldest until the rest is small enough.
+        """Delete ended jobs: the old ones, then the oldest until the rest is small enough.
 
         Blobs of workspaces that no submit uses are deleted, too.
 
@@ -614,9 +603,7 @@ class Apps:
             watch.wait(1.0)
 
     def diagnose(self) -> Sequence[_diagnose.Check]:
-        """Return ``(what was looked at, whether it is well, what was found)``, for ``transload
-        doctor``.
-        """
+        """Return checks for ``transload doctor``: each a subject, whether it is well, details."""
         return _diagnose.diagnose(self.store)
 
     # -- logs

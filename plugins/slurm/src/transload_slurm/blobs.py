@@ -59,8 +59,9 @@ def digest_of(path: str) -> str:
 
 
 def pieces(path: str) -> Iterator[tuple[int, bytes, bool]]:
-    """Yield the content of a file as (offset, piece, whether it is the last one); an empty one is a
-    piece, too.
+    """Yield the content of a file as (offset, piece, whether it is the last one).
+
+    An empty file has one empty piece.
     """
     offset, before = 0, b""
     for block in blocks(path):

@@ -24,9 +24,7 @@ class Answer:
 
     @property
     def unreachable(self) -> bool:
-        """Tell whether the tool failed since the controller could not be asked, or did not
-        answer.
-        """
+        """Tell whether the tool failed because the controller did not answer."""
         return self.code != 0 and any(word in self.err.lower() for word in UNREACHABLE)
 
     @property

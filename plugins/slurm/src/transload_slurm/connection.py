@@ -1,5 +1,6 @@
-"""The connection to a login node: a helper at its other end, many questions at a time; lost, it is
-opened again.
+"""The connection to the helper on a login node, for many questions at a time.
+
+If it is lost, it is opened again.
 """
 
 from __future__ import annotations
@@ -240,9 +241,7 @@ class Link:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used: it is not lost, and was not made by a process that this one was
-        forked from.
-        """
+        """Whether it can be used: it is not lost, and this process made it."""
         return not self.lost.is_set() and self._pid == os.getpid()
 
     def there(self, seconds: float) -> float:
@@ -282,9 +281,7 @@ class Link:
         return answer
 
     def listen(self, heard: Callable[[Message], None]) -> int:
-        """Have something called, in the thread that reads, with what the helper says unasked;
-        return a key.
-        """
+        """Call something in the reading thread with each message of a watch; return its key."""
         with self._lock:
             key = next(self._numbers)
             self._listeners[key] = heard

@@ -39,9 +39,7 @@ def binds_of(mounts: Sequence[Any], path: str, kind: str) -> list[Bind]:
 
 
 def command(kind: str, image: str, binds: Sequence[Bind], cwd: str, gpus: bool) -> list[str]:
-    """Return what stands before the program on the node; nothing where the step itself is in the
-    container.
-    """
+    """Return the command that stands before the program; empty if the step is in the container."""
     if kind == "apptainer":
         flags = [
             f"--bind={source}:{target}{':ro' if only_read else ''}"

@@ -367,9 +367,7 @@ def image_root(role: Role, here: bool, working_dir: str = "") -> str:
 
 
 def comment_of(app_id: str, token: str) -> str:
-    """Return what begins the comment of the job of one submit of an app; it tells that job from all
-    others.
-    """
+    """Return how the comment of a submit's job begins, which no other job has."""
     return f"{COMMENT}{app_id} {token}"
 
 

@@ -1,4 +1,4 @@
-"""The elements of an array: what their supervisors have written, and what Slurm says of the rest."""
+"""The elements of an array: what their supervisors wrote, and what Slurm says of the rest."""
 
 from __future__ import annotations
 

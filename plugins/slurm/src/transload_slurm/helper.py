@@ -1,6 +1,4 @@
-"""The helper: answers for the apps of a cluster on its login node, for as long as somebody is at
-the other end.
-"""
+"""The helper on a login node: answers for the jobs of a cluster while a client is connected."""
 
 from __future__ import annotations
 
@@ -88,8 +86,7 @@ class Helper:
     def do_submit(
         self, app_id: str, mark: str, request: Any, submission: Any, until: float
     ) -> bool:
-        """Submit an app, unless that is not done by a moment of this machine's clock: its submitter
-        has given up then.
+        """Submit a job, unless its submitter has given up by now, as this machine's clock says.
 
         This process may have been stopped, or what it was sent may have come late.
         """
@@ -153,9 +150,7 @@ class Helper:
         self._blobs.put(name, payload, offset, last, upload)
 
     def do_entries(self, folder: str) -> list[Any]:
-        """List a folder: name, whether it is one itself, size, and what changes with the
-        content.
-        """
+        """List a folder: name, whether it is a folder, size, and a stamp of its content."""
         found = []
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as listing:
             for entry in listing:
@@ -177,9 +172,7 @@ class Helper:
     def do_read(
         self, folder: str, path: str, offset: int = 0, size: int = -1
     ) -> bytes | dict[str, Any] | None:
-        """Return a piece of a file of a job; None if there is no such file, and why if it is not
-        read.
-        """
+        """Return a piece of a job's file; None if there is no file, why if it cannot be read."""
         try:
             with open(untrusted.open_file(folder, path), "rb") as file:
                 file.seek(offset)
@@ -243,9 +236,7 @@ def _clean(own: str) -> None:
 
 
 def main() -> None:
-    """Serve on standard input and output; end when they do, or when nothing was heard for a
-    minute.
-    """
+    """Serve on standard input and output until they end, or a minute passes without a message."""
     reads, writes = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     os.dup2(2, 1)

@@ -1,5 +1,6 @@
-"""Asking Slurm about jobs: ``squeue``, then ``sacct``, then the record of completed jobs; many jobs
-in one query.
+"""Asking Slurm about jobs, many in one query.
+
+First ``squeue`` is asked, then ``sacct``, then the record of completed jobs.
 """
 
 from __future__ import annotations
@@ -171,8 +172,7 @@ def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job]:
 
 
 class Jobs:
-    """Answers about many jobs with few queries: what is asked for is asked together with what was
-    asked for lately.
+    """Answers about many jobs with few queries, each for all jobs asked for lately.
 
     One query is under way at a time, in a thread of its own; whoever asks meanwhile waits for it,
     or for the next one, which is for all who wait.
@@ -207,8 +207,7 @@ class Jobs:
         max_age: float = 0.0,
         enough: Callable[[], bool] | None = None,
     ) -> dict[str, Job | None]:
-        """Return what Slurm says of jobs; None for one that neither controller nor accounting
-        knows.
+        """Return what Slurm says of jobs; None for one that it does not know.
 
         Args:
             job_ids: ids, of arrays and heterogeneous jobs the leader's.
@@ -239,9 +238,7 @@ class Jobs:
                 raise SchedulerUnavailable(str(exc)) from exc
 
     def _knows(self, job_ids: Collection[str], oldest: float, came: float) -> bool:
-        """Tell whether the answers that there are will do for somebody who came then; under the
-        lock.
-        """
+        """Tell whether the answers are new enough for a question of that time; the lock is held."""
         oldest = min(oldest, came - self._good_for)
         return all(job_id in self._known and self._known[job_id][1] >= oldest for job_id in job_ids)
 
@@ -310,9 +307,7 @@ class Jobs:
             )
 
     def _note(self, answers: Mapping[str, tuple[float, float, Job | None]]) -> None:
-        """Take note of answers, save of jobs to which something was done since they were asked for;
-        under the lock.
-        """
+        """Note answers, but not of jobs that were changed since the question; the lock is held."""
         for job_id, answer in answers.items():
             known = self._known.get(job_id)
             if answer[0] >= self._dropped.get(job_id, 0.0) and (
@@ -386,26 +381,20 @@ class Jobs:
         return {}
 
     def accepted(self, job_id: str, name: str) -> None:
-        """Take note of a job that Slurm has accepted just now: for a moment nobody need ask for
-        it.
-        """
+        """Note a job that Slurm has just accepted, so that it is not asked for a moment."""
         now = time.monotonic()
         with self._lock:
             self._known[job_id] = (now, now, Job(job_id, name, "PENDING", {}, source="sbatch"))
 
     def drop(self, job_id: str) -> None:
-        """Forget what is known of a job, after something was done to it; what is being asked for is
-        out of date too.
-        """
+        """Forget what is known of a job that was changed, also what is being asked now."""
         with self._lock:
             self._known.pop(job_id, None)
             self._dropped[job_id] = time.monotonic()
 
 
 def _held(path: str) -> int:
-    """Return a file that nobody else holds, opened; -1 if it cannot be had: the disk may know no
-    locks.
-    """
+    """Return a file locked for this process, opened; -1 if the lock cannot be had."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -434,9 +423,7 @@ def boot_id() -> str:
 
 
 def in_background(work: Callable[[], _T]) -> Future[_T]:
-    """Do something in a thread that keeps no process from ending; return what tells of its
-    result.
-    """
+    """Do something in a daemon thread; return the future of its result."""
     answer: Future[_T] = Future()
 
     def run() -> None:

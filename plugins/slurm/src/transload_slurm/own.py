@@ -1,6 +1,4 @@
-"""Options of ``sbatch`` and ``srun`` that this plugin writes itself, and what to use in their
-place.
-"""
+"""Options of ``sbatch`` and ``srun`` that this plugin sets, and what to use in their place."""
 
 from __future__ import annotations
 

@@ -52,8 +52,9 @@ class RemoteApps:
     # -- submit
 
     def submit(self, request: SlurmRequest, app_id: str, given: Submission) -> bool:
-        """Submit an app, or adopt it. If the answer is lost, the same submit is done again: it
-        finds what it has begun.
+        """Submit a job, or reattach to it.
+
+        If the answer is lost, the same submit is sent again, and finds what it has begun.
 
         Raises:
             SubmitError: if the login node cannot be reached, or Slurm did not take it.
@@ -172,7 +173,7 @@ class RemoteApps:
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete jobs that have ended, and files of workspaces unused for a month; see `Apps.prune`."""
+        """Delete ended jobs, and files of workspaces unused for a month; see `Apps.prune`."""
         found = self.connection.call(
             "prune",
             _DELETE_S,

@@ -88,9 +88,7 @@ class RemoteStore(Store):
         return data
 
     def _content(self, path: str, found: object, data: bytes) -> bytes:
-        """Return the piece of a file that came as an answer; of an empty file, a number comes
-        alone.
-        """
+        """Return the piece of a file from an answer; for an empty file that is a number alone."""
         if found is None:
             raise FileNotFoundError(path)
         if isinstance(found, dict) and found.get("folder"):

@@ -1,6 +1,4 @@
-"""The Slurm scheduler: `transload.schedulers.SchedulerBase`, for a cluster that is here or at the
-end of an ssh.
-"""
+"""The Slurm scheduler, for a cluster on this machine or behind ssh."""
 
 from __future__ import annotations
 
@@ -116,17 +114,14 @@ class SlurmScheduler(SchedulerBase):
         return boxed or role.image.startswith(("/", "~/")) or os.path.isdir(role.image)
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
-        """Tell that a container gets files of another app as a mount, and a program on the node
-        sees them.
-        """
+        """Say how a job gets files of another: a mount in containers, in place on the node."""
         container = cfg.get("container") or "none"
         if container == "none" or not role.image:
             return "in place"
         return "mounted writable" if container in BINDS_WRITABLE else "mounted"
 
     def results_store(self, app_id: str) -> Store | None:
-        """Return an app's results, where they lie on the disk of a cluster elsewhere; None: they
-        open here as they are.
+        """Return a job's results on the disk of a cluster elsewhere; None: they open here as files.
 
         Raises:
             AppNotFound: if there is no such app.
@@ -140,9 +135,7 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.submit(request, app_id, submission)
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of an app; None if there is no such app; state UNKNOWN if Slurm
-        cannot say.
-        """
+        """Return what is known of a job; None: there is none; UNKNOWN: Slurm cannot say."""
         return self.describe_many([app_id])[app_id]
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
@@ -150,9 +143,7 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.describe_many(app_ids)
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
-        only).
-        """
+        """Tell whether a job of that id is or was here; of deleted jobs only given ids count."""
         return self.apps.existed(app_id)
 
     def watch(self, logs: bool = False) -> Watch | None:
@@ -183,9 +174,7 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.prune(older_than, max_size, now, dry_run=dry_run)
 
     def diagnose(self) -> Sequence[Check]:
-        """Return ``(what was looked at, whether it is well, what was found)``, for ``transload
-        doctor``.
-        """
+        """Return checks for ``transload doctor``: each a subject, whether it is well, details."""
         return self.apps.diagnose()
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:

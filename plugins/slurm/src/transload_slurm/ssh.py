@@ -1,5 +1,4 @@
-"""OpenSSH's client as the way to a login node: what it is called with, what it says when it fails,
-and who shares it.
+"""OpenSSH's client: how it is called, what its errors mean, and how sessions are shared.
 
 Processes of one machine share connections (``ControlMaster``), eight of them one, since a server
 lets in ten.
@@ -117,8 +116,7 @@ def check_host(host: str) -> str:
 
 
 def control_folder() -> str:
-    """Return the folder of the connections' sockets: on a local disk, yours alone, with a short
-    name.
+    """Return the folder of the connections' sockets: local, private, with a short name.
 
     Raises:
         ConfigError: if it is somebody else's.
@@ -157,8 +155,7 @@ def take_slot(host: str) -> tuple[str, int]:
 
 
 def command(host: str, socket: str, python: str, root: str) -> list[str]:
-    """Return the command that starts the helper on a login node, and sends for it if it is not
-    there.
+    """Return the command that starts the helper on a login node, or asks for its file.
 
     Args:
         host: see `check_host`.

@@ -1,6 +1,4 @@
-"""The state table of Slurm, total over its words (of 22.05 to 25.11); an unknown word is
-UNKNOWN.
-"""
+"""The state table of Slurm, total over its words (22.05 to 25.11); others are UNKNOWN."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ def clean(word: str) -> str:
 
 
 def to_state(word: str) -> AppState:
-    """Return the state that a word of Slurm's stands for; of several (``"RUNNING,SIGNALING"``), the
-    first known.
-    """
+    """Return the state for a word of Slurm; of ``"RUNNING,SIGNALING"``, for the first known one."""
     for part in word.replace(",", " ").split() or [""]:
         found = STATES.get(clean(part))
         if found is not None:

@@ -81,9 +81,7 @@ def write_file(path: str, text: str) -> None:
 
 
 def read_text(path: str) -> str | None:
-    """Return a file's content; None if it (or its folder) is not there, or the job has replaced
-    it.
-    """
+    """Return a file's content; None if it is not there, or the job has replaced it."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", opener=layout.open_own) as file:
             return file.read(_MOST)
@@ -191,8 +189,7 @@ class AppFolders:
         return f"{self.root}/{app_id}"
 
     def record(self, app_id: str) -> dict[str, Any] | None:
-        """Return what was submitted; None if there is no such app, or its record is damaged (see
-        `damage`).
+        """Return what was submitted; None if there is no such job, or its record is damaged.
 
         Raises:
             SchedulerUnavailable: if it cannot be read now, which proves nothing.
@@ -219,8 +216,7 @@ class AppFolders:
         return known[1]
 
     def damage(self, app_id: str) -> str:
-        """Return what is wrong with the record of an app; "" if it is whole, or there is no such
-        app.
+        """Return what is wrong with the record of a job; ``""`` if it is whole, or there is no job.
 
         A folder without a record that can be read is an app's if it bears another mark of a submit:
         a user's own folder is never taken for one.
@@ -288,9 +284,7 @@ class AppFolders:
         )
 
     def state_files(self, app_id: str, record: dict[str, Any]) -> list[str]:
-        """Return the files in which the wrapper, or that of each element, writes what the app is
-        doing.
-        """
+        """Return the files in which the supervisors of a job write what it is doing."""
         folder = self.folder(app_id)
         if record["gang"]:
             return [f"{folder}/state.json"]
@@ -299,9 +293,7 @@ class AppFolders:
         ]
 
     def ended_at(self, app_id: str, record: dict[str, Any]) -> float:
-        """Return when the last word on an app that has ended was written, its wrapper's or
-        Slurm's.
-        """
+        """Return when the end of a job was written, by its supervisor or by us for Slurm."""
         times = []
         for path in [*self.state_files(app_id, record), f"{self.folder(app_id)}/slurm.json"]:
             with contextlib.suppress(OSError):
@@ -323,9 +315,7 @@ class AppFolders:
         _remove(folder, f"{self.root}/.trash-{os.urandom(8).hex()}")
 
     def remove_damaged(self, app_id: str) -> None:
-        """Remove the folder of an app whose record is damaged; what lies in a ``job_dir`` stays: it
-        names none.
-        """
+        """Remove the folder of a job whose record is damaged; what lies in a ``job_dir`` stays."""
         make_private(f"{self.root}/.gone")
         with open(
             f"{self.root}/.gone/{app_id}", "a", encoding="utf-8"

@@ -142,9 +142,7 @@ def _record(
 
 
 def _elsewhere(store: AppFolders, request: SlurmRequest) -> str | None:
-    """Return the folder below which the bulky things lie, if that is not the folder of the apps
-    itself.
-    """
+    """Return the folder for large files, if it is not the folder of the jobs itself."""
     same = request.job_dir is None or os.path.realpath(request.job_dir) == os.path.realpath(
         store.root
     )
@@ -209,15 +207,12 @@ def being_submitted(folder: str) -> bool:
 
 
 def token_of(store: AppFolders, app_id: str) -> str:
-    """Return what tells the latest submit of an app from earlier ones; "" if that cannot be
-    read.
-    """
+    """Return what tells the latest submit of a job from earlier ones; ``""`` if not readable."""
     return read_text(f"{store.folder(app_id)}/token") or ""
 
 
 def jobs_of(app_id: str, known: str | None = None) -> list[Job]:
-    """Return this user's jobs that Slurm has of an app of that id, by any submit of it, from any
-    folder of apps.
+    """Return this user's Slurm jobs of a job id, by any submit, from any folder of jobs.
 
     Args:
         app_id: the app.
@@ -323,8 +318,9 @@ def _launch(
     *,
     fresh: bool,
 ) -> None:
-    """Fill the app's folder and call ``sbatch``; if that fails, the folder goes, and with it any
-    job that comes up.
+    """Fill the job's folder and call ``sbatch``.
+
+    If that fails, the folder goes, and with it any job that starts later.
     """
     folder = store.folder(app_id)
     try:

@@ -1,5 +1,6 @@
-"""Which apps may have changed: their wrappers' files, looked at often; Slurm, asked seldom, for all
-at once.
+"""Which jobs may have changed.
+
+The files of their supervisors are looked at often; Slurm is asked seldom, for all jobs at once.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ OVER: Final = "over: "
 
 
 class SlurmWatch:
-    """One watch serves any number of apps. Slurm is asked in the background: a slow answer holds up
-    no file's news.
+    """A watch for any number of jobs.
+
+    Slurm is asked in the background, so that a slow answer does not delay changes of files.
 
     Args:
         place: app id → the files whose change means news (they need not exist).
@@ -128,8 +130,9 @@ class SlurmWatch:
         return changed
 
     def _is_news(self, app_id: str, word: str) -> bool:
-        """Tell whether it is another word than before; the first one is, if the job may have ended
-        before it.
+        """Tell whether a word differs from the last one.
+
+        A first word counts if the job may have ended before it.
         """
         return self._states.get(app_id, word) != word or (
             app_id not in self._states and word.startswith(OVER)
@@ -157,9 +160,7 @@ def _moved(places: dict[str, tuple[list[str], object]], stamp: Callable[[str], o
 
 
 def _length(path: str) -> int | None:
-    """Return how long a file is; opened, since what is known of others' files may be old on a
-    shared disk.
-    """
+    """Return how long a file is; it is opened, since a shared disk may show an old length."""
     try:
         fd = layout.open_own(path, os.O_RDONLY)
     except OSError:

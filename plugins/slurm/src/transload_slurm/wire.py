@@ -1,6 +1,4 @@
-"""What a process here and the helper on the login node say to each other: lines of JSON, bytes
-behind some of them.
-"""
+"""Messages between a process here and the helper: lines of JSON, some followed by bytes."""
 
 from __future__ import annotations
 
