@@ -85,9 +85,13 @@ class Runner:
         self._loaded_settings = settings
         self._environ: Mapping[str, str] = os.environ
         self._secret_sources = secret_sources
-        params, known = scheduler_params or {}, (clusters, secret_sources)
         self._schedulers = Schedulers(
-            name, scheduler_factories, params, lambda: self.settings, *known
+            name,
+            scheduler_factories,
+            scheduler_params or {},
+            settings=lambda: self.settings,
+            clusters=clusters,
+            sources=secret_sources,
         )
         self._lock = fork_lock()
 
@@ -116,7 +120,8 @@ class Runner:
         """
         settings = self.settings  # read once for both
         other = copy.copy(self)
-        other._environ, other._loaded_settings = environ, settings
+        other._environ = environ
+        other._loaded_settings = settings
         return other
 
     def with_clusters(
@@ -350,10 +355,16 @@ class Runner:
         """Submit an app; return its handle at once. Arguments and errors as in `dryrun` and
         `schedule`.
         """
-        info = self.dryrun(
-            app, scheduler, cfg, workspace, parent_run_id, app_id=app_id, tracker_base=tracker_base
+        plan = self.dryrun(
+            app,
+            scheduler,
+            cfg,
+            workspace,
+            parent_run_id,
+            app_id=app_id,
+            tracker_base=tracker_base,
         )
-        return self.schedule(info)
+        return self.schedule(plan)
 
     def dryrun_component(
         self,
@@ -374,10 +385,15 @@ class Runner:
         or a function, its arguments are as on the command line, or name → value; all else as in
         `dryrun`.
         """
-        launch = Launch(component=component, args=component_args)
-        where = (scheduler, cfg, workspace, parent_run_id)
         return self.dryrun(
-            launch, *where, app_id=app_id, tracker_base=tracker_base, overrides=overrides
+            Launch(component=component, args=component_args),
+            scheduler,
+            cfg,
+            workspace,
+            parent_run_id,
+            app_id=app_id,
+            tracker_base=tracker_base,
+            overrides=overrides,
         )
 
     def run_component(
@@ -395,11 +411,17 @@ class Runner:
         """Build an app from a component and submit it. Arguments and errors as in
         `dryrun_component` and `schedule`.
         """
-        where = (scheduler, cfg, workspace, parent_run_id)
-        info = self.dryrun_component(
-            component, component_args, *where, app_id=app_id, tracker_base=tracker_base
+        plan = self.dryrun_component(
+            component,
+            component_args,
+            scheduler,
+            cfg,
+            workspace,
+            parent_run_id,
+            app_id=app_id,
+            tracker_base=tracker_base,
         )
-        return self.schedule(info)
+        return self.schedule(plan)
 
     # -- what became of it
 
