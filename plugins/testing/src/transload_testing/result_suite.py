@@ -75,7 +75,7 @@ class ResultTrackerConformance:
         """A tracker on the empty store."""
         return open_tracker()
 
-    def _spec(self, worker: str, base: str, **parameters: Any) -> dict[str, Any]:
+    def _spec(self, worker: str, base: str, **parameters: object) -> dict[str, Any]:
         return {"worker": worker, "factory": self.factory, "config": base, **parameters}
 
     def test_nothing_there(self, tracker: ResultTracker) -> None:

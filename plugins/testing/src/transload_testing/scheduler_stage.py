@@ -228,13 +228,31 @@ class SchedulerStage:
         streams = self.scheduler.capabilities.streams
         return Stream.STDOUT if Stream.STDOUT in streams else Stream.COMBINED
 
-    def lines(self, app_id: str, role: str = "main", k: int = 0, **options: Any) -> list[str]:
-        """Return the lines that are there now; ``options`` are those of
-        `transload.runner.log_lines`.
-        """
-        return list(
-            log_lines(self.scheduler, app_id, role, k, **{"stream": self.stream, **options})
+    def lines(
+        self,
+        app_id: str,
+        role: str = "main",
+        k: int = 0,
+        *,
+        stream: Stream | None = None,
+        regex: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        follow: bool = False,
+    ) -> list[str]:
+        """Return the lines that are there now; arguments as of `transload.runner.log_lines`."""
+        found = log_lines(
+            self.scheduler,
+            app_id,
+            role,
+            k,
+            stream=stream or self.stream,
+            regex=regex,
+            since=since,
+            until=until,
+            follow=follow,
         )
+        return list(found)
 
     def pages(
         self,

@@ -80,7 +80,7 @@ class TrackerConformance:
         """A tracker on the empty store."""
         return open_tracker()
 
-    def _spec(self, worker: str, config: str | None, **parameters: Any) -> dict[str, Any]:
+    def _spec(self, worker: str, config: str | None, **parameters: object) -> dict[str, Any]:
         return {
             "worker": worker,
             "factory": self.factory,

@@ -151,7 +151,7 @@ class Folder:
         finally:
             os.close(descriptor)
 
-    def log(self, **values: Any) -> None:
+    def log(self, **values: object) -> None:
         """Add a line to the log of calls."""
         make_private(self.root)
         text = json.dumps({"time": time.time(), "pid": os.getpid(), **values}) + "\n"
