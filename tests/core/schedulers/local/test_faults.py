@@ -4,6 +4,7 @@ processes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from transload.errors import AppExists, SpecError, SubmitError
 from transload.schedulers import Stream
 from transload.schedulers.api import LogQuery
 from transload.schedulers.local import LocalScheduler
-from transload.schedulers.local.supervisor import layout, tree
+from transload.schedulers.local.supervisor import layout, processes
 from transload.specs import AppState, Role
 
 CLIENT = """
@@ -152,7 +153,7 @@ def test_guard_killed_then_supervisor(local, eventually, fork_server_too: bool) 
         os.kill(local.fork_servers()[0], signal.SIGKILL)
     for _ in range(3):
         guard = other_guard(local, eventually, guard)
-    eventually(lambda: tree.is_helper(guard, tree.start_time(guard)))
+    eventually(lambda: processes.is_helper(guard, processes.start_time(guard)))
     os.kill(supervisor, signal.SIGKILL)
     state = local.folder(victim) / "states.jsonl"
     eventually(
@@ -231,9 +232,11 @@ def test_recycled_pid_is_never_signalled(local) -> None:
         assert "supervisor died" in local.wait(app_id).msg
         local.scheduler.delete(app_id)
         assert stranger.poll() is None
-        assert not tree.send(stranger.pid, tree.start_time(stranger.pid) + 1, signal.SIGKILL)
+        assert not processes.send(
+            stranger.pid, processes.start_time(stranger.pid) + 1, signal.SIGKILL
+        )
         assert stranger.poll() is None
-        assert tree.send(stranger.pid, tree.start_time(stranger.pid), signal.SIGKILL)
+        assert processes.send(stranger.pid, processes.start_time(stranger.pid), signal.SIGKILL)
         assert stranger.wait(5) == -signal.SIGKILL
     finally:
         stranger.kill()
@@ -517,8 +520,8 @@ def test_zombies_are_dead(local) -> None:
     zombie = subprocess.Popen(["true"])
     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
     try:
-        assert tree.stat_of(zombie.pid) is None
-        assert zombie.pid not in tree.snapshot()
+        assert processes.stat_of(zombie.pid) is None
+        assert zombie.pid not in processes.snapshot()
         script = "import os, time\nif os.fork() == 0: os._exit(0)\nprint('up', flush=True)\ntime.sleep(300)"
         app_id = local.run(Role("main", "", entrypoint=sys.executable, args=["-c", script]))
         local.line(app_id, "up")
@@ -728,7 +731,8 @@ def test_out_of_memory_is_named(local, tmp_path: Path) -> None:
     killed = local.run(local.sh("kill -9 $$"))
     assert "out of memory:" not in local.wait(killed).msg
     for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
-        (group.parent / "cgroup.procs").write_text(pid, encoding="ascii")
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            (group.parent / "cgroup.procs").write_text(pid, encoding="ascii")
     group.rmdir()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.schedulers.local.supervisor import tree
+from transload.schedulers.local.supervisor import processes
 from transload.specs import AppState, Role
 
 SUBMIT = """
@@ -190,9 +190,9 @@ def test_entries_of_helpers_go_with_them(local, eventually) -> None:
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     supervisor, fork_server = local.supervisor(app_id), local.fork_servers()[0]
     for pid in (supervisor, fork_server):
-        assert tree.is_helper(pid, tree.start_time(pid))
-        assert not tree.is_helper(pid, tree.start_time(pid) + 1)
-    assert not tree.is_helper(os.getpid(), tree.start_time(os.getpid()))
+        assert processes.is_helper(pid, processes.start_time(pid))
+        assert not processes.is_helper(pid, processes.start_time(pid) + 1)
+    assert not processes.is_helper(os.getpid(), processes.start_time(os.getpid()))
     for pid in (supervisor, fork_server):
         os.kill(pid, signal.SIGKILL)
     local.wait(app_id)

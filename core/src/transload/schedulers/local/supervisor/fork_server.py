@@ -15,7 +15,7 @@ import select
 import sys
 import time
 
-from . import guard, kernel, protocol, supervise, tree
+from . import guard, kernel, processes, protocol, supervise
 from .kernel import signal
 from .protocol import socket
 
@@ -155,15 +155,15 @@ def main(home: str, name: str) -> None:
         os.read(reader, 1)  # until the other one listens, or is dead
         os._exit(0)
     os.setsid()
-    tree.enter(home, b"tl-spawner")
-    tree.forget_dead(home)
+    processes.enter(home, b"tl-spawner")
+    processes.forget_dead(home)
     listener = _listen(home, name)
     os.close(reader)
     os.close(writer)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     _lift_limits()
-    tree.snapshot()  # whatever code is needed later is loaded before
+    processes.snapshot()  # whatever code is needed later is loaded before
     kernel.oom_kills()
     gc.collect()
     gc.freeze()
@@ -174,6 +174,6 @@ def main(home: str, name: str) -> None:
         sys.stderr.write(kernel.exception_text())
         raise
     finally:
-        tree.leave(home)
+        processes.leave(home)
         sys.stderr.flush()
     os._exit(0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import gpus, kernel, layout, protocol, tree
+from . import gpus, kernel, layout, processes, protocol
 from .kernel import signal
 from .protocol import socket
 
@@ -48,7 +48,9 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
         else:
             roots = [(int(pid), int(started)) for pid, started in state.get("processes") or ()]
             cookie = str(record.get("cookie") or "")
-            stuck = tree.cannot_end(tree.kill(lambda: tree.survivors(cookie, roots), _PATIENCE_S))
+            stuck = processes.cannot_end(
+                processes.kill(lambda: processes.survivors(cookie, roots), _PATIENCE_S)
+            )
             reason = f"its supervisor died; {stuck or 'all processes of the app were ended'}"
         _write_failed(folder, state, reason)
     finally:
@@ -112,17 +114,17 @@ def run(
     _, status = os.waitpid(pid, 0)
     if status != 0:
         app_id = os.fsdecode(link.recv(protocol.SMALL))
-        tree.kill(_left_to_this_process, _PATIENCE_S)
+        processes.kill(_left_to_this_process, _PATIENCE_S)
         layout.remove_unfinished(home, pid)
-        tree.forget_dead(home)
+        processes.forget_dead(home)
         if app_id:
             finalise(home, app_id, wait=True)
-    tree.leave(home)
+    processes.leave(home)
 
 
-def _left_to_this_process() -> tuple[tree.Snapshot, set[int]]:
-    processes = tree.snapshot()
-    return processes, tree.below(processes, {os.getpid()})
+def _left_to_this_process() -> tuple[processes.Snapshot, set[int]]:
+    living = processes.snapshot()
+    return living, processes.below(living, {os.getpid()})
 
 
 def replace(home: str, app_id: str) -> tuple[int, int]:
@@ -140,7 +142,7 @@ def replace(home: str, app_id: str) -> tuple[int, int]:
             state = layout.read_json(layout.state_file(layout.app_folder(home, app_id)))
             if state is not None and state.get("state") not in layout.TERMINAL:
                 finalise(home, app_id, wait=True)
-            tree.leave(home)
+            processes.leave(home)
         finally:
             os._exit(0)
     os.close(reader)
@@ -155,6 +157,6 @@ def _become_guard(home: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.setsid()
     try:
-        tree.enter(home, b"tl-watcher")
+        processes.enter(home, b"tl-watcher")
     except OSError:
         pass  # the state folder was moved: the job can be guarded all the same

@@ -18,10 +18,9 @@ from transload.retries import (
     traceback_error,
 )
 
-from . import gpus, guard, kernel, launch, layout, logindex, protocol, tree
+from . import gpus, guard, kernel, layout, logindex, processes, protocol
 from .kernel import signal
 from .protocol import socket
-from .termination import Termination
 
 TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Supervisor:
         self.pause = _LOOK_S[0]  # before the next look at a folder that is being removed
         self.notified = False  # the kernel tells what is made or removed in the folder
         self.guard = 0  # the pid of one that this process has started
-        self.endings: dict[Restart | None, Termination] = {}  # None: the whole app's
+        self.endings: dict[Restart | None, processes.Termination] = {}  # None: the whole app's
         self.grace: float = request["grace"]
         self.ending = self.closed = False
         self.childless = True
@@ -175,7 +174,7 @@ class Supervisor:
         outputs = env.get("TRANSLOAD_OUTPUT_DIR", "")
         if outputs.startswith("/"):  # it may be a URL
             layout.make_folders(outputs)
-        env[tree.COOKIE] = f"{self.cookie}:{replica.role}:{replica.k}"
+        env[processes.COOKIE] = f"{self.cookie}:{replica.role}:{replica.k}"
         if self.request["gpus"] is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[replica])
         return {
@@ -199,15 +198,15 @@ class Supervisor:
             self.app.starting(replica)
             layout.unlink(self._error_file(replica))  # the one before's
             try:
-                pid = launch.start(self._plan(replica), index, writer)
+                pid = processes.start_replica(self._plan(replica), index, writer)
             except OSError as exc:
                 failed[index] = f"cannot fork: {exc.strerror}"
                 break
-            self.by_pid[pid], self.processes[replica] = replica, (pid, tree.start_time(pid))
+            self.by_pid[pid], self.processes[replica] = replica, (pid, processes.start_time(pid))
             self.app.started(replica, layout.now(), replica.host)
         self._launched = time.monotonic()
         os.close(writer)
-        failed.update(launch.reports(reader))
+        failed.update(processes.failed_starts(reader))
         os.close(reader)
         for index in sorted(failed):
             replica = replicas[index]
@@ -309,8 +308,8 @@ class Supervisor:
                 each: self.endings.get(each) or self._ending(each, now) for each in restarts
             }
 
-    def _ending(self, restart: Restart | None, now: float) -> Termination:
-        return Termination(
+    def _ending(self, restart: Restart | None, now: float) -> processes.Termination:
+        return processes.Termination(
             restart.replicas if restart else None, self.processes, self.cookie, self.grace, now
         )
 
@@ -493,7 +492,7 @@ class Supervisor:
             self._log(f"its GPUs are given back when this process is gone: {exc}\n")
         layout.announce(self.home, self.app_id)
         if self.guard:
-            tree.leave(self.home, self.guard)
+            processes.leave(self.home, self.guard)
             os.kill(self.guard, signal.SIGKILL)
 
     def _has_moved(self) -> bool:
@@ -520,12 +519,12 @@ class Supervisor:
         """
         self._log(problem)
 
-        def mine() -> tuple[tree.Snapshot, set[int]]:
+        def mine() -> tuple[processes.Snapshot, set[int]]:
             self._reap()
-            processes = tree.snapshot()
-            return processes, tree.below(processes, {os.getpid()})
+            living = processes.snapshot()
+            return living, processes.below(living, {os.getpid()})
 
-        tree.kill(mine)
+        processes.kill(mine)
         last = problem.strip().rsplit("\n", 1)[-1]
         self.app.end("FAILED", f"internal error of the supervisor: {last} (see keeper.log)")
         self._finish()
@@ -549,7 +548,7 @@ def main(home: str, client: socket.socket, link: socket.socket) -> None:
     """Supervise the app that a client asks for. Runs in a process of its own, a child of its
     guard.
     """
-    tree.enter(home, b"tl-keeper")
+    processes.enter(home, b"tl-keeper")
     os.setsid()
     kernel.become_subreaper()
     wake = kernel.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGIO)
@@ -561,4 +560,4 @@ def main(home: str, client: socket.socket, link: socket.socket) -> None:
                 supervisor.run()
         except Exception:  # nothing may be left behind, whatever happened
             supervisor.abandon(kernel.exception_text())
-    tree.leave(home)
+    processes.leave(home)

@@ -1,5 +1,6 @@
-"""Processes and their descendants: who lives, who belongs to an app, and how one is ended without
-hitting a stranger.
+"""Processes: which live and belong to a job, how replicas are started, and how they are ended.
+
+No process of somebody else is ever signalled.
 
 A pid means nothing without the start time of its process: the kernel gives it to somebody else
 later. A zombie is not taken for living.
@@ -13,7 +14,10 @@ ends an app looks there before taking a descendant for one of the app's.
 from __future__ import annotations
 
 import os
+import resource
 import time
+
+from transload.retries import Replica
 
 from . import kernel, layout
 from .kernel import LINUX, signal
@@ -21,6 +25,7 @@ from .kernel import LINUX, signal
 TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 COOKIE = "TRANSLOAD_APP_COOKIE"
 
@@ -247,3 +252,181 @@ def survivors(cookie: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[
             found.add(pid)
     found.discard(os.getpid())
     return processes, found
+
+
+# -------------------------------------------------------------------------------------------------
+# starting replicas: fork, a few system calls, exec. What goes wrong comes back through a pipe
+
+_CHANGED = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGCHLD,
+    signal.SIGTERM,
+    signal.SIGIO,
+)
+"""What the fork server, its supervisors or Python itself handle or ignore: all else is as the
+system has it."""
+
+
+def start_replica(plan: dict[str, Any], index: int, report: int) -> int:
+    """Fork one replica and let it exec; return its pid. What goes wrong is told through the pipe
+    ``report``.
+    """
+    supervisor = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become(plan, supervisor)
+        except BaseException as exc:  # a forked child must not return into the supervisor's code
+            reason = (
+                exc.strerror
+                if isinstance(exc, OSError) and exc.strerror
+                else f"{type(exc).__name__}: {exc}"
+            )
+            line = layout.dumps([index, str(reason)[:400]]) + b"\n"
+            os.write(report, line)  # shorter than PIPE_BUF: lines do not mix
+        finally:
+            os._exit(127)
+    return pid
+
+
+def failed_starts(reader: int) -> dict[int, str]:
+    """Wait until each child has exec'ed or failed; return what went wrong, by index."""
+    data = b""
+    while part := os.read(reader, 65536):
+        data += part
+    return dict(map(layout.loads, data.splitlines()))
+
+
+def _become(plan: dict[str, Any], supervisor: int) -> None:
+    os.setsid()
+    kernel.die_with_parent(signal.SIGKILL)
+    if os.getppid() != supervisor:  # it died before the line above
+        os._exit(127)
+    signal.set_wakeup_fd(-1)
+    for number in _CHANGED:
+        signal.signal(number, signal.SIG_DFL)
+    os.umask(plan["umask"])
+    _open_streams(plan["logs"])
+    _limits(plan)
+    try:
+        os.chdir(plan["cwd"])
+    except OSError as exc:
+        raise OSError(exc.errno, f"cannot enter the folder {plan['cwd']}: {exc.strerror}") from None
+    try:
+        os.execve(plan["exe"], plan["argv"], plan["env"])  # noqa: S606 - no shell is wanted
+    except OSError as exc:
+        raise OSError(exc.errno, f"cannot execute {plan['exe']}: {exc.strerror}") from None
+
+
+def _open_streams(folder: str) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    for number, name in ((1, "stdout.log"), (2, "stderr.log")):
+        path = f"{folder}/{name}"
+        try:
+            fd = layout.open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        except OSError as exc:
+            raise OSError(exc.errno, f"cannot write {path}: {exc.strerror}") from None
+        os.set_blocking(fd, True)
+        os.dup2(fd, number)
+
+
+def _limits(plan: dict[str, Any]) -> None:
+    """Give the replica the submitter's resource limits, niceness and CPUs, as far as the system
+    lets us.
+    """
+    for number, limits in plan["rlimits"]:
+        try:
+            resource.setrlimit(number, tuple(limits))
+        except (OSError, ValueError):
+            pass
+    try:
+        if plan["nice"] > os.getpriority(os.PRIO_PROCESS, 0):
+            os.setpriority(os.PRIO_PROCESS, 0, plan["nice"])
+        if plan["cpus"]:
+            os.sched_setaffinity(0, plan["cpus"])
+    except (OSError, AttributeError):
+        pass
+
+
+# -------------------------------------------------------------------------------------------------
+# ending them: SIGTERM to the whole tree, a grace period, then SIGKILL until nothing is left
+
+_KILL_AGAIN_S = (
+    0.02,
+    1.0,
+)  # at first, and at last where nothing changes: what cannot be killed costs little
+_STUCK_S = 2.0
+
+
+class Termination:
+    """The end of some replicas (those to be started again; None: of the whole app, all that
+    descends from the supervisor).
+
+    ``processes`` has pid and start time of each replica that lives; by the app's cookie the orphans
+    of a replica are told apart. ``stuck`` is what does not end although it was killed, as text.
+    """
+
+    def __init__(
+        self,
+        replicas: list[Replica] | None,
+        processes: dict[Replica, tuple[int, int]],
+        cookie: str,
+        grace: float,
+        now: float,
+    ) -> None:
+        self.done = False
+        self._everything = replicas is None
+        self._replicas = replicas or []
+        self._processes = processes
+        self._marks = {f"{cookie}:{replica.role}:{replica.k}" for replica in self._replicas}
+        self._deadline = self.due = now + grace
+        self.stuck = ""
+        self._left: set[int] = set()
+        self._pause = _KILL_AGAIN_S[0]
+        self._signal(signal.SIGTERM)
+
+    def finished(self, now: float, childless: bool) -> bool:
+        """Tell whether nothing is left; kill what is, once the grace period is over."""
+        if childless:
+            return True
+        # until its parent knows how it ended, a process has not: the last of its threads may take a
+        # moment
+        waiting = (
+            bool(self._processes)
+            if self._everything
+            else any(r in self._processes for r in self._replicas)
+        )
+        if now < self.due:
+            return not waiting and not self._members()[1]
+        left = self._signal(signal.SIGKILL)
+        self._pause = (
+            min(self._pause * 2, _KILL_AGAIN_S[1]) if left == self._left else _KILL_AGAIN_S[0]
+        )
+        self._left, self.due = left, now + self._pause
+        self.stuck = cannot_end(left) if now >= self._deadline + _STUCK_S else ""
+        return not left and not waiting
+
+    def _members(self) -> tuple[Snapshot, set[int]]:
+        processes = snapshot()
+        own = os.getpid()
+        if self._everything:
+            return processes, below(processes, {own})
+        roots = {pid for pid, _ in self._processes.values()}
+        mine = {
+            self._processes[replica][0] for replica in self._replicas if replica in self._processes
+        }
+        mine &= processes.keys()
+        for pid, (parent, _) in processes.items():
+            orphan = parent == own and pid not in roots
+            if orphan and cookie_of(pid) in self._marks:
+                mine.add(pid)
+        return processes, mine | below(processes, mine)
+
+    def _signal(self, number: int) -> set[int]:
+        processes, members = self._members()
+        signal_all(processes, members, number)
+        return members
