@@ -153,17 +153,17 @@ class ContainerRequest:
 
 @dataclass(slots=True)
 class DockerRequest:
-    """What is asked of an engine for an app.
+    """What is asked of an engine for a job.
 
     Args:
-        app_id: the app, as far as its environment tells, else ``""``.
+        app_id: the job, as far as its environment tells, else ``""``.
         network: name of the network to make; ``""`` for none.
         containers: role by role, replica by replica.
-        roles: how the app is kept.
+        roles: how the job is kept.
         folders: folders of this machine to make first.
         pull: when images are pulled.
         grace: seconds between SIGTERM and SIGKILL.
-        timeout: seconds for the whole app, or None.
+        timeout: seconds for the whole job, or None.
         gpus: ids of the GPUs to choose from at submit; empty: all of the machine.
         secrets: role → variable → source; the values come with the submission.
     """
@@ -183,7 +183,7 @@ class DockerRequest:
 def convert(
     app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Visibility, app_id: str
 ) -> DockerRequest:
-    """Return the request for an app, in which ``${app_id}`` is replaced already; ``scheduler`` is
+    """Return the request for a job, in which ``${app_id}`` is replaced already; ``scheduler`` is
     for messages.
 
     Raises:
@@ -286,7 +286,7 @@ def _make_first(request: DockerRequest, folder: str, base: str) -> None:
 
 
 def has_app_id(app: AppDef) -> bool:
-    """Tell whether the runner has put the id of an app into its environment."""
+    """Tell whether the runner has put the id of a job into its environment."""
     return any(role.env.get(_APP_ID) for role in app.roles)
 
 

@@ -1,7 +1,7 @@
-"""What an app is doing, and what is to be done about it, told from facts alone. No I/O here.
+"""What a job is doing, and what is to be done about it, told from facts alone. No I/O here.
 
 What follows from what is `transload.retries`'; here the facts of an engine become its events. Every
-step is safe to repeat: whoever keeps the app may die at any point, and the next keeper comes to the
+step is safe to repeat: whoever keeps the job may die at any point, and the next keeper comes to the
 same steps.
 """
 
@@ -38,11 +38,11 @@ class Renewal:
 
 @dataclass(slots=True)
 class Decision:
-    """The status of an app, and the steps that its keeper takes next.
+    """The status of a job, and the steps that its keeper takes next.
 
     Args:
-        status: what the app is doing.
-        stop: ``(reason, message)``: note that the app is being ended.
+        status: what the job is doing.
+        stop: ``(reason, message)``: note that the job is being ended.
         end: containers to end: SIGTERM, then SIGKILL after the grace period.
         renew: replicas to make anew.
         start: containers to start, all together.
@@ -107,7 +107,7 @@ def _current(plan: Plan, facts: Facts) -> dict[Key, Container | None]:
 
 
 class _Look:
-    """One look at an app: the rules are told what the containers show."""
+    """One look at a job: the rules are told what the containers show."""
 
     def __init__(self, plan: Plan, facts: Facts, now: float) -> None:
         self.plan = plan
@@ -177,7 +177,7 @@ class _Look:
                 replica.end = None
 
     def _tell_around(self, stop: dict[str, object]) -> None:
-        """Tell what had ended when somebody asked for the app's end, then that, then the rest."""
+        """Tell what had ended when somebody asked for the job's end, then that, then the rest."""
         moment = float(stop.get("time", 0.0))  # type: ignore[arg-type]
         ended = self._ended()
         before = [
@@ -268,7 +268,7 @@ class _Look:
         return decision
 
     def _last_moment(self) -> float:
-        """Return when the last thing happened that ended the app, as far as the engine tells."""
+        """Return when the last thing happened that ended the job, as far as the engine tells."""
         times = [
             container.finished for _, container in self.present if container.finished is not None
         ]

@@ -186,10 +186,10 @@ class Engine:
     # -- facts
 
     def facts(self, app_id: str | None = None) -> dict[str, Facts]:
-        """Return all that the engine knows of one app, or of all, by app id.
+        """Return all that the engine knows of one job, or of all, by app id.
 
         What is noted is read before and after the containers, so that no conclusion mixes two
-        moments: a container counts as lost only if the app was recorded both before and after it
+        moments: a container counts as lost only if the job was recorded both before and after it
         was looked for.
         """
         before = self.notes(app_id)
@@ -335,7 +335,7 @@ class Engine:
     # -- changes
 
     def note(self, app_id: str, kind: str, data: str, uid: str) -> bool:
-        """Note a fact about an app, unless one of that kind is noted already: the first one counts.
+        """Note a fact about a job, unless one of that kind is noted already: the first one counts.
 
         Returns:
             True if this call noted it.

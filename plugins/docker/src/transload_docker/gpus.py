@@ -1,4 +1,4 @@
-"""Which GPUs an app gets: none that an app which has not ended holds, whoever submitted it."""
+"""Which GPUs a job gets: none that a job which has not ended holds, whoever submitted it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _of_this_machine(engine: Engine) -> list[str]:
 
 
 def _held(engine: Engine) -> set[str]:
-    """Return the GPUs of apps that have not ended, and of those that are being submitted."""
+    """Return the GPUs of jobs that have not ended, and of those that are being submitted."""
     rows = engine.query(lambda api: api.containers(all=True, filters={"label": [names.LABEL_GPUS]}))
     apps: dict[str, set[str]] = {}
     for row in rows:

@@ -77,7 +77,7 @@ class Home:
             ) from exc
 
     def results_folder(self, app_id: str) -> str:
-        """Return the folder of the host for the results of an app, whether it exists or not."""
+        """Return the folder of the host for the results of a job, whether it exists or not."""
         return os.path.join(self.root, "results", names.base_name(app_id))
 
     def make_folder(self, path: str) -> None:
@@ -130,8 +130,8 @@ class Home:
         It is free again when its holder dies.
 
         Args:
-            app_id: the app; whoever makes or starts its containers holds its lock.
-            name: of another lock, one for all apps, in place of the app's.
+            app_id: the job; whoever makes or starts its containers holds its lock.
+            name: of another lock, one for all jobs, in place of the job's.
             patience: seconds to wait; 0: do not wait, yield False instead.
 
         Raises:

@@ -15,7 +15,7 @@ _MIB: Final = 1 << 20
 
 
 class Gpus:
-    """Hands out GPU ids, none twice within an app."""
+    """Hands out GPU ids, none twice within a job."""
 
     def __init__(self, ids: CfgVal) -> None:
         self._ids: list[str] | None = None
@@ -27,7 +27,7 @@ class Gpus:
         """Return the ids of so many GPUs.
 
         Raises:
-            SpecError: if the app needs more than are named.
+            SpecError: if the job needs more than are named.
         """
         first = self._next
         self._next += count

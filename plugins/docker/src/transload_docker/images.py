@@ -81,7 +81,7 @@ def _pull(engine: Engine, image: str) -> dict[str, Any]:
 
 
 def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, default: str) -> AppDef:
-    """Return the app with an image that carries the workspace for each role that has one; ``app``
+    """Return the job with an image that carries the workspace for each role that has one; ``app``
     itself if none has.
 
     ``default`` is the image for roles that have none, or a folder of this machine.

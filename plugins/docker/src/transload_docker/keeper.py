@@ -1,4 +1,4 @@
-"""The keeper: a process of the submitting user that looks after all of their apps on one engine.
+"""The keeper: a process of the submitting user that looks after all of their jobs on one engine.
 
 It restarts, ends what belongs together, sees to time limits and cancels, and notes final states. It
 holds nothing that the engine does not: killed at any moment, it is replaced by whichever client
@@ -54,13 +54,13 @@ class Keeper:
         self.stopped = False
 
     def stop(self) -> None:
-        """End soon; apps go on and wait for the next keeper."""
+        """End soon; jobs go on and wait for the next keeper."""
         self.stopped = True
         if self._watch is not None:
             self._watch.wake()
 
     def has_work(self) -> bool:
-        """Tell whether there is an app to keep."""
+        """Tell whether there is a job to keep."""
         return any(self._is_ours(facts) for facts in self.engine.notes().values())
 
     def run(self) -> None:
@@ -93,7 +93,7 @@ class Keeper:
             watch.update(list(self._due))
             changed = set()
             now = time.monotonic()
-            if self._due or not resync:  # an engine that is away may have apps
+            if self._due or not resync:  # an engine that is away may have jobs
                 quiet_since = now
             elif now - quiet_since >= self.linger:
                 return
@@ -104,7 +104,7 @@ class Keeper:
             changed = {change.app_id for change in watch.wait(max(0.0, min(ends) - now))}
 
     def _all(self) -> set[str]:
-        """Return the ids of all apps that are to be kept, and clear what no app claims."""
+        """Return the ids of all jobs that are to be kept, and clear what no job claims."""
         notes = self.engine.notes()
         found = {app_id for app_id, facts in notes.items() if self._is_ours(facts)}
         for app_id in self._unclaimed(notes):
@@ -125,7 +125,7 @@ class Keeper:
         )
 
     def _unclaimed(self, notes: dict[str, Facts]) -> set[str]:
-        """Return apps of which there are containers or a network of this owner, but no record."""
+        """Return jobs of which there are containers or a network of this owner, but no record."""
         ours = {"label": [f"{names.LABEL_OWNER}={self.home.owner}"]}
         rows = self.engine.query(
             lambda api: api.containers(all=True, filters=ours) + api.networks(filters=ours)
@@ -143,10 +143,10 @@ class Keeper:
                 for kind in (STOP, ENDED):
                     self.engine.forget(app_id, kind)
 
-    # -- one app
+    # -- one job
 
     def _look_safely(self, app_id: str) -> None:
-        """Do `_look`; trouble with one app is not the others'."""
+        """Do `_look`; trouble with one job is not the others'."""
         try:
             self._look(app_id)
         except EngineError as exc:
@@ -159,7 +159,7 @@ class Keeper:
             self._due[app_id] = time.monotonic() + _RESYNC_S
 
     def _look(self, app_id: str) -> None:
-        """Look at an app, and do what is to be done until nothing is."""
+        """Look at a job, and do what is to be done until nothing is."""
         for _ in range(_TURNS):
             facts = self.engine.facts(app_id).get(app_id, Facts())
             if facts.plan is None or not self._is_ours(facts):
@@ -205,7 +205,7 @@ class Keeper:
             self._renew(plan, decision.renew)
             self._start(plan, decision.start)
         if decision.note:
-            if plan.network:  # first: nobody looks after an app that is noted as ended
+            if plan.network:  # first: nobody looks after a job that is noted as ended
                 with contextlib.suppress(EngineError):
                     self.engine.remove_network(plan.network)
             self.engine.note(app_id, ENDED, decision.status.to_json(), plan.uid)
@@ -252,22 +252,22 @@ class Keeper:
 
 
 def _has_no_record(facts: Facts) -> bool:
-    """Tell whether nothing says that there is an app: a record that cannot be read says so."""
+    """Tell whether nothing says that there is a job: a record that cannot be read says so."""
     return facts.plan is None and not facts.unread
 
 
 def stop_note(reason: str, msg: str, owner: str) -> str:
-    """Return the text of the note that an app is being ended."""
+    """Return the text of the note that a job is being ended."""
     return json.dumps({"reason": reason, "msg": msg, "time": time.time(), "owner": owner})
 
 
 def cancel_note(owner: str) -> str:
-    """Return the text of the note that somebody asked for an app's end."""
+    """Return the text of the note that somebody asked for a job's end."""
     return stop_note(CANCEL, Gang.ON_REQUEST, owner)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Keep the apps on the engine ``argv[0]``, unless somebody does already."""
+    """Keep the jobs on the engine ``argv[0]``, unless somebody does already."""
     home = Home(argv[0])
     _limit_log(home)
     engine = Engine(argv[0])
@@ -285,7 +285,7 @@ def main(argv: Sequence[str]) -> int:
             return 1
         finally:
             os.close(lock)
-        # an app that came while this keeper made up its mind saw the lock held: look once more
+        # a job that came while this keeper made up its mind saw the lock held: look once more
         # without it
         try:
             if keeper.stopped or not keeper.has_work():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 PREFIX: Final = "transload."
-"""What the names of networks and volumes of apps start with."""
+"""What the names of networks and volumes of jobs start with."""
 
 ERROR_FILE: Final = "/tmp/transload-error.json"  # noqa: S108 - in a container, which is the replica's own
 """Where a program in a container says why it failed."""
@@ -50,12 +50,12 @@ def container_name(app_id: str, role: str, replica: int, attempt: int) -> str:
 
 
 def network_name(app_id: str) -> str:
-    """Return the name of the app's own network."""
+    """Return the name of the job's own network."""
     return f"{PREFIX}{base_name(app_id)}"
 
 
 def volume_name(app_id: str, kind: str) -> str:
-    """Return the name of the empty volume that keeps one fact about an app in its labels."""
+    """Return the name of the empty volume that keeps one fact about a job in its labels."""
     return f"{PREFIX}{base_name(app_id)}.{kind}"
 
 
@@ -67,12 +67,12 @@ def app_base_of_volume(name: str) -> str | None:
 
 
 def host_names(app_id: str, roles: Sequence[tuple[str, int]], shared: bool) -> list[list[str]]:
-    """Return the host name of each replica, as the others of the app reach it.
+    """Return the host name of each replica, as the others of the job reach it.
 
     Args:
-        app_id: the app.
+        app_id: the job.
         roles: name and number of replicas of each role.
-        shared: the network is not the app's own: the names must then tell the app too.
+        shared: the network is not the job's own: the names must then tell the job too.
     """
     labels: list[str] = []
     for name, _ in roles:

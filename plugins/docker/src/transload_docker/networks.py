@@ -1,4 +1,4 @@
-"""The networks of apps: small ones, side by side in one address pool of the engine.
+"""The networks of jobs: small ones, side by side in one address pool of the engine.
 
 By itself an engine gives each network a whole pool, of which it has some thirty.
 """

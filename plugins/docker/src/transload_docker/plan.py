@@ -38,7 +38,7 @@ class RolePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is needed to keep an app, whoever does it; written once, when the app is complete on
+    """All that is needed to keep a job, whoever does it; written once, when the job is complete on
     the engine.
 
     Besides what `transload.schedulers.Submission` has:
@@ -51,7 +51,7 @@ class Plan:
         grace: seconds between asking a replica to end and killing it.
         network: name of the network made for it; ``""`` if none was.
         results: folder of the host that was made for its results, ``""`` if none was.
-        app: the app as JSON text, secret-looking values masked.
+        app: the job as JSON text, secret-looking values masked.
     """
 
     app_id: str
@@ -140,7 +140,7 @@ class Restarts:
     """What had been counted when a container was made.
 
     Args:
-        app: how often the app had been started again.
+        app: how often the job had been started again.
         role: how often its role had been.
         replica: how often its replica had been, for failures of its own.
         row: how many failures in a row came before.
@@ -170,7 +170,7 @@ class Restarts:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container of an app, that is one attempt of a replica.
+    """One container of a job, that is one attempt of a replica.
 
     Args:
         attempt: how often the replica had been started before.
@@ -204,7 +204,7 @@ class Container:
 
 @dataclass(slots=True)
 class Facts:
-    """All that an engine knows of an app.
+    """All that an engine knows of a job.
 
     Args:
         plan: its plan; None if there is no record, or it cannot be read.

@@ -1,4 +1,4 @@
-"""The scheduler: apps as containers of a Docker engine."""
+"""The scheduler: jobs as containers of a Docker engine."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _DELETE_S: Final = 30.0
 
 
 class DockerScheduler(SchedulerBase):
-    """Runs apps as containers of a Docker engine.
+    """Runs jobs as containers of a Docker engine.
 
     Args:
-        session_name: name of the session, kept with each app.
+        session_name: name of the session, kept with each job.
         name: name of the scheduler.
     """
 
@@ -96,14 +96,14 @@ class DockerScheduler(SchedulerBase):
 
         Raises:
             UnsupportedFeature: for a field that an engine cannot express, by its path.
-            SpecError: for an argument that names a file of another app, which no container has by
+            SpecError: for an argument that names a file of another job, which no container has by
                 itself.
         """
         self._refuse_unseen(app)
         return _convert.convert(app, cfg, self.name, self._engine.reach, _convert.app_id_of(app))
 
     def _refuse_unseen(self, app: AppDef) -> None:
-        """Refuse an argument that names a path in the folder of another app and in no mount."""
+        """Refuse an argument that names a path in the folder of another job and in no mount."""
         base = os.path.dirname(self._home.results_folder("x"))
         below = re.compile(rf"{re.escape(base)}/(?P<name>[\w.%-]+)[^\s'\"]*")
         if not _convert.has_app_id(app):  # which folder is its own is not known yet
@@ -143,10 +143,10 @@ class DockerScheduler(SchedulerBase):
             raise SubmitError(f"the image of a workspace cannot be built: {exc}") from exc
 
     def submit(self, request: _convert.DockerRequest, app_id: str, submission: Submission) -> bool:
-        """Start the app under ``app_id``, or adopt it: all or nothing.
+        """Start the job under ``app_id``, or reattach to it: all or nothing.
 
         Raises:
-            AppExists: if the id is taken by another app, or was one that has been deleted.
+            AppExists: if the id is taken by another job, or was one that has been deleted.
             SubmitError: if it was not started; nothing is left of it.
             SchedulerUnavailable: if the engine cannot be reached.
         """
@@ -160,7 +160,7 @@ class DockerScheduler(SchedulerBase):
     # -- afterwards
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of an app; None if it does not exist.
+        """Return what is known of a job; None if it does not exist.
 
         Raises:
             SchedulerUnavailable: if the engine cannot be reached.
@@ -168,7 +168,7 @@ class DockerScheduler(SchedulerBase):
         return self._description(app_id, self._facts(app_id))
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` for many apps: the engine is asked for its lists, not for each app."""
+        """Return `describe` for many jobs: the engine is asked for its lists, not for each job."""
         ids = set(app_ids)
         if not ids:
             return {}
@@ -225,7 +225,7 @@ class DockerScheduler(SchedulerBase):
         return None if logs else EngineWatch(self._engine)
 
     def list(self) -> list[ListAppResponse]:
-        """Return the apps on the engine, newest first, whoever submitted them."""
+        """Return the jobs on the engine, newest first, whoever submitted them."""
         found = self._engine.facts()
         rows = [
             ListAppResponse(
@@ -262,7 +262,7 @@ class DockerScheduler(SchedulerBase):
         return True
 
     def _end(self, facts: Facts) -> None:
-        """Ask all containers of an app to end."""
+        """Ask all containers of a job to end."""
         alive = [container for container in facts.containers if is_alive(container)]
         in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
 
@@ -272,7 +272,7 @@ class DockerScheduler(SchedulerBase):
         The record of an id that the caller gave stays.
 
         Raises:
-            SchedulerUnavailable: if the app does not end.
+            SchedulerUnavailable: if the job does not end.
         """
         facts = self._facts(app_id)
         if facts.unread:
@@ -343,7 +343,7 @@ class DockerScheduler(SchedulerBase):
             self._home.remove_results(plan.results)
 
     def _forget_all(self, app_id: str, facts: Facts) -> None:
-        """Remove what is noted of an app, and its containers."""
+        """Remove what is noted of a job, and its containers."""
         # the record first: from now on there is no such app, and what is left is rubbish that a
         # keeper clears
         self._engine.forget(app_id, RECORD)
@@ -382,7 +382,7 @@ class DockerScheduler(SchedulerBase):
         return chosen
 
     def _ended(self) -> Sequence[tuple[float, str]]:
-        """Return the apps that were submitted from here and have ended, with the time of their end,
+        """Return the jobs that were submitted from here and have ended, with the time of their end,
         oldest first.
         """
         found = []
@@ -401,7 +401,7 @@ class DockerScheduler(SchedulerBase):
         return sorted(found)
 
     def _beyond(self, limit: int, ended: Sequence[str]) -> set[str]:
-        """Return the oldest apps without which the others take no more than so many bytes."""
+        """Return the oldest jobs without which the others take no more than so many bytes."""
         sizes = sizes_of_apps(self._engine, self._home, ended)
         left = sum(sizes.values())
         chosen: set[str] = set()
@@ -431,7 +431,7 @@ class DockerScheduler(SchedulerBase):
         return self._home.results_folder(app_id) if self._engine.reach == "host" else None
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
-        """Tell that an engine of this machine mounts files of another app."""
+        """Tell that an engine of this machine mounts files of another job."""
         return "mounted" if self._engine.reach == "host" else "out of reach"
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
@@ -439,13 +439,13 @@ class DockerScheduler(SchedulerBase):
         return diagnose(self._engine, self._home)
 
     def close(self) -> None:
-        """Close the connection; apps go on. May be called more than once."""
+        """Close the connection; jobs go on. May be called more than once."""
         self._logs.close()
         self._engine.close()
 
 
 def _unread_status(facts: Facts) -> AppStatus:
-    """Return the status of an app whose record cannot be read: its end, if that was noted."""
+    """Return the status of a job whose record cannot be read: its end, if that was noted."""
     status = (
         AppStatus(AppState.UNKNOWN) if facts.ended is None else AppStatus.from_json(facts.ended)
     )

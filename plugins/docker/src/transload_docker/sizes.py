@@ -1,4 +1,4 @@
-"""How much room ended apps take, as far as an engine and the file system tell."""
+"""How much room ended jobs take, as far as an engine and the file system tell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transload_docker.home import Home
 
 
 def sizes_of_apps(engine: Engine, home: Home, app_ids: Collection[str]) -> dict[str, int]:
-    """Return the bytes that each app takes: layers of its containers, its results, and logs that
+    """Return the bytes that each job takes: layers of its containers, its results, and logs that
     may be looked at.
     """
     sizes = {app_id: _folder_size(home.results_folder(app_id)) for app_id in app_ids}

@@ -1,6 +1,6 @@
 """Submitting: all containers made, then the record, then all started; or nothing at all.
 
-The record is what makes the app exist. Before it nothing has run and what is there is rubbish;
+The record is what makes the job exist. Before it nothing has run and what is there is rubbish;
 after it the keeper will start what its submitter did not come to start.
 """
 
@@ -47,13 +47,13 @@ _PERMANENT: Final = (
 def submit(
     engine: Engine, home: Home, request: DockerRequest, app_id: str, submission: Submission
 ) -> bool:
-    """Start an app, or adopt it.
+    """Start a job, or reattach to it.
 
     Returns:
-        True if it was started; False if the same app is there already.
+        True if it was started; False if the same job is there already.
 
     Raises:
-        AppExists: if the id is taken by another app, or was one that has been deleted.
+        AppExists: if the id is taken by another job, or was one that has been deleted.
         SubmitError: if it was not started; nothing is left of it.
         SchedulerUnavailable: if the engine cannot be reached.
     """
@@ -150,7 +150,7 @@ class _Submit:
                 self._make()
             if not self._record():
                 self._undo()
-                return self._adopt()
+                return self._reattach()
         except (EngineError, OSError) as exc:
             self._undo()
             raise self._error(exc) from exc
@@ -162,7 +162,7 @@ class _Submit:
             return self._start()
         except Exception:
             raise  # what is to be taken back has been
-        except BaseException:  # a Ctrl-C: nobody would know of the app
+        except BaseException:  # a Ctrl-C: nobody would know of the job
             self._withdraw()
             self._undo()
             raise
@@ -256,7 +256,7 @@ class _Submit:
             app=submission.app.masked().to_json(),
         )
 
-    def _adopt(self) -> bool:
+    def _reattach(self) -> bool:
         facts = self.engine.facts(self.app_id).get(self.app_id, Facts())
         if facts.plan is None:
             raise SubmitError(

@@ -15,20 +15,20 @@ _EVENTS: Final = ("create", "start", "die", "destroy", "pause", "unpause")
 
 
 class EngineWatch(FedWatch):
-    """Tells which apps may have changed.
+    """Tells which jobs may have changed.
 
-    While the engine cannot be reached all watched apps count as changed once, and once more when it
+    While the engine cannot be reached all watched jobs count as changed once, and once more when it
     is back.
 
     Args:
         engine: the engine.
-        everything: report every app of the engine, watched or not (for a keeper).
+        everything: report every job of the engine, watched or not (for a keeper).
     """
 
     def __init__(self, engine: Engine, everything: bool = False) -> None:
         super().__init__(
             names.base_name, everything=everything
-        )  # volumes tell no more of an app's id
+        )  # volumes tell no more of a job's id
         self._engine = engine
         engine.measure()
         self._first: Any = None

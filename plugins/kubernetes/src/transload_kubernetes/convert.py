@@ -421,7 +421,7 @@ def _masked(value: Any) -> Any:
 
 
 def secret(request: KubernetesRequest, values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the app's Secret."""
+    """Return the job's Secret."""
     labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: request.base}
     metadata = {
         "name": names.secret_name(request.base),

@@ -19,7 +19,7 @@ OBSERVE: Final[Rights] = {
     ("", "events"): ("list", "watch"),
     (JOBSET_API[0], "jobsets"): ("list", "watch"),
 }
-"""What it takes to see apps and to read their logs: API group and resource → verbs."""
+"""What it takes to see jobs and to read their logs: API group and resource → verbs."""
 SUBMIT: Final[Rights] = {
     ("batch", "jobs"): ("create", "get", "patch", "delete"),
     ("", "configmaps"): ("create", "get", "patch", "delete"),
@@ -28,7 +28,7 @@ SUBMIT: Final[Rights] = {
     ("", "secrets"): ("create", "get", "delete"),
     (JOBSET_API[0], "jobsets"): ("create", "get", "patch", "delete"),
 }
-"""What it takes besides to submit, cancel, delete, and look after apps while waiting for them."""
+"""What it takes besides to submit, cancel, delete, and look after jobs while waiting for them."""
 
 
 def diagnose(cluster: Cluster, namespace: str) -> list[Check]:

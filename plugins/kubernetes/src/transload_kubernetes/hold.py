@@ -25,7 +25,7 @@ def on_hold(item: dict[str, Any], uid: str) -> dict[str, Any]:
 
     Args:
         item: the object. One that a queue, or its user, wants suspended stays as it is.
-        uid: that of the app's record.
+        uid: that of the job's record.
     """
     if item["kind"] not in _KINDS or item["spec"].get("suspend"):
         return item
@@ -49,7 +49,7 @@ def is_held(thing: Mapping[str, Any]) -> bool:
 
 
 def held(facts: Facts) -> list[tuple[str, str]]:
-    """Return kind and name of what is held of an app."""
+    """Return kind and name of what is held of a job."""
     things = [("Job", job) for job in facts.jobs]
     if facts.jobset is not None:
         things = [("JobSet", facts.jobset)]

@@ -26,7 +26,7 @@ ANNOTATION_DIGEST: Final = "transload.io/digest"
 ANNOTATION_RELEASED: Final = "transload.io/main-has-ended"
 """Annotation of a pod whose program has ended and whose other containers were ended for that."""
 ANNOTATION_HELD: Final = "transload.io/held"
-"""Annotation of a Job or JobSet that is suspended until its submit is complete: uid of the app's
+"""Annotation of a Job or JobSet that is suspended until its submit is complete: uid of the job's
 record."""
 JOBSET_API: Final = ("jobset.x-k8s.io", "v1alpha2")
 """API group and version of JobSets, which a cluster has only where somebody has installed them."""
@@ -91,7 +91,7 @@ def base_name(app_id: str) -> str:
 
 
 def place(app_id: str) -> tuple[str, str]:
-    """Return the namespace of an app, and what the names of its objects start with."""
+    """Return the namespace of a job, and what the names of its objects start with."""
     return parse_app_id(app_id)[0], base_name(app_id)
 
 
@@ -99,7 +99,7 @@ def role_label(role: str) -> str:
     """Return the name of a role within names and labels.
 
     It has no dash and is no attempt: what stands behind the last dash of a Job's name says what it
-    is, and no two apps need the same name.
+    is, and no two jobs need the same name.
     """
     if _DASHLESS.match(role) and not _ATTEMPT.match(role):
         return role
@@ -116,7 +116,7 @@ def job_name(base: str, role: str, attempt: Attempt = (0, 0)) -> str:
 
 
 Attempt = tuple[int, int]
-"""How often the app was started again, and how often its role by itself."""
+"""How often the job was started again, and how often its role by itself."""
 
 
 def attempt_text(attempt: Attempt) -> str:
@@ -157,12 +157,12 @@ def rank0_name(base: str) -> str:
 
 
 def secret_name(base: str) -> str:
-    """Return the name of the Secret that holds an app's resolved secrets."""
+    """Return the name of the Secret that holds a job's resolved secrets."""
     return f"{base}-env"
 
 
 def secret_key(role: str, variable: str) -> str:
-    """Return the key of a variable in the app's Secret."""
+    """Return the key of a variable in the job's Secret."""
     # keys, unlike names, may have capital letters and "_"; the first "." ends the role
     key = variable
     if not _KEY.match(variable):

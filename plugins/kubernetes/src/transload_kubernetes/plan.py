@@ -40,7 +40,7 @@ class RolePlan:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why an app is being ended."""
+    """Why a job is being ended."""
 
     kind: str  # ``cancel`` or ``failed``
     msg: str = ""  # for a person
@@ -141,7 +141,7 @@ class Facts:
 
     @property
     def app_id(self) -> str:
-        """The id of an app whose record is there, read or not."""
+        """The id of a job whose record is there, read or not."""
         if self.plan is not None:
             return self.plan.app_id
         metadata = (self.record or {}).get("metadata") or {}
@@ -272,7 +272,7 @@ def files_key(pod: Mapping[str, Any]) -> str:
 
 
 def record(base: str, namespace: str, plan: Plan, app_json: str) -> dict[str, Any]:
-    """Return the ConfigMap of an app."""
+    """Return the ConfigMap of a job."""
     labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base, names.LABEL_RECORD: APP}
     annotations = {names.ANNOTATION_APP_ID: plan.app_id, names.ANNOTATION_DIGEST: plan.digest}
     data = {"plan": json.dumps({"schema": SCHEMA, **asdict(plan)}), "app": app_json}

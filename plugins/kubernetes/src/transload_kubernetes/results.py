@@ -146,7 +146,7 @@ def exit_line(code: int) -> str:
 
 
 class PodStore(Store):
-    """The files that the pods of an app handed over, to be read as if they lay in one folder."""
+    """The files that the pods of a job handed over, to be read as if they lay in one folder."""
 
     def __init__(self, base: str) -> None:
         self.base = base  # what messages call it

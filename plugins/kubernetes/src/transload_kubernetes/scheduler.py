@@ -42,14 +42,14 @@ from transload_kubernetes.workspace import with_images, with_uploads
 _log = logging.getLogger("transload.kubernetes")
 _DELETE_S: Final = 70.0
 _FIRST_LOOK_S: Final = 0.1
-_LOOKED_S: Final = 1.0  # for which readers of logs share what is known of an app
+_LOOKED_S: Final = 1.0  # for which readers of logs share what is known of a job
 
 
 class KubernetesScheduler(SchedulerBase):
     """Runs jobs as Indexed Jobs of a Kubernetes cluster.
 
     Args:
-        session_name: name of the session, kept with each app.
+        session_name: name of the session, kept with each job.
         name: name of the scheduler.
     """
 
@@ -91,7 +91,7 @@ class KubernetesScheduler(SchedulerBase):
         return run_opts()
 
     def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
-        """Return ``namespace:name``: an app is found again in its namespace alone."""
+        """Return ``namespace:name``: a job is found again in its namespace alone."""
         if ":" in app_id:
             return app_id
         return f"{cfg.get('namespace') or names.DEFAULT_NAMESPACE}:{app_id}"
@@ -121,13 +121,13 @@ class KubernetesScheduler(SchedulerBase):
     def submit(
         self, request: _convert.KubernetesRequest, app_id: str, submission: Submission
     ) -> bool:
-        """Start the app under ``app_id``, or adopt it: all or nothing."""
+        """Start the job under ``app_id``, or reattach to it: all or nothing."""
         return self._submitter.submit(self._bound(request, app_id, submission), app_id, submission)
 
     def _bound(
         self, request: _convert.KubernetesRequest, app_id: str, submission: Submission
     ) -> _convert.KubernetesRequest:
-        """Return the request under the id that the app really gets."""
+        """Return the request under the id that the job really gets."""
         namespace, _ = names.parse_app_id(app_id)
         if namespace != request.namespace:
             named = f"but run option namespace={request.namespace!r}"
@@ -162,11 +162,11 @@ class KubernetesScheduler(SchedulerBase):
     # -- afterwards
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of an app; None if it does not exist."""
+        """Return what is known of a job; None if it does not exist."""
         return self._description(app_id, self._facts(app_id), explained=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` for many apps: three queries for each namespace."""
+        """Return `describe` for many jobs: three queries for each namespace."""
         if len(set(app_ids)) == 1:
             return {app_id: self.describe(app_id) for app_id in app_ids}
         places = {app_id: names.place(app_id) for app_id in app_ids}
@@ -206,7 +206,7 @@ class KubernetesScheduler(SchedulerBase):
         )
 
     def _say_how_to_end(self, app_id: str, made: Plan, status: AppStatus) -> None:
-        """Add what a person can do about an app that waits for what will perhaps never be there."""
+        """Add what a person can do about a job that waits for what will perhaps never be there."""
         if status.state is AppState.PENDING and any(word in status.msg for word in states.HOPELESS):
             handle = make_app_handle(self.name, made.session, app_id)
             status.msg += f"; it waits until that is mended: `transload cancel {handle}` ends it"
@@ -346,7 +346,7 @@ class KubernetesScheduler(SchedulerBase):
         self._owner.forget_damaged(app_id)
 
     def _ended(self, app_id: str, facts: Facts) -> Facts:
-        """Wait until an app that was cancelled has ended; return what is left of it."""
+        """Wait until a job that was cancelled has ended; return what is left of it."""
         cfg = facts.plan.cfg if facts.plan else {}
         deadline = time.monotonic() + _DELETE_S + float(str(cfg.get("grace_period") or 0))
         with contextlib.closing(ClusterWatch(self._cluster)) as watch:
@@ -422,7 +422,7 @@ class KubernetesScheduler(SchedulerBase):
         return diagnose(self._cluster, self._namespace())
 
     def close(self) -> None:
-        """Close connections; apps go on. May be called more than once."""
+        """Close connections; jobs go on. May be called more than once."""
         self._handover.close()
         self._logs.close()
         self._cluster.close()

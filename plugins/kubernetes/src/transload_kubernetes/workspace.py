@@ -48,7 +48,7 @@ def _packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def with_uploads(app: AppDef, folder: str) -> AppDef:
-    """Return an app whose roles say where their workspaces were uploaded; what is there already is
+    """Return a job whose roles say where their workspaces were uploaded; what is there already is
     not sent again.
 
     Pods refuse an archive that is not what its name says: others may be able to write there.
@@ -83,7 +83,7 @@ def _upload(workspace: Workspace, digest: str, folder: str) -> str:
 def with_images(
     app: AppDef, repository: str, default: str = "", architecture: str = "amd64"
 ) -> AppDef:
-    """Return an app whose roles have images that carry their workspaces; what was pushed already is
+    """Return a job whose roles have images that carry their workspaces; what was pushed already is
     not pushed again.
 
     ``default`` is the image of roles that name none, ``architecture`` that of the nodes, for images

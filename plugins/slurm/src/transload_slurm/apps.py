@@ -89,7 +89,7 @@ class Apps:
         mark: str = "",
         check: submission.Check = submission.still_wanted,
     ) -> bool:
-        """Submit an app, or adopt it: all or nothing.
+        """Submit a job, or reattach to it: all or nothing.
 
         Args:
             request: the request.
@@ -159,7 +159,7 @@ class Apps:
         problem = ""
         jobs: dict[str, Job | None] = {}
         try:
-            # a wrapper may write the end while Slurm takes its time
+            # a supervisor may write the end while Slurm takes its time
             jobs = self.jobs.ask(
                 {job_id for _, job_id in open_.values()},
                 max_age,

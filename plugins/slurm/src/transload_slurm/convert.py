@@ -44,8 +44,8 @@ COMMENT: Final = "transload:"
 """Begins the comment of every job; the app id and the token of its submit follow."""
 
 _STEP_S: Final = 20
-"""Seconds for which ``srun`` waits for a step: one that Slurm has put off it may forget; the
-wrapper asks anew."""
+"""Seconds for which ``srun`` waits for a step: Slurm may forget one that it has put off; the
+supervisor asks anew."""
 
 NO_ID: Final = "<app id>"
 
@@ -486,7 +486,7 @@ def _directive(flag: str) -> str:
 def plan(
     request: SlurmRequest, app_id: str, folders: Mapping[int, str], own: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return what the wrapper in the job reads: ``plan.json``.
+    """Return what the supervisor in the job reads: ``plan.json``.
 
     Args:
         request: the request.

@@ -79,7 +79,7 @@ def run_opts() -> runopts:
         ),
         "python": (
             str,
-            "Python (3.8 or newer) on the nodes, for the wrapper around the replicas",
+            "Python (3.8 or newer) on the nodes, for the supervisor of the replicas",
             "python3",
         ),
     }

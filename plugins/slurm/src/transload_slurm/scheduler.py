@@ -131,7 +131,7 @@ class SlurmScheduler(SchedulerBase):
     # -- what happens where the cluster's tools and disk are
 
     def submit(self, request: _convert.SlurmRequest, app_id: str, submission: Submission) -> bool:
-        """Submit an app, or adopt it: all or nothing; see `Apps.submit`."""
+        """Submit a job, or reattach to it: all or nothing; see `Apps.submit`."""
         return self.apps.submit(request, app_id, submission)
 
     def describe(self, app_id: str) -> AppDescription | None:

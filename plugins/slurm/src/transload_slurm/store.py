@@ -8,14 +8,14 @@
                     job.json      the job's id
                     claim         the id of the job that runs the app
                     job.sh        the batch script
-                    job/          the wrapper that runs in the job
-                    plan.json     what the wrapper runs; role-<n>: what each task of a role does
-                    state.json    what the app is doing, written by the wrapper
+                    job/          the supervisor that runs in the job
+                    plan.json     what the supervisor runs; role-<n>: what each task of a role does
+                    state.json    what the app is doing, written by the supervisor
                                   (elements/<k>/state.json in an array)
                     verdict.json  an array had too many failures
                     slurm.json    Slurm's last word on the job, written by whoever heard it
                     cancel        somebody asked for the end
-                    batch.log     what the wrapper, srun and Slurm itself complain of
+                    batch.log     what the supervisor, srun and Slurm itself complain of
                     logs/<role>/<k>/{stdout.log,stderr.log,index}
                     workspace/, results/
     <root>/.gone/<app_id>         kept by delete for ids that the caller chose
@@ -275,7 +275,7 @@ class AppFolders:
             ) from exc
 
     def state(self, app_id: str, record: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what the wrapper has written last; None if it has not begun."""
+        """Return what the supervisor has written last; None if it has not begun."""
         found = [read_state(path) for path in self.state_files(app_id, record)]
         if record["gang"]:
             return found[0]
@@ -325,7 +325,7 @@ class AppFolders:
 
 
 def read_state(path: str) -> dict[str, Any] | None:
-    """Return what a wrapper has written; None if it has not begun, or that is damaged."""
+    """Return what a supervisor has written; None if it has not begun, or that is damaged."""
     found = read_json(path)
     if found is None:
         return None
@@ -337,7 +337,7 @@ def read_state(path: str) -> dict[str, Any] | None:
 
 
 def _is_element(state: dict[str, Any]) -> bool:
-    """Tell whether a state is one that the wrapper of an array's element writes."""
+    """Tell whether a state is one that the supervisor of an array's element writes."""
     roles = state.get("roles") or [{}]
     return bool(roles[0].get("replicas")) and {"msg", "num_restarts", "signalled"} <= state.keys()
 

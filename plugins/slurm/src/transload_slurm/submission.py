@@ -79,7 +79,7 @@ def submit(
     lay: Lay = copy,
     check: Check = still_wanted,
 ) -> bool:
-    """Submit an app, or adopt it.
+    """Submit a job, or reattach to it.
 
     Raises:
         AppExists: if the id is, or was, another app's.
@@ -113,7 +113,7 @@ def submit(
         raise AppExists(app_id, f"app {app_id!r} is there: {damage}")
     if found is None or found["digest"] != submission.digest:
         raise AppExists(app_id)
-    return _adopt(store, request, app_id, submission, mark, lay, check)
+    return _reattach(store, request, app_id, submission, mark, lay, check)
 
 
 def _record(
@@ -249,7 +249,7 @@ def find_again(store: AppFolders, app_id: str) -> str | None:
     return job_id
 
 
-def _adopt(
+def _reattach(
     store: AppFolders,
     request: SlurmRequest,
     app_id: str,
