@@ -40,12 +40,18 @@ def decide(
     An absent one that ``existed`` was submitted once; ``handle_stored``: the host has the handle of
     this very attempt.
     """
+    if status is None and handle_stored:
+        return Action.LOST
+    if status is None and existed:
+        return Action.GONE
     if status is None:
-        return Action.LOST if handle_stored else Action.GONE if existed else Action.SUBMIT
+        return Action.SUBMIT
     if status.state is AppState.UNKNOWN:
         return Action.WAIT_KNOWN
     if is_terminal(status.state):
-        return Action.NEXT if status.state in resubmit_on else Action.COLLECT
+        if status.state in resubmit_on:
+            return Action.NEXT
+        return Action.COLLECT
     if status.cancel_requested and AppState.CANCELLED in resubmit_on:
         return Action.WAIT_END
     return Action.ATTACH
@@ -55,7 +61,9 @@ def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action
     """Return what to do about what an earlier generation left: nothing, once it has ended."""
     if status is None or is_terminal(status.state):
         return Action.NEXT
-    return Action.WAIT_KNOWN if status.state is AppState.UNKNOWN else Action.WAIT_END
+    if status.state is AppState.UNKNOWN:
+        return Action.WAIT_KNOWN
+    return Action.WAIT_END
 
 
 @dataclass(frozen=True, slots=True)

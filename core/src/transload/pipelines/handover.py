@@ -32,26 +32,33 @@ async def outcome(execution: Execution) -> dict[str, Any]:
     It does not raise if the app fails.
 
     ``kind`` is ``ended``, ``unknown``, ``lost``, ``timeout``, ``detached``, ``elsewhere`` (this
-    process cannot see
-    the app: wait where it was submitted) or ``error``.
+    process cannot see the app, so wait where it was submitted) or ``error``.
     """
-    kind, message = "ended", ""
-    more: dict[str, bool] = {}
+    made: dict[str, Any] = {"schema": SCHEMA, "kind": "ended", "message": ""}
     try:
-        if not execution.can_defer():
-            kind, message = (
-                "elsewhere",
-                f"{execution.handle} can only be watched from where it was submitted",
-            )
-        else:
+        if execution.can_defer():
             await execution.follow_async()
+        else:
+            made["kind"] = "elsewhere"
+            made["message"] = f"{execution.handle} can only be watched from where it was submitted"
     except Exception as exc:
-        kind = next((kind for error, kind in _KINDS.items() if isinstance(exc, error)), "error")
-        if isinstance(exc, Detached) and not exc.asked:
-            more = {"asked": False}
-        message = exc.why if isinstance(exc, StateUnknown) else str(exc)
-        message = f"{type(exc).__name__}: {exc}" if kind == "error" else message
-    return {"schema": SCHEMA, "kind": kind, "message": message, "state": execution.state(), **more}
+        made.update(_described(exc))
+    made["state"] = execution.state()
+    return made
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    """Return the kind and the message of an error, and what else `settle` must know of it."""
+    kinds = [kind for known, kind in _KINDS.items() if isinstance(error, known)]
+    if not kinds:
+        return {"kind": "error", "message": f"{type(error).__name__}: {error}"}
+    kind = kinds[0]
+    if isinstance(error, StateUnknown):
+        return {"kind": kind, "message": error.why}
+    described: dict[str, Any] = {"kind": kind, "message": str(error)}
+    if isinstance(error, Detached) and not error.asked:
+        described["asked"] = False
+    return described
 
 
 def settle(execution: Execution, told: Mapping[str, Any]) -> AppResults:
@@ -62,7 +69,9 @@ def settle(execution: Execution, told: Mapping[str, Any]) -> AppResults:
         TransloadError: as in `Execution.run`.
     """
     execution.restore(told["state"])
-    kind, message, handle = told["kind"], str(told.get("message", "")), str(execution.handle)
+    kind = told["kind"]
+    message = str(told.get("message", ""))
+    handle = str(execution.handle)
     if kind == "unknown":
         waited = told["state"].get("unknown_for") or execution.options.patience
         raise StateUnknown(handle, waited, message)

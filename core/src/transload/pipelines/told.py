@@ -39,11 +39,11 @@ def end_line(handle: str, status: AppStatus, created: float | None) -> str:
 
 def reach(handle: str, away: bool, why: str = "") -> str:
     """Return the line that says that an app cannot be reached, or can again."""
-    return (
-        f"{handle} cannot be reached, waiting{f' ({why})' if why else ''}"
-        if away
-        else f"{handle} is back"
-    )
+    if not away:
+        return f"{handle} is back"
+    if why:
+        return f"{handle} cannot be reached, waiting ({why})"
+    return f"{handle} cannot be reached, waiting"
 
 
 def page_of(runner: Runner, handle: str) -> str | None:
