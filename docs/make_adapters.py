@@ -88,7 +88,8 @@ def side_by_side() -> str:
         parts += [f"### `{word}`: {meaning}", ""]
         there = {host: found[word] for host, found in known.items() if word in found}
         for host, node in there.items():
-            first = (ast.get_docstring(node) or "").splitlines()[0].replace("``", "`")
+            summary = (ast.get_docstring(node) or "").partition("\n\n")[0]
+            first = " ".join(summary.split()).replace("``", "`")
             parts.append(f"- [{host}](../{HOSTS[host]}/run.py): {first}")
         parts.append("")
         if word in SHOWN:

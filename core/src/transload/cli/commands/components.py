@@ -36,10 +36,15 @@ def _list(as_json: bool) -> None:
         shown = [{"name": name, "description": item.description} for name, item in found]
         emit_json({"components": shown, "broken": {name: str(why) for name, why in broken.items()}})
         return
-    summaries = [(name, item.description.strip().partition("\n")[0]) for name, item in found]
-    emit_table(("COMPONENT", "WHAT IT DOES"), summaries)
+    rows = [(name, _summary(item.description)) for name, item in found]
+    emit_table(("COMPONENT", "WHAT IT DOES"), rows)
     for name, why in broken.items():
         note(f"component {name} is broken: {why}")
+
+
+def _summary(description: str) -> str:
+    """Return the first paragraph of a description as one line."""
+    return " ".join(description.strip().partition("\n\n")[0].split())
 
 
 @components.command("show")
