@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import transload
 from transload.errors import ConfigError
+from transload.runner.config import load_settings
 from transload.runner.job import Job
 from transload.runner.launch import Launch
+from transload.runner.logs import log_lines
 from transload.runner.plan import Plan
 from transload.runner.planning import Destination
 from transload.runner.schedulers import Schedulers
 from transload.runtime.forks import fork_lock
+from transload.schedulers.api import Stream
 from transload.specs import (
     AppDef,
     AppDryRunInfo,
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
         ListAppResponse,
         SchedulerBase,
         SchedulerFactory,
-        Stream,
     )
 
 
@@ -150,8 +152,6 @@ class Runner:
         """The settings in force."""
         with self._lock:
             if self._loaded_settings is None:
-                from transload.runner.config import load_settings
-
                 self._loaded_settings = load_settings()
             return self._loaded_settings
 
@@ -563,9 +563,6 @@ class Runner:
             UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times of
                 lines.
         """
-        from transload.runner.logs import log_lines
-        from transload.schedulers.api import Stream
-
         job = self.job(app_handle)
         return log_lines(
             job.scheduler,

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from transload.errors import AppFailed, AppNotFound, SpecError
 from transload.runner.clusters import Cluster
+from transload.runner.failures import failure_message
+from transload.runner.logs import LineFilter, LogReader, follow_logs, last_lines
+from transload.runner.logs import tail as tail_of
+from transload.runner.results import collect_results, collect_steps, fetch_outputs
 from transload.schedulers import follower
-from transload.schedulers.api import LogQuery
+from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
 from transload.specs import AppDef, AppHandle, AppState, AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
@@ -141,14 +145,11 @@ class Job:
         Raises:
             AppFailed: with which replica failed, how, and its last lines; what `wait` raises.
         """
-        from transload.runner.failures import failure_message
-        from transload.runner.logs import tail
-
         status = self.wait(timeout)
         if status.state is not AppState.SUCCEEDED:
             text = failure_message(
                 status,
-                lambda role, k: tail(self.scheduler, self.app_id, role, k, 20, status),
+                lambda role, k: tail_of(self.scheduler, self.app_id, role, k, 20, status),
                 handle=self.handle,
             )
             raise AppFailed(status, text)
@@ -177,9 +178,6 @@ class Job:
             AppNotFound: if there is no such job.
             SpecError: for an unknown role or replica, or a bad regex.
         """
-        from transload.runner.logs import LineFilter, LogReader, follow_logs, last_lines
-        from transload.schedulers.api import LogPage, Stream
-
         scheduler = self.scheduler
         app_id = self.app_id
         chosen = self._replicas(role, replica)
@@ -212,8 +210,6 @@ class Job:
             AppNotFound: if there is no such job.
             TrackingError: if the results cannot be read; the message says where they are.
         """
-        from transload.runner.results import collect_results
-
         return collect_results(
             self.handle,
             self.scheduler,
@@ -224,16 +220,12 @@ class Job:
 
     def steps(self) -> dict[str, dict[str, dict[float, float]]]:
         """Return its curves so far, as `Runner.steps` does; the errors are the same."""
-        from transload.runner.results import collect_steps
-
         return collect_steps(self.scheduler, self.need_description())
 
     def fetch(
         self, pattern: str = "*", folder: str = ".", *, replace: bool = True
     ) -> Sequence[str]:
         """Copy files that it has made here, as `Runner.fetch` does; the errors are the same."""
-        from transload.runner.results import fetch_outputs
-
         return fetch_outputs(
             self.scheduler, self.need_description(), pattern, folder, replace=replace
         )
@@ -305,8 +297,6 @@ class Job:
         return status
 
     def _replicas(self, role: str | None, replica: int | None) -> list[tuple[str, int]]:
-        from transload.schedulers.api import replicas_of
-
         found = replicas_of(self.need_description())
         chosen = [(name, k) for name, k in found if role in (None, name) and replica in (None, k)]
         if not chosen:

@@ -13,6 +13,7 @@ from transload.runner.job import Job
 from transload.runner.job_env import resolve_secrets
 from transload.runner.packaging import not_passed
 from transload.schedulers.api import Submission
+from transload.schedulers.follower import emit
 from transload.specs import (
     AppDef,
     AppDryRunInfo,
@@ -103,8 +104,6 @@ class Plan(AppDryRunInfo[T]):
 
     def submit(self) -> Job:
         """Submit it; errors as in `Runner.schedule`."""
-        from transload.schedulers.follower import emit
-
         scheduler = self._runner.scheduler(self.scheduler)
         # before anything is copied: what is missing here starts nothing, and leaves nothing
         secrets = resolve_secrets(
