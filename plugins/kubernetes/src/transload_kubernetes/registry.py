@@ -34,12 +34,16 @@ class Image:
         plain, _, digest = name.partition("@")
         host, slash, repository = plain.partition("/")
         if not slash or not ("." in host or ":" in host or host == "localhost"):
-            host, repository = _HUB[0], plain
+            host = _HUB[0]
+            repository = plain
         path, colon, tag = repository.rpartition(":")
-        self.repository, self.tag = (
-            (path, tag) if colon and "/" not in tag else (repository, "latest")
-        )
-        self.tag, self.name, self.host = digest or self.tag, name, host
+        if not colon or "/" in tag:
+            path = repository
+            tag = "latest"
+        self.name = name
+        self.host = host
+        self.repository = path
+        self.tag = digest or tag
         local = host.partition(":")[0] in ("localhost", "127.0.0.1")
         address = _HUB[1] if host == _HUB[0] else host
         self._api: Any = DXF(
@@ -177,7 +181,8 @@ def _authenticate(api: Any, response: Any) -> None:
                 command, input=host, capture_output=True, text=True, timeout=60, check=True
             )
             found = json.loads(done.stdout)
-            user, secret = found["Username"], found["Secret"]
+            user = found["Username"]
+            secret = found["Secret"]
         else:
             user, _, secret = base64.b64decode(noted["auths"][host]["auth"]).decode().partition(":")
     api.authenticate(user, secret, response=response)

@@ -24,9 +24,10 @@ ERROR: Final = ".error"  # the file for errors in that folder
 _TORCH_ERROR: Final = "/dev/shm/transload-error"  # noqa: S108 - torchrun removes it first; the message's is a mount
 _LOOK_S: Final = 2
 _STAY_S: Final = 15
-_FEW_S: Final = (
-    2  # where how the program has ended is asked for, which a kubelet tells after its helper's end
-)
+_FEW_S: Final = 2
+"""Seconds that a helper stays in which the exit code of its program is asked for.
+
+A kubelet reports that code only after the end of the helper."""
 _SPARE_S: Final = 30
 _HEAD: Final = 3000
 _TICKS: Final = 100
@@ -59,10 +60,8 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
     """Add a sidecar to a pod that hands over the folder for results when the program has ended."""
     main = spec["containers"][0]
     mount = {"name": names.HELPER, "mountPath": FOLDER}
-    limits = {
-        "cpu": "0",
-        "memory": "16Mi",
-    }  # a quota may ask for them; programs that take whole nodes still fit
+    # a quota may ask for limits; programs that take whole nodes still fit beside these
+    limits = {"cpu": "0", "memory": "16Mi"}
     helper = {
         "name": names.HELPER,
         "image": image,
