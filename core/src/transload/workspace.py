@@ -356,19 +356,21 @@ def write_workspace_archive(archive: IO[bytes], workspace: Workspace, folder: st
     import tarfile
 
     def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
+        entry.uid = 0
+        entry.gid = 0
+        entry.uname = ""
+        entry.gname = ""
         entry.mode |= READABLE
         return entry
 
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
         root = tarfile.TarInfo(folder.strip("/"))
-        root.type, root.mode = tarfile.DIRTYPE, 0o755
+        root.type = tarfile.DIRTYPE
+        root.mode = 0o755
         tar.addfile(root)
         count = 0
         for source, inner in _each_once(workspace_files(workspace), "packing"):
-            tar.add(
-                source, os.path.join(folder, inner).lstrip("/"), recursive=False, filter=anonymous
-            )
+            name = os.path.join(folder, inner).lstrip("/")
+            tar.add(source, name, recursive=False, filter=anonymous)
             count += 1
     _warn_if_empty(workspace, count)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from transload.plugins.lazy import lazy_names
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from transload.cli.exit_codes import ExitCode
 

@@ -425,10 +425,8 @@ def _is_same_component(name: str, component: str, source: str) -> bool:
     """
     if name == component:
         return True
-    (file, function), (wanted, wanted_function) = (
-        _file_and_function(name),
-        _file_and_function(component),
-    )
+    file, function = _file_and_function(name)
+    wanted, wanted_function = _file_and_function(component)
     if not file or not wanted or (function and wanted_function and function != wanted_function):
         return False
     return os.path.realpath(wanted) in (

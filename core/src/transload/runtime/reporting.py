@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transload.runtime.tracking import FsspecResultTracker, Store
 from transload.runtime.tracking.api import replaced_by
@@ -65,8 +65,12 @@ class Reports:
         self.nowhere = type(self._store) is Store
         self._at_once = isinstance(self._store, LocalStore | OneFileStore)
         self._has_steps = not isinstance(self._store, OneFileStore)  # which is too small for them
-        self._writer = writer = Writer.from_env()
-        self._own, self._fields = ("0", {}) if writer is None else (writer.key, writer.fields)
+        self._writer = Writer.from_env()
+        self._own = "0"
+        self._fields: dict[str, Any] = {}
+        if self._writer is not None:
+            self._own = self._writer.key
+            self._fields = self._writer.fields
         self._values: dict[str, Results] = {}
         self._fresh: dict[str, Results] = {}  # what was not written yet
         self._steps: dict[str, StepLog] = {}
@@ -112,9 +116,8 @@ class Reports:
 
     def _write(self, name: str) -> None:
         if not self._at_once:
-            self._written[name] = (
-                time.monotonic()
-            )  # before: what fails is not tried at each call, either
+            # noted before the write: one that fails is not tried again at each call
+            self._written[name] = time.monotonic()
         if self._fresh.get(name) is not None:
             path = encode_name(name, ".json")
             self._store.update(
@@ -133,7 +136,8 @@ class Reports:
             body = load(before, where) if before else None
         except ValueError:  # of a newer version
             body = None
-        fields, values = self._fields, self._values[name]
+        fields = self._fields
+        values = self._values[name]
         if body is not None and {"run": body.run, "writer": body.writer} == fields:
             values = {**body.results, **self._fresh[name]}
         if self._writer is not None and name != self._own and not self._writer.alone:

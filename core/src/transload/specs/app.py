@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.specs.checks import (
     as_list,
@@ -34,14 +35,10 @@ from transload.specs.secrets import (
     masked_values,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any, Final
 
     from transload.specs.dryrun import AppDryRunInfo
-else:
-    Any = object  # for those who resolve the annotations of a record
 
 MISSING: Final = "<MISSING>"
 """Stands for an entrypoint or image that is not given."""

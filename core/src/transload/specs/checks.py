@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any, NoReturn
 
 from transload.errors import SpecError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
 
 __all__ = ["nearest"]
 

@@ -9,6 +9,7 @@ import re
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.specs.checks import (
@@ -20,12 +21,6 @@ from transload.specs.checks import (
     nearest,
     refuse,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
-else:
-    Any = object  # for those who resolve the annotations of a record
 
 
 @dataclass
@@ -238,7 +233,8 @@ def _mount(group: dict[str, str]) -> Mount:
     kind = group["type"]
     if kind not in {JobMount.JSON_TYPE, *(item.value for item in MountType)}:
         raise SpecError(f"mounts: type={kind!r}: must be one of bind, device, job, volume")
-    src, dst = group.get("src"), group.get("dst")
+    src = group.get("src")
+    dst = group.get("dst")
     if not src:
         raise SpecError(f"mounts: type={kind}: src is missing")
     if kind == MountType.DEVICE:

@@ -8,13 +8,10 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.specs.checks import check_str, refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 MASK: Final = "******"
 """What is shown in the place of a secret value."""

@@ -272,14 +272,17 @@ def injected_environment(trackers: Mapping[str, str | None]) -> dict[str, str]:
             )
         if config is not None:
             variables[variable] = config
-    return {ENV_TRANSLOAD_TRACKERS: ",".join(trackers), **variables} if trackers else {}
+    if not trackers:
+        return {}
+    return {ENV_TRANSLOAD_TRACKERS: ",".join(trackers), **variables}
 
 
 def trackers_in_environ(environ: Mapping[str, str] | None = None) -> dict[str, str | None]:
     """Return the trackers that the environment names, with their configurations."""
-    values = os.environ if environ is None else environ
-    names = [name.strip() for name in values.get(ENV_TRANSLOAD_TRACKERS, "").split(",")]
-    return {name: values.get(tracker_config_env_var_name(name)) for name in names if name}
+    if environ is None:
+        environ = os.environ
+    names = [name.strip() for name in environ.get(ENV_TRANSLOAD_TRACKERS, "").split(",")]
+    return {name: environ.get(tracker_config_env_var_name(name)) for name in names if name}
 
 
 def build_trackers(factory_and_config: Mapping[str, str | None]) -> list[TrackerBase]:

@@ -5,9 +5,10 @@ Needs only the standard library, and fsspec for a base that is not a path.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from transload.plugins.lazy import lazy_names
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from transload.runtime.tracking.api import *
     from transload.runtime.tracking.api import open_store as open_store

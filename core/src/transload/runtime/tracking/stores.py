@@ -205,7 +205,9 @@ class Store:
 
     def where(self, path: str) -> str:
         """Return the full path or URL of a file, for messages."""
-        return f"{self.base.rstrip('/')}/{path}" if path else self.base
+        if not path:
+            return self.base
+        return f"{self.base.rstrip('/')}/{path}"
 
 
 class LocalStore(Store):
@@ -252,7 +254,10 @@ class LocalStore(Store):
 
         def replace(fd: int) -> None:
             size = os.fstat(fd).st_size
-            self.write(path, change(os.pread(fd, size, 0) if size <= limit else b""))
+            before = b""
+            if size <= limit:
+                before = os.pread(fd, size, 0)
+            self.write(path, change(before))
 
         self._with_lock(path, replace, lambda: change(b""))
 
@@ -261,9 +266,12 @@ class LocalStore(Store):
 
         def add(fd: int) -> None:
             size = os.fstat(fd).st_size
-            torn = size and os.pread(fd, 1, size - 1) != b"\n"  # by a writer that was killed
+            is_torn = size and os.pread(fd, 1, size - 1) != b"\n"  # by a writer that was killed
             os.lseek(fd, 0, os.SEEK_END)
-            _write_all(fd, b"\n" + data if torn else data)
+            if is_torn:
+                _write_all(fd, b"\n" + data)
+            else:
+                _write_all(fd, data)
 
         self._with_lock(path, add, lambda: data)
 
@@ -392,7 +400,8 @@ class OneFileStore(Store):
     """
 
     def __init__(self, base: str) -> None:
-        self.base, self._path = base, base.removeprefix(ONE_FILE)
+        self.base = base
+        self._path = base.removeprefix(ONE_FILE)
 
     def read(self, path: str, limit: int = LARGEST) -> bytes:
         """Return the content of a file, as `Store.read` does."""
@@ -454,12 +463,17 @@ class OneFileStore(Store):
                 key = json.loads(line)["key"]
             except (ValueError, KeyError, TypeError):
                 key = None
-            yield (encode_name(str(key), ".json") if key else ""), line
+            if key:
+                yield encode_name(str(key), ".json"), line
+            else:
+                yield "", line
 
 
 def whole_lines(text: bytes) -> bytes:
     """Return a text with an end of line at its end, unless it is empty."""
-    return text if not text or text.endswith(b"\n") else text + b"\n"
+    if not text or text.endswith(b"\n"):
+        return text
+    return text + b"\n"
 
 
 def _lock(fd: int, until: float) -> None:

@@ -322,14 +322,14 @@ def create(config: str | None) -> FsspecTracker:
                 f"root_path={root!r}: relative; the job runs in another folder, so give an "
                 "absolute path"
             )
-        unknown = (
-            [] if path is None else sorted(settings.keys() - {"auto_mkdir"})
-        )  # folders are always made
+        if path is None:
+            return FsspecTracker(None, root, storage_options=settings)
+        unknown = sorted(settings.keys() - {"auto_mkdir"})  # folders are always made
         if unknown:
             raise ConfigError(
                 f"unknown setting {', '.join(unknown)}; a local folder has root_path and protocol"
             )
-        return FsspecTracker(None, root, storage_options=settings if path is None else None)
+        return FsspecTracker(None, root)
     import fsspec
 
     try:

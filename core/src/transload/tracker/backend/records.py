@@ -67,8 +67,10 @@ def _line(line: bytes) -> object:
 
 def _read(data: bytes, where: str) -> tuple[str | None, list[Record]]:
     records = _parse(data)
-    first = records[0] if records else {}
-    schema, run_id = first.get("schema"), first.get("run_id")
+    if not records:
+        return None, []
+    schema = records[0].get("schema")
+    run_id = records[0].get("run_id")
     if type(schema) is not int or type(run_id) is not str:
         return None, []
     if schema > _SCHEMA:
@@ -112,7 +114,9 @@ def latest_time(tail: bytes) -> int | None:
     if start == 0:
         return None
     digits = tail[start + len(_TIME) :].split(b",", 1)[0]
-    return int(digits) if digits.isdigit() else None
+    if not digits.isdigit():
+        return None
+    return int(digits)
 
 
 def compact(data: bytes) -> tuple[bytes, int]:
@@ -136,13 +140,16 @@ def _unreplaced(record: Record, seen: set[tuple[str, object]]) -> Record | None:
     if type(values := record.get("metadata")) is dict:
         left = {name: value for name, value in values.items() if ("metadata", name) not in seen}
         seen.update(("metadata", name) for name in values)
-        return {"t": record["t"], "metadata": left} if left else None
+        if not left:
+            return None
+        return {"t": record["t"], "metadata": left}
     for kind, fields in (("artifact", ("name",)), ("source", ("run_id", "artifact_name"))):
         if type(item := record.get(kind)) is dict:
             mark = (kind, tuple(item.get(name) for name in fields))
-            known = mark in seen
+            if mark in seen:
+                return None
             seen.add(mark)
-            return None if known else record
+            return record
     return record
 
 
@@ -170,7 +177,8 @@ class Writer:
                 continue
             known = self._seen.get(name)
             if known is None or stamp is None or known[0] != stamp:
-                known = self._seen[name] = (stamp, self._time_of(f"{self._folder}/{name}"))
+                known = (stamp, self._time_of(f"{self._folder}/{name}"))
+                self._seen[name] = known
             latest = max(latest, known[1])
         return latest
 
