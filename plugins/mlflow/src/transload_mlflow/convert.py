@@ -13,8 +13,9 @@ import posixpath
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from transload.tracker import TrackingError
 
@@ -23,6 +24,7 @@ __all__ = [
     "RUN_ID",
     "RUN_KEY",
     "digest",
+    "printable",
     "read",
     "record_tag",
     "shown_metric",
@@ -39,6 +41,7 @@ MAX_VALUE: Final = 8000
 """Most characters of a tag's value (``MAX_TAG_VAL_LENGTH`` of MLflow 3)."""
 
 _MAX_SHOWN: Final = 500
+_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _LAST_STEP: Final = 2**53  # a step has 64 bits, and JSON's numbers in a browser have fewer
 _RESERVED: Final = ("mlflow.", PREFIX)
 _SHOWN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\- ]{0,99}")
@@ -96,19 +99,49 @@ def shown_tag(name: str, value: object) -> tuple[str, str] | None:
 
 
 def _text(value: object) -> str:
+    """Return a value as a text that MLflow can show: printable, and not too long."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True)
-    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return printable if len(printable) <= _MAX_SHOWN else printable[: _MAX_SHOWN - 1] + "…"
+    text = printable(text)
+    if len(text) > _MAX_SHOWN:
+        text = text[: _MAX_SHOWN - 1] + "…"
+    return text
 
 
-class Shown(NamedTuple):
-    """What MLflow shows of results: points of metrics (name, value, step), the last one last; tags;
-    and what not.
+def printable(text: str) -> str:
+    """Return a text with a replacement character for each one that cannot be printed."""
+    return "".join(char if char.isprintable() else _REPLACEMENT for char in text)
+
+
+@dataclass
+class Shown:
+    """What MLflow shows of results.
+
+    Args:
+        points: of metrics, as ``(name, value, step)``, the last one of a metric last.
+        tags: name → text.
+        refused: names that MLflow does not allow.
+        last: metric → its last point.
     """
 
-    points: list[tuple[str, float, int]]
-    tags: dict[str, str]
-    refused: list[str]
+    points: list[tuple[str, float, int]] = field(default_factory=list)
+    tags: dict[str, str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    last: dict[str, tuple[str, float, int]] = field(default_factory=dict)
+
+    def add_point(self, name: str, value: float, step: float) -> None:
+        """Add a point of a metric."""
+        whole_step = max(-_LAST_STEP, min(math.floor(step), _LAST_STEP))
+        self.last[name] = (name, value, whole_step)
+        self.points.append(self.last[name])
+
+    def add_final(self, name: str, value: float) -> None:
+        """Add the value that was reported without a step, unless the last point has it."""
+        if name not in self.last:
+            self.add_point(name, value, 0)
+            return
+        _, last_value, last_step = self.last[name]
+        if value != last_value:
+            self.add_point(name, value, last_step)
 
 
 def shown_results(
@@ -116,8 +149,9 @@ def shown_results(
     steps: Mapping[str, Mapping[str, Mapping[float, float]]],
     first: str = "0",
 ) -> Shown:
-    """Return how MLflow shows what an app reported: a number as the last point of a metric, any
-    other value as a tag.
+    """Return how MLflow shows what an app reported.
+
+    A number is the last point of a metric, any other value a tag.
 
     Args:
         results: key → name → value.
@@ -125,47 +159,47 @@ def shown_results(
         first: what stands under this key, or under ``final``, bears its name alone; other names
             begin with the key.
     """
-    shown, last = Shown([], {}, []), dict[str, tuple[str, float, int]]()
-
-    def add(name: str, value: float, step: float) -> None:
-        last[name] = name, value, max(-_LAST_STEP, min(math.floor(step), _LAST_STEP))
-        shown.points.append(last[name])
-
+    shown = Shown()
+    keys = dict.fromkeys([*results, *steps])
     # what is final is the last point, whatever the steps before it
-    for key in sorted(dict.fromkeys([*results, *steps]), key=lambda key: key == "final"):
-        values, curves = results.get(key, {}), steps.get(key, {})
+    for key in sorted(keys, key=lambda key: key == "final"):
+        values = results.get(key, {})
+        curves = steps.get(key, {})
         for name in dict.fromkeys([*curves, *values]):
             full = name if key in ("final", first) else f"{key}.{name}"
-            if (
-                not _RESULT_NAME.fullmatch(full)
-                or full.startswith(_RESERVED)
-                or posixpath.normpath(full) != full
-            ):
+            if not _is_result_name(full):
                 shown.refused.append(full)
                 continue
             for step, value in sorted(curves.get(name, {}).items()):
-                add(full, value, step)
-            number = _number(values[name]) if name in values else None
-            if number is None and name in values:
+                shown.add_point(full, value, step)
+            if name not in values:
+                continue
+            number = _number(values[name])
+            if number is None:
                 shown.tags[full] = _text(values[name])
-            elif number is not None and (full not in last or last[full][1] != number):
-                add(full, number, last[full][2] if full in last else 0)
+            else:
+                shown.add_final(full, number)
     return shown
 
 
+def _is_result_name(name: str) -> bool:
+    """Tell whether MLflow, and we, leave a name to results."""
+    if not _RESULT_NAME.fullmatch(name) or name.startswith(_RESERVED):
+        return False
+    return posixpath.normpath(name) == name
+
+
 def shown_metric(name: str, value: object) -> float | None:
-    """Return the value of a metric for people, or None if it is not a number that a metric can
-    have.
-    """
-    return None if shown_tag(name, 0) is None else _number(value)
+    """Return the value of a metric for people; None if no metric can have that name or value."""
+    if shown_tag(name, 0) is None:
+        return None
+    return _number(value)
 
 
 def _number(value: object) -> float | None:
     """Return a finite number, else None."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not abs(value) <= sys.float_info.max
-    ):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not abs(value) <= sys.float_info.max:
         return None
     return float(value)

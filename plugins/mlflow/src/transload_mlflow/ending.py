@@ -5,15 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from transload.errors import AppNotFound, ConfigError
+from transload.runner import get_runner
+from transload.runner.config import load_settings
+from transload.runner.results import collect_results, collect_steps
 from transload.schedulers.patience import backoff
-from transload.specs import AppState, make_app_handle, parse_app_handle
+from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
+from transload_mlflow.tracker import MlflowTracker, Status, create
 
 if TYPE_CHECKING:
     from transload.plugins import AppEvent
-    from transload_mlflow.tracker import MlflowTracker, Status
 
 __all__ = ["note_end"]
 
@@ -22,40 +27,39 @@ _STATUS: Final[dict[AppState, Status]] = {
     AppState.FAILED: "FAILED",
     AppState.CANCELLED: "KILLED",
 }
-_LIMIT: Final = (
-    30.0  # seconds for which whoever saw an end waits: a host may end its process hard right after
-)
-_PAUSES: Final = (1.0, 60.0)  # between two tries: at first, and at most
+_LIMIT: Final = 30.0
+"""Seconds for which an end is waited for: the process may be ended right after it."""
+
+_FIRST_PAUSE: Final = 1.0  # seconds between two tries
+_LONGEST_PAUSE: Final = 60.0
 _READING: Final = 600.0  # seconds after which an end does without what cannot be read
 _TRYING: Final = 3600.0
 _log = logging.getLogger("transload_mlflow")
-_ends: dict[
-    str, threading.Thread | None
-] = {}  # those under way, and (None) those that came through
+_ends: dict[str, threading.Thread | None] = {}
+"""Event → the thread that writes its end; None: it is written."""
 
 
 def note_end(event: AppEvent) -> None:
     """Finish the MLflow run of an app that has ended, where a tracker ``mlflow`` is configured.
 
-    It is done in time, unless MLflow is out of reach: then it is tried again, and later ends are
-    not waited for.
+    The caller waits for that, up to `_LIMIT` seconds. While MLflow is out of reach it is tried
+    again in the background, and later ends are not waited for.
     """
     if event.state not in _STATUS or event.id in _ends:
         return
-    from transload.runner.config import load_settings
-    from transload_mlflow.tracker import create
-
     trackers = load_settings().trackers()
     if "mlflow" not in trackers:
         return
-    thread = threading.Thread(
-        target=_keep_trying, args=(event, create(trackers["mlflow"])), daemon=True
-    )
-    late = any(each is not None and each.is_alive() for each in list(_ends.values()))
+    tracker = create(trackers["mlflow"])
+    thread = threading.Thread(target=_keep_trying, args=(event, tracker), daemon=True)
+    others = list(_ends.values())
+    late = any(other is not None and other.is_alive() for other in others)
     _ends[event.id] = thread
     thread.start()
-    thread.join(0 if late else _LIMIT)
-    if thread.is_alive() and not late:
+    if late:
+        return
+    thread.join(_LIMIT)
+    if thread.is_alive():
         _log.warning(
             "the end of %s is not in MLflow yet: it is tried as long as this process lives",
             event.handle,
@@ -63,57 +67,83 @@ def note_end(event: AppEvent) -> None:
 
 
 def _keep_trying(event: AppEvent, tracker: MlflowTracker) -> None:
-    began, pause = time.monotonic(), _PAUSES[0]
-    while (passed := time.monotonic() - began) < _TRYING:
+    began = time.monotonic()
+    pause = _FIRST_PAUSE
+    passed = 0.0
+    while passed < _TRYING:
         try:
             _finish(tracker, event, patient=passed < _READING)
         except Exception as exc:  # the app itself is well
-            if pause == _PAUSES[0]:
+            if pause == _FIRST_PAUSE:
                 _log.warning(
                     "the end of %s is not in MLflow: %s: %s", event.handle, type(exc).__name__, exc
                 )
             time.sleep(pause)
-            pause = backoff(pause, _PAUSES[1])
+            pause = backoff(pause, _LONGEST_PAUSE)
+            passed = time.monotonic() - began
         else:
             _ends[event.id] = None
             return
     del _ends[event.id]
 
 
-def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
-    from transload.runner import get_runner
-    from transload.runner.results import collect_results, collect_steps
+@dataclass
+class _End:
+    """What is known of an app that has ended; without the scheduler only what the event says."""
 
-    parsed, run_id, ended, more = (
-        parse_app_handle(event.handle),
-        event.handle,
-        event.status,
-        dict[str, Any](),
-    )
+    run_id: str
+    status: AppStatus
+    parent: str | None = None
+    results: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    steps: Mapping[str, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
+    first: str = "0"
+
+
+def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
+    """Write the end of an app into MLflow.
+
+    Args:
+        tracker: writes it.
+        event: says which app has ended, and how.
+        patient: raise if its results cannot be read now; False: do without them.
+    """
+    end = _End(event.handle, event.status)
     try:
-        with get_runner() as runner:
-            backend = runner.scheduler(parsed.scheduler_backend)
-            found = backend.describe(parsed.app_id)
-            if found is None:
-                raise AppNotFound(event.handle)
-            # a job knows itself by the session that submitted it
-            run_id = make_app_handle(
-                parsed.scheduler_backend, found.session or parsed.session_name, parsed.app_id
-            )
-            ended, more = found.status, {"parent": found.parent_run_id}
-            told = collect_results(run_id, backend, found, {})
-            more |= {
-                "results": told.results,
-                "first": told.first,
-                "steps": collect_steps(backend, found),
-            }
+        _read_end(end)
     except Exception as exc:
         if patient and not isinstance(exc, ConfigError | AppNotFound):
             raise
         _log.warning("%s has ended in MLflow without its results: %s", event.handle, exc)
-    used = ended.usage()
-    usage = {
-        "peak_memory_megabytes": used.peak_memory and used.peak_memory / 1e6,
-        "cpu_seconds": used.cpu_seconds,
-    }
-    tracker.finish(run_id, _STATUS[event.state], usage=usage, **more)
+    used = end.status.usage()
+    peak = None
+    if used.peak_memory is not None:
+        peak = used.peak_memory / 1e6
+    tracker.finish(
+        end.run_id,
+        _STATUS[event.state],
+        results=end.results,
+        usage={"peak_memory_megabytes": peak, "cpu_seconds": used.cpu_seconds},
+        steps=end.steps,
+        first=end.first,
+        parent=end.parent,
+    )
+
+
+def _read_end(end: _End) -> None:
+    """Fill in what the scheduler and the app's tracker base know of its end."""
+    parsed = parse_app_handle(end.run_id)
+    with get_runner() as runner:
+        backend = runner.scheduler(parsed.scheduler_backend)
+        found = backend.describe(parsed.app_id)
+        if found is None:
+            raise AppNotFound(end.run_id)
+        # a job knows itself by the session that submitted it
+        session = found.session or parsed.session_name
+        end.run_id = make_app_handle(parsed.scheduler_backend, session, parsed.app_id)
+        end.status = found.status
+        end.parent = found.parent_run_id
+        collected = collect_results(end.run_id, backend, found, {})
+        steps = collect_steps(backend, found)
+        end.results = collected.results
+        end.first = collected.first
+        end.steps = steps

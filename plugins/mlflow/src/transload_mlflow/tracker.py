@@ -31,6 +31,7 @@ from transload_mlflow.convert import (
     RUN_ID,
     RUN_KEY,
     digest,
+    printable,
     read,
     record_tag,
     shown_metric,
@@ -139,29 +140,29 @@ class MlflowTracker(TrackerBase):
         return sorted(found, key=lambda run: (run.info.start_time or 0, run.info.run_id))
 
     def _run_to_write(self, run_id: str) -> str:
+        """Return the MLflow run of a run; it is made if there is none."""
         with self._lock:
-            uuid = self._runs.get(run_id)
-            if uuid is None:
+            if run_id not in self._runs:
                 runs = self._runs_of(run_id)
-                uuid = self._runs[run_id] = (
-                    str(runs[0].info.run_id) if runs else self._made_run(run_id)
-                )
-            return uuid
+                self._runs[run_id] = str(runs[0].info.run_id) if runs else self._made_run(run_id)
+            return self._runs[run_id]
 
     def _made_run(self, run_id: str) -> str:
-        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in run_id)[:250]
         tags = {RUN_KEY: digest(run_id), RUN_ID: json.dumps(run_id)}
-        made = self.client.create_run(self._experiment_to_write(), tags=tags, run_name=shown)
+        made = self.client.create_run(
+            self._experiment_to_write(), tags=tags, run_name=printable(run_id)[:250]
+        )
         first = self._runs_of(run_id)[0]
-        if first.info.run_id != made.info.run_id:  # somebody else was first: theirs it is
+        if first.info.run_id != made.info.run_id:  # another process was first: its run counts
             self.client.delete_run(made.info.run_id)
         return str(first.info.run_id)
 
     def _write(
         self, uuid: str, tags: Mapping[str, str], points: Sequence[tuple[str, float, int]] = ()
     ) -> None:
-        """Write tags, and points of metrics (name, value, step), of which MLflow takes the last one
-        for the latest.
+        """Write tags, and points of metrics (name, value, step).
+
+        MLflow takes the last point of a metric for the latest.
         """
         from mlflow.entities import Metric, RunTag
 
@@ -175,7 +176,8 @@ class MlflowTracker(TrackerBase):
             self.client.log_batch(
                 uuid, metrics=metrics[:_METRICS_A_CALL], tags=items[:_TAGS_A_CALL]
             )
-            items, metrics = items[_TAGS_A_CALL:], metrics[_METRICS_A_CALL:]
+            items = items[_TAGS_A_CALL:]
+            metrics = metrics[_METRICS_A_CALL:]
 
     def _next_time(self) -> int:
         with self._lock:
@@ -183,27 +185,27 @@ class MlflowTracker(TrackerBase):
             return self._time
 
     def _read(self, run_id: str, kind: str) -> list[dict[str, Any]]:
-        runs = self._runs_of(run_id)
-        records = [record for run in runs for record in read(run.data.tags, kind)]
-        return sorted(records, key=lambda record: int(record["t"])) if len(runs) > 1 else records
+        """Return the records of a kind, oldest first."""
+        records = []
+        for run in self._runs_of(run_id):
+            records += read(run.data.tags, kind)
+        return sorted(records, key=lambda record: int(record["t"]))
 
     def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
         """Record metadata of a run: as tags, and numbers as metrics too."""
         check_run_id(run_id)
         values = check_values(kwargs)
         now = self._next_time()
-        tags = dict(
-            record_tag("metadata", name, {"t": now, "name": name, "value": v})
-            for name, v in values.items()
-        )
-        tags.update(
-            shown for name, value in values.items() if (shown := shown_tag(name, value)) is not None
-        )
-        points = [
-            (name, number, 0)
-            for name, v in values.items()
-            if (number := shown_metric(name, v)) is not None
-        ]
+        tags: dict[str, str] = {}
+        for name, value in values.items():
+            tag, text = record_tag("metadata", name, {"t": now, "name": name, "value": value})
+            tags[tag] = text
+        points = []
+        for name, value in values.items():
+            tags.update(_shown_tags(name, value))
+            number = shown_metric(name, value)
+            if number is not None:
+                points.append((name, number, 0))
         self._write(self._run_to_write(run_id), tags, points)
 
     def metadata(self, run_id: str) -> dict[str, object]:
@@ -217,15 +219,13 @@ class MlflowTracker(TrackerBase):
         check_run_id(run_id)
         check_text(name, "name")
         path = check_text(os.fspath(path), "path")
-        values = (
-            None if metadata is None else check_values(metadata, f"metadata of artifact {name!r}")
-        )
+        values = None
+        if metadata is not None:
+            values = check_values(metadata, f"metadata of artifact {name!r}")
         record = {"t": self._next_time(), "name": name, "path": path, "metadata": values}
-        shown = shown_tag(f"artifact.{name}", path)
-        self._write(
-            self._run_to_write(run_id),
-            dict(filter(None, [record_tag("artifact", name, record), shown])),
-        )
+        tags = dict([record_tag("artifact", name, record)])
+        tags.update(_shown_tags(f"artifact.{name}", path))
+        self._write(self._run_to_write(run_id), tags)
 
     def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
         """Return the artifacts of a run by name; empty for a run that is not known."""
@@ -242,22 +242,19 @@ class MlflowTracker(TrackerBase):
 
     def _source_tags(self, source_id: str, artifact_name: str | None = None) -> dict[str, str]:
         check_run_id(source_id, "source_id")
-        name = None if not artifact_name else check_text(artifact_name, "artifact_name")
+        name = check_text(artifact_name, "artifact_name") if artifact_name else None
         record = {"t": self._next_time(), "run_id": source_id, "artifact_name": name}
         mark = digest(source_id, name or "")
-        shown = shown_tag(
-            f"source.{mark[:6]}", source_id if name is None else f"{source_id} ({name})"
-        )
-        return dict(
-            filter(
-                None,
-                [record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1"), shown],
-            )
-        )
+        tags = dict([record_tag("source", mark, record)])
+        tags[f"{PARENT}{digest(source_id)}"] = "1"
+        text = source_id if name is None else f"{source_id} ({name})"
+        tags.update(_shown_tags(f"source.{mark[:6]}", text))
+        return tags
 
     def _parent(self, run_id: str) -> str:
-        """Return the MLflow run to nest in. That of what is no app, a search, ends with each of its
-        trials.
+        """Return the MLflow run to nest in.
+
+        The run of a search, which is no app, is set to finished with each of its trials.
         """
         uuid = self._run_to_write(run_id)
         if "://" not in run_id and self.client.get_run(uuid).info.status in ("RUNNING", "FINISHED"):
@@ -294,16 +291,10 @@ class MlflowTracker(TrackerBase):
             )
         condition = f"tags.`{RUN_KEY}` != ''"
         if parent_run_id:
-            condition = (
-                f"tags.`{PARENT}{digest(check_run_id(parent_run_id, 'parent_run_id'))}` = '1'"
-            )
-        return sorted(
-            {
-                json.loads(run.data.tags[RUN_ID])
-                for run in self._search(condition)
-                if RUN_ID in run.data.tags
-            }
-        )
+            parent = digest(check_run_id(parent_run_id, "parent_run_id"))
+            condition = f"tags.`{PARENT}{parent}` = '1'"
+        tags = [run.data.tags for run in self._search(condition)]
+        return sorted({json.loads(each[RUN_ID]) for each in tags if RUN_ID in each})
 
     def finish(
         self,
@@ -316,7 +307,7 @@ class MlflowTracker(TrackerBase):
         first: str = "0",
         parent: str | None = None,
     ) -> None:
-        """Set the state that MLflow shows for a run; one that has ended already stays as it is.
+        """Set the state that MLflow shows for a run; a run that has ended already is not changed.
 
         Args:
             run_id: the run; one that is not known is made.
@@ -339,20 +330,26 @@ class MlflowTracker(TrackerBase):
         used = [(f"system/{name}", value, 0) for name, value in usage.items() if value is not None]
         self._run_to_write(run_id)
         for run in self._runs_of(run_id):
-            if run.info.status == "RUNNING":
-                tags = (
-                    {**self._source_tags(parent), _PARENT_TAG: self._parent(parent)}
-                    if parent
-                    else {}
-                )
-                self._write(run.info.run_id, {**shown.tags, **tags}, [*shown.points, *used])
-                self.client.set_terminated(run.info.run_id, status=status)
+            if run.info.status != "RUNNING":
+                continue
+            tags = dict(shown.tags)
+            if parent:
+                tags.update(self._source_tags(parent))
+                tags[_PARENT_TAG] = self._parent(parent)
+            self._write(run.info.run_id, tags, [*shown.points, *used])
+            self.client.set_terminated(run.info.run_id, status=status)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.tracking_uri, self.experiment_name)
 
     def __repr__(self) -> str:
         return f"MlflowTracker({self.tracking_uri!r}, {self.experiment_name!r})"
+
+
+def _shown_tags(name: str, value: object) -> dict[str, str]:
+    """Return the tag for people, if there can be one of that name."""
+    shown = shown_tag(name, value)
+    return {} if shown is None else dict([shown])
 
 
 def create(config: str | None) -> MlflowTracker:
@@ -393,21 +390,21 @@ def create(config: str | None) -> MlflowTracker:
     if _is_relative(uri):
         raise ConfigError(
             f"tracking_uri={uri!r}: relative; the job runs in another folder, so give an absolute "
-            "path "
-            f"({uri.partition(':')[0]}:// and a path that begins with /)"
+            f"path ({uri.partition(':')[0]}:// and a path that begins with /)"
         )
     return MlflowTracker(uri, settings.get("experiment_name"))
 
 
 def _is_relative(uri: str) -> bool:
-    """Tell whether a URI names a file, but not the same one in every folder (``sqlite:///x``,
-    ``file:x``, memory).
+    """Tell whether a URI names a file that is another one in another folder.
+
+    Examples are ``sqlite:///x``, ``file:x`` and a database in memory.
     """
     scheme, _, rest = uri.partition(":")
-    if (
-        scheme == "sqlite"
-    ):  # a third slash ends the empty host; SQLite's own URIs come after it as well
+    if scheme == "sqlite":
+        # a third slash ends the empty host; SQLite's own URIs come after it as well
         return not rest.startswith(("////", "///file:/"))
-    return scheme == "file" and not rest.removeprefix("//").removeprefix("localhost").startswith(
-        "/"
-    )
+    if scheme == "file":
+        path = rest.removeprefix("//").removeprefix("localhost")
+        return not path.startswith("/")
+    return False
