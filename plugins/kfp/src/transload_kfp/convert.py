@@ -96,41 +96,30 @@ def component_from_app(
 
 
 def _component(plan: Plan, python: str, settings: TaskSettings | None = None) -> dict[str, Any]:
+    """Return the component as component YAML has it."""
     made: dict[str, Any] = {"name": component_name(plan.title)}
     if plan.description:
         made["description"] = plan.description
-    identity = [
-        InputPort(each, each, help="what Kubeflow Pipelines calls this task")
-        for each in plan.identity
-    ]
-    ports = [*plan.inputs, *identity]
+    ports = list(plan.inputs)
+    for name in plan.identity:
+        ports.append(InputPort(name, name, help="what Kubeflow Pipelines calls this task"))
     if ports:
         made["inputs"] = [port.to_dict() for port in ports]
-    outputs: list[dict[str, str]] = [port.to_dict() for port in plan.outputs]
+    outputs = [port.to_dict() for port in plan.outputs]
     if plan.has_results:
-        outputs.append(
-            {
-                "name": "results",
-                "type": "Artifact",
-                "description": "the app's tracker base, a folder",
-            }
-        )
+        outputs.append(_output("results", "Artifact", "the app's tracker base, a folder"))
     if plan.wrapped:
-        outputs.append(
-            {
-                "name": "metrics",
-                "type": "Metrics",
-                "description": "the numbers among the app's results",
-            }
-        )
-        outputs.append(
-            {"name": "files", "type": "Artifact", "description": "the app's folder for files"}
-        )
+        outputs.append(_output("metrics", "Metrics", "the numbers among the app's results"))
+        outputs.append(_output("files", "Artifact", "the app's folder for files"))
     if outputs:
         made["outputs"] = outputs
     variables = () if settings is None else (*settings.env, *settings.secrets)
     made["implementation"] = {"container": _container(plan, python, variables)}
     return made
+
+
+def _output(name: str, kind: str, description: str) -> dict[str, str]:
+    return {"name": name, "type": kind, "description": description}
 
 
 def _container(plan: Plan, python: str, variables: Iterable[str]) -> dict[str, Any]:
@@ -162,14 +151,19 @@ def inline_source() -> str:
 def _values(plan: Plan) -> dict[str, str]:
     """Return name of a run-time value → what stands for it in a command, in a fixed order."""
     places = {port.source: port.placeholder for port in plan.inputs}
-    return {**places, **{name: InputPort(name, name).placeholder for name in plan.identity}}
+    for name in plan.identity:
+        places[name] = InputPort(name, name).placeholder
+    return places
 
 
-def _text(text: str, places: dict[str, str]) -> str:
-    return "".join(piece if isinstance(piece, str) else places[piece[0]] for piece in pieces(text))
+def _text(text: str, places: Mapping[str, str]) -> str:
+    """Return a text with placeholders at its marks."""
+    parts = [piece if isinstance(piece, str) else places[piece[0]] for piece in pieces(text)]
+    return "".join(parts)
 
 
 def _encoded(plan: Plan) -> str:
+    """Return what the program that runs another one needs to know, as one word."""
     order = [*_values(plan), TRACKER, FILES]
 
     def encode(text: str) -> list[str | int]:
@@ -178,13 +172,13 @@ def _encoded(plan: Plan) -> str:
         ]
 
     role = plan.role
+    values = [port for port in plan.outputs if not port.is_artifact]
+    files = [port for port in plan.outputs if port.is_artifact]
     spec = {
         "argv": [encode(text) for text in (role.entrypoint, *role.args)],
         "env": {name: encode(role.env[name]) for name in plan.late_env},
-        "outputs": [
-            [port.source, port.key, port.type] for port in plan.outputs if not port.is_artifact
-        ],
-        "files": [[port.source, port.name, port.type] for port in plan.outputs if port.is_artifact],
+        "outputs": [[port.source, port.key, port.type] for port in values],
+        "files": [[port.source, port.name, port.type] for port in files],
     }
     return base64.b64encode(json.dumps(spec, sort_keys=True).encode()).decode()
 
@@ -198,8 +192,12 @@ def component_yaml(component: Mapping[str, Any]) -> str:
 
     def text(dumper: Any, value: str) -> Any:
         # other ways to end a line would be read as the usual one
-        odd = not value.replace("\n", "").replace("\t", "").isprintable()
-        style = '"' if odd else "|" if "\n" in value else None
+        is_odd = not value.replace("\n", "").replace("\t", "").isprintable()
+        style = None
+        if is_odd:
+            style = '"'
+        elif "\n" in value:
+            style = "|"
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
@@ -311,9 +309,13 @@ def _is_search(source: object) -> TypeGuard[Search]:
 def _launched(source: Any, host_options: dict[str, Any]) -> tuple[Any, bool]:
     """Return the source with its ``launch``, and whether a launcher is asked for."""
     launch = host_options.pop("launch", None)
-    source = source if launch is None else Launch.of(source, **launch)
-    own = isinstance(source, Launch) and any(
-        (source.scheduler, source.cfg, source.workspace, source.tracker_base)
-    )
-    asked = host_options.pop("launcher", None)
-    return source, bool(asked) or own or any(name in host_options for name in ("scheduler", "cfg"))
+    if launch is not None:
+        source = Launch.of(source, **launch)
+    if host_options.pop("launcher", None):
+        return source, True
+    if "scheduler" in host_options or "cfg" in host_options:
+        return source, True
+    if not isinstance(source, Launch):
+        return source, False
+    own = (source.scheduler, source.cfg, source.workspace, source.tracker_base)
+    return source, any(own)

@@ -48,8 +48,7 @@ def field_type(path: str) -> type:
 
 
 def option_path(app: AppDef, name: str) -> str:
-    """Return the path of the text that the program's option of a name has: ``--batch_size``, or
-    ``--batch-size``.
+    """Return the path of the value of the program's option ``--batch_size`` or ``--batch-size``.
 
     Raises:
         SpecError: if there is no such option.
@@ -79,21 +78,26 @@ def field_at(app: AppDef, path: str, *value: Any) -> Any:
     assert match is not None
     role = _role(app, match["role"], path)
     if match["field"]:
-        owner: Any = role
-        name = match["field"]
-        if name.startswith("resource."):
-            role.resource = owner = copy.copy(role.resource)
-            name = name.removeprefix("resource.")
-        before = getattr(owner, name)
-        if value:
-            setattr(owner, name, value[0] if isinstance(value[0], kind) else kind(value[0]))
-        return before
-    text = [value[0] if isinstance(value[0], str) else json.dumps(value[0])] if value else []
-    return (
-        _env(role, match["key"], path, text)
-        if match["where"] == "env"
-        else _arg(role, match["key"], path, text)
-    )
+        return _field(role, match["field"], kind, *value)
+    text = None
+    if value:
+        text = value[0] if isinstance(value[0], str) else json.dumps(value[0])
+    if match["where"] == "env":
+        return _env(role, match["key"], path, text)
+    return _arg(role, match["key"], path, text)
+
+
+def _field(role: Role, name: str, kind: type, *value: Any) -> Any:
+    """Return a field of a role or of its resource; set it if a value is given."""
+    owner: Any = role
+    if name.startswith("resource."):
+        role.resource = copy.copy(role.resource)
+        owner = role.resource
+        name = name.removeprefix("resource.")
+    before = getattr(owner, name)
+    if value:
+        setattr(owner, name, value[0] if isinstance(value[0], kind) else kind(value[0]))
+    return before
 
 
 def _role(app: AppDef, name: str | None, path: str) -> Role:
@@ -107,34 +111,42 @@ def _role(app: AppDef, name: str | None, path: str) -> Role:
     )
 
 
-def _env(role: Role, key: str, path: str, value: list[str]) -> str:
+def _env(role: Role, key: str, path: str, text: str | None) -> str:
+    """Return the value of a variable; replace it if a text is given."""
     if key not in role.env:
         raise SpecError(
             f"{path!r}: there is no such variable; env has {', '.join(role.env) or 'none'}"
         )
     before = role.env[key]
-    if value:
-        role.env = {**role.env, key: value[0]}
+    if text is not None:
+        role.env = {**role.env, key: text}
     return before
 
 
-def _arg(role: Role, key: str, path: str, value: list[str]) -> str:
+def _arg(role: Role, key: str, path: str, text: str | None) -> str:
+    """Return an argument, by number or by the option it is the value of; replace it likewise."""
     args = list(role.args)
-    prefix = ""
-    if key.isdecimal():
-        at = int(key)
-    else:
-        at = next(
-            (k for k, arg in enumerate(args) if arg == key or arg.startswith(f"{key}=")), len(args)
-        )
-        if at < len(args) and args[at] == key:
-            at += 1
-        else:
-            prefix = f"{key}="
+    at, prefix = _place_of_arg(args, key)
     if at >= len(args):
         raise SpecError(f"{path!r}: there is no such argument; args are {role.args!r}")
     before = args[at][len(prefix) :]
-    if value:
-        args[at] = prefix + value[0]
+    if text is not None:
+        args[at] = prefix + text
         role.args = args
     return before
+
+
+def _place_of_arg(args: list[str], key: str) -> tuple[int, str]:
+    """Return the index of an argument, and what stands before its value in the same text.
+
+    The index is beyond the last one if there is no such argument.
+    """
+    if key.isdecimal():
+        return int(key), ""
+    prefix = f"{key}="
+    for index, arg in enumerate(args):
+        if arg == key:
+            return index + 1, ""
+        if arg.startswith(prefix):
+            return index, prefix
+    return len(args), ""

@@ -65,8 +65,9 @@ class LaunchSpec:
     @property
     def made_artifacts(self) -> dict[str, str]:
         """The artifacts that come out: name → class."""
-        own = {"results": "Artifact", "metrics": "Metrics"}
-        return {**own, **{port.name: port.type for port in self.outputs if port.is_artifact}}
+        made = {"results": "Artifact", "metrics": "Metrics"}
+        made.update({port.name: port.type for port in self.outputs if port.is_artifact})
+        return made
 
     def encode(self) -> str:
         """Return the spec as one word that nothing on its way reads as something else.
@@ -136,18 +137,17 @@ class LaunchSpec:
             SpecError: for a value that the app cannot have.
         """
         launch = Launch.from_dict(self.launch)
-        sources = {port.name: port for port in self.inputs}
-        given = {
-            name: _whole(value) if sources[name].type in ("Integer", "List", "Dict") else value
-            for name, value in arguments.items()
-            if value is not None
-        }
+        ports = {port.name: port for port in self.inputs}
+        given = {}
+        for name, value in arguments.items():
+            if value is None:
+                continue
+            has_whole_numbers = ports[name].type in ("Integer", "List", "Dict")
+            given[name] = _whole(value) if has_whole_numbers else value
         if launch.component is not None:
-            settled = dict(launch.args) if isinstance(launch.args, Mapping) else {}
-            return replace(
-                launch,
-                args={**settled, **{sources[name].source: value for name, value in given.items()}},
-            )
+            args = dict(launch.args) if isinstance(launch.args, Mapping) else {}
+            args.update({ports[name].source: value for name, value in given.items()})
+            return replace(launch, args=args)
         app = launch.build()
         for name, value in given.items():
             field_at(app, self.paths[name], value)
@@ -171,8 +171,7 @@ _OPTIONS: Final = {each.name for each in fields(ExecutionOptions)} - {"resubmit_
 def how_and_where(
     given: Mapping[str, Any], cluster: Cluster | Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any] | None, TaskSettings]:
-    """Return of a user's settings how the app is run, the cluster as JSON values, and the settings
-    of the task.
+    """Divide a user's settings: how the app is run, the cluster as JSON values, the task's own.
 
     A cluster's ``k8s:`` secrets become variables of the task.
 
@@ -185,24 +184,27 @@ def how_and_where(
     if cluster is None:
         return options, None, made
     found = cluster if isinstance(cluster, Cluster) else Cluster.from_dict(cluster)
-    sources, variables = dict(found.secrets), {}
+    sources = dict(found.secrets)
+    variables: dict[str, tuple[str, str]] = {}
     for setting, source in found.secrets.items():
         kind, _, place = source.partition(":")
-        if kind == "k8s":
-            secret, slash, key = place.partition("/")
-            if not slash or not key:
-                raise ConfigError(
-                    f"cluster {found.name!r}: secrets[{setting!r}]={source!r}: must be "
-                    "k8s:SECRET/KEY"
-                )
-            variable = f"TRANSLOAD_CLUSTER_{setting.upper()}"
-            sources[setting], variables[variable] = f"env:{variable}", (secret, key)
+        if kind != "k8s":
+            continue
+        secret, _, key = place.partition("/")
+        if not key:
+            raise ConfigError(
+                f"cluster {found.name!r}: secrets[{setting!r}]={source!r}: must be k8s:SECRET/KEY"
+            )
+        variable = f"TRANSLOAD_CLUSTER_{setting.upper()}"
+        sources[setting] = f"env:{variable}"
+        variables[variable] = (secret, key)
     return options, replace(found, secrets=sources).to_dict(), made.updated(secrets=variables)
 
 
 def _json(value: Any) -> Any:
-    """Return a value as JSON has it: choices by name, paths as text, dataclasses as mappings;
-    others as they are.
+    """Return a value as JSON has it.
+
+    Choices are written by name, paths as text, dataclasses as mappings.
     """
     if isinstance(value, Enum):
         return value.name
@@ -212,7 +214,9 @@ def _json(value: Any) -> Any:
         return {each.name: _json(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {_json(key): _json(item) for key, item in value.items()}
-    return [_json(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_json(item) for item in value]
+    return value
 
 
 def _typed(port: OutputPort, value: Any) -> Any:

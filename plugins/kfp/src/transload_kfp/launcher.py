@@ -116,8 +116,9 @@ def launcher_from_app(
 def launcher_image(
     image: str | None, packages: Sequence[str] = (), needs: Sequence[str] = ("kfp",)
 ) -> str:
-    """Return the image for tasks that launch apps: the given one, else a public one where
-    ``packages`` bring the rest.
+    """Return the image for tasks that launch apps.
+
+    It is the given one, else a public one where ``packages`` bring the rest.
 
     Args:
         image: what the user gave.
@@ -127,21 +128,23 @@ def launcher_image(
     Raises:
         SpecError: if there is none: no image that everybody has holds transload.
     """
-    missing = [
-        each
-        for each in needs
-        if not any(re.search(f"transload.*{each}", name, re.I) for name in packages)
-    ]
-    if missing and not image:
-        lacks = (
-            f" (transload-{missing[0]} is not in packages={list(packages)!r})" if packages else ""
-        )
-        raise SpecError(
-            f"image: must be given{lacks}: an image that holds transload, this adapter and the "
-            "scheduler's plugin; "
-            "plugins/kfp/Dockerfile makes one"
-        )
-    return image or PUBLIC
+    if image:
+        return image
+    missing = [need for need in needs if not _is_among(need, packages)]
+    if not missing:
+        return PUBLIC
+    lacks = ""
+    if packages:
+        lacks = f" (transload-{missing[0]} is not in packages={list(packages)!r})"
+    raise SpecError(
+        f"image: must be given{lacks}: an image that holds transload, this adapter and the "
+        "scheduler's plugin; plugins/kfp/Dockerfile makes one"
+    )
+
+
+def _is_among(need: str, packages: Sequence[str]) -> bool:
+    """Tell whether a plugin, or extra, of this project is among packages to install."""
+    return any(re.search(f"transload.*{need}", package, re.I) for package in packages)
 
 
 def _planned(
@@ -234,6 +237,7 @@ _RESERVED: Final = (*IDENTITY, KEY, PARENT, *OUTPUTS, HANDLE)
 
 
 def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], dict[str, str]]:
+    """Return the inputs that set fields of an app, and input → path of its field."""
     if inputs is not None and not isinstance(inputs, Mapping):
         raise SpecError(
             "inputs: of an AppDef they are a mapping: name → path of a field, such as "
@@ -243,24 +247,42 @@ def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], d
     paths: dict[str, str] = {}
     ports = []
     for each, given in (inputs or {}).items():
-        is_path = isinstance(given, str) and input_type(given) is None
-        path, kind = (
-            given if isinstance(given, tuple) else (given, None) if is_path else (None, given)
-        )
         try:
-            path = path or option_path(app, each)
-            kind, before = kind or field_type(path), field_at(app, path)
-            called, plain = _type(kind), kind in KFP_TYPES
-            default = (
-                default_text(kind(before), "default") if plain and before is not None else None
-            )
-            ports.append(InputPort(each, names[each], called, default, plain))
+            port, path = _field_port(app, each, names[each], given)
         except (SpecError, ValueError) as exc:
             raise SpecError(f"inputs[{each!r}]: {exc}") from exc
         if path in paths.values():
             raise SpecError(f"inputs[{each!r}]={path!r}: another input sets it already")
-        paths[names[each]] = path
+        ports.append(port)
+        paths[port.name] = path
     return ports, paths
+
+
+def _field_port(app: AppDef, name: str, port: str, given: Any) -> tuple[InputPort, str]:
+    """Return an input that sets a field of an app, and the path of that field.
+
+    Args:
+        app: the app.
+        name: the input, as the user calls it.
+        port: its name in KFP.
+        given: a path, a type, or a pair of both.
+    """
+    path: str | None = None
+    kind = given
+    if isinstance(given, tuple):
+        path, kind = given
+    elif isinstance(given, str) and input_type(given) is None:
+        path = given
+        kind = None
+    path = path or option_path(app, name)
+    kind = kind or field_type(path)
+    before = field_at(app, path)
+    called = _type(kind)
+    has_default = kind in KFP_TYPES
+    default = None
+    if has_default and before is not None:
+        default = default_text(kind(before), "default")
+    return InputPort(name, port, called, default=default, optional=has_default), path
 
 
 def _type(kind: Any, where: str = "") -> str:
@@ -274,36 +296,22 @@ def _type(kind: Any, where: str = "") -> str:
 
 
 def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list[InputPort]:
+    """Return the inputs that are arguments of a component function.
+
+    Args:
+        found: the component.
+        given: the arguments that are settled now.
+        inputs: the arguments that become inputs; None: all others.
+    """
     if not isinstance(given, Mapping):
         raise SpecError(f"args={given!r}: must be a mapping, name → value")
     known = {item.name: item for item in found.parameters}
-    # tracker_base and the parent are the launch's own business
-    wanted = (
-        [each for each in known if each not in (*given, PARENT, "tracker_base")]
-        if inputs is None
-        else list(inputs)
-    )
-    for what, names in (("component_args", given), ("inputs", wanted)):
-        for each in names:
-            if each not in known:
-                raise SpecError(
-                    f"{what}: {found.name} has no argument {each!r}; it has "
-                    f"{', '.join(known) or 'none'}"
-                )
-    both = [each for each in wanted if each in given]
-    if both:
-        raise SpecError(
-            f"inputs: {', '.join(map(repr, both))}: settled with component_args, so that nothing "
-            "is left to give"
-        )
-    missing = [
-        name for name, item in known.items() if item.required and name not in (*given, *wanted)
-    ]
-    if missing:
-        raise SpecError(
-            f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with "
-            "component_args"
-        )
+    if inputs is None:
+        # the launch itself sets tracker_base and the parent
+        wanted = [each for each in known if each not in (*given, PARENT, "tracker_base")]
+    else:
+        wanted = list(inputs)
+    _check_arguments(found, given, wanted)
     types = inputs if isinstance(inputs, Mapping) else {}
     names = port_names([*_RESERVED, *wanted])
     return [
@@ -313,7 +321,39 @@ def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list
     ]
 
 
+def _check_arguments(found: Component, given: Mapping[str, Any], wanted: Sequence[str]) -> None:
+    """Check that each argument is known, given once, and that no required one is left out."""
+    known = {item.name: item for item in found.parameters}
+    for what, names in (("component_args", given), ("inputs", wanted)):
+        for name in names:
+            if name not in known:
+                raise SpecError(
+                    f"{what}: {found.name} has no argument {name!r}; it has "
+                    f"{', '.join(known) or 'none'}"
+                )
+    both = [repr(name) for name in wanted if name in given]
+    if both:
+        raise SpecError(
+            f"inputs: {', '.join(both)}: settled with component_args, so that nothing "
+            "is left to give"
+        )
+    required = [name for name, item in known.items() if item.required]
+    missing = [name for name in required if name not in (*given, *wanted)]
+    if missing:
+        raise SpecError(
+            f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with "
+            "component_args"
+        )
+
+
 def _argument_port(item: Parameter, asked: Any, port: str) -> InputPort:
+    """Return the input that gives an argument.
+
+    Args:
+        item: the argument.
+        asked: the type that the user wants; None: what the annotation says.
+        port: the name of the input in KFP.
+    """
     kind = list if item.kind == "varargs" else asked or _kind(item.annotation)
     called = _type(kind, f"inputs[{item.name!r}]=")
     if kind not in KFP_TYPES:
@@ -322,19 +362,19 @@ def _argument_port(item: Parameter, asked: Any, port: str) -> InputPort:
                 f"inputs: argument {item.name!r} is {item.type_name}: must be a str, for a path"
             )
         return InputPort(item.name, port, called, help=item.help)
-    plain = (
-        kind in (str, int, float, bool)
-        and type(item.default) is kind
-        and can_be_default(item.default)
+    default = None
+    is_plain = kind in (str, int, float, bool) and type(item.default) is kind
+    if is_plain and not item.required and can_be_default(item.default):
+        default = default_text(item.default, f"default of {item.name}")
+    return InputPort(
+        item.name, port, called, default=default, optional=not item.required, help=item.help
     )
-    plain = plain and not item.required
-    default = default_text(item.default, f"default of {item.name}") if plain else None
-    return InputPort(item.name, port, called, default, not item.required, item.help)
 
 
 def _kind(annotation: Any) -> type:
-    """Return what an argument of that annotation travels as; whatever has no type in KFP travels as
-    text.
+    """Return the type that an argument of that annotation has on its way.
+
+    An annotation for which KFP has no type travels as text.
     """
     if annotation in KFP_TYPES:
         return annotation  # type: ignore[no-any-return]
@@ -343,10 +383,12 @@ def _kind(annotation: Any) -> type:
         return list
     if origin in (dict, Mapping):
         return dict
-    alternatives = [each for each in get_args(annotation) if each is not type(None)]
-    if origin is not Literal and len(alternatives) == 1 and len(get_args(annotation)) == 2:
-        return _kind(alternatives[0])  # Optional
-    return str
+    if origin is Literal:
+        return str
+    alternatives = get_args(annotation)
+    others = [each for each in alternatives if each is not type(None)]
+    is_optional = len(alternatives) == 2 and len(others) == 1
+    return _kind(others[0]) if is_optional else str
 
 
 # -- the container form
@@ -357,13 +399,10 @@ def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
     own += [InputPort(each, each, default="", optional=True) for each in (KEY, PARENT)]
     given = [port.placeholder for port in spec.inputs if port.is_artifact]
     made = [f"{{{{$.outputs.artifacts['{name}'].path}}}}" for name in spec.made_artifacts]
-    outputs = (
-        []
-        if spec.dry_run
-        else [{"name": HANDLE, "type": "String", "description": "the app's handle"}]
-    )
-    outputs += [port.to_dict() for port in spec.outputs if not port.is_artifact]
+    outputs = [port.to_dict() for port in spec.outputs if not port.is_artifact]
     outputs += [{"name": name, "type": kind} for name, kind in spec.made_artifacts.items()]
+    if not spec.dry_run:
+        outputs.insert(0, {"name": HANDLE, "type": "String", "description": "the app's handle"})
     return {
         "name": component_name(title),
         "inputs": [port.to_dict() for port in (*spec.inputs, *own)],
@@ -391,39 +430,58 @@ def _python(spec: LaunchSpec, title: str, image: str, packages: Sequence[str]) -
 
 
 def _source(spec: LaunchSpec, function: str) -> str:
-    lines = [f"    {name}: str," for name in IDENTITY]
-    lines += [f"    {port.name}: {_annotation(port)}," for port in spec.inputs if not port.optional]
-    lines += [f"    {name}: dsl.Output[dsl.{kind}]," for name, kind in spec.made_artifacts.items()]
-    lines += [
-        f"    {port.name}: {_annotation(port)} = {_default(port)},"
-        for port in spec.inputs
-        if port.optional
-    ]
-    lines += [f'    {name}: str = "",' for name in (KEY, PARENT)]
-    values = [port for port in spec.outputs if not port.is_artifact]
-    outputs = (
-        []
-        if spec.dry_run
-        else [(HANDLE, "str"), *((port.name, _PYTHON[port.type]) for port in values)]
-    )
-    fields = ", ".join(f'("{name}", {kind})' for name, kind in outputs)
-    given = ", ".join(
-        f'"{port.name}": {port.name}{".path" * port.is_artifact}' for port in spec.inputs
-    )
-    context = ", ".join(f'"{name.removeprefix("transload_")}": {name}' for name in (*IDENTITY, KEY))
-    made = ", ".join(f'"{name}": {name}' for name in spec.made_artifacts)
+    """Return the source of the Python form: a function that calls the launcher."""
+    outputs = [(port.name, _PYTHON[port.type]) for port in spec.outputs if not port.is_artifact]
+    if spec.dry_run:
+        outputs = []
+    else:
+        outputs.insert(0, (HANDLE, "str"))
+    context = {name.removeprefix("transload_"): name for name in (*IDENTITY, KEY)}
+    context["parent"] = PARENT
+    given = {port.name: _value_of(port) for port in spec.inputs}
+    made = {name: name for name in spec.made_artifacts}
+    call = f'"{spec.encode()}", {_dict_source(given)}, _context, {_dict_source(made)}'
     body = [
         # names of its own begin with "_", which no input's does
         "    from transload_kfp.task import launch_in_component as _launch",
-        f'    _context = {{{context}, "parent": {PARENT}}}',
-        f'    _found = _launch("{spec.encode()}", {{{given}}}, _context, {{{made}}})',
+        f"    _context = {_dict_source(context)}",
+        f"    _found = _launch({call})",
     ]
+    arrow = ""
     if outputs:
         names = ", ".join(name for name, _ in outputs)
+        fields = ", ".join(f'("{name}", {kind})' for name, kind in outputs)
         body.append("    from collections import namedtuple as _tuple")
         body.append(f'    return _tuple("Outputs", "{names}")(**_found)')
-    arrow = f' -> NamedTuple("Outputs", [{fields}])' if outputs else ""
-    return "\n".join([f"def {function}(", *lines, f"){arrow}:", *body]) + "\n"
+        arrow = f' -> NamedTuple("Outputs", [{fields}])'
+    head = [f"def {function}(", *_parameters_source(spec), f"){arrow}:"]
+    return "\n".join([*head, *body]) + "\n"
+
+
+def _parameters_source(spec: LaunchSpec) -> list[str]:
+    """Return a line for each parameter of the Python form; those with a default come last."""
+    lines = [f"    {name}: str," for name in IDENTITY]
+    for port in spec.inputs:
+        if not port.optional:
+            lines.append(f"    {port.name}: {_annotation(port)},")
+    for name, kind in spec.made_artifacts.items():
+        lines.append(f"    {name}: dsl.Output[dsl.{kind}],")
+    for port in spec.inputs:
+        if port.optional:
+            lines.append(f"    {port.name}: {_annotation(port)} = {_default(port)},")
+    lines += [f'    {name}: str = "",' for name in (KEY, PARENT)]
+    return lines
+
+
+def _dict_source(names: Mapping[str, str]) -> str:
+    """Return the source of a dict: key → an expression."""
+    items = [f'"{key}": {expression}' for key, expression in names.items()]
+    return f"{{{', '.join(items)}}}"
+
+
+def _value_of(port: InputPort) -> str:
+    """Return the expression for an input's value; of an artifact, for its path."""
+    return f"{port.name}.path" if port.is_artifact else port.name
 
 
 _PYTHON: Final = {called: kind.__name__ for kind, called in KFP_TYPES.items()}
@@ -432,11 +490,10 @@ _PYTHON: Final = {called: kind.__name__ for kind, called in KFP_TYPES.items()}
 def _annotation(port: InputPort) -> str:
     if port.is_artifact:
         return f"dsl.Input[dsl.{port.type}]"
-    return (
-        f"Optional[{_PYTHON[port.type]}]"
-        if port.optional and port.default is None
-        else _PYTHON[port.type]
-    )
+    kind = _PYTHON[port.type]
+    if port.optional and port.default is None:
+        return f"Optional[{kind}]"
+    return kind
 
 
 def _default(port: InputPort) -> str:

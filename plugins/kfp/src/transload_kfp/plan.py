@@ -21,6 +21,7 @@ from transload_kfp.ports import (
     KFP_TYPES,
     InputPort,
     OutputPort,
+    Results,
     default_text,
     has_mark,
     input_type,
@@ -101,7 +102,7 @@ def make_plan(
     name: str | None = None,
     component_args: Mapping[str, Any] | None = None,
     inputs: Inputs | None = None,
-    results: Mapping[str, Any] | Sequence[str] | None = None,
+    results: Results | None = None,
 ) -> Plan:
     """Return the plan of a component. The arguments are those of
     `transload_kfp.component_from_app`.
@@ -114,28 +115,38 @@ def make_plan(
     launch = settled(Launch.of(found_here(source)), component_args)
     app = with_macros(launch.build({TRACKER: mark(TRACKER)}))
     refuse_inexpressible(app)
-    found = None if launch.component is None else as_component(launch.component)
-    known = {} if found is None else {item.name: item for item in found.parameters}
-    asked = inputs if isinstance(inputs, Mapping) else dict.fromkeys(inputs or ())
-    chosen = {each: _wanted(each, given, known.get(each)) for each, given in asked.items()}
-    ports = port_names(chosen)
-    made = [_input(app, each, ports[each], path, kind) for each, (path, kind) in chosen.items()]
-    made = [
-        replace(port, help=known[port.source].help) if port.source in known else port
-        for port in made
-    ]
-    description = "" if found is None else found.description.strip()
-    return Plan(name or app.name, app, made, outputs, results is not None, description)
+    description = ""
+    parameters: dict[str, Parameter] = {}
+    if launch.component is not None:
+        found = as_component(launch.component)
+        description = found.description.strip()
+        parameters = {parameter.name: parameter for parameter in found.parameters}
+    given = inputs if isinstance(inputs, Mapping) else dict.fromkeys(inputs or ())
+    wanted = {each: _wanted(each, value, parameters.get(each)) for each, value in given.items()}
+    names = port_names(wanted)
+    ports = []
+    for each, (path, kind) in wanted.items():
+        port = _input(app, each, names[each], path, kind)
+        if each in parameters:
+            port = replace(port, help=parameters[each].help)
+        ports.append(port)
+    return Plan(
+        title=name or app.name,
+        app=app,
+        inputs=ports,
+        outputs=outputs,
+        declared=results is not None,
+        description=description,
+    )
 
 
 def found_here(source: Any) -> Any:
-    """Return a component's name with its file's path, where it is relative to the file that defines
-    the pipeline.
-    """
+    """Return a component's name; a relative path in it is looked for beside the pipeline's file."""
     if not isinstance(source, str) or not source.partition(":")[0].endswith(".py"):
         return source
     path = os.path.join(caller_folder("transload_kfp") or "", source)
-    return path if os.path.exists(path.rpartition(".py")[0] + ".py") else source
+    file = path.rpartition(".py")[0] + ".py"
+    return path if os.path.exists(file) else source
 
 
 def settled(launch: Launch, args: Mapping[str, Any] | None) -> Launch:
@@ -151,48 +162,60 @@ def settled(launch: Launch, args: Mapping[str, Any] | None) -> Launch:
     return replace(launch, args={**launch.args, **args})
 
 
-def _wanted(name: str, given: Any, item: Parameter | None) -> tuple[str | None, Any]:
-    """Return where an input's text stands (None: in the program's option of that name), and its
-    type.
+def _wanted(name: str, given: Any, parameter: Parameter | None) -> tuple[str | None, Any]:
+    """Return where an input's text stands, and its type.
+
+    Args:
+        name: the input.
+        given: a path, a type, a pair of both, or None.
+        parameter: the component's parameter of that name.
+
+    Returns:
+        A path, or None for the program's option of that name; and the type.
     """
-    path, kind = (
-        given if isinstance(given, tuple) else (given, None) if in_command(given) else (None, given)
-    )
+    path: str | None = None
+    kind = given
+    if isinstance(given, tuple):
+        path, kind = given
+    elif in_command(given):
+        path = given
+        kind = None
     if kind is None:
-        kind = (
-            item.annotation
-            if item is not None and path is None and item.annotation in KFP_TYPES
-            else str
-        )
+        kind = str
+        if path is None and parameter is not None and parameter.annotation in KFP_TYPES:
+            kind = parameter.annotation
     if input_type(kind) is None:
         raise SpecError(
             f"inputs[{name!r}]={given!r}: must be 'args[2]', 'args[--lr]' or 'env[NAME]', a type "
-            "(str, int, float, "
-            "bool, list, dict, an artifact of kfp.dsl), or a pair of both; launcher_from_app takes "
-            "more"
+            "(str, int, float, bool, list, dict, an artifact of kfp.dsl), or a pair of both; "
+            "launcher_from_app takes more"
         )
     return path, kind
 
 
 def _input(app: AppDef, name: str, port: str, path: str | None, kind: Any) -> InputPort:
     """Put a mark in the place of a text of the app; return the input that will stand there."""
+    where = f"inputs[{name!r}]"
     try:
         before = str(field_at(app, path or option_path(app, name), mark(name)))
     except SpecError as exc:
-        more = "; where a value decides more than a text, use launcher_from_app, which builds the app when it runs"
-        raise SpecError(f"inputs[{name!r}]: {exc}{'' if path else more}") from exc
+        text = f"{where}: {exc}"
+        if not path:
+            text += (
+                "; where a value decides more than a text, use launcher_from_app, which builds "
+                "the app when it runs"
+            )
+        raise SpecError(text) from exc
     if has_mark(before):
-        raise SpecError(f"inputs[{name!r}]={path!r}: two inputs for one text, or a macro in it")
+        raise SpecError(f"{where}={path!r}: two inputs for one text, or a macro in it")
     called = input_type(kind) or ""
     if kind not in KFP_TYPES:
         return InputPort(name, port, called)
     try:
-        value: Any = before if kind is str else _read(before, kind)
+        value = _read(before, kind)
     except ValueError as exc:
-        raise SpecError(
-            f"inputs[{name!r}]: {before!r} stands there, which is no {kind.__name__}"
-        ) from exc
-    return InputPort(name, port, called, default_text(value, f"inputs[{name!r}]"), True)
+        raise SpecError(f"{where}: {before!r} stands there, which is no {kind.__name__}") from exc
+    return InputPort(name, port, called, default=default_text(value, where), optional=True)
 
 
 def _read(text: str, kind: type) -> Any:
@@ -210,17 +233,18 @@ def _read(text: str, kind: type) -> Any:
 
 
 def with_macros(app: AppDef) -> AppDef:
-    """Return a copy of the app with its macros replaced: the app's id by marks, for only the run
-    knows it.
+    """Return a copy of the app with its macros replaced.
+
+    Marks stand for the app's id, which only the run knows.
     """
     values = macros.Values("", "-".join(map(mark, IDENTITY)), "0", RANK0_ENV, mark(FILES))
-    app = copy.copy(app)
-    uses_rank0 = [
-        any(macros.rank0_env in text for text in (*role.args, *role.env.values()))
-        for role in app.roles
-    ]
-    app.roles = [values.apply(role) for role in app.roles]
-    for role, uses in zip(app.roles, uses_rank0, strict=True):
-        if uses:
+    replaced = copy.copy(app)
+    replaced.roles = []
+    for role in app.roles:
+        texts = [*role.args, *role.env.values()]
+        uses_rank0 = any(macros.rank0_env in text for text in texts)
+        role = values.apply(role)
+        if uses_rank0:
             role.env.setdefault(RANK0_ENV, "localhost")
-    return app
+        replaced.roles.append(role)
+    return replaced

@@ -61,9 +61,14 @@ def mark(name: str) -> str:
 
 def pieces(text: str) -> tuple[Piece, ...]:
     """Split a text at its marks."""
-    # every second one is a name, and literal texts may be empty
-    found = [(each,) if index % 2 else each for index, each in enumerate(_MARK.split(text))]
-    return tuple(each for each in found if each)
+    found: list[Piece] = []
+    for index, each in enumerate(_MARK.split(text)):
+        is_name = index % 2 == 1  # texts and names take turns; a text may be empty
+        if is_name:
+            found.append((each,))
+        elif each:
+            found.append(each)
+    return tuple(found)
 
 
 def has_mark(text: str) -> bool:
@@ -120,8 +125,9 @@ class InputPort(_Port):
             "name": self.name,
             "type": self.type,
             "description": self.help or None,
+            "default": self.default,
+            "optional": self.optional or None,
         }
-        made |= {"default": self.default, "optional": self.optional or None}
         return {key: value for key, value in made.items() if value is not None}
 
 
@@ -157,9 +163,7 @@ OUTPUTS: Final = ("results", "metrics", "files")
 files."""
 
 
-def output_ports(
-    results: Mapping[str, Any] | Iterable[str] | None, taken: Iterable[str] = ()
-) -> list[OutputPort]:
+def output_ports(results: Results | None, taken: Iterable[str] = ()) -> list[OutputPort]:
     """Return an output for each declared result, parameters first.
 
     Args:
@@ -174,26 +178,33 @@ def output_ports(
     """
     if results is None:
         return []
-    typed: dict[Any, Any] = (
-        dict(results)
-        if isinstance(results, Mapping)
-        else dict.fromkeys([results] if isinstance(results, str) else results, float)
-    )
+    types = _typed_results(results)
     reserved = [*OUTPUTS, *taken]
     called: dict[str, str] = {}
-    for name, kind in typed.items():
-        if not isinstance(name, str) or not name or name in reserved:
-            why = (
-                f"taken by an output of every component ({', '.join(reserved)})"
-                if name in reserved
-                else "no name"
+    for name, kind in types.items():
+        if name in reserved:
+            raise SpecError(
+                f"results[{name!r}]: taken by an output of every component "
+                f"({', '.join(reserved)}); as 'key/{name}' it is another name"
             )
-            raise SpecError(f"results[{name!r}]: {why}; as 'key/{name}' it is another name")
-        stem = str(PurePosixPath(name).with_suffix("")) if artifact_type(kind) else name
-        called[name] = name if stem in (*reserved, *typed, *called.values()) else stem
+        if not isinstance(name, str) or not name:
+            raise SpecError(f"results[{name!r}]: no name; as 'key/{name}' it is another name")
+        called[name] = name
+        if artifact_type(kind):
+            stem = str(PurePosixPath(name).with_suffix(""))
+            if stem not in (*reserved, *types, *called.values()):
+                called[name] = stem
     names = port_names([*reserved, *called.values()])
-    made = [_output(name, kind, names[called[name]]) for name, kind in typed.items()]
+    made = [_output(name, kind, names[called[name]]) for name, kind in types.items()]
     return sorted(made, key=lambda port: port.is_artifact)
+
+
+def _typed_results(results: Results) -> dict[Any, Any]:
+    """Return result → type; names alone are floats."""
+    if isinstance(results, Mapping):
+        return dict(results)
+    names = [results] if isinstance(results, str) else results
+    return dict.fromkeys(names, float)
 
 
 def _output(name: str, kind: Any, port: str) -> OutputPort:
@@ -209,18 +220,21 @@ def _output(name: str, kind: Any, port: str) -> OutputPort:
             "kfp.dsl"
         )
     key, slash, result = name.rpartition("/")
-    return OutputPort(result if slash and result else name, port, RESULT_TYPES[kind], key or None)
+    if not slash or not result:
+        result = name
+    return OutputPort(result, port, RESULT_TYPES[kind], key or None)
 
 
 def artifact_type(kind: object) -> str | None:
-    """Return the name of a class of artifacts of ``kfp.dsl``, given the class or that name; None if
-    it is none.
+    """Return the name of a class of artifacts of ``kfp.dsl``; None if it is none.
+
+    Args:
+        kind: the class, or its name.
     """
-    name = (
-        kind
-        if isinstance(kind, str)
-        else str(getattr(kind, "schema_title", "")).removeprefix("system.")
-    )
+    if isinstance(kind, str):
+        name = kind
+    else:
+        name = str(getattr(kind, "schema_title", "")).removeprefix("system.")
     return name if name in ARTIFACTS else None
 
 
@@ -242,24 +256,29 @@ def read_as_placeholder(value: object) -> str | None:
         value: a constant; outputs and parameters that were formatted into its texts are none, KFP
             finds them again.
     """
+    if isinstance(value, str):
+        match = TEMPLATE.search(_CHANNEL.sub("\0", value)) or STRUCT.match(value)
+        return match.group() if match else None
+    parts: list[object] = []
     if isinstance(value, Mapping):
         first = next(iter(value), None)
         if first in ("Concat", "IfPresent"):
             return f'{{"{first}": …}}'
-        parts: Iterable[object] = [*value.keys(), *value.values()]
+        parts = [*value.keys(), *value.values()]
     elif isinstance(value, (list, tuple)):
-        parts = value
-    elif isinstance(value, str):
-        match = TEMPLATE.search(_CHANNEL.sub("\0", value)) or STRUCT.match(value)
-        return match.group() if match else None
-    else:
-        return None
-    return next((found for part in parts if (found := read_as_placeholder(part)) is not None), None)
+        parts = list(value)
+    for part in parts:
+        found = read_as_placeholder(part)
+        if found is not None:
+            return found
+    return None
 
 
 def can_be_default(value: object) -> bool:
     """Tell whether KFP can have a value as a default: not None, nor NaN or an infinity."""
-    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is not None
 
 
 def default_text(value: object, path: str) -> str:
@@ -273,14 +292,20 @@ def default_text(value: object, path: str) -> str:
         raise SpecError(
             f"{path}={value!r}: Kubeflow Pipelines has no default that is no finite number"
         )
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, dict)):
-        value = json.dumps(value)
-    text = repr(value) if isinstance(value, float) else str(value)
+    text = _yaml_text(value)
     if TEMPLATE.search(text) or STRUCT.match(text):
         raise SpecError(
             f"{path}={text!r}: a default must not look like a placeholder of Kubeflow Pipelines "
             f"({{{{$…}}}})"
         )
     return text
+
+
+def _yaml_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, dict)):
+        return json.dumps(value)
+    if isinstance(value, float):
+        return repr(value)
+    return str(value)
