@@ -124,4 +124,4 @@ def test_assets_known_only_at_run_time(caplog: pytest.LogCaptureFixture) -> None
     common = {"handle": "local://airflow/x", "results": {"0": {"x": "NaN"}}}
     assert events[asset].extra == {**common, "artifact": {"name": "slash", "path": "s3://other/y/"}}
     assert events[missing].extra == common
-    assert "wrong cannot be told of: Asset scheme 'airflow' is reserved" in caplog.text
+    assert "wrong cannot be reported: Asset scheme 'airflow' is reserved" in caplog.text

@@ -64,14 +64,15 @@ def _no_failure(what: object) -> Iterator[None]:
     try:
         yield
     except Exception as exc:
-        logging.getLogger(__name__).warning("lineage: %s cannot be told of: %s", what, exc)
+        logging.getLogger(__name__).warning("lineage: %s cannot be reported: %s", what, exc)
 
 
 def asset_uri(path: str) -> str:
     """Return the URI of an artifact: a URL as it is, a path as ``file://``."""
-    return (
-        path if "://" in path else f"file://{path}" if path.startswith("/") else f"file:///{path}"
-    )
+    if "://" in path:
+        return path
+    absolute = path if path.startswith("/") else f"/{path}"
+    return f"file://{absolute}"
 
 
 def operator_lineage(

@@ -138,18 +138,32 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
 
     def _bear(self, context: Any, status: AppStatus) -> None:
         """Fail once the pokes of a try have learnt nothing for longer than ``patience``."""
-        now, ti = time.time(), context["ti"]
-        # each poke of this mode is a process of its own
-        accessor = state_store(context) if self.mode == "reschedule" else None
-        store = None if accessor is None else TaskStore(accessor, "unknown")
-        kept = (store.get() if store is not None else None) or {}
-        before = kept.get("since") if kept.get("try") == ti.try_number else self._unknown_since
-        since = None if status.state is not AppState.UNKNOWN else now if before is None else before
+        now = time.time()
+        ti = context["ti"]
+        store = self._unknown_store(context)
+        kept: dict[str, Any] = {}
+        if store is not None:
+            kept = store.get() or {}
+        before = self._unknown_since
+        if kept.get("try") == ti.try_number:
+            before = kept.get("since")
+        since = None
+        if status.state is AppState.UNKNOWN:
+            since = now if before is None else before
         self._unknown_since = since
         if store is not None and since != kept.get("since"):
             store.put({"since": since, "try": ti.try_number})
         if since is not None and now - since >= self.patience:
             raise StateUnknown(self.handle, now - since, status.msg)
+
+    def _unknown_store(self, context: Any) -> TaskStore | None:
+        """Return what remembers since when nothing is known, where each poke is its own process."""
+        if self.mode != "reschedule":
+            return None
+        accessor = state_store(context)
+        if accessor is None:
+            return None
+        return TaskStore(accessor, "unknown")
 
     def _options(self) -> ExecutionOptions:
         return pipelines.ExecutionOptions(patience=self.patience, on_kill="detach")

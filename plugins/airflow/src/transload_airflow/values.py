@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -186,7 +187,9 @@ def exit_codes(value: int | Collection[int] | None) -> tuple[int, ...]:
     Raises:
         ConfigError: if they are no ints.
     """
-    codes = () if value is None else (value,) if isinstance(value, int) else tuple(value)
+    if value is None:
+        return ()
+    codes = (value,) if isinstance(value, int) else tuple(value)
     if any(isinstance(code, bool) or not isinstance(code, int) for code in codes):
         raise ConfigError(f"skip_on_exit_code={value!r}: must be an int, or several")
     return codes
@@ -196,8 +199,10 @@ def plain(value: Any) -> Any:
     """Return JSON values that Airflow's API takes: NaN and infinities, which JSON has not, as
     texts.
     """
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

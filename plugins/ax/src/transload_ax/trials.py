@@ -49,13 +49,11 @@ class TrialView:
     def handles(self) -> list[tuple[TrialKey, str]]:
         """Return the apps that the run metadata names."""
         found = self.metadata.get(HANDLE)
-        by_arm = (
-            {"": found}
-            if isinstance(found, str) and found
-            else found
-            if isinstance(found, Mapping)
-            else {}
-        )
+        by_arm: Mapping[str, Any] = {}
+        if isinstance(found, Mapping):
+            by_arm = found
+        elif isinstance(found, str) and found:
+            by_arm = {"": found}
         return [(self.unit(str(arm)), str(handle)) for arm, handle in by_arm.items()]
 
 
