@@ -56,7 +56,7 @@ SCHEMAS = {
 """What the lint session compares with a schema: its name, and the files."""
 EVERYWHERE = [
     path.stem.removeprefix("run_")
-    for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))
+    for path in sorted((ROOT / "benchmarks" / "everywhere").glob("run_*.py"))
 ]
 HOSTS = ("airflow", "ax", "kfp", "prefect")
 HOST_SUITES = {"command_line": "core"}
@@ -295,7 +295,7 @@ def everywhere(session: nox.Session) -> None:
     """
     starter, *rows = hosts_and_engines(session, EVERYWHERE)
     with real_cluster(session):
-        command = ("python", "tests/everywhere/table.py", *session.posargs, starter, *rows)
+        command = ("python", "benchmarks/everywhere/table.py", *session.posargs, starter, *rows)
         session.run(*command, external=True, env=left_out(session))
 
 
@@ -316,7 +316,7 @@ def once(session: nox.Session) -> None:
         session.error(f"{', '.join(given)}: the options are --kills, --seed and --cells")
     starter, *rows = hosts_and_engines(session, (*HOSTS, "core"), rivals=True)
     with real_cluster(session):
-        session.run("python", "tests/once/count.py", *wanted, starter, *rows, external=True)
+        session.run("python", "benchmarks/once/count.py", *wanted, starter, *rows, external=True)
 
 
 @nox.session(venv_backend="none")
@@ -337,7 +337,7 @@ def load(session: nox.Session) -> None:
             f"{', '.join(given)}: the options are --units, --minutes, --cells and --write"
         )
     starter, *rows = hosts_and_engines(session, ("airflow", "ax", "prefect"))
-    session.run("python", "tests/load/table.py", *keep, *wanted, starter, *rows, external=True)
+    session.run("python", "benchmarks/load/table.py", *keep, *wanted, starter, *rows, external=True)
 
 
 @nox.session(venv_backend="none")
@@ -369,13 +369,13 @@ def hosts_and_engines(
 
     Each host has the environment of its own session, which is made if it is not there yet, with the
     engines' plugins on its path besides. With rivals it is another one, where what people use
-    otherwise (`tests/once/rivals`) is, too.
+    otherwise (`benchmarks/once/rivals`) is, too.
     """
     find_cpu_torch(session)
     digits = ("-r", "examples/digits/requirements.txt")
     rows = []
     for name in names:
-        file = Path("tests/once/rivals", f"{name}.txt")
+        file = Path("benchmarks/once/rivals", f"{name}.txt")
         more = (*digits, "-r", str(file)) if rivals and file.exists() else digits
         place = f"once-{name}" if rivals else ""
         rows.append(f"{name}={python_of(session, HOST_SUITES.get(name, name), *more, place=place)}")

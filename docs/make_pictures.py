@@ -128,7 +128,7 @@ def report(folder: Path) -> None:
 
 def engines(_folder: Path) -> None:
     """One job on each engine that can be started here; a picture of another one stays as it is."""
-    sys.path.insert(0, str(ROOT / "tests" / "everywhere"))
+    sys.path.insert(0, str(ROOT / "benchmarks" / "everywhere"))
     table = importlib.import_module("table")
     with table.started(
         sys.executable, [sys.executable], ("docker", "slurm", "kubernetes")

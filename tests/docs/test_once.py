@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def count() -> ModuleType:
-    """``tests/once/count.py``."""
+    """``benchmarks/once/count.py``."""
     if not (ROOT / ".git").exists():
         pytest.skip("rows carry a commit, and this is no clone")
-    path = ROOT / "tests" / "once" / "count.py"
+    path = ROOT / "benchmarks" / "once" / "count.py"
     spec = importlib.util.spec_from_file_location("once_count", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

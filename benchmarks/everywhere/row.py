@@ -17,8 +17,9 @@ __all__ = ["ARGUMENTS", "COMPONENT", "ENDLESS", "ENGINES", "EXAMPLE", "FAILING",
 __all__ += ["cancelled", "jobs", "tried_again", "until"]
 
 T = TypeVar("T")
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "everywhere"
-TESTS = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "everywhere"
+TESTS = ROOT / "tests"
 ENDLESS, FAILING = (
     f"{Path(__file__).with_name('short.py')}:{name}" for name in ("endless", "failing")
 )

@@ -26,12 +26,12 @@ from transload.specs import AppDef, AppState, BindMount, Resource, Role
 from transload_testing import AdapterConformance
 from transload_testing.adapter_driver import AdapterDriver, HostJob, Observed
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from warm import warm_up, warmed
 
 HERE = Path(__file__).resolve().parent
-TESTS = HERE.parent
+TESTS = HERE.parents[1] / "tests"
 SECONDS, LINES = 1.5, 15
 """How long a job lives, and how many lines it prints."""
 LIMIT_S = 300.0

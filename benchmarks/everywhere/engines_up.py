@@ -25,12 +25,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "slurm"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "slurm"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 import engines
 import outside
 
+TESTS = Path(__file__).resolve().parents[2] / "tests"
 ENGINES = ("docker", "slurm", "hpc", "kubernetes")
 FROZEN_S = 20
 
@@ -110,9 +111,7 @@ class Engines:
 
     def kubernetes(self) -> str:
         """Make a namespace in the real cluster, whose nodes have the folders of this machine."""
-        real = runpy.run_path(
-            str(Path(__file__).resolve().parents[1] / "real_kubernetes" / "conftest.py")
-        )
+        real = runpy.run_path(str(TESTS / "real_kubernetes" / "conftest.py"))
         cluster, image = real["RealCluster"](os.environ["REAL_KUBECONFIG"]), real["IMAGE"]
         self._stack.callback(cluster.wait_removed)
         self._stack.callback(cluster.remove)
@@ -139,7 +138,7 @@ class Engines:
         lines = (f"{name} = {json.dumps(text)}\n" for name, text in table.items())
         return "[schedulers.kubernetes]\n" + "".join(lines)
 
-    # -- strikes: `tests/once` asks for them on a socket
+    # -- strikes: `benchmarks/once` asks for them on a socket
 
     def listen(self) -> None:
         """Obey, as long as this process lives, who writes ``VICTIM WAY`` on the socket

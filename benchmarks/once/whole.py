@@ -48,7 +48,7 @@ DAEMONS = {
     "hpc": ("slurmctld", "connection"),
     "kubernetes": ("apiserver", "kubelet"),
 }
-"""Parts of engines, which `tests/everywhere/engines_up.py` strikes."""
+"""Parts of engines, which `benchmarks/everywhere/engines_up.py` strikes."""
 
 
 class WholeHost(ABC):
