@@ -78,7 +78,7 @@ def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> li
 
 
 def _of_this_machine(engine: Engine) -> list[str]:
-    from transload.schedulers.local.submission import machine_gpus
+    from transload.schedulers.local.convert import machine_gpus
 
     if engine.reach != "host":
         return []

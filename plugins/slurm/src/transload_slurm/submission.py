@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.schedulers.api import Submission
+from transload.schedulers.local.convert import inherited
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id
-from transload.schedulers.local.submission import inherited
 from transload_slurm import commands
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script
 from transload_slurm.jobs import Job, boot_id, squeue

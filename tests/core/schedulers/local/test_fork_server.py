@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from transload.schedulers import Submission
 from transload.schedulers.local import connection, scope
 from transload.schedulers.local.connection import import_fork_server
-from transload.schedulers.local.submission import submission_body
+from transload.schedulers.local.convert import submission_body
 from transload.schedulers.local.supervisor import kernel, layout, protocol
 from transload.specs import AppState, Role
 

@@ -15,7 +15,6 @@ import pytest
 
 from transload.errors import ConfigError
 from transload.schedulers.local import LocalScheduler, home
-from transload.schedulers.local.supervisor import kernel
 from transload.specs import AppState
 
 
@@ -31,7 +30,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     )
     if mounted.returncode:
         pytest.skip("not run: no file system can be mounted here")
-    monkeypatch.setattr(kernel, "_NETWORK", frozenset({"tmpfs"}))
+    monkeypatch.setattr(home, "_NETWORK", frozenset({"tmpfs"}))
     monkeypatch.setattr(home, "FALLBACK", str(tmp_path / "var-tmp-{}"))
     monkeypatch.delenv("TRANSLOAD_HOME", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
@@ -121,6 +120,6 @@ def test_what_was_asked_for_is_not_replaced(
 
 def test_this_machine_has_no_network_root() -> None:
     """The kernel's list of mounts is read for what is there, and for what is not there yet."""
-    assert kernel.network_file_system("/") is None
-    assert kernel.network_file_system("/no/such/folder") is None
-    assert kernel.network_file_system("/proc/self/fd") is None
+    assert home.network_file_system("/") is None
+    assert home.network_file_system("/no/such/folder") is None
+    assert home.network_file_system("/proc/self/fd") is None

@@ -1,16 +1,25 @@
-"""AppDef → what the supervisor is asked to run. Pure: no file is written, no process started."""
+"""AppDef → what the supervisor is asked to run.
+
+`convert` is pure: no file is written, no process started. `submission_body` adds, as the app is
+submitted, what only the submitter's process and machine say: programs, environment, limits, GPUs.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from transload.errors import UnsupportedFeature
-from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
+from transload.schedulers.api import Capabilities, Stream, Submission, refuse_unsupported
+from transload.schedulers.local.supervisor import gpus, kernel, layout
 from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_args, masked_env
 from transload.specs.macro_values import substitute
+
+__all__ = ["inherited", "machine_gpus"]
+
 
 CAPABILITIES: Final = Capabilities(
     inherits_env=True,
@@ -25,6 +34,26 @@ CAPABILITIES: Final = Capabilities(
 """Ports are the host's own: a replica that listens on one is reached there."""
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
+
+ENV_GPUS: Final = "TRANSLOAD_LOCAL_GPUS"
+"""How many GPUs this machine has (``4``), or which (``0,2``); default: the device files of NVIDIA's
+driver."""
+
+
+_ALLOWED_NAMES: Final = b"""
+    PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP
+    VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV LD_LIBRARY_PATH DYLD_LIBRARY_PATH
+    XDG_RUNTIME_DIR XDG_CACHE_HOME SSL_CERT_FILE SSL_CERT_DIR OMP_NUM_THREADS
+    TRANSLOAD_HOME PYTHONHASHSEED PYTHONUNBUFFERED
+"""
+_ALLOWED: Final = frozenset(_ALLOWED_NAMES.split())
+"""Variables that every job gets; of others only those whose name begins as `_ALLOWED_PREFIXES`
+say."""
+
+_ALLOWED_PREFIXES: Final = (b"LC_", b"CUDA", b"NVIDIA_", b"ROCR_", b"HIP_", b"NCCL_", b"GLOO_")
+
+# `cache` is not in Python 3.8, which the Slurm helper has on old login nodes
+_boot_id = lru_cache(1)(kernel.boot_id)
 
 
 class RoleRequest(NamedTuple):
@@ -154,3 +183,229 @@ def format_request(request: LocalRequest) -> str:
         lines.append(f"log_dir: {request.log_dir}")
     lines.append(f"grace_period: {request.grace_period:g} s")
     return "\n".join(lines)
+
+
+# -------------------------------------------------------------------------------------------------
+# what is found out as the app is submitted
+
+
+def submission_body(
+    request: LocalRequest, app_id: str, submission: Submission, folder: str
+) -> dict[str, Any]:
+    """Return all that the supervisor of an app needs to know, as JSON values.
+
+    It goes through a socket, never to the disk, but for its ``record``.
+
+    Raises:
+        SpecError: if a role's program cannot be run.
+        UnsupportedFeature: if the machine has too few GPUs.
+    """
+    base = inherited(os.environb, submission.inherit_env)
+    machine = _gpus(request)
+    secrets = submission.secrets
+    roles = [
+        _role_body(request, index, base, secrets.get(each.role.name, {}))
+        for index, each in enumerate(request.roles)
+    ]
+    return {
+        "record": _record(request, app_id, submission, folder),
+        "env": base,
+        "roles": roles,
+        "grace": request.grace_period,
+        "timeout": request.timeout,
+        "max_log": request.max_log_bytes,
+        "log_dir": request.log_dir,
+        "gpus": machine,
+        **_limits(),
+    }
+
+
+def _role_body(
+    request: LocalRequest, index: int, base: Mapping[str, str], values: Mapping[str, str]
+) -> dict[str, Any]:
+    each = request.roles[index]
+    role = each.role
+    missing = [name for name in role.secrets if name not in values]
+    if missing:
+        raise SpecError(f"role {role.name!r}: the secrets {missing} were not resolved")
+    replicas: list[dict[str, Any]] = [
+        {"args": args, "env": dict(env)} for args, env in each.replicas
+    ]
+    paths: dict[str, str] = {}
+    for replica in replicas:
+        path = replica["env"].get("PATH", base.get("PATH", os.defpath))
+        if request.prepend_cwd:
+            path = replica["env"]["PATH"] = f"{each.cwd}{os.pathsep}{path}"
+        if path not in paths:
+            paths[path] = _find_program(role, index, each.cwd, path)
+    return {
+        "name": role.name,
+        "exe": next(iter(paths.values()), ""),
+        "argv0": role.entrypoint,
+        "cwd": each.cwd,
+        "min_replicas": role.min_replicas,
+        "max_retries": role.max_retries,
+        "retry_policy": role.retry_policy.value,
+        "retry_delay": role.retry_delay,
+        "gpu": max(0, role.resource.gpu) if request.assign_gpus else 0,
+        "secrets": dict(values),
+        "num_replicas": len(replicas),
+        "replicas": replicas,
+    }
+
+
+def _find_program(role: Role, index: int, cwd: str, search: str) -> str:
+    """Return the absolute path of a role's program, found as ``execvpe`` finds it from its working
+    directory.
+
+    Raises:
+        SpecError: if the working directory or the program is not there or cannot be used; it names
+            role and file.
+    """
+    where = f"role {role.name!r}: roles[{index}].entrypoint={role.entrypoint!r}"
+    if not os.path.isdir(cwd):
+        raise SpecError(f"role {role.name!r}: the working directory {cwd!r} does not exist")
+    if "/" in role.entrypoint:
+        path = os.path.join(cwd, role.entrypoint)
+        _check_program(path, where)
+        return path
+    names = [role.entrypoint, "python3"] if role.entrypoint == "python" else [role.entrypoint]
+    tried = search.split(os.pathsep)
+    paths = [os.path.join(cwd, folder, name) for name in names for folder in tried]
+    for path in paths:
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            _check_interpreter(path, where)
+            return path
+    if unfit := next(filter(os.path.isfile, paths), None):
+        raise SpecError(f"{where}: {unfit} is not executable")
+    raise SpecError(f"{where}: no such program on PATH ({os.pathsep.join(tried)})")
+
+
+def _check_program(path: str, where: str) -> None:
+    if os.path.isdir(path):
+        raise SpecError(f"{where}: {path} is a folder, not a program")
+    if not os.path.exists(path):
+        raise SpecError(f"{where}: no such file: {path}")
+    if not os.access(path, os.X_OK):
+        raise SpecError(f"{where}: {path} is not executable")
+    _check_interpreter(path, where)
+
+
+def _check_interpreter(path: str, where: str) -> None:
+    """Refuse a script whose first line names, by an absolute path, a program that is not there."""
+    # what is executable but not readable is fine
+    first = layout.part_of(path, 256).split(b"\n", 1)[0]
+    words = first[2:].split() if first.startswith(b"#!") else []
+    name = os.fsdecode(words[0]) if words else ""
+    if name.startswith("/") and not os.path.exists(name):
+        raise SpecError(f"{where}: {path} wants the interpreter {name}, which does not exist")
+
+
+def _record(
+    request: LocalRequest, app_id: str, submission: Submission, folder: str
+) -> dict[str, Any]:
+    logs = f"{request.log_dir}/{app_id}" if request.log_dir else f"{folder}/logs"
+    return {
+        "schema": layout.SCHEMA,
+        "app_id": app_id,
+        "session": submission.session,
+        "app": submission.app.masked().to_dict(),
+        "cfg": dict(submission.cfg),
+        "digest": submission.digest,
+        "tracker_base": submission.tracker_base,
+        "parent_run_id": submission.parent_run_id,
+        "created": layout.now(),
+        "boot_id": _boot_id(),
+        "id_given": submission.id_given,
+        "cookie": os.urandom(16).hex(),
+        "token": os.urandom(8).hex(),
+        "logs": logs,
+        "workspaces": request.workspaces,
+    }
+
+
+def _gpus(request: LocalRequest) -> list[str] | None:
+    """Return the machine's GPUs, None if none are to be assigned."""
+    if not request.assign_gpus:
+        return None
+    machine = machine_gpus()
+    counts = [max(0, each.role.resource.gpu) for each in request.roles]
+    wanted = sum(
+        count * len(each.replicas) for count, each in zip(counts, request.roles, strict=True)
+    )
+    if wanted > len(machine):
+        index, count = next((index, count) for index, count in enumerate(counts) if count)
+        path = f"roles[{index}].resource.gpu"
+        raise UnsupportedFeature(
+            f"{path}={count}: the app wants {wanted} GPUs in all, this machine has {len(machine)}"
+            f" ({ENV_GPUS} sets another number; auto_set_cuda_visible_devices=False assigns none)",
+            path,
+        )
+    return machine
+
+
+def machine_gpus() -> list[str]:
+    """Return the ids of this machine's GPUs: those that `ENV_GPUS` names, that whoever submits may
+    use, or all.
+
+    Raises:
+        SpecError: if `ENV_GPUS` is neither a number nor a list of ids.
+    """
+    text = os.environ.get(ENV_GPUS)
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if (
+        text is None and allowed and "TRANSLOAD_APP_ID" not in os.environ
+    ):  # in a job they are the job's own
+        return [each.strip() for each in allowed.split(",")]
+    if text is None:
+        found = [
+            name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()
+        ]
+        return [str(i) for i in range(len(found or gpus.amd_gpus()))]
+    ids = [part.strip() for part in text.split(",") if part.strip()]
+    if "," not in text:
+        if not text.strip().isdigit():
+            raise SpecError(f"{ENV_GPUS}={text!r}: must be a number of GPUs or a list of their ids")
+        ids = [str(i) for i in range(int(text))]
+    return ids
+
+
+def inherited(environ: Mapping[bytes, bytes], everything: bool) -> dict[str, str]:
+    """Return what a job gets of the submitter's environment: everything, or what an allow-list
+    names.
+    """
+    names = [
+        each
+        for each in environ
+        if everything or each in _ALLOWED or each.startswith(_ALLOWED_PREFIXES)
+    ]
+    return {_text(name): _text(environ[name]) for name in names}
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _limits() -> dict[str, Any]:
+    """Return the submitter's umask, resource limits, niceness and CPUs, as the supervisor gives
+    them to replicas.
+    """
+    import resource
+
+    numbers = {number for name, number in vars(resource).items() if name.startswith("RLIMIT_")}
+    return {
+        "umask": _umask(),
+        "rlimits": [(number, resource.getrlimit(number)) for number in numbers],
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "cpus": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+    }
+
+
+def _umask() -> int:
+    """Return the umask without setting it, which would be seen by other threads."""
+    _, found, rest = layout.part_of("/proc/self/status", 4096).partition(b"\nUmask:")
+    if found:
+        return int(rest.split(None, 1)[0], 8)
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -8,13 +8,22 @@ import stat
 from typing import Final, NoReturn
 
 from transload.errors import ConfigError
-from transload.schedulers.local.supervisor import kernel, layout
+from transload.schedulers.local.supervisor import layout
 
 __all__ = ["make_private", "state_home"]
 
 
 ENV_HOME: Final = "TRANSLOAD_HOME"
 ENV_ALLOW_NETWORK: Final = "TRANSLOAD_ALLOW_NETWORK_HOME"
+_NETWORK_NAMES: Final = """
+    nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs coda 9p ocfs2 gfs2 orangefs pvfs2 panfs
+    wekafs glusterfs fuse.sshfs fuse.glusterfs fuse.juicefs fuse.ceph-fuse fuse.beegfs fuse.s3fs
+    fuse.rclone fuse.gcsfuse
+"""
+_NETWORK: Final = frozenset(_NETWORK_NAMES.split())
+"""File systems where flock, FIFOs and notifications do not reach other machines, as the kernel
+names them."""
+
 FALLBACK: Final = "/var/tmp/transload-{}"  # noqa: S108 - checked before each use
 """Where local apps are kept if the state folder lies on a network file system, by user."""
 
@@ -54,7 +63,26 @@ def network_home() -> str | None:
     """
     if os.environ.get(ENV_ALLOW_NETWORK, "") not in ("", "0"):
         return None
-    return kernel.network_file_system(state_home())
+    return network_file_system(state_home())
+
+
+def network_file_system(path: str) -> str | None:
+    """Return the type of the file system that holds ``path``, or would, if it is a network one,
+    else None (Linux).
+    """
+    while not os.path.exists(path) and path not in ("", "/"):
+        path = os.path.dirname(path)
+    device = os.stat(path or "/").st_dev
+    mark = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                if line.split(" ", 3)[2] == mark:
+                    kind = line.partition(" - ")[2].split(" ", 1)[0]
+                    return kind if kind in _NETWORK else None
+    except OSError:
+        pass
+    return None
 
 
 def make_private(folder: str | os.PathLike[str]) -> None:

@@ -25,10 +25,10 @@ from transload.schedulers.api import (
 )
 from transload.schedulers.local import connection, home, scope, store
 from transload.schedulers.local import convert as _convert
+from transload.schedulers.local.convert import submission_body
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.notify import AppWatch
 from transload.schedulers.local.store import safe_id, size_of
-from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import layout
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, SpecError, runopts
 

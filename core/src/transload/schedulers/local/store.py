@@ -113,7 +113,7 @@ def _finalise(local: str, app_id: str) -> dict[str, Any] | None:
                 state="FAILED",
                 msg=f"its supervisor died; its end cannot be written: {exc.strerror}",
             )
-            _end_replicas(
+            layout.end_replicas(
                 state, "FAILED", _mtime(layout.state_file(layout.app_folder(local, app_id)))
             )
         return state
@@ -421,16 +421,7 @@ def _apply_noted_end(folder: str, state: dict[str, Any]) -> None:
     before = f" (before that: {state['msg']})" if state.get("msg") else ""
     state.update(state=end, msg=f"no room on the disk for the details of its end{before}")
     state["cancel_requested"] = bool(state.get("cancel_requested")) or layout.is_end_asked(folder)
-    _end_replicas(state, end, _mtime(f"{folder}/end"))
-
-
-def _end_replicas(state: dict[str, Any], end: str, at: float | None) -> None:
-    for role in state.get("roles", ()):
-        for replica in role.get("replicas", ()):
-            if replica.get("state") not in layout.TERMINAL:
-                replica["state"] = end
-            if replica.get("end_time") is None:
-                replica["end_time"] = at
+    layout.end_replicas(state, end, _mtime(f"{folder}/end"))
 
 
 def _mtime(path: str) -> float | None:

@@ -62,12 +62,7 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
 
 def _write_failed(folder: str, state: dict[str, object], reason: str) -> None:
     ended = layout.now()
-    for role in state.get("roles") or ():  # type: ignore[attr-defined]
-        for replica in role.get("replicas", ()):
-            if replica.get("state") not in layout.TERMINAL:
-                replica.update(state="FAILED", end_time=ended)
-            if replica.get("end_time") is None:
-                replica["end_time"] = ended
+    layout.end_replicas(state, "FAILED", ended)
     before = state.get("msg")
     state.update(
         schema=layout.SCHEMA,

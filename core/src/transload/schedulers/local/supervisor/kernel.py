@@ -1,5 +1,5 @@
-"""What the operating system offers beyond Python's os module: prctl, holes in files, the boot id,
-file system types.
+"""What the operating system offers beyond Python's os module: prctl, holes in files, the boot
+id.
 """
 
 from __future__ import annotations
@@ -21,40 +21,6 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _FALLOC_KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
-
-# File systems where flock, FIFOs and notifications do not reach other machines, as the kernel names
-# them.
-_NETWORK = frozenset(
-    [
-        *(
-            "nfs",
-            "nfs4",
-            "cifs",
-            "smb3",
-            "smbfs",
-            "lustre",
-            "gpfs",
-            "beegfs",
-            "ceph",
-            "afs",
-            "coda",
-            "9p",
-            "ocfs2",
-        ),
-        *(
-            "gfs2",
-            "orangefs",
-            "pvfs2",
-            "panfs",
-            "wekafs",
-            "glusterfs",
-            "fuse.sshfs",
-            "fuse.glusterfs",
-            "fuse.juicefs",
-        ),
-        *("fuse.ceph-fuse", "fuse.beegfs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse"),
-    ]
-)
 
 _libc: Any = None
 
@@ -136,25 +102,6 @@ def _mac_boot_time() -> str:
     size = ctypes.c_size_t(16)
     failed = libc().sysctlbyname(b"kern.boottime", buffer, ctypes.byref(size), None, 0)
     return "" if failed else str(int.from_bytes(buffer.raw[:8], sys.byteorder))
-
-
-def network_file_system(path: str) -> str | None:
-    """Return the type of the file system that holds ``path``, or would, if it is a network one,
-    else None (Linux).
-    """
-    while not os.path.exists(path) and path not in ("", "/"):
-        path = os.path.dirname(path)
-    device = os.stat(path or "/").st_dev
-    mark = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-            for line in mounts:
-                if line.split(" ", 3)[2] == mark:
-                    kind = line.partition(" - ")[2].split(" ", 1)[0]
-                    return kind if kind in _NETWORK else None
-    except OSError:
-        pass
-    return None
 
 
 def _oom_file() -> str:

@@ -271,6 +271,16 @@ def noted_end(folder: str) -> str | None:
     return state if state in TERMINAL else None
 
 
+def end_replicas(state: dict[str, Any], end: str, at: float | None) -> None:
+    """Give the replicas of a state that have no end yet this one, and this time."""
+    for role in state.get("roles") or ():
+        for replica in role.get("replicas", ()):
+            if replica.get("state") not in TERMINAL:
+                replica["state"] = end
+            if replica.get("end_time") is None:
+                replica["end_time"] = at
+
+
 def unlink(path: str) -> None:
     """Remove a file; what is gone already is no error."""
     try:
