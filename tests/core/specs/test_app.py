@@ -13,6 +13,7 @@ from transload.specs import (
     AppDef,
     BindMount,
     DeviceMount,
+    Notice,
     Resource,
     Resources,
     RetryPolicy,
@@ -128,6 +129,55 @@ def test_wrong_apps(values: dict[str, Any], says: str) -> None:
     with pytest.raises(SpecError) as caught:
         AppDef(**{"name": "a", **values})
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "app_values", "says"),
+    [
+        ({"notice": 5}, {}, "roles[0].notice=5: must be a Notice or None"),
+        ({"notice": Notice(60)}, {"timeout": 60}, "roles[0].notice.seconds=60: must be shorter"),
+        ({"notice": Notice(60)}, {"segment": 50}, "segment=50: must be longer than the notice of"),
+        ({"notice": Notice(6)}, {"segment": 60, "timeout": 60}, "segment=60: must be shorter"),
+        ({"notice": Notice(6)}, {"segment": 0}, "segment=0: must be above 0"),
+        ({}, {"segment": 60}, "roles[0].max_interruptions=0: must be above 0"),
+        ({"checkpoints": 1}, {}, "roles[0].checkpoints=1: must be True or False"),
+        ({"max_interruptions": -1}, {}, "roles[0].max_interruptions=-1: must be 0 or more"),
+        ({"stall_after": math.nan}, {}, "roles[0].stall_after=nan: must be finite"),
+        ({"on_stall": "kill"}, {}, "roles[0].on_stall='kill': must be one of"),
+        ({"stall_signal": "KILL"}, {}, "roles[0].stall_signal='KILL': must be one of"),
+        ({"notice": Notice(9, "USR1"), "on_stall": "dump"}, {}, "must be another signal"),
+    ],
+)
+def test_wrong_ends(values: dict[str, Any], app_values: dict[str, Any], says: str) -> None:
+    """What cannot be of notices, segments, interruptions and stalls is one line, with its path."""
+    given = role()
+    for name, value in values.items():
+        setattr(given, name, value)
+    with pytest.raises(SpecError) as caught:
+        AppDef("a", [given], **app_values)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_notices() -> None:
+    """A signal has its usual name, with or without SIG; one that cannot be handled is refused."""
+    assert Notice(5, "sigusr1") == Notice(5, "USR1")
+    assert (Notice().seconds, Notice().signal) == (120, "TERM")
+    for name in ("KILL", "SIGSTOP", "9", "", 15):
+        with pytest.raises(SpecError, match=r"Notice.signal=.*with or without SIG"):
+            Notice(5, name)  # type: ignore[arg-type]
+    for seconds in (0, -1, math.inf, math.nan, True, "60"):
+        with pytest.raises(SpecError, match=r"Notice.seconds="):
+            Notice(seconds)  # type: ignore[arg-type]
+
+
+def test_interruptions_allowed() -> None:
+    """A hundred interruptions are allowed where there is a notice or a folder for checkpoints."""
+    assert role().interruptions_allowed == 0
+    assert role(notice=Notice()).interruptions_allowed == 100
+    assert role(checkpoints=True).interruptions_allowed == 100
+    assert role(checkpoints=True, max_interruptions=0).interruptions_allowed == 0
+    assert role(max_interruptions=3).interruptions_allowed == 3
 
 
 def test_wrong_type_in_third_place_is_refused() -> None:

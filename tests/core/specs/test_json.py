@@ -19,6 +19,8 @@ from transload.specs import (
     AppStatus,
     BindMount,
     DeviceMount,
+    Notice,
+    Progress,
     ReplicaAttempt,
     ReplicaStatus,
     Resource,
@@ -157,6 +159,8 @@ def test_every_field_of_a_role_counts(name: str) -> None:
         "name": "q", "image": "j", "min_replicas": 2, "entrypoint": "f", "args": [], "env": {}, "num_replicas": 9,
         "max_retries": 0, "retry_policy": RetryPolicy.REPLICA, "resource": Resource(1, 2, 3), "port_map": {},
         "metadata": {}, "mounts": [VolumeMount("/a", "/b")], "workspace": None, "secrets": {}, "retry_delay": 5,
+        "notice": Notice(30, "USR2"), "checkpoints": True, "max_interruptions": 7, "stall_after": 60,
+        "on_stall": "dump", "stall_signal": "QUIT",
     }  # fmt: skip
     setattr(changed.roles[0], name, other[name])
     assert changed.digest() != app.digest()
@@ -260,6 +264,17 @@ attempts = st.builds(
     st.none() | st.integers(-64, 255),
     moments,
     moments,
+    st.sampled_from([None, "preempted", "segment"]),
+    st.none() | st.integers(0, 99),
+)
+progresses = st.builds(
+    Progress,
+    st.none() | st.floats(0, 1),
+    st.none() | st.integers(0, 99),
+    st.integers(1, 99),
+    moments,
+    moments,
+    st.none() | text,
 )
 replica_statuses = st.builds(
     ReplicaStatus,
@@ -273,6 +288,7 @@ replica_statuses = st.builds(
     moments,
     st.integers(0, 9),
     st.lists(attempts, max_size=2),
+    interruptions=st.integers(0, 3),
 )
 statuses = st.builds(
     AppStatus,
@@ -283,6 +299,7 @@ statuses = st.builds(
     st.none() | text,
     st.lists(st.builds(RoleStatus, names, st.lists(replica_statuses, max_size=2)), max_size=2),
     st.booleans(),
+    st.none() | progresses,
 )
 
 
@@ -296,6 +313,39 @@ def test_status_round_trip(status: AppStatus) -> None:
     assert repr(status)
     assert status.format()
     assert status.summary().startswith(str(status.state))
+
+
+def test_an_older_version_reads_what_does_not_use_new_fields() -> None:
+    """JSON holds notices, checkpoints, progress and so on only where they say something."""
+    app = AppDef("a", [Role("r", "i", entrypoint="true")])
+    assert not {"segment", "arguments "} & app.to_dict().keys()
+    new = {"notice", "checkpoints", "max_interruptions", "stall_after", "on_stall", "stall_signal"}
+    assert not new & app.to_dict()["roles"][0].keys()
+    app = AppDef("a", [Role("r", "i", notice=Notice(), stall_after=9)], segment=600)
+    assert app.to_dict()["segment"] == 600
+    assert new & app.to_dict()["roles"][0].keys() == {"notice", "stall_after"}
+
+    attempt = ReplicaAttempt(AppState.FAILED)
+    replica = ReplicaStatus(0, AppState.RUNNING, "r", "h", earlier=[attempt])
+    status = AppStatus(AppState.RUNNING, roles=[RoleStatus("r", [replica])])
+    written = status.to_json()
+    assert not [name for name in ("progress", "interruptions", "cause", "step") if name in written]
+    attempt.cause = "preempted"
+    replica.interruptions = 1
+    status.progress = Progress(step=3)
+    written = status.to_json()
+    assert '"progress": {"step": 3}' in written
+    assert '"interruptions": 1' in written
+    assert '"cause": "preempted"' in written
+
+
+@pytest.mark.parametrize(
+    "value", [5, [], {}, {"fraction": "half"}, {"step": True, "text": 3}, {"at": 7.0}, None]
+)
+def test_progress_that_says_nothing_is_none(value: Any) -> None:
+    """What cannot be read of a progress is left out, and the status is read all the same."""
+    text = json.dumps({"state": "RUNNING", "progress": value})
+    assert AppStatus.from_json(text).progress is None
 
 
 def test_status_of_a_later_version() -> None:

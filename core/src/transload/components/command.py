@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from transload.errors import SpecError
-from transload.specs import AppDef, Mount, Resource, Role, nearest
+from transload.specs import AppDef, Mount, Notice, Resource, Role, nearest
+from transload.specs.app import OnStall
 from transload.specs.checks import shorten
 from transload.specs.secrets import masked_arguments
 
@@ -129,6 +130,13 @@ class Overrides(NamedTuple):
         gpu: GPUs of each replica.
         mem: main memory of each replica, in bytes.
         mounts: what is mounted into each replica, in place of what is mounted there already.
+        segment: seconds that the queue gives the app at a time.
+        notice: the warning that the roles get before they are ended.
+        checkpoints: the roles have a folder for checkpoints.
+        max_interruptions: how often an end that is nobody's fault is answered by starting again.
+        stall_after: seconds without a sign of life after which a replica has stalled.
+        on_stall: what is done then: ``note`` or ``dump``.
+        stall_signal: name of the signal of ``dump``.
     """
 
     role: str | None = None
@@ -143,6 +151,13 @@ class Overrides(NamedTuple):
     gpu: int | None = None
     mem: int | None = None
     mounts: Sequence[Mount] = ()
+    segment: float | None = None
+    notice: Notice | None = None
+    checkpoints: bool | None = None
+    max_interruptions: int | None = None
+    stall_after: float | None = None
+    on_stall: OnStall | None = None
+    stall_signal: str | None = None
 
     def apply(self, app: AppDef) -> AppDef:
         """Return a copy of the app with these values.
@@ -158,7 +173,13 @@ class Overrides(NamedTuple):
         roles = [
             self._apply(role) if self.role in (None, role.name) else role for role in app.roles
         ]
-        return _set(app, {"roles": roles, "name": self.name, "timeout": self.time_limit})
+        changes = {
+            "roles": roles,
+            "name": self.name,
+            "timeout": self.time_limit,
+            "segment": self.segment,
+        }
+        return _set(app, changes)
 
     def _apply(self, role: Role) -> Role:
         memory_mib = None
@@ -178,6 +199,12 @@ class Overrides(NamedTuple):
             "secrets": secrets,
             "resource": resource,
             "mounts": [*kept, *self.mounts],
+            "notice": self.notice,
+            "checkpoints": self.checkpoints,
+            "max_interruptions": self.max_interruptions,
+            "stall_after": self.stall_after,
+            "on_stall": self.on_stall,
+            "stall_signal": self.stall_signal,
         }
         return _set(role, changes)
 

@@ -534,7 +534,14 @@ class Driver:
             app_id,
             context_args=self._context_args,
             change=self._with_retries,
+            checkpoint_name=self._checkpoint_name(),
         )
+
+    def _checkpoint_name(self) -> str | None:
+        """Return the name of the checkpoints that all attempts share; None: each has its own."""
+        if self.state.options.checkpoints == "new":
+            return None
+        return app_id_of(self.state.identity, 0)
 
     def _with_retries(self, app: AppDef) -> AppDef:
         """Return the app definition with the retries that the options leave to it."""

@@ -19,6 +19,9 @@ RetriesBy = Literal["nested", "host", "scheduler"]
 """Who spends the retries of an app that a host runs: the scheduler, the host, or one inside the
 other."""
 
+Checkpoints = Literal["keep", "new"]
+"""Which checkpoints an attempt begins with: those of the attempts before it, or none."""
+
 _KEYS = {"loss_already_reported": "answer_lost", "resubmit_on": "next_after"}
 """Names of options → the keys that their JSON form has had from the beginning."""
 
@@ -49,6 +52,9 @@ class ExecutionOptions:
         resubmit_on: ended states that are answered by a new attempt when the host runs the unit
             again. A host whose restart is no retry (a pod that is started again) takes out what
             must stay final there.
+        checkpoints: ``keep``: an attempt finds the checkpoints of the attempts before it, of the
+            same generation; ``new``: each attempt has a folder of its own. Only of roles that ask
+            for checkpoints.
 
     Raises:
         ConfigError: for a value that is not allowed.
@@ -67,9 +73,12 @@ class ExecutionOptions:
     durable: bool = True
     loss_already_reported: bool = False
     resubmit_on: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
+    checkpoints: Checkpoints = "keep"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("on_kill", get_args(OnKill)), ("retries_by", get_args(RetriesBy))):
+        choices = {"on_kill": OnKill, "retries_by": RetriesBy, "checkpoints": Checkpoints}
+        for name, choice in choices.items():
+            allowed = get_args(choice)
             if getattr(self, name) not in allowed:
                 raise ConfigError(
                     f"{name}={getattr(self, name)!r}: must be {' or '.join(map(repr, allowed))}"
@@ -114,6 +123,8 @@ class ExecutionOptions:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         # JSON has no infinity
         values = {name: None if value == float("inf") else value for name, value in values.items()}
+        if self.checkpoints == "keep":  # an earlier version does not know this option
+            del values["checkpoints"]
         values["resubmit_on"] = sorted(state.name for state in self.resubmit_on)
         return {_KEYS.get(name, name): value for name, value in values.items()}
 

@@ -26,7 +26,7 @@ from transload.components import (
 from transload.errors import SpecError
 from transload.runner.config import Defaults
 from transload.runner.planning import make_plan
-from transload.specs import AppDef, CfgVal, Workspace
+from transload.specs import AppDef, AppHandle, CfgVal, Workspace
 from transload.specs.serialization import SCHEMA, reading
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Launch:
             and where the app works: the folder of the file that defines the host's unit; None: the
             working directory.
         pass_env: patterns (``HF_*``) of variables that are passed on.
+        checkpoints: handle of an ended job whose checkpoints this one goes on with.
 
     Raises:
         SpecError: if not exactly one of the three is given, or arguments without a component.
@@ -77,6 +78,7 @@ class Launch:
     folder: str | None = None
     pass_env: Sequence[str] = field(default_factory=list)
     command_name: str | None = None
+    checkpoints: AppHandle | None = None
 
     def __post_init__(self) -> None:
         if [self.app, self.component, self.command].count(None) != 2:
@@ -277,6 +279,7 @@ class Launch:
         *,
         context_args: Mapping[str, Any] | None = None,
         change: Callable[[AppDef], AppDef] | None = None,
+        checkpoint_name: str | None = None,
     ) -> Plan[Any]:
         """Return what would be submitted; nothing outside of this process is touched.
 
@@ -285,13 +288,17 @@ class Launch:
             app_id: the caller's own id; default: a fresh one.
             context_args: as in `build`.
             change: done to the app first of all.
+            checkpoint_name: the name under which its checkpoints are kept, which a later attempt
+                may have, too; default: the app's id.
 
         Raises:
             SpecError: as in `build`, or if the id is not valid or the scheduler cannot express it.
             ConfigError: for an unknown scheduler or option, or a tracker that is wrongly
                 configured.
         """
-        return make_plan(self, runner, app_id, context_args or {}, change)
+        return make_plan(
+            self, runner, app_id, context_args or {}, change, checkpoint_name=checkpoint_name
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the launch as JSON values, functions by their import path.
@@ -313,6 +320,8 @@ class Launch:
         if isinstance(workspace, Workspace):
             workspace = ",".join(f"{path}={target}" for path, target in workspace.projects.items())
         values = {**vars(self), "app": app, "component": component, "workspace": workspace}
+        if self.checkpoints is None:  # an earlier version does not know this field
+            del values["checkpoints"]
         return {"schema": SCHEMA, **{name: _plain(value) for name, value in values.items()}}
 
     @staticmethod

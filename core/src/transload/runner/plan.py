@@ -52,6 +52,7 @@ class Plan(AppDryRunInfo[T]):
         id_given: the caller gave the id.
         inherit_env: it gets the whole environment of the process that submits it, where its
             scheduler can do that.
+        checkpoints: the name under which its checkpoints are kept; None: it has none.
     """
 
     scheduler: str
@@ -64,6 +65,7 @@ class Plan(AppDryRunInfo[T]):
     parent_run_id: str | None = None
     id_given: bool = False
     inherit_env: bool = True
+    checkpoints: str | None = None
     _runner: Runner
     _unchanged: T | None = None
     """A copy of the request, where it may have to be converted again at the submit."""
@@ -127,6 +129,7 @@ class Plan(AppDryRunInfo[T]):
             id_given=self.id_given,
             inherit_env=self.inherit_env,
             secrets=secrets,
+            checkpoints=self.checkpoints,
         )
 
     def _prepared_request(self, scheduler: SchedulerBase) -> T:

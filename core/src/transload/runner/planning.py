@@ -9,6 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from transload.runner.checkpoints import (
+    all_with_checkpoints,
+    name_of_ended,
+    safe_name,
+    with_checkpoint_folders,
+)
 from transload.runner.job_env import (
     check_app_id,
     own_folder,
@@ -84,6 +90,8 @@ def make_plan(
     app_id: str | None,
     context_args: Mapping[str, Any],
     change: Callable[[AppDef], AppDef] | None,
+    *,
+    checkpoint_name: str | None = None,
 ) -> Plan[Any]:
     """Return the plan of a launch; arguments and errors as in `Launch.plan`."""
     id_given = app_id is not None
@@ -104,6 +112,9 @@ def make_plan(
 
     resolved = with_job_mounts(runner, app, to.name, to.cfg)
     resolved = with_identity(resolved, app_id, environment)
+    checkpoints = _checkpoints(launch, runner, to, app, checkpoint_name or app_id)
+    if checkpoints is not None:
+        resolved = with_checkpoint_folders(resolved, checkpoints, to.scheduler, to.cfg)
     _pack(resolved, launch, to, built.code_folder, images)
     pass_env(resolved, to.pass_env, runner._environ)
 
@@ -119,6 +130,7 @@ def make_plan(
         tracker_base=base,
         parent_run_id=parent,
         id_given=id_given,
+        checkpoints=checkpoints,
         inherit_env=runner._inherit_env,
         _runner=runner,
     )
@@ -128,6 +140,17 @@ def make_plan(
         plan._unchanged = copy.deepcopy(plan.request)
     _let_roles_change(plan)
     return plan
+
+
+def _checkpoints(
+    launch: Launch, runner: Runner, to: Destination, app: AppDef, own_name: str
+) -> str | None:
+    """Return the name under which the checkpoints of a job are kept; None: it has none."""
+    if not any(role.checkpoints for role in app.roles):
+        return None
+    if launch.checkpoints is not None:
+        return name_of_ended(runner, launch.checkpoints, to.name)
+    return safe_name(own_name)
 
 
 def _full_id(to: Destination, app_id: str) -> str:
@@ -196,6 +219,8 @@ def _final_app(
 
     if change is not None:
         app = change(app)
+    if launch.checkpoints is not None:
+        app = all_with_checkpoints(app)
     app.check_runnable()
     app = get_plugins().before_submit(app, to.name, to.cfg)
     workspace: str | Workspace | None = launch.workspace

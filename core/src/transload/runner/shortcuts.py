@@ -11,14 +11,17 @@ from transload.runner.api import Runner
 from transload.runner.factory import default_runner
 from transload.runner.job import Job
 from transload.runner.launch import Launch
-from transload.specs import AppDef, AppHandle, CfgVal, Mount, Workspace, parse_mounts
+from transload.specs import AppDef, AppHandle, CfgVal, Mount, Notice, Workspace, parse_mounts
+from transload.specs.app import OnStall
+from transload.specs.interruptions import notice_from
 from transload.specs.text import parse_size
 
 
 class OverrideOptions(TypedDict, total=False):
     """What `run` and `submit` take to set over what a definition says; see `Overrides`.
 
-    A memory size may be a text such as ``8G``, and a mount may be a text, too.
+    A memory size may be a text such as ``8G``, a mount may be a text, too, and a notice a number of
+    seconds.
     """
 
     role: str | None
@@ -33,6 +36,13 @@ class OverrideOptions(TypedDict, total=False):
     gpu: int | None
     mem: int | str | None
     mounts: Sequence[Mount | str] | None
+    segment: float | None
+    notice: Notice | float | None
+    checkpoints: bool | None
+    max_interruptions: int | None
+    stall_after: float | None
+    on_stall: OnStall | None
+    stall_signal: str | None
 
 
 def overrides_of(values: OverrideOptions) -> Overrides:
@@ -73,6 +83,13 @@ def overrides_of(values: OverrideOptions) -> Overrides:
         gpu=values.get("gpu"),
         mem=mem,
         mounts=mounts,
+        segment=values.get("segment"),
+        notice=notice_from(values.get("notice"), "notice"),
+        checkpoints=values.get("checkpoints"),
+        max_interruptions=values.get("max_interruptions"),
+        stall_after=values.get("stall_after"),
+        on_stall=values.get("on_stall"),
+        stall_signal=values.get("stall_signal"),
     )
 
 
@@ -106,7 +123,8 @@ def run(
         tracker_base: where it reports results.
         runner: submits; default: the one that this process shares.
         overrides: what is set over what the app says: ``name, env, image, replicas, retries,
-            retry_delay, time_limit, cpu, gpu, mem, role`` (see `transload.components.Overrides`).
+            retry_delay, time_limit, cpu, gpu, mem, role, notice, checkpoints, segment`` and so on
+            (see `transload.components.Overrides`).
 
     Raises:
         SpecError: if the app or an argument is not valid.

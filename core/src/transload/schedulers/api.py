@@ -32,6 +32,7 @@ __all__ = [
     "AppDescription",
     "Capabilities",
     "Change",
+    "CheckpointFolder",
     "JobFiles",
     "ListAppResponse",
     "LogPage",
@@ -85,6 +86,14 @@ class Capabilities(NamedTuple):
         delete: apps can be deleted; that an id was given is remembered (see
             `SchedulerBase.existed`).
         reachable_from: see `Visibility`.
+        notice: names of the signals that can be a notice (``Role.notice``), without ``SIG``.
+        segment: ``AppDef.segment``.
+        checkpoints: ``Role.checkpoints``: there is a folder that all attempts of a job share.
+        interruptions: ends that are nobody's fault are counted apart, up to
+            ``Role.max_interruptions``.
+        stall: ``Role.stall_after``, and all of ``Role.on_stall``.
+        progress: what a job says of its progress is brought to its status
+            (`AppStatus.progress`).
     """
 
     replicas: bool = True
@@ -102,6 +111,12 @@ class Capabilities(NamedTuple):
     inherits_env: bool = False
     delete: bool = False
     reachable_from: Visibility = "network"
+    notice: frozenset[str] = frozenset()
+    segment: bool = False
+    checkpoints: bool = False
+    interruptions: bool = False
+    stall: bool = False
+    progress: bool = False
 
 
 @dataclass
@@ -120,6 +135,8 @@ class AppDescription:
         parent_run_id: the run that it derives from.
         created: when it was submitted, seconds since the epoch.
         log_url: folder or page of its logs.
+        checkpoints: the name under which its checkpoints are kept (`Submission.checkpoints`); None:
+            it has none.
         needs_reconcile: something is left to do that only the process which waits for the app as its owner
             does: see ``reconcile``.
     """
@@ -135,6 +152,7 @@ class AppDescription:
     created: float | None = None
     log_url: str | None = None
     needs_reconcile: bool = False
+    checkpoints: str | None = None
 
     def __post_init__(self) -> None:
         """See to it that what has ended has an end, whatever its scheduler knows: no duration
@@ -228,6 +246,8 @@ class Submission:
         inherit_env: the job gets the whole environment of the submitting process, else an
             allow-list of it.
         secrets: role name → environment variable → value; never written to disk, never shown.
+        checkpoints: the name under which the app's checkpoints are kept, safe as the name of a
+            folder; other apps may have the same. None: no role asks for them.
     """
 
     app: AppDef
@@ -239,6 +259,25 @@ class Submission:
     id_given: bool = False
     inherit_env: bool = True
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    checkpoints: str | None = None
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """The folder of checkpoints of a role.
+
+    Args:
+        role: name of the role.
+        path: where it is, as the program sees it.
+        size: bytes of all that is in it; None: not known.
+        changed: when something in it changed last, seconds since the epoch; None: not known, or it
+            is empty.
+    """
+
+    role: str
+    path: str
+    size: int | None = None
+    changed: float | None = None
 
 
 JobFiles = Literal["mounted", "mounted writable", "in place", "out of reach"]
@@ -496,6 +535,43 @@ class SchedulerBase(ABC):
         """
         return None
 
+    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return the folder of checkpoints of a role as its program sees it
+        (``TRANSLOAD_CHECKPOINT_DIR``), on a disk that all nodes of the role see.
+
+        Pure, as `convert`, which finds it in the role's environment. The submit makes the folder.
+
+        Args:
+            name: the name under which they are kept (`Submission.checkpoints`).
+            role: the role.
+            cfg: the app's run options.
+
+        Returns:
+            Default: None, there is no such folder.
+
+        Raises:
+            UnsupportedFeature: if there is no such place for this role, by the field
+                ``checkpoints``.
+        """
+        return None
+
+    def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
+        """Return the folders of checkpoints of an app, of the roles that have one. Default: none.
+
+        Raises:
+            AppNotFound: if there is no such app.
+        """
+        return ()
+
+    def checkpoint_store(self, app_id: str, role: str) -> Store | None:
+        """Return the checkpoints of a role where they can be read from here; None, the default, if
+        they cannot.
+
+        Raises:
+            AppNotFound: if there is no such app.
+        """
+        return None
+
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
         """Tell how a role of an app gets at the files of another one of this scheduler
         (`transload.specs.JobMount`).
@@ -541,6 +617,8 @@ def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) 
 
     if app.timeout is not None and not capabilities.timeout:
         refuse("timeout", "no limit of time can be set")
+    if app.segment is not None and not capabilities.segment:
+        refuse("segment", "a job cannot go on in a further segment")
     if len(app.roles) > 1 and not capabilities.roles:
         refuse("roles", "only one role can be run")
     for index, role in enumerate(app.roles):
@@ -557,6 +635,7 @@ def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) 
             )
         if role.max_retries and role.retry_delay != RETRY_DELAY and not capabilities.retry_delay:
             refuse(f"{path}.retry_delay", "the engine has a back-off of its own")
+        _refuse_endings(role, path, capabilities, refuse)
         if role.port_map and not capabilities.ports:
             refuse(f"{path}.port_map", "ports cannot be mapped")
         for number, mount in enumerate(role.mounts):
@@ -565,6 +644,23 @@ def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) 
             kind = MountType(type(mount).__name__.removesuffix("Mount").lower())
             if kind not in capabilities.mounts:
                 refuse(f"{path}.mounts[{number}]", f"{kind.value} mounts are not offered")
+
+
+def _refuse_endings(
+    role: Role, path: str, capabilities: Capabilities, refuse: Callable[[str, str], NoReturn]
+) -> None:
+    """Refuse what a scheduler cannot do of notices, checkpoints, interruptions and stalls."""
+    if role.notice is not None and not capabilities.notice:
+        refuse(f"{path}.notice", "no warning can be given before the end")
+    if role.notice is not None and role.notice.signal not in capabilities.notice:
+        offered = ", ".join(sorted(capabilities.notice))
+        refuse(f"{path}.notice.signal", f"{role.notice.signal} cannot be sent (offered: {offered})")
+    if role.checkpoints and not capabilities.checkpoints:
+        refuse(f"{path}.checkpoints", "there is no folder that all attempts share")
+    if role.max_interruptions and not capabilities.interruptions:
+        refuse(f"{path}.max_interruptions", "interruptions are not told apart from failures")
+    if role.stall_after is not None and not capabilities.stall:
+        refuse(f"{path}.stall_after", "nobody looks whether a replica has stalled")
 
 
 def request_json(request: Any) -> str:

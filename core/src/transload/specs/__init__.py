@@ -16,6 +16,7 @@ from transload.specs.handles import (
     make_app_handle,
     parse_app_handle,
 )
+from transload.specs.interruptions import Notice
 from transload.specs.macro_values import macros
 from transload.specs.options import (
     CfgVal,
@@ -25,6 +26,7 @@ from transload.specs.options import (
     runopt,
     runopts,
 )
+from transload.specs.progress import Progress
 from transload.specs.resource_names import get_named_resources, named_resources, resource
 from transload.specs.resources import (
     NULL_RESOURCE,
@@ -89,7 +91,9 @@ __all__ = [
     "MalformedAppHandleException",
     "Mount",
     "MountType",
+    "Notice",
     "ParsedAppHandle",
+    "Progress",
     "ReplicaAttempt",
     "ReplicaState",
     "ReplicaStatus",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from transload.specs.checks import (
     as_list,
@@ -17,6 +17,13 @@ from transload.specs.checks import (
     check_role_name,
     check_str,
     refuse,
+)
+from transload.specs.interruptions import (
+    MOST_INTERRUPTIONS,
+    ON_STALL,
+    Notice,
+    check_against_limits,
+    signal_name,
 )
 from transload.specs.resources import (
     BindMount,
@@ -57,6 +64,10 @@ _MOST_RETRIES: Final = (1 << 31) - 1  # as engines count them
 
 RETRY_DELAY: Final = 1.0
 """Seconds before the first retry, unless a role says otherwise."""
+
+
+OnStall = Literal["note", "dump"]
+"""What is done about a replica that has stalled."""
 
 
 class RetryPolicy(str, Enum):
@@ -159,6 +170,18 @@ class Role:
         retry_delay: seconds before the first retry, doubled for each further failure in a row up to
             five minutes (or to itself, if it is more); an attempt that ran for ten minutes ends the
             row.
+        notice: the warning that a replica gets before it is ended; None: the scheduler's own way.
+        checkpoints: the role has a folder for checkpoints, ``TRANSLOAD_CHECKPOINT_DIR``, which all
+            attempts of the job share.
+        max_interruptions: how often the role is started again after an end that is nobody's fault
+            (pre-emption, a lost machine, the end of a segment), without spending ``max_retries``;
+            None: see `interruptions_allowed`.
+        stall_after: seconds without progress, log line or result after which a replica that runs
+            has stalled; None: nobody looks.
+        on_stall: what is done then: ``note`` says so in the status, ``dump`` sends ``stall_signal``
+            as well.
+        stall_signal: name of the signal of ``dump``, with or without ``SIG``, at which the program
+            is expected to write its stacks.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.
@@ -180,9 +203,35 @@ class Role:
     workspace: Workspace | None = None
     secrets: dict[str, str] = field(default_factory=dict)
     retry_delay: float = field(default=RETRY_DELAY, kw_only=True)
+    notice: Notice | None = field(default=None, kw_only=True)
+    checkpoints: bool = field(default=False, kw_only=True)
+    max_interruptions: int | None = field(default=None, kw_only=True)
+    stall_after: float | None = field(default=None, kw_only=True)
+    on_stall: OnStall = field(default="note", kw_only=True)
+    stall_signal: str = field(default="USR1", kw_only=True)
+
+    WHEN_SET = (
+        "notice",
+        "checkpoints",
+        "max_interruptions",
+        "stall_after",
+        "on_stall",
+        "stall_signal",
+    )
 
     def __post_init__(self) -> None:
         self.check("Role")
+
+    @property
+    def interruptions_allowed(self) -> int:
+        """How many interruptions are answered by starting again: ``max_interruptions``, else 100
+        for a role that has a notice or asks for checkpoints, and 0 for others.
+        """
+        if self.max_interruptions is not None:
+            return self.max_interruptions
+        if self.notice is not None or self.checkpoints:
+            return MOST_INTERRUPTIONS
+        return 0
 
     def check(self, path: str) -> None:
         """Refuse wrong values; ``path`` starts the message. Tuples given for lists become lists."""
@@ -194,8 +243,32 @@ class Role:
             check_int(self.min_replicas, f"{path}.min_replicas", 0, self.num_replicas)
         check_int(self.max_retries, f"{path}.max_retries", 0, _MOST_RETRIES)
         check_number(self.retry_delay, f"{path}.retry_delay", low=0)
+        self._check_ends(path)
         self._check_texts(path)
         self._check_parts(path)
+
+    def _check_ends(self, path: str) -> None:
+        """Refuse what is wrong of the warning before the end, of interruptions and stalls."""
+        if self.notice is not None:
+            if not isinstance(self.notice, Notice):
+                refuse(f"{path}.notice", self.notice, "must be a Notice or None")
+            self.notice.check(f"{path}.notice")
+        if not isinstance(self.checkpoints, bool):
+            refuse(f"{path}.checkpoints", self.checkpoints, "must be True or False")
+        if self.max_interruptions is not None:
+            check_int(self.max_interruptions, f"{path}.max_interruptions", 0, _MOST_RETRIES)
+        if self.stall_after is not None:
+            check_number(self.stall_after, f"{path}.stall_after", above=0)
+        if self.on_stall not in ON_STALL:
+            refuse(f"{path}.on_stall", self.on_stall, f"must be one of {list(ON_STALL)}")
+        self.stall_signal = signal_name(self.stall_signal, f"{path}.stall_signal")
+        same = self.notice is not None and self.notice.signal == self.stall_signal
+        if same and self.on_stall == "dump":
+            refuse(
+                f"{path}.stall_signal",
+                self.stall_signal,
+                "must be another signal than that of the notice",
+            )
 
     def _check_texts(self, path: str) -> None:
         self.args = as_list(self.args, f"{path}.args")
@@ -278,6 +351,8 @@ class AppDef:
         timeout: seconds that the whole app may take, retries included; None: no limit.
         arguments: what the component was called with, name → JSON value, secret-looking ones
             masked: kept for those who compare runs, no part of the `digest`.
+        segment: seconds that the queue gives at a time: the work goes on in the next segment until
+            it has ended, or ``timeout`` is over; None: all at once.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.
@@ -288,6 +363,9 @@ class AppDef:
     metadata: dict[str, str] = field(default_factory=dict)
     timeout: float | None = field(default=None, kw_only=True)
     arguments: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    segment: float | None = field(default=None, kw_only=True)
+
+    WHEN_SET = ("segment",)
 
     def __post_init__(self) -> None:
         self.check()
@@ -319,6 +397,7 @@ class AppDef:
         check_json_dict(self.arguments, "arguments")
         if self.timeout is not None:
             check_number(self.timeout, "timeout", above=0)
+        check_against_limits(self)
 
     def check_runnable(self) -> None:
         """Refuse what `check` lets pass because it may still be filled in: no roles, no entrypoint.
@@ -418,7 +497,8 @@ def _role(data: Any, path: str) -> Role:
     if not isinstance(data, dict):
         refuse(path, data, "must be a JSON object")
     data = dict(data)
-    for name, kind in (("resource", Resource), ("workspace", Workspace)):
+    kinds = (("resource", Resource), ("workspace", Workspace), ("notice", Notice))
+    for name, kind in kinds:
         if isinstance(data.get(name), dict):
             data[name] = build(kind, data[name], f"{path}.{name}")
     if isinstance(data.get("mounts"), list):

@@ -134,11 +134,11 @@ def _fields(value: Any, compact: bool) -> dict[str, Any]:
     kind = getattr(type(value), "JSON_TYPE", None)
     if kind is not None:
         result["type"] = kind
-    # fields of later versions: left out as long as they are None
+    # fields of later versions: left out as long as they hold their default
     when_set = getattr(type(value), "WHEN_SET", ())
     for name, default in _defaults(type(value)).items():  # type: ignore[arg-type]  # a class is hashable
         content = getattr(value, name)
-        if content is None and name in when_set:
+        if name in when_set and content == default:
             continue
         if not compact or default is NO_DEFAULT or content != default:
             result[name] = to_value(content, compact)

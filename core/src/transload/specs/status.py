@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from transload.errors import AppFailed, SpecError
 from transload.specs.app import NONE
 from transload.specs.checks import refuse
+from transload.specs.progress import Progress
 from transload.specs.states import AppState, ReplicaState, is_started, is_terminal
 
 if TYPE_CHECKING:
@@ -31,12 +32,19 @@ class ReplicaAttempt:
         exit_code: as in `ReplicaStatus`.
         start_time: when it was started, seconds since the epoch.
         end_time: when it ended, seconds since the epoch.
+        cause: why it ended: ``failed``, or what interrupted it (``preempted``, ``segment``,
+            ``node``, ``evicted``, ``drained``, ``requested``); None: its scheduler does not say.
+        step: the step that it had reported last; None: none.
     """
 
     state: AppState
     exit_code: int | None = None
     start_time: float | None = None
     end_time: float | None = None
+    cause: str | None = None
+    step: float | None = None
+
+    WHEN_SET = ("cause", "step")
 
 
 @dataclass
@@ -73,6 +81,8 @@ class ReplicaStatus:
             known.
         attempt: the number of its latest attempt, as its program knows it (``TRANSLOAD_RETRY``),
             where that is not ``restarts``: an engine may start it again without counting that.
+        interruptions: how often it was started again after an end that was nobody's fault; these
+            are not among ``restarts``.
     """
 
     id: int
@@ -87,8 +97,9 @@ class ReplicaStatus:
     earlier: list[ReplicaAttempt] = field(default_factory=list)
     usage: Usage | None = None
     attempt: int | None = None
+    interruptions: int = 0
 
-    WHEN_SET: ClassVar = ("attempt",)
+    WHEN_SET = ("attempt", "interruptions")
 
     @property
     def latest_attempt(self) -> int:
@@ -125,6 +136,7 @@ class AppStatus:
         ui_url: a page about the app, if there is one.
         roles: status of each role, of its latest attempt.
         cancel_requested: True once somebody asked to end it.
+        progress: how far it is; None: it does not say.
     """
 
     state: AppState
@@ -134,6 +146,9 @@ class AppStatus:
     ui_url: str | None = None
     roles: list[RoleStatus] = field(default_factory=list)
     cancel_requested: bool = False
+    progress: Progress | None = None
+
+    WHEN_SET = ("progress",)
 
     def is_terminal(self) -> bool:
         """Tell whether the app has ended."""
@@ -316,6 +331,8 @@ class AppStatus:
         data["roles"] = [
             _role_status(role, f"AppStatus.roles[{index}]") for index, role in enumerate(roles)
         ]
+        if data.get("progress") is not None:
+            data["progress"] = Progress.from_value(data["progress"])
         return _part(AppStatus, data, "AppStatus")
 
     def __repr__(self) -> str:
@@ -405,6 +422,8 @@ _LATER: Final = (
     "usage",
     "attempt",
     "cancel_requested",
+    "interruptions",
+    "progress",
 )
 
 

@@ -27,6 +27,8 @@ def refuse_inexpressible(app: AppDef) -> None:
     """
     if len(app.roles) != 1:
         _refuse("roles", f"a component is one container, not {len(app.roles)} roles; {LAUNCHER}")
+    if app.segment is not None:
+        _refuse("segment", f"a task cannot go on in a further segment; {LAUNCHER}")
     _check_text("roles[0].image", app.roles[0].image, set())
     refuse_timed_retries(app, app.roles[0].max_retries)
     role, path = app.roles[0], "roles[0]"
@@ -44,6 +46,14 @@ def refuse_inexpressible(app: AppDef) -> None:
             role.workspace is not None,
             "local code needs an image that is built with it",
         ),
+        ("notice", role.notice is not None, "no warning can be given before the end"),
+        ("checkpoints", role.checkpoints, "there is no folder that all tries share"),
+        (
+            "max_interruptions",
+            role.max_interruptions,
+            "interruptions are not told apart from failures",
+        ),
+        ("stall_after", role.stall_after is not None, "nobody looks whether it has stalled"),
         (
             "retry_policy",
             role.retry_policy is RetryPolicy.HOT_SPARE,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from transload.errors import ConfigError, UnsupportedFeature
-from transload.specs import BindMount, DeviceMount, MountType, RetryPolicy, VolumeMount
+from transload.specs import BindMount, DeviceMount, MountType, Notice, RetryPolicy, VolumeMount
 from transload_testing.scheduler_stage import Program, SchedulerStage, SchedulerSuite
 
 _MOUNTS = {
@@ -93,6 +95,47 @@ class RefusalTests(SchedulerSuite):
         """``AppDef.timeout`` is offered, or refused by its path."""
         app = stage.app(Program(), timeout=100.0)
         self._offered_or_refused(stage, app, stage.scheduler.capabilities.timeout, "timeout")
+
+    @pytest.mark.parametrize("name", ["TERM", "USR1"])
+    def test_notice_is_offered_or_refused(self, stage: SchedulerStage, name: str) -> None:
+        """A notice is offered, or it is refused by its path, or its signal is."""
+        app = stage.app(Program(), notice=Notice(30, name))
+        offered = stage.scheduler.capabilities.notice
+        path = "roles[0].notice"
+        if offered:
+            path = "roles[0].notice.signal"
+        self._offered_or_refused(stage, app, name in offered, path)
+
+    def test_checkpoints_are_offered_or_refused(self, stage: SchedulerStage) -> None:
+        """``Role.checkpoints`` is offered with a place for them, or refused by its path."""
+        app = stage.app(Program(), checkpoints=True)
+        offered = stage.scheduler.capabilities.checkpoints
+        if not offered:
+            self._offered_or_refused(stage, app, offered, "roles[0].checkpoints")
+            return
+        try:
+            folder = stage.scheduler.checkpoint_folder("name", app.roles[0], stage.cfg())
+        except UnsupportedFeature as error:  # these options name no place
+            folder = error.field
+        assert folder
+
+    def test_interruptions_are_offered_or_refused(self, stage: SchedulerStage) -> None:
+        """``Role.max_interruptions`` is offered, or refused by its path."""
+        app = stage.app(Program(), max_interruptions=3)
+        offered = stage.scheduler.capabilities.interruptions
+        self._offered_or_refused(stage, app, offered, "roles[0].max_interruptions")
+
+    def test_stalls_are_offered_or_refused(self, stage: SchedulerStage) -> None:
+        """``Role.stall_after`` is offered, or refused by its path."""
+        app = stage.app(Program(), stall_after=60.0)
+        offered = stage.scheduler.capabilities.stall
+        self._offered_or_refused(stage, app, offered, "roles[0].stall_after")
+
+    def test_segments_are_offered_or_refused(self, stage: SchedulerStage) -> None:
+        """``AppDef.segment`` is offered, or refused by its path."""
+        app = replace(stage.app(Program(), max_interruptions=3), segment=120.0)
+        offered = stage.scheduler.capabilities.segment
+        self._offered_or_refused(stage, app, offered, "segment")
 
     @pytest.mark.parametrize("policy", list(RetryPolicy))
     def test_retry_policies(self, stage: SchedulerStage, policy: RetryPolicy) -> None:

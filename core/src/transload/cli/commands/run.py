@@ -38,7 +38,8 @@ from transload.components import (
 )
 from transload.errors import SpecError, TransloadError
 from transload.runner import Launch, load_settings
-from transload.specs import AppDef, parse_mounts
+from transload.specs import AppDef, Notice, parse_mounts
+from transload.specs.interruptions import signal_name
 from transload.specs.text import parse_size
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from transload.specs import CfgVal
 
 _LARGEST_APP = 64 << 20  # bytes of an app's JSON
+_CHECKPOINTS = "--checkpoints"
 _EPILOG = """
 The arguments of a component come after its name; `transload run COMPONENT --help` tells them. What stands after --
 is a command that is run as it is.
@@ -68,6 +70,32 @@ class _Run(click.Command):
         if ctx.params.get("component"):
             return _complete_arguments(ctx, self.params[-1], incomplete)
         return super().shell_complete(ctx, incomplete)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read ``--checkpoints`` as a flag unless a handle follows it: a component may follow."""
+        return super().parse_args(ctx, _spelled_checkpoints(args, self.params))
+
+
+def _spelled_checkpoints(args: list[str], params: list[click.Parameter]) -> list[str]:
+    """Return the words with ``--checkpoints=`` and ``--checkpoints=HANDLE`` for what stands apart.
+
+    Args:
+        args: the words of the command line.
+        params: the options, of which some take a value.
+    """
+    options = [param for param in params if isinstance(param, click.Option) and not param.is_flag]
+    take_value = {name for option in options for name in option.opts} - {_CHECKPOINTS}
+    found: list[str] = []
+    words = list(args)
+    while words and words[0].startswith("-") and words[0] != "--":
+        word = words.pop(0)
+        if word == _CHECKPOINTS:
+            handle = words.pop(0) if words and "://" in words[0] else ""
+            word = f"{_CHECKPOINTS}={handle}"
+        found.append(word)
+        if word in take_value and words:
+            found.append(words.pop(0))
+    return [*found, *words]
 
 
 def _complete_arguments(
@@ -100,6 +128,13 @@ class _Options:
     retries: int | None
     retry_delay: float | None
     time_limit: float | None
+    segment: float | None
+    notice: float | None
+    notice_signal: str | None
+    checkpoints: str | None
+    max_interruptions: int | None
+    stall_after: float | None
+    on_stall: str | None
     cpu: float | None
     gpu: int | None
     mem: str | None
@@ -159,6 +194,36 @@ class _Options:
     help="Wait this long before the first retry (10s), then twice as long.",
 )
 @click.option("--time-limit", type=long_duration, help="End the app after this long (2h).")
+@click.option(
+    "--segment",
+    type=long_duration,
+    help="Ask the queue for this long at a time (12h), and go on in the next segment.",
+)
+@click.option(
+    "--notice", type=long_duration, help="Warn the job by a signal, this long before its end (5m)."
+)
+@click.option("--notice-signal", metavar="NAME", help="The signal of the notice; default: TERM.")
+@click.option(
+    _CHECKPOINTS,
+    metavar="[HANDLE]",
+    help="Keep a folder for checkpoints; with a handle, that of an ended job.",
+)
+@click.option(
+    "--max-interruptions",
+    type=int,
+    metavar="N",
+    help="Start again after an end that is nobody's fault, so often.",
+)
+@click.option(
+    "--stall-after",
+    type=long_duration,
+    help="Say that the job has stalled after this long without a sign of life (20m).",
+)
+@click.option(
+    "--on-stall",
+    metavar="WHAT",
+    help="note: say so; dump, dump:USR2: send a signal, at which it writes its stacks.",
+)
 @click.option("--cpu", type=float, metavar="N", help="Cores of each replica.")
 @click.option("--gpu", type=int, metavar="N", help="GPUs of each replica.")
 @click.option("--mem", metavar="SIZE", help="Memory of each replica (8G).")
@@ -357,6 +422,7 @@ def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
         parent_run_id=given.parent_run_id,
         tracker_base=given.tracker_base,
         pass_env=given.pass_env,
+        checkpoints=given.checkpoints or None,
     )
     return runner.dryrun(launch, app_id=given.app_id, overrides=_overrides(given))
 
@@ -373,7 +439,15 @@ def _overrides(given: _Options) -> Overrides | None:
         retry_delay=given.retry_delay,
         cpu=given.cpu,
         gpu=given.gpu,
+        segment=given.segment,
+        notice=_notice(given),
+        max_interruptions=given.max_interruptions,
+        stall_after=given.stall_after,
     )
+    if given.checkpoints is not None:
+        changes = changes._replace(checkpoints=True)
+    if given.on_stall is not None:
+        changes = _with_stall_action(changes, given.on_stall)
     if given.mem is not None:
         changes = changes._replace(mem=parse_size(given.mem, "--mem"))
     if given.mount:
@@ -382,6 +456,31 @@ def _overrides(given: _Options) -> Overrides | None:
     if given.env or given.env_file:
         changes = changes._replace(env=read_env(given.env, given.env_file))
     return changes if changes != Overrides() else None
+
+
+def _notice(given: _Options) -> Notice | None:
+    """Return the notice that the options ask for; None: they ask for none."""
+    if given.notice is None and given.notice_signal is None:
+        return None
+    seconds = Notice.seconds if given.notice is None else given.notice
+    name = given.notice_signal or Notice.signal
+    return Notice(seconds, signal_name(name, "--notice-signal"))
+
+
+def _with_stall_action(changes: Overrides, text: str) -> Overrides:
+    """Return the changes with what is to be done about a stall: ``note``, ``dump``, ``dump:USR2``.
+
+    Raises:
+        SpecError: for another text.
+    """
+    word, _, name = text.partition(":")
+    if word == "note" and not name:
+        return changes._replace(on_stall="note")
+    if word != "dump":
+        raise SpecError(f"--on-stall={text!r}: must be note, dump, or dump:SIGNAL")
+    if not name:
+        return changes._replace(on_stall="dump")
+    return changes._replace(on_stall="dump", stall_signal=signal_name(name, "--on-stall"))
 
 
 def _read_app() -> AppDef:

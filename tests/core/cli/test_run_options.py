@@ -1,0 +1,51 @@
+"""Options of `run` about notices, checkpoints, segments and stalls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from transload.cli.commands.run import _spelled_checkpoints, run
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        (["--checkpoints", "train.py"], ["--checkpoints=", "train.py"]),
+        (["--checkpoints"], ["--checkpoints="]),
+        (["--checkpoints", "--", "true"], ["--checkpoints=", "--", "true"]),
+        (["--checkpoints", "local://s/a", "x"], ["--checkpoints=local://s/a", "x"]),
+        (["-s", "--checkpoints", "x"], ["-s", "--checkpoints", "x"]),
+        (["--gpu", "1", "--checkpoints"], ["--gpu", "1", "--checkpoints="]),
+        (["x", "--checkpoints", "y"], ["x", "--checkpoints", "y"]),
+        (["--", "x", "--checkpoints", "y"], ["--", "x", "--checkpoints", "y"]),
+    ],
+)
+def test_checkpoints_is_a_flag_unless_a_handle_follows(words: list[str], read: list[str]) -> None:
+    """A component may stand behind it, and what stands behind that one is the component's."""
+    assert _spelled_checkpoints(words, run.params) == read
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--notice", "5m", "--time-limit", "2m"], "must be shorter than the time limit of 120 s"),
+        (["--notice", "5"], "must have a unit"),
+        (["--notice-signal", "KILL"], "--notice-signal='KILL': must be one of ALRM"),
+        (["--on-stall", "kill"], "--on-stall='kill': must be note, dump, or dump:SIGNAL"),
+        (["--on-stall", "dump:9"], "--on-stall='9': must be one of ALRM"),
+        (["--segment", "1h", "--notice", "1m", "--time-limit", "1h"], "segment=3600"),
+        (["--segment", "1h"], "give a notice, checkpoints, or the number"),
+        (["--checkpoints=local://t/no-such"], "checkpoints=local://t/no-such: there is no such"),
+        (["--checkpoints=no-such"], "must be of the form SCHEDULER://SESSION/APP_ID"),
+        (["--max-interruptions", "-1"], "max_interruptions=-1: must be 0 or more"),
+    ],
+)
+def test_wrong_options(invoke: Any, options: list[str], says: str) -> None:
+    """What cannot be is one line that says what is allowed; nothing is started."""
+    result = invoke("run", *options, "--", "true")
+    assert result.code == 2
+    assert says in " ".join(result.err.split())
+    assert "Traceback" not in result.err
+    assert invoke("list", "--json").json["apps"] == []

@@ -1,0 +1,159 @@
+"""Where the checkpoints of a job are kept: named, handed to the job, gone on with by another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from transload.errors import ConfigError, SpecError, UnsupportedFeature
+from transload.pipelines import Execution, ExecutionOptions, Identity
+from transload.runner import Launch, Runner
+from transload.runner.checkpoints import safe_name
+from transload.runner.config import Settings
+from transload.schedulers import AppDescription, Submission
+from transload.specs import AppDef, AppState, Role
+from transload_testing.scripted import ScriptedScheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+class Keeping(ScriptedScheduler):
+    """A scripted scheduler that has a place for checkpoints."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.capabilities = self.capabilities._replace(checkpoints=True)
+        self.submissions: dict[str, Submission] = {}
+
+    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, Any]) -> str:
+        """Return a folder below one of our own."""
+        return f"/kept/{name}/{role.name}"
+
+    def submit(self, request: Any, app_id: str, submission: Submission) -> bool:
+        """Keep what goes with it."""
+        self.submissions[app_id] = submission
+        return super().submit(request, app_id, submission)
+
+    def describe(self, app_id: str) -> AppDescription | None:
+        """Say under which name the checkpoints are kept."""
+        found = super().describe(app_id)
+        if found is not None and app_id in self.submissions:
+            found.checkpoints = self.submissions[app_id].checkpoints
+        return found
+
+
+def app(**values: Any) -> AppDef:
+    """Return an app of two roles, of which the second asks for checkpoints."""
+    reader = Role("reader", "", entrypoint="true")
+    trainer = Role("trainer", "", entrypoint="true", checkpoints=True, **values)
+    return AppDef("job", [reader, trainer])
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    """Return a runner that has the scheduler alone."""
+    schedulers: dict[str, Any] = {
+        "scripted": lambda session, **_: Keeping(session, str(tmp_path / "apps")),
+        "elsewhere": lambda session, **_: Keeping(session, str(tmp_path), name="elsewhere"),
+    }
+    return Runner("tests", schedulers, settings=Settings({}, {}))
+
+
+RUNS = {"script": '{"steps": ["RUNNING"]}'}
+
+
+def folders(plan: Any) -> list[str | None]:
+    """Return what each role finds in its environment."""
+    return [role.env.get("TRANSLOAD_CHECKPOINT_DIR") for role in plan.resolved.roles]
+
+
+def test_only_roles_that_ask_have_a_folder(runner: Runner) -> None:
+    """The folder is named after the job, the definition is not changed, and others pay nothing."""
+    plan = runner.dryrun(app(), "scripted", app_id="mine")
+    assert folders(plan) == [None, "/kept/mine/trainer"]
+    assert plan.checkpoints == "mine"
+    assert plan.digest == app().digest()
+    plan = runner.dryrun(AppDef("a", [Role("r", "", entrypoint="true")]), "scripted")
+    assert (plan.checkpoints, folders(plan)) == (None, [None])
+
+
+def test_a_job_goes_on_with_the_checkpoints_of_an_ended_one(runner: Runner) -> None:
+    """The handle of an ended job leads to its folder, of which the scheduler is to keep the name."""
+    first = runner.dryrun(app(), "scripted", RUNS, app_id="first").submit()
+    scheduler = runner.scheduler("scripted")
+    with pytest.raises(SpecError, match="writes them still"):
+        runner.dryrun(Launch(app=app(), checkpoints=first.handle), "scripted")
+    first.cancel()
+    assert first.wait(timeout=60).state is AppState.CANCELLED
+
+    plan = runner.dryrun(
+        Launch(app=app(), checkpoints=first.handle), "scripted", RUNS, app_id="second"
+    )
+    assert folders(plan) == [None, "/kept/first/trainer"]
+    second = plan.submit()
+    found = scheduler.describe("second")
+    assert found is not None
+    assert found.checkpoints == "first"
+    second.cancel()
+    second.wait(timeout=60)
+    # a chain: the third begins from the second, which used the folder of the first
+    third = Launch(app=app(), checkpoints=second.handle)
+    assert runner.dryrun(third, "scripted").checkpoints == "first"
+
+
+def test_a_handle_asks_for_checkpoints_where_no_role_does(runner: Runner) -> None:
+    """All roles have the folder of the ended job, then."""
+    first = runner.dryrun(app(), "scripted", RUNS, app_id="first").submit()
+    first.cancel()
+    first.wait(timeout=60)
+    plain = AppDef("a", [Role("r", "", entrypoint="true"), Role("s", "", entrypoint="true")])
+    plan = runner.dryrun(Launch(app=plain, checkpoints=first.handle), "scripted")
+    assert folders(plan) == ["/kept/first/r", "/kept/first/s"]
+
+
+def test_wrong_handles(runner: Runner) -> None:
+    """A job of another scheduler, or one without checkpoints, is refused, with what to type."""
+    with pytest.raises(UnsupportedFeature, match=r"checkpoints=elsewhere:.*get --checkpoints"):
+        runner.dryrun(Launch(app=app(), checkpoints="elsewhere://tests/a"), "scripted")
+    plain = AppDef("a", [Role("r", "", entrypoint="true")])
+    other = runner.dryrun(plain, "scripted", app_id="plain").submit()
+    with pytest.raises(SpecError, match="did not ask for checkpoints"):
+        runner.dryrun(Launch(app=app(), checkpoints=other.handle), "scripted")
+
+
+def test_names_are_safe_and_stay_apart() -> None:
+    """An id that no folder can have becomes one that no other id becomes."""
+    assert safe_name("trainer-k3w9") == "trainer-k3w9"
+    names = {safe_name("a:b"), safe_name("a-b"), safe_name("a@b")}
+    assert len(names) == 3
+    assert not [name for name in names if ":" in name or "@" in name]
+
+
+def test_launch_is_read_by_an_older_version() -> None:
+    """The field is written only where it says something, and survives JSON then."""
+    assert "checkpoints" not in Launch(app=app()).to_dict()
+    launch = Launch(app=app(), checkpoints="local://a/b")
+    assert Launch.from_dict(launch.to_dict()).checkpoints == "local://a/b"
+
+
+def test_attempts_of_a_unit_share_a_folder(runner: Runner) -> None:
+    """All tries of an orchestrator's unit find the same folder; with ``new`` each has its own."""
+    names = {}
+    for which in ("keep", "new"):
+        identity = Identity("host", "here", ("unit",), which)
+        names[which] = []
+        for attempt in (0, 1):
+            options = ExecutionOptions(checkpoints=which)  # type: ignore[arg-type]
+            launch = Launch(app=app(), scheduler="scripted")
+            driver = Execution(runner, launch, identity, options)._driver
+            names[which].append(driver._build(driver._app_id(attempt)).checkpoints)
+    assert len(set(names["keep"])) == 1
+    assert len(set(names["new"])) == 2
+    assert "checkpoints" not in ExecutionOptions().to_dict()
+    changed = ExecutionOptions(checkpoints="new")
+    assert ExecutionOptions.from_dict(changed.to_dict()).checkpoints == "new"
+    with pytest.raises(ConfigError, match="checkpoints='none': must be 'keep' or 'new'"):
+        ExecutionOptions(checkpoints="none")  # type: ignore[arg-type]
