@@ -1,0 +1,271 @@
+"""Signs of life of a replica: how far it is, and whether it has stalled. Facts in, values out.
+
+Whoever looks after a job (the local supervisor, Docker's keeper, the wrapper in a Slurm job) reads
+the progress file and looks at logs, results and checkpoints. What follows from that is decided
+here.
+
+It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and
+it imports only what is loaded already (``json`` with the first report of progress).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+
+TYPE_CHECKING = False  # importing typing would cost more than all of this file
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+__all__ = [
+    "LONGEST_REPORT",
+    "UPDATE_S",
+    "ProgressMeter",
+    "Silence",
+    "furthest_behind",
+    "newest_change",
+    "read_report",
+    "stalled_text",
+]
+
+UPDATE_S = 1.0
+"""Progress leaves a job at most once in so many seconds."""
+
+LONGEST_REPORT = 1 << 16
+"""Bytes at the end of a progress file that are read."""
+
+RATE_WINDOW_S = 300.0
+"""The time that is left is estimated from the progress of so many seconds."""
+
+_LONGEST_TEXT = 200
+_MOST_FILES = 10_000
+_LOOKS = 10  # so often is a replica looked at before it is said to have stalled
+_LONGEST_LOOK_S = 10.0
+
+
+def read_report(data: bytes, at: float) -> dict[str, Any]:
+    """Return what a program says of its progress, in JSON form (`transload.specs.Progress`).
+
+    The last whole line that is a JSON object counts. What is wrong in it is left out: a number that
+    is not finite, a ``fraction`` below 0 or above 1, a ``total`` that is not above 0, a negative
+    ``step``. A ``step`` beyond ``total`` is all of it.
+
+    Args:
+        data: the end of the progress file.
+        at: when it was written, seconds since the epoch.
+
+    Returns:
+        {} if it says nothing.
+    """
+    line = _last_object(data)
+    step = _number(line.get("step"), 0.0)
+    total = _number(line.get("total"), 0.0) or None
+    fraction = _number(line.get("fraction"), 0.0, 1.0)
+    if fraction is None and step is not None and total is not None:
+        fraction = round(min(1.0, step / total), 6)
+    found = {
+        "fraction": fraction,
+        "step": step,
+        "total": total,
+        "eta_seconds": _number(line.get("eta_seconds"), 0.0),
+        "text": _text(line.get("text")),
+    }
+    report: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+    if report:
+        report["at"] = at
+    return report
+
+
+def _last_object(data: bytes) -> Mapping[str, Any]:
+    import json
+
+    for line in reversed(data.splitlines()):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            return value
+    return {}
+
+
+def _number(value: object, low: float, high: float = math.inf) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        fits = math.isfinite(value) and low <= value <= high
+    except OverflowError:
+        return None
+    return value if fits else None
+
+
+def _text(value: object) -> str | None:
+    if not isinstance(value, str):
+        return None
+    words = " ".join(value.split())
+    shown = "".join(char for char in words if char.isprintable())
+    return shown[:_LONGEST_TEXT] or None
+
+
+class ProgressMeter:
+    """Estimates how much time is left, from what a replica reports again and again.
+
+    A value that falls begins anew, for example after an interruption or at a new phase. Until two
+    reports have shown the new rate, the one before is used.
+    """
+
+    def __init__(self) -> None:
+        self.latest: dict[str, Any] = {}
+        self.largest_step: float | None = None
+        self._values: dict[str, Any] = {}
+        self._points: list[tuple[float, float]] = []
+        self._rate: float | None = None
+        self._unit = ""
+
+    def update(self, report: dict[str, Any]) -> bool:
+        """Take the next report; return False if it says nothing new."""
+        values = {**report, "at": None}
+        if not report or values == self._values:
+            return False
+        self._values = values
+        step = report.get("step")
+        if step is not None and (self.largest_step is None or step > self.largest_step):
+            self.largest_step = step
+        self._note(report)
+        self.latest = dict(report)
+        if "eta_seconds" not in report:
+            self._estimate()
+        return True
+
+    def _note(self, report: Mapping[str, Any]) -> None:
+        unit = "fraction" if "fraction" in report else "step"
+        value = report.get(unit)
+        if value is None:
+            return
+        if unit != self._unit:
+            self._rate = None
+        begins = unit != self._unit or (self._points and value < self._points[-1][1])
+        if begins:
+            self._points = []
+            self._unit = unit
+        at = report["at"]
+        self._points.append((at, value))
+        while len(self._points) > 2 and self._points[1][0] <= at - RATE_WINDOW_S:
+            del self._points[0]
+        first_at, first = self._points[0]
+        if at > first_at and value > first:
+            self._rate = (value - first) / (at - first_at)
+
+    def _estimate(self) -> None:
+        fraction = self.latest.get("fraction")
+        if fraction is None or self._unit != "fraction" or not self._rate:
+            return
+        self.latest["eta_seconds"] = round((1.0 - fraction) / self._rate, 1)
+
+
+def furthest_behind(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the progress of a job whose replicas report theirs: the one that is furthest behind.
+
+    Of those that do not say which part they have done, the latest counts if no other one says it.
+    """
+    told = [each for each in reports if each]
+    measured = [each for each in told if "fraction" in each]
+    if measured:
+        return dict(min(measured, key=lambda each: (each["fraction"], -each["at"])))
+    if told:
+        return dict(max(told, key=lambda each: float(each["at"])))
+    return {}
+
+
+class Silence:
+    """How long a replica that could show a sign of life has not shown any.
+
+    Times are seconds on one clock of the caller's. A time in which the replica was suspended, or
+    nobody looked, is not counted.
+
+    Args:
+        stall_after: seconds of silence after which it has stalled.
+    """
+
+    def __init__(self, stall_after: float) -> None:
+        self.stall_after = stall_after
+        self.stalled = False
+        self.due = math.inf
+        self._pause = min(stall_after / _LOOKS, _LONGEST_LOOK_S)
+        self._silent = 0.0
+        self._looked = 0.0
+
+    def begin(self, now: float) -> None:
+        """Begin to count, with the start of an attempt or a sign of life."""
+        self.stalled = False
+        self._silent = 0.0
+        self._looked = now
+        self.due = now + self._pause
+
+    def stop(self) -> None:
+        """Count no more: the attempt has ended."""
+        self.stalled = False
+        self.due = math.inf
+
+    def look(self, now: float, suspended: bool = False) -> bool:
+        """Count the time since the last look; return True if the replica has stalled just now.
+
+        Args:
+            now: the caller's clock.
+            suspended: it is stopped or frozen: the count begins anew.
+        """
+        if suspended:
+            self.begin(now)
+            return False
+        # a longer time means that whoever looks was held up himself
+        self._silent += min(now - self._looked, 2 * self._pause)
+        self._looked = now
+        self.due = now + self._pause
+        if self.stalled or self._silent < self.stall_after:
+            return False
+        self.stalled = True
+        return True
+
+    def is_close(self, now: float) -> bool:
+        """Tell whether the next look may find that it has stalled: time for a closer look."""
+        silent = self._silent + min(now - self._looked, 2 * self._pause)
+        return not self.stalled and silent >= self.stall_after
+
+
+def stalled_text(name: str, seconds: float) -> str:
+    """Return what a status says of a replica that has stalled."""
+    if seconds >= 120:
+        silence = f"{seconds / 60:g} min"
+    else:
+        silence = f"{seconds:g} s"
+    return f"{name} has stalled: no progress, log line or result for {silence}"
+
+
+def newest_change(folder: str) -> tuple[int, float]:
+    """Return how many files are in a folder and those below, and when one changed last.
+
+    Links are not followed; of a folder with very many files, only the first are looked at.
+
+    Returns:
+        The number, and seconds since the epoch (0.0 for an empty folder).
+    """
+    count = 0
+    newest = 0.0
+    folders = [folder]
+    while folders and count < _MOST_FILES:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            try:
+                changed = entry.stat(follow_symlinks=False).st_mtime
+                is_folder = entry.is_dir(follow_symlinks=False)
+            except OSError:
+                continue
+            count += 1
+            newest = max(newest, changed)
+            if is_folder:
+                folders.append(entry.path)
+    return count, newest
