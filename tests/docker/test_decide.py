@@ -175,6 +175,14 @@ def test_lost_container_is_a_failure_never_a_success() -> None:
     assert decision.status.msg == "role 'main', replica 1 failed (lost: its container was removed)"
 
 
+def test_the_limit_is_told() -> None:
+    """A job with a limit says how long it may run, and until when; others say neither."""
+    limited = look(Facts(plan(timeout=500.0), [box(0), box(1)])).status
+    assert (limited.time_limit, limited.ends_by) == (500.0, 600.0)
+    free = look(Facts(plan(), [box(0), box(1)])).status
+    assert (free.time_limit, free.ends_by) == (None, None)
+
+
 def test_timeout() -> None:
     """Time runs out for what is still open, not for what has ended."""
     facts = Facts(plan(timeout=50.0), [box(0), box(1, code=0)])

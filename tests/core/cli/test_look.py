@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,27 @@ def test_status(invoke: Any, failed: str) -> None:
     row = next(line.split("\t") for line in result.lines if line.startswith("train/1"))
     assert row[1:3] == ["FAILED", "3"]
     document = invoke("status", failed, "--json").json
+    assert "time_limit" not in document["status"]
     assert set(document) == {"schema", "handle", "scheduler", "app_id", "state", "status"}
     assert document["status"]["roles"][0]["replicas"][1]["exit_code"] == 3
+
+
+def test_limit_and_what_is_left(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``status`` and ``describe`` show how long a job may run, and what is left of it."""
+    role = {"name": "main", "image": "", "entrypoint": "sleep", "args": ["600"]}
+    app = {"schema": 1, "name": "limited", "roles": [role], "timeout": 7200.0}
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(app).encode())))
+    handle = invoke("run", "--stdin", "--detach").out.strip()
+    invoke("wait", handle, "--timeout", "0.1")
+    for command in ("status", "describe"):
+        fields = dict(
+            line.split("\t")[:2] for line in invoke(command, handle).lines if "\t" in line
+        )
+        assert fields["limit"].startswith("2 h 00 min, 1 h 59 min left (until 20"), command
+    status = invoke("status", handle, "--json").json["status"]
+    assert status["time_limit"] == 7200.0
+    assert invoke("cancel", "--wait", handle).code == 0
+    assert "limit\t2 h 00 min\n" in invoke("status", handle).out
 
 
 def test_status_of_an_id_alone(invoke: Any, failed: str) -> None:

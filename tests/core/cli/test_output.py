@@ -240,7 +240,8 @@ def test_a_queue_says_why_it_waits(transload_home: Any, monkeypatch: pytest.Monk
         [*command, *waits, "log", "--", "true"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 5 and "\x1b" not in done.stderr
-    assert "transload: PENDING: waiting for 1 of 1 GPUs\n" in done.stderr
+    why = "holder has 0; 2 jobs wait before it"
+    assert f"transload: PENDING: waiting for 1 of 1 GPUs: {why}\n" in done.stderr
     subprocess.run([*command, "cancel", "--wait", "log", "plain", "shown", "holder"], check=True)
 
 

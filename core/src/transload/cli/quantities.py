@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import MAXYEAR, UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from transload.errors import SpecError
 from transload.specs.text import duration_text, size_text, usage_texts
 
+if TYPE_CHECKING:
+    from transload.specs import AppStatus
+
 __all__ = [
     "clock_text",
     "duration_text",
+    "limit_text",
     "parse_duration",
     "parse_when",
     "size_text",
@@ -82,3 +87,14 @@ def time_text(when: float | None) -> str:
     if when is None:
         return ""
     return datetime.fromtimestamp(when).isoformat(" ", "seconds")
+
+
+def limit_text(status: AppStatus) -> str:
+    """Return ``2 h 00 min, 1 h 25 min left (until 2025-01-31 08:00:00)``; ``""`` without a limit."""
+    parts = []
+    if status.time_limit is not None:
+        parts.append(duration_text(status.time_limit))
+    if status.ends_by is not None and not status.is_terminal():
+        left = duration_text(max(0.0, status.ends_by - time.time()))
+        parts.append(f"{left} left (until {time_text(status.ends_by)})")
+    return ", ".join(parts)

@@ -137,6 +137,10 @@ class AppStatus:
         roles: status of each role, of its latest attempt.
         cancel_requested: True once somebody asked to end it.
         progress: how far it is; None: it does not say.
+        time_limit: seconds that it may run, where its scheduler keeps a limit; None: no limit, or
+            not known.
+        ends_by: when its scheduler ends it at the latest, seconds since the epoch; None: no limit,
+            or its time does not run yet.
     """
 
     state: AppState
@@ -147,8 +151,10 @@ class AppStatus:
     roles: list[RoleStatus] = field(default_factory=list)
     cancel_requested: bool = False
     progress: Progress | None = None
+    time_limit: float | None = None
+    ends_by: float | None = None
 
-    WHEN_SET = ("progress",)
+    WHEN_SET = ("progress", "time_limit", "ends_by")
 
     def is_terminal(self) -> bool:
         """Tell whether the app has ended."""
@@ -424,6 +430,8 @@ _LATER: Final = (
     "cancel_requested",
     "interruptions",
     "progress",
+    "time_limit",
+    "ends_by",
 )
 
 

@@ -303,6 +303,9 @@ class _Look:
             self.app.state = self._state_before_end(seen)
         status = AppStatus.from_dict({**self.app.as_json(), "msg": msg})
         status.cancel_requested = self.stop is not None and self.stop.get("reason") == CANCEL
+        if self.plan.timeout is not None:
+            status.time_limit = self.plan.timeout
+            status.ends_by = self.plan.created + self.plan.timeout
         return status
 
 

@@ -30,6 +30,7 @@ from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended
 from transload_slurm.store import AppFolders, last_line, read_json, read_state, write_file
+from transload_slurm.waiting import Never
 from transload_slurm.watch import OVER, SlurmWatch
 
 _CANCEL_S: Final = 60.0
@@ -66,6 +67,7 @@ class Apps:
         self.jobs = Jobs(per_minute, shared)
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
+        self._never = Never()
 
     where: Final = "this machine's Slurm"
 
@@ -295,8 +297,16 @@ class Apps:
             decision = read_json(f"{folder}/verdict.json")
             if decision is not None:
                 state = {**(state or {}), "state": "FAILED", "msg": str(decision.get("msg", ""))}
+        never = ""
+        if job is not None:
+            never = self._never.why(record, job)
         return decide(
-            record, state, job, cancel_requested=self._cancel_requested(app_id), note=note
+            record,
+            state,
+            job,
+            cancel_requested=self._cancel_requested(app_id),
+            note=note,
+            never=never,
         )
 
     def _lift(self, app_id: str, job: Job | None) -> None:

@@ -10,6 +10,7 @@ from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_t
 from transload_slurm import elements
 from transload_slurm.jobs import Job
 from transload_slurm.states import WHY, clean, to_state
+from transload_slurm.waiting import in_words
 
 NEVER: Final = "DependencyNeverSatisfied"
 _DEPENDENCY: Final = (NEVER, "Dependency")
@@ -37,6 +38,7 @@ def decide(
     *,
     cancel_requested: bool = False,
     note: str = "",
+    never: str = "",
 ) -> AppStatus:
     """Return the status of a job.
 
@@ -50,6 +52,7 @@ def decide(
         job: what Slurm says; None if it does not know the job.
         cancel_requested: somebody asked for the end through us.
         note: the last line that the job's own log holds.
+        never: why a job that waits can never start, if that is so.
     """
     status = AppStatus(AppState.SUBMITTED)
     if state is not None:
@@ -74,7 +77,7 @@ def decide(
         if job.reason:
             status.msg += f" ({job.reason})"
     elif status.state is AppState.PENDING:
-        _describe_waiting(status, state, job)
+        _describe_waiting(status, state, job, never)
     elif status.state is AppState.UNKNOWN:
         status.msg = f"Slurm job {job.id} is {job.state!r}, which means nothing to this version"
     if is_terminal(status.state):
@@ -84,7 +87,9 @@ def decide(
     return status
 
 
-def _describe_waiting(status: AppStatus, state: Mapping[str, Any] | None, job: Job) -> None:
+def _describe_waiting(
+    status: AppStatus, state: Mapping[str, Any] | None, job: Job, never: str
+) -> None:
     """Say in the status why a job waits; one whose dependency can never be satisfied has failed."""
     if job.reason == NEVER:
         status.state = AppState.FAILED
@@ -94,8 +99,9 @@ def _describe_waiting(status: AppStatus, state: Mapping[str, Any] | None, job: J
     if clean(job.state) == "SUSPENDED":
         doing = "suspended by Slurm"
     text = f"{doing} as job {job.id}"
-    if job.reason:
-        text += f": {job.reason}"
+    why = in_words(job, never)
+    if why:
+        text += f": {why}"
     if status.msg and state is not None:
         text = f"{status.msg}; {text}"
     status.msg = text

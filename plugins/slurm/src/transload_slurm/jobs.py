@@ -135,10 +135,18 @@ def _row(line: str) -> _Row:
 
 def seconds_until(start: str) -> float:
     """Return the seconds until a time that Slurm has written; 0 for ``N/A``: the time has come."""
-    try:
-        return datetime.fromisoformat(start).timestamp() - time.time()
-    except ValueError:
+    when = epoch_of(start)
+    if when is None:
         return 0.0
+    return when - time.time()
+
+
+def epoch_of(text: str) -> float | None:
+    """Return seconds since the epoch of a time that Slurm has written; None for ``N/A``."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
 
 
 class NotKept(Exception):

@@ -25,7 +25,7 @@ from transload.schedulers.api import Submission
 from transload.schedulers.local.convert import inherited
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id
-from transload_slurm import commands
+from transload_slurm import commands, waiting
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script
 from transload_slurm.jobs import Job, boot_id, squeue
 from transload_slurm.store import (
@@ -50,7 +50,7 @@ _PASSING: Final = (
     errno.ENOMEM,
     errno.ESTALE,
 )
-_JOB: Final = ("__init__", "__main__", "agent", "rank0", "starts", "steps", "supervise")
+_JOB: Final = ("__init__", "__main__", "agent", "limits", "rank0", "starts", "steps", "supervise")
 
 Lay = Callable[[Any, str], None]
 """Makes the copy of a workspace in a folder."""
@@ -471,8 +471,10 @@ def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submiss
     # a site's own filters may say something before the id
     job_id = next(iter(re.findall(r"^(\d+)(?:;.*)?$", answer.out.strip(), re.MULTILINE)[-1:]), "")
     if answer.code != 0 or not job_id:
-        raise SubmitError(
-            f"app {app_id!r} was not submitted: sbatch: {answer.complaint}",
-            transient=answer.unreachable,
-        )
+        text = f"app {app_id!r} was not submitted: sbatch: {answer.complaint}"
+        if not answer.unreachable and waiting.is_refused(answer.complaint):
+            app = json.loads(submission.app.masked().to_json())
+            known = waiting.advice(app, submission.cfg, str(submission.cfg.get("partition") or ""))
+            text = "; ".join(filter(None, (text, known)))
+        raise SubmitError(text, transient=answer.unreachable)
     return job_id

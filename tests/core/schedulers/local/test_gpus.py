@@ -39,7 +39,9 @@ def test_disjoint_and_waited_for(local) -> None:
     assert len(seen(local, first) | seen(local, first, 1) | seen(local, second)) == 4
     third = local.run(holder(local, 1))
     status = local.wait(third, lambda status: status.state is AppState.PENDING)
-    assert "waiting for 1 of 4 GPUs" in status.msg
+    assert status.msg.startswith("waiting for 1 of 4 GPUs: ")
+    for app_id in (first, second):
+        assert f"{app_id} has " in status.msg
     expected = seen(local, first) | seen(local, first, 1)
     local.scheduler.cancel(first)
     assert seen(local, third) < expected
@@ -64,10 +66,11 @@ def test_first_come_first_served(local) -> None:
     large = local.run(holder(local, 4))
     local.wait(large, lambda status: status.state is AppState.PENDING)
     small = local.run(holder(local, 1))
-    local.wait(small, lambda status: status.state is AppState.PENDING)
+    local.wait(small, lambda status: status.msg.endswith("; 1 job waits before it"))
     local.scheduler.cancel(first)
     local.wait(large, lambda status: status.state is AppState.RUNNING)
     assert local.status(small).state is AppState.PENDING
+    local.wait(small, lambda status: f"{large} has 0, 1, 2, 3" in status.msg)
     local.scheduler.cancel(small)
     assert local.wait(small).state is AppState.CANCELLED
 
@@ -112,7 +115,8 @@ def test_what_others_use_is_not_given_away(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     assert seen(local, local.run(holder(local, 3))) == {"0", "2", "3"}
     last = local.run(holder(local, 1))
-    local.wait(last, lambda status: status.state is AppState.PENDING)
+    words = "a process outside of transload computes on 1"
+    local.wait(last, lambda status: words in status.msg)
     busy.write_text("")
     assert seen(local, last) == {"1"}
 

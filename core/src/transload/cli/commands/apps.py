@@ -28,7 +28,7 @@ from transload.cli.output import (
     pairs_text,
     state_text,
 )
-from transload.cli.quantities import duration_text, time_text, usage_texts
+from transload.cli.quantities import duration_text, limit_text, time_text, usage_texts
 from transload.cli.screen import Screen
 from transload.cli.session import app_json, description_of, find_job, open_runner, status_of
 from transload.cli.wait import AppWait, report_end
@@ -190,6 +190,7 @@ def _show_status(handle: str, status: AppStatus) -> None:
         ("state", state_text(status.state)),
         ("why", status.msg),
         ("error", error),
+        ("limit", limit_text(status)),
         ("restarts", str(status.num_restarts or "")),
         ("cancel", "requested" if is_cancelling else ""),
         ("page", status.ui_url or ""),
@@ -266,6 +267,7 @@ def _show_description(handle: str, description: AppDescription, link: str | None
         "submitted": time_text(description.created),
         "options": pairs_text(masked_values(description.cfg)),
         "timeout": "",
+        "limit": limit_text(description.status),
         "results in": masked_url(description.tracker_base or ""),
         "derives from": description.parent_run_id or "",
         "logs in": description.log_url or "",

@@ -23,6 +23,7 @@ from transload.retries import (
 )
 
 from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently
+from .limits import SlurmLimit
 from .rank0 import Rank0
 from .starts import Start, claim, job_id
 from .steps import Step, complain, job_now
@@ -86,6 +87,7 @@ class Supervisor:
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         catch(SENT)
         self.selector.register(self.wake, selectors.EVENT_READ, None)
+        self.limit = SlurmLimit()
 
     def main(self) -> int:
         """Run to the end; return the job's exit code."""
@@ -99,9 +101,23 @@ class Supervisor:
         else:
             self.rank0 = Rank0(self.plan)
             self._start(self.app.replicas)
+            self._ask_limit()
         while not self._over():
             self._wait()
         return self._end()
+
+    def _ask_limit(self) -> None:
+        """Find out how long Slurm lets this job run; elements of an array do not ask."""
+        if self.only is None:
+            self.limit.ask()
+        if self.limit.answer is not None:
+            self.selector.register(self.limit.answer, selectors.EVENT_READ, self.limit)
+
+    def _on_limit(self) -> None:
+        answer = self.limit.answer
+        if self.limit.read():
+            self.selector.unregister(answer or 0)
+            self.dirty = True
 
     def _fail_by_prologue(self) -> None:
         """End the app: its first replica, in whose log the prologue has written, has failed."""
@@ -184,6 +200,8 @@ class Supervisor:
                 self._on_signal()
             elif isinstance(key.data, tuple):
                 self._on_noise(*key.data)
+            elif key.data is self.limit:
+                self._on_limit()
             elif self.steps.get(key.data.role) is key.data:
                 self._on_report(key.data)
         if time.monotonic() >= self.looked + LOOK_S:
@@ -455,7 +473,19 @@ class Supervisor:
 
     def _state(self) -> dict[str, Any]:
         more = {"job": job_id(), "signalled": self.app.interrupted, "counts": self.app.counts()}
-        return {**self.app.as_json(), **more}
+        return {**self.app.as_json(), **more, **self._limits()}
+
+    def _limits(self) -> dict[str, float]:
+        """Return the limit of time that counts, the job's own or Slurm's, and when it is over."""
+        found = {}
+        if self.limit.end is not None and self.limit.seconds is not None:
+            found = {"time_limit": self.limit.seconds, "ends_by": self.limit.end}
+        own = self.app.timeout
+        if own is None or self.app.began is None:
+            return found
+        if not found or self.app.began + own <= found["ends_by"]:
+            found = {"time_limit": own, "ends_by": self.app.began + own}
+        return found
 
     def _write(self) -> bool:
         self.written = time.monotonic()

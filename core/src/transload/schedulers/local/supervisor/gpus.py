@@ -40,9 +40,21 @@ def _write(home: str, held: dict[str, list[str]], waiting: list[str]) -> None:
     )
 
 
-def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) -> list[str] | None:
-    """Give an app ``wanted`` of the machine's GPUs; None: too few are free, the app stands in the
-    queue now.
+class Grant:
+    """What came of asking for GPUs.
+
+    Args:
+        ids: the GPUs that the app has now; None: too few are free, and it stands in the queue.
+        why: who holds them, and who waits before it.
+    """
+
+    def __init__(self, ids: list[str] | None, why: str = "") -> None:
+        self.ids = ids
+        self.why = why
+
+
+def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) -> Grant:
+    """Give an app ``wanted`` of the machine's GPUs, or a place in the queue.
 
     Those on which some other process computes are not free; ``path`` is the PATH on which the
     vendor's tool is.
@@ -51,20 +63,42 @@ def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) 
     try:
         table = layout.locked(f"{home}/gpus.lock", _PATIENCE_S)
     except TimeoutError:  # a job may hold it: nobody is to wait for that one
-        return None
+        return Grant(None, f"{home}/gpus.lock is held by another process")
     with table:
         held, waiting = _read(home, app_id)
         taken = {gpu for app, ids in held.items() if app != app_id for gpu in ids} | used
         free = [gpu for gpu in machine if gpu not in taken]
         if waiting[:1] not in ([], [app_id]) or len(free) < wanted:
-            _write(home, held, waiting if app_id in waiting else [*waiting, app_id])
-            return None
+            if app_id not in waiting:
+                waiting.append(app_id)
+            _write(home, held, waiting)
+            before = waiting.index(app_id)
+            return Grant(None, _holders(held, machine, used, before))
         held[app_id] = free[:wanted]
         if app_id in waiting:
             waiting.remove(app_id)
         _write(home, held, waiting)
     _wake(home, waiting)  # what is still free may be enough for the next one
-    return held[app_id]
+    return Grant(held[app_id])
+
+
+def _holders(held: dict[str, list[str]], machine: list[str], used: set[str], before: int) -> str:
+    """Say who holds the machine's GPUs, and how many apps wait before this one."""
+    parts = []
+    taken: set[str] = set()
+    for app, ids in held.items():
+        mine = [gpu for gpu in ids if gpu in machine]
+        taken.update(mine)
+        if mine:
+            parts.append(f"{app} has {', '.join(mine)}")
+    foreign = [gpu for gpu in machine if gpu in used and gpu not in taken]
+    if foreign:
+        parts.append(f"a process outside of transload computes on {', '.join(foreign)}")
+    if before == 1:
+        parts.append("1 job waits before it")
+    elif before:
+        parts.append(f"{before} jobs wait before it")
+    return "; ".join(parts)
 
 
 def in_use(path: str, kfd: str = KFD) -> set[str]:

@@ -70,6 +70,7 @@ class Supervisor:
         self.by_pid: dict[int, Replica] = {}
         self.processes: dict[Replica, tuple[int, int]] = {}  # its pid and start time
         self.gpus: dict[Replica, list[str]] = {}
+        self.ends_by: float | None = None  # seconds since the epoch
         self.began_at: dict[Replica, int] = {}  # where in its stderr the latest attempt begins
         self.client = client
         self.link = link
@@ -134,12 +135,15 @@ class Supervisor:
         wanted = self.request["gpus"]
         if wanted is not None:
             total = sum(role["gpu"] * len(role["replicas"]) for role in self.app.roles)
-            ids = gpus.acquire(
+            grant = gpus.acquire(
                 self.home, self.app_id, total, wanted, self.base_env.get("PATH", os.defpath)
             )
+            ids = grant.ids
             self.waiting_for_gpus = ids is None
             if ids is None:
                 message = f"waiting for {total} of {len(wanted)} GPUs"
+                if grant.why:
+                    message += f": {grant.why}"
                 if self.app.msg != message:
                     self.app.state, self.app.msg, self.dirty = "PENDING", message, True
                 return
@@ -148,6 +152,8 @@ class Supervisor:
                 count = self.app.roles[replica.role]["gpu"]
                 self.gpus[replica], ids = ids[:count], ids[count:]
         self.app.begin(time.monotonic())
+        if self.app.timeout is not None:
+            self.ends_by = layout.now() + self.app.timeout
         self._launch(self.app.replicas)
 
     # ----------------------------------------------------------------------------------------------------
@@ -448,6 +454,10 @@ class Supervisor:
         state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck)))
         state["cancel_requested"] = self.cancel_requested
         state["processes"] = [list(process) for process in self.processes.values()]
+        if self.app.timeout is not None:
+            state["time_limit"] = self.app.timeout
+        if self.ends_by is not None:
+            state["ends_by"] = self.ends_by
         return state
 
     def _writes(self) -> float:

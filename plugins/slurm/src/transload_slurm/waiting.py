@@ -1,0 +1,316 @@
+"""Why a job waits, in words, and what to do where it can never start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from transload.errors import SchedulerUnavailable
+from transload_slurm import commands
+from transload_slurm.jobs import Job, epoch_of
+
+_TIMEOUT_S: Final = 30.0
+_KNOWN_FOR_S: Final = 600.0
+_FAR_S: Final = 300 * 86400.0
+"""A start that is farther away is none: a job without a limit stands before it."""
+_ROUGH_S: Final = 3600.0
+_ROUGH_STEP_S: Final = 600.0
+_SOON_STEP_S: Final = 60.0
+
+REASONS: Final[Mapping[str, str]] = {
+    "AccountNotAllowed": "its account may not use this partition: name another (-c account=NAME)",
+    "BadConstraints": "no node of the partition is as it asks",
+    "BeginTime": "its earliest start has not come",
+    "Dependency": "a job that it depends on has not ended",
+    "InvalidAccount": "there is no such account: name another (-c account=NAME)",
+    "InvalidQOS": "there is no such QOS: name another (-c qos=NAME)",
+    "JobArrayTaskLimit": "as many of its replicas run as array_parallel allows",
+    "JobHeldAdmin": "an administrator holds it: ask them",
+    "JobHeldUser": "it is held: `scontrol release {job}` lets it start",
+    "JobLaunchFailure": "it could not be launched",
+    "Licenses": "other jobs have the licenses that it asks for",
+    "NodeDown": "a node that it needs is down",
+    "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": (
+        "nodes that it needs are down, drained, or kept for jobs of partitions that go first"
+    ),
+    "PartitionConfig": "the partition has not what it asks for",
+    "PartitionDown": "its partition is down: it takes jobs, and starts none for now",
+    "PartitionInactive": "its partition is inactive: it starts none for now",
+    "PartitionNodeLimit": "it asks for more nodes than the partition gives to a job",
+    "PartitionTimeLimit": "it asks for more time than the partition gives to a job",
+    "Priority": "jobs of higher priority go first",
+    "QOSNotAllowed": "its QOS may not use this partition: name another (-c qos=NAME)",
+    "QOSResourceLimit": "jobs of its QOS have used up what they may use together",
+    "ReqNodeNotAvail": "a node that it names is not available",
+    "Reservation": "its reservation has not begun",
+    "ReservationDeleted": "its reservation is gone: name another (-c reservation=NAME)",
+    "Resources": "other jobs have the nodes that it needs",
+}
+"""Reason of Slurm → what it means, for a person."""
+
+_FAMILIES: Final[Sequence[tuple[str, str, str]]] = (
+    ("Max", "PerJob", "asks for more than {whose} lets one job have"),
+    ("Max", "PerNode", "asks for more on a node than {whose} lets one job have"),
+    ("Min", "", "asks for less than {whose} lets one job have"),
+    ("Max", "PerUser", "waits until fewer of your jobs run: {whose} limits them"),
+    ("Max", "PerAccount", "waits until fewer jobs of its account run: {whose} limits them"),
+    ("Max", "", "waits until fewer jobs run: {whose} limits them"),
+    ("Grp", "", "waits until other jobs have ended that share a limit of {whose}"),
+)
+"""Beginning and part of a reason, behind ``Assoc`` or ``QOS`` → what it means."""
+
+_WHOSE: Final[Mapping[str, str]] = {"Assoc": "the account", "QOS": "the QOS"}
+
+NEVER: Final = frozenset(
+    {"BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit"}
+)
+"""Reasons that last: what the partition has is not what the job asks for."""
+
+_REFUSED: Final = (
+    "node configuration is not available",
+    "can not be satisfied",
+    "node count specification invalid",
+    "time limit is invalid",
+)
+"""Parts of what ``sbatch`` says of a request that no node can meet."""
+
+
+def meaning(job: Job) -> str:
+    """Return what the reason for which a job waits means; ``""`` for one that is not known."""
+    known = REASONS.get(job.reason)
+    if known is not None:
+        return known.format(job=job.id)
+    for start, whose in _WHOSE.items():
+        if not job.reason.startswith(start):
+            continue
+        rest = job.reason[len(start) :]
+        for beginning, part, text in _FAMILIES:
+            if rest.startswith(beginning) and part in rest:
+                return f"it {text.format(whose=whose)}"
+    return ""
+
+
+def expected_start(job: Job, now: float | None = None) -> str:
+    """Return when Slurm expects a waiting job to start; ``""`` if it does not say.
+
+    A time that is far away is rounded up: Slurm reckons it anew every half minute.
+    """
+    if now is None:
+        now = time.time()
+    start = epoch_of(job.start)
+    if start is None or not 0 < start - now < _FAR_S:
+        return ""
+    step = _SOON_STEP_S
+    if start - now > _ROUGH_S:
+        step = _ROUGH_STEP_S
+    rounded = -(-start // step) * step
+    return f"{datetime.fromtimestamp(rounded).astimezone():%Y-%m-%d %H:%M %z}"
+
+
+def in_words(job: Job, never: str = "") -> str:
+    """Return why a job waits, and when it is expected to start, as one line; ``""`` if unknown.
+
+    Args:
+        job: what Slurm says of it.
+        never: why it can never start, if that is so.
+    """
+    parts = [job.reason]
+    known = meaning(job)
+    if known:
+        parts = [f"{known} ({job.reason})"]
+    start = expected_start(job)
+    if never:
+        parts.append(never)
+    elif start:
+        parts.append(f"expected to start at {start}")
+    return "; ".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Nodes of a partition that are alike.
+
+    Args:
+        count: how many there are.
+        cpus: CPUs of each.
+        memory: megabytes of each.
+        gpus: GPUs of each.
+        works: whether jobs can run there now.
+    """
+
+    count: int
+    cpus: int
+    memory: int
+    gpus: int
+    works: bool
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What a partition has.
+
+    Args:
+        name: its name.
+        nodes: its nodes.
+        max_time: the longest limit of time that it gives, as Slurm writes it.
+        max_nodes: how many nodes it gives to a job at most, as Slurm writes it.
+    """
+
+    name: str
+    nodes: Sequence[_Nodes]
+    max_time: str
+    max_nodes: str
+
+    def text(self) -> str:
+        """Return what it has, as one phrase."""
+        count = sum(each.count for each in self.nodes)
+        away = sum(each.count for each in self.nodes if not each.works)
+        text = f"partition {self.name!r} has {count} node(s)"
+        if away:
+            text += f", {away} of them down or drained"
+        if self.nodes:
+            cpus = max(each.cpus for each in self.nodes)
+            memory = max(each.memory for each in self.nodes)
+            gpus = max(each.gpus for each in self.nodes)
+            text += f"; its largest have {cpus} CPUs, {memory} MB of memory, {gpus} GPUs"
+        limits = []
+        if self.max_time not in ("", "infinite", "UNLIMITED"):
+            limits.append(f"{self.max_time} of time")
+        if self.max_nodes not in ("", "infinite", "UNLIMITED"):
+            limits.append(f"{self.max_nodes} node(s)")
+        if limits:
+            text += f"; a job may have {' and '.join(limits)} at most"
+        return text
+
+
+def partition(name: str = "") -> Partition | None:
+    """Return what a partition has; None if it is not known.
+
+    Args:
+        name: its name; ``""``: the default partition.
+    """
+    command = ["sinfo", "-h", "-e", "-o", "%P|%D|%c|%m|%G|%T|%l|%s"]
+    if name:
+        command += ["-p", name]
+    try:
+        answer = commands.run(command, _TIMEOUT_S)
+    except SchedulerUnavailable:
+        return None
+    rows = [line.strip().split("|") for line in answer.out.splitlines() if line.count("|") == 7]
+    if not name:
+        rows = [row for row in rows if row[0].endswith("*")]
+    if answer.code != 0 or not rows:
+        return None
+    nodes = [_nodes(row) for row in rows]
+    sizes = rows[0][7]
+    most = sizes.rpartition("-")[2]
+    return Partition(rows[0][0].rstrip("*"), nodes, rows[0][6], most)
+
+
+def _nodes(row: Sequence[str]) -> _Nodes:
+    state = row[5].rstrip("*~#$@+!%^-")
+    return _Nodes(
+        count=_number(row[1]),
+        cpus=_number(row[2]),
+        memory=_number(row[3]),
+        gpus=_gpus(row[4]),
+        works=not state.startswith(("down", "drain", "fail", "unknown")) and "*" not in row[5],
+    )
+
+
+def _number(text: str) -> int:
+    digits = text.rstrip("+")
+    if not digits.isdigit():
+        return 0
+    return int(digits)
+
+
+def _gpus(text: str) -> int:
+    """Return the number of GPUs in ``gpu:a100:4(S:0-1),tmpdisk:100``."""
+    count = 0
+    for item in text.split(","):
+        words = item.partition("(")[0].split(":")
+        if words[0] == "gpu":
+            count += _number(words[-1])
+    return count
+
+
+_WHAT_TO_TYPE: Final = (
+    "ask for less (--replicas, --cpu, --mem, --gpu, -c time=) or for another partition "
+    "(-c partition=NAME; `sinfo` lists them)"
+)
+
+
+def asked(app: Mapping[str, Any], cfg: Mapping[str, Any]) -> str:
+    """Return what a job asks for, as one phrase.
+
+    Args:
+        app: its definition, as in its record.
+        cfg: its run options.
+    """
+    parts = []
+    for role in app.get("roles", ()):
+        resource = role.get("resource") or {}
+        one = [f"{max(1, int(resource.get('cpu') or 1))} CPU(s)"]
+        if (resource.get("memMB") or 0) > 0:
+            one.append(f"{resource['memMB']} MB")
+        if (resource.get("gpu") or 0) > 0:
+            one.append(f"{resource['gpu']} GPU(s)")
+        parts.append(f"{role.get('num_replicas', 1)} replica(s) of {', '.join(one)}")
+    text = " and ".join(parts)
+    for name in ("nodes", "ntasks_per_node", "constraint", "nodelist", "time"):
+        if cfg.get(name):
+            text += f", {name}={cfg[name]}"
+    return text
+
+
+def advice(app: Mapping[str, Any], cfg: Mapping[str, Any], name: str = "") -> str:
+    """Return what was asked for, what the partition has, and what to type; ``""`` if not known.
+
+    Args:
+        app: the definition of the job, as in its record.
+        cfg: its run options.
+        name: the partition; ``""``: the default one.
+    """
+    found = partition(name)
+    if found is None:
+        return ""
+    return f"asked for: {asked(app, cfg)}; {found.text()}: {_WHAT_TO_TYPE}"
+
+
+def is_refused(complaint: str) -> bool:
+    """Tell whether ``sbatch`` refused a request since nothing of the partition can meet it."""
+    return any(words in complaint.lower() for words in _REFUSED)
+
+
+def _partition_of(job: Job) -> str:
+    """Return the partition in which a job waits; ``""`` if Slurm does not say."""
+    try:
+        answer = commands.run(["squeue", "-h", "-o", "%P", "-j", job.id], _TIMEOUT_S)
+    except SchedulerUnavailable:
+        return ""
+    return answer.out.strip().partition("\n")[0]
+
+
+class Never:
+    """What is known of jobs that can never start, so that Slurm is asked once for each."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, float, str]] = {}
+
+    def why(self, record: Mapping[str, Any], job: Job) -> str:
+        """Return why a job that waits can never start as it is; ``""`` if it may."""
+        if job.reason not in NEVER:
+            return ""
+        reason, at, text = self._known.get(job.id, ("", 0.0, ""))
+        now = time.monotonic()
+        if reason == job.reason and now - at < _KNOWN_FOR_S:
+            return text
+        found = advice(record["app"], record["cfg"], _partition_of(job))
+        if found:
+            found = f"it never starts as it is; {found}"
+        self._known[job.id] = (job.reason, now, found)
+        return found

@@ -1,0 +1,149 @@
+"""Why a job waits is said in words, with the expected start, and what can never start is known."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import SubmitError
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, Resource
+from transload_slurm.jobs import Job
+from transload_slurm.waiting import expected_start, in_words, meaning
+
+ShellApp = Callable[..., AppDef]
+
+
+def _waits(runner: Runner, handle: str, eventually: Any, words: str) -> str:
+    """Return the message of a job that waits, once it holds certain words."""
+
+    def message() -> str:
+        status = runner.status(handle)
+        assert status is not None and not status.is_terminal()
+        return status.msg if words in status.msg else ""
+
+    found: str = eventually(message, 30)
+    return found
+
+
+def test_more_nodes_than_the_partition_has(
+    runner: Runner, shell_app: ShellApp, eventually: Any
+) -> None:
+    """What was asked for, what there is, and what to type, in place of a word for ever."""
+    app = shell_app("true", num_replicas=5)
+    handle = runner.run(app, "slurm", {"nodes": 5, "partition": "main"})
+    said = _waits(runner, handle, eventually, "never starts")
+    assert "(PartitionNodeLimit)" in said or "(PartitionConfig)" in said
+    assert "asked for: 5 replica(s) of 1 CPU(s), nodes=5" in said
+    assert "partition 'main' has 3 node(s)" in said
+    assert "its largest have 16 CPUs, 8000 MB of memory, 4 GPUs" in said
+    assert "-c partition=NAME" in said
+    assert runner.status(handle).why_waiting() == said  # type: ignore[union-attr]
+
+
+def test_more_tasks_than_the_cluster_has_cpus(
+    runner: Runner, shell_app: ShellApp, eventually: Any
+) -> None:
+    """Likewise where no partition was named: that of the cluster counts."""
+    handle = runner.run(shell_app("true", num_replicas=100), "slurm")
+    said = _waits(runner, handle, eventually, "never starts")
+    assert "100 replica(s) of 1 CPU(s)" in said and "partition 'main' has 3 node(s)" in said
+
+
+@pytest.mark.parametrize(
+    ("resource", "asked"),
+    [
+        (Resource(cpu=40, gpu=-1, memMB=-1), "1 replica(s) of 40 CPU(s)"),
+        (Resource(cpu=1, gpu=-1, memMB=20000), "1 replica(s) of 1 CPU(s), 20000 MB"),
+        (Resource(cpu=1, gpu=8, memMB=-1), "1 replica(s) of 1 CPU(s), 8 GPU(s)"),
+    ],
+)
+def test_more_than_any_node_has(
+    runner: Runner, shell_app: ShellApp, resource: Resource, asked: str
+) -> None:
+    """What sbatch refuses is an error that says what the largest node has."""
+    with pytest.raises(SubmitError, match="its largest have 16 CPUs") as caught:
+        runner.run(shell_app("true", resource=resource), "slurm")
+    assert f"asked for: {asked}" in str(caught.value)
+    assert not caught.value.transient
+
+
+def test_busy_nodes_and_the_expected_start(
+    runner: Runner, shell_app: ShellApp, eventually: Any
+) -> None:
+    """A job that waits for others says when Slurm expects to start it; one that runs, its limit."""
+    cfg = {"exclusive": True, "nodes": 3, "ntasks_per_node": 1, "time": "10"}
+    before = time.time()
+    first = runner.run(shell_app("sleep 600", num_replicas=3), "slurm", cfg)
+    eventually(lambda: runner.status(first).state is AppState.RUNNING, 30)  # type: ignore[union-attr]
+    second = runner.run(shell_app("true"), "slurm", {"exclusive": True, "time": "5"})
+    said = _waits(runner, second, eventually, "expected to start at")
+    assert "other jobs have the nodes that it needs (Resources)" in said
+    found = re.search(r"expected to start at (.{16} [+-]\d{4})$", said)
+    assert found is not None
+    start = datetime.strptime(found[1], "%Y-%m-%d %H:%M %z").timestamp()
+    assert before + 570 <= start <= time.time() + 720
+    status = eventually(lambda: (s := runner.status(first)) and s.ends_by and s, 30)
+    assert status.time_limit == pytest.approx(600, abs=1)
+    assert status.ends_by == pytest.approx(before + 600, abs=30)
+
+
+def test_the_job_s_own_limit_comes_first(
+    runner: Runner, shell_app: ShellApp, eventually: Any
+) -> None:
+    """AppDef.timeout is shorter than what Slurm is told: the status has that one."""
+    handle = runner.run(shell_app("sleep 600", timeout=90.0), "slurm")
+    status = eventually(lambda: (s := runner.status(handle)) and s.ends_by and s, 30)
+    assert status.time_limit == 90.0
+    assert status.ends_by == pytest.approx(time.time() + 90, abs=30)
+
+
+def test_held_and_dependent_jobs(
+    runner: Runner, shell_app: ShellApp, eventually: Any, tmp_path: Path
+) -> None:
+    """A hold says how it is lifted, a dependency that something else has to end first."""
+    held = runner.run(shell_app("true"), "slurm", {"sbatch_args": ["--hold"]})
+    said = _waits(runner, held, eventually, "JobHeldUser")
+    assert re.search(r"`scontrol release \d+` lets it start \(JobHeldUser\)", said)
+    number = re.findall(r"as job (\d+)", said)[0]
+    after = runner.run(shell_app("true"), "slurm", {"dependency": f"afterok:{number}"})
+    _waits(runner, after, eventually, "a job that it depends on has not ended (Dependency)")
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("QOSMaxWallDurationPerJobLimit", "it asks for more than the QOS lets one job have"),
+        ("AssocMaxCpuPerJobLimit", "it asks for more than the account lets one job have"),
+        ("QOSMaxJobsPerUserLimit", "it waits until fewer of your jobs run: the QOS limits them"),
+        ("AssocGrpGRES", "it waits until other jobs have ended that share a limit of the account"),
+        ("ANewerReason", ""),
+    ],
+)
+def test_families_of_reasons(reason: str, words: str) -> None:
+    """Limits of accounts and QOS have names built of parts; a reason that is not known stays."""
+    job = Job("7", "a", "PENDING", {}, reason)
+    assert meaning(job) == words
+    assert reason in in_words(job)
+
+
+@pytest.mark.unit
+def test_rounding_of_an_expected_start() -> None:
+    """Soon: to the minute; later: to ten minutes, so that each new estimate is no news; a year: no
+    word.
+    """
+    now = datetime(2026, 1, 1, 12, 0, 30).timestamp()
+
+    def told(start: str) -> str:
+        return expected_start(Job("7", "a", "PENDING", {}, "Priority", start=start), now)[:16]
+
+    assert told("2026-01-01T12:10:31") == "2026-01-01 12:11"
+    assert told("2026-01-01T15:01:00") == told("2026-01-01T15:09:59") == "2026-01-01 15:10"
+    assert told("2027-01-01T12:00:00") == told("N/A") == told("2026-01-01T11:00:00") == ""
