@@ -305,7 +305,9 @@ def test_doctor_says_what_a_plugin_needs(invoke: Any, monkeypatch: pytest.Monkey
     )
     found = row()
     assert found["status"] == "broken" and found["detail"].endswith("not installed: no-host")
-    assert "`python3 quickstart.py --with NAME`" in row("others")["detail"]
+    others = row("others")["detail"]
+    assert others.startswith("not installed: airflow, ")
+    assert "pip install transload-NAME (in a checkout: python3 quickstart.py --with NAME)" in others
 
 
 def test_doctor_fails_where_nothing_can_run(

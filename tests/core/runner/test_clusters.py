@@ -42,7 +42,7 @@ def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
         assert [row.app_handle for row in runner.list("second")] == ["second://test/same"]
         with pytest.raises(
             UnknownSchedulerException,
-            match=r"'third' is not installed.*--with NAME.*\[schedulers\.NAME\]",
+            match=r"'third' is not installed.*must be one of: .*\[schedulers\.NAME\]",
         ):
             runner.status("third://test/same")
 

@@ -97,6 +97,17 @@ def _invoke(args: list[str]) -> int:
         return ExitCode.INTERNAL
 
 
+def _hint(name: str) -> str:
+    """Return what to do about a name that no command has."""
+    from transload.plugins import get_plugins
+    from transload.plugins.distributions import find_distribution
+
+    hint = get_plugins().hint("cli_commands", name, names())
+    if find_distribution("cli_commands", name) is None:
+        hint = f"{hint} (see `transload --help`)"
+    return hint
+
+
 def _run_command(name: str, args: list[str]) -> int:
     """Run one command; it finds its words in ``ctx.obj``."""
     import click
@@ -106,10 +117,7 @@ def _run_command(name: str, args: list[str]) -> int:
             raise click.UsageError(f"no such option: {name!r} (see `transload --help`)")
         command = load(name)
         if command is None:
-            from transload.specs.checks import nearest
-
-            hint = nearest(name, names())
-            raise click.UsageError(f"no such command: {name!r}: {hint} (see `transload --help`)")
+            raise click.UsageError(f"no such command: {name!r}: {_hint(name)}")
         # for the text of that option click looks for translations, which costs more than all others
         # together
         command.add_help_option = any(word.startswith("-") and "h" in word for word in args)

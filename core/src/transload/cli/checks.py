@@ -20,11 +20,11 @@ from transload.cli.quantities import duration_text, size_text
 from transload.cli.session import open_runner
 from transload.errors import TransloadError
 from transload.plugins import PluginInfo, get_plugins
+from transload.plugins.distributions import DISTRIBUTIONS, install_command
 from transload.runner import Runner, load_settings
 from transload.schedulers.local import LocalScheduler
 from transload.schedulers.local.home import state_home
 from transload.specs import AppDef, AppState, Role, masked_url
-from transload.specs.options import INSTALLING
 from transload.tracker import build_trackers
 
 OK: Final = "ok"
@@ -202,14 +202,20 @@ def _run_app(runner: Runner) -> tuple[bool, str]:
 
 
 def _check_plugins() -> Rows:
-    """Third-party plugins, what each needs beside the core, and whatever is broken."""
-    for info in get_plugins().infos():
+    """Third-party plugins, what each needs beside the core, whatever is broken, and what else can
+    be installed.
+    """
+    infos = get_plugins().infos()
+    for info in infos:
         if info.status == "broken":
             last = info.error.strip().splitlines()[-1:] or [""]
             yield info.name, BROKEN, f"{last[0]} (`transload info {info.name}` has the traceback)"
         elif info.dist:
             yield _check_plugin(info)
-    yield "others", OK, INSTALLING
+    there = {info.name for info in infos}
+    others = [each.plugin for each in DISTRIBUTIONS if each.plugin not in there]
+    if others:
+        yield "others", OK, f"not installed: {', '.join(others)}. {install_command('NAME')}"
 
 
 def _check_plugin(info: PluginInfo) -> tuple[str, str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import AppNotFound, SpecError, TransloadError
@@ -18,6 +17,7 @@ from transload.specs import (
     make_app_handle,
     parse_app_handle,
 )
+from transload.specs.checks import closest
 
 if TYPE_CHECKING:
     from transload.schedulers import AppDescription
@@ -69,9 +69,9 @@ def not_found(job: Job) -> AppNotFound:
         known = [row.app_id for row in job.scheduler.list()]
     except TransloadError:
         known = []
-    close = get_close_matches(job.app_id, known, n=1)
-    if close:
-        message = f"{message}; did you mean {close[0]!r}?"
+    close = closest(job.app_id, known)
+    if close is not None:
+        message = f"{message}; did you mean {close!r}?"
     return AppNotFound(job.handle, message)
 
 

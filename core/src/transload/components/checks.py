@@ -14,7 +14,7 @@ from transload.components.errors import ComponentInvalid, ComponentNotFound
 from transload.components.finder import get_component, is_file_reference
 from transload.components.signature import function_behind, parse_docstring
 from transload.errors import TransloadError
-from transload.specs.checks import nearest
+from transload.specs.checks import closest, nearest
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -295,5 +295,7 @@ def _macro_like(token: str) -> str | None:
         return _MACROS[word]
     if not token.startswith("${") or len(word) <= 4:
         return None
-    close = nearest(word, list(_MACROS)).removeprefix("did you mean ").strip("'?")
-    return _MACROS.get(close)
+    close = closest(word, list(_MACROS))
+    if close is None:
+        return None
+    return _MACROS[close]

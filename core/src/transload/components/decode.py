@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin
 
 from transload.components.errors import ComponentArgumentError
 from transload.errors import SpecError
-from transload.specs.checks import nearest, shorten
+from transload.specs.checks import closest, nearest, shorten
 from transload.specs.secrets import MASK, looks_secret
 from transload.specs.text import parse_bool, split_list, split_pairs
 
@@ -353,11 +353,11 @@ def _enum(value: Any, tp: Any, path: str, typed: bool) -> Any:
 
 
 def _one_of(allowed: list[str], text: str) -> str:
-    hint = nearest(text, allowed)
     listed = f"must be one of: {', '.join(allowed)}"
-    if hint.startswith("did you mean"):
-        return f"{listed}; {hint}"
-    return listed
+    close = closest(text, allowed)
+    if close is None:
+        return listed
+    return f"{listed}; did you mean {close!r}?"
 
 
 def _spelled(text: str, opening: str) -> Any:

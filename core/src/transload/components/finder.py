@@ -24,7 +24,7 @@ from transload.plugins import get_plugins, load_attribute
 from transload.plugins.builtins import BUILTINS
 from transload.runtime.forks import fork_lock
 from transload.specs import AppDef
-from transload.specs.checks import nearest
+from transload.specs.checks import closest, nearest
 
 _NO_APPS: Final = {
     "None",
@@ -252,9 +252,10 @@ def _from_module(target: str, function: str, name: str) -> Component:
         thing: Any = _import(target, name)
         for part in function.split("."):
             if not hasattr(thing, part):
-                hint = nearest(part, [item for item in dir(thing) if not item.startswith("_")])
-                if not hint.startswith("did you mean"):
-                    hint = "look for a public function annotated '-> AppDef'"
+                hint = "look for a public function annotated '-> AppDef'"
+                close = closest(part, [item for item in dir(thing) if not item.startswith("_")])
+                if close is not None:
+                    hint = f"did you mean {close!r}?"
                 raise ComponentNotFound(f"component {name!r}: {target} has no {function!r}: {hint}")
             thing = getattr(thing, part)
         return _checked(thing, name, place)

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import PluginError, TransloadError
 from transload.plugins.builtins import BUILTINS
+from transload.plugins.distributions import distributed_names, find_distribution, install_hint
 from transload.plugins.entry_points import third_party_installed
 from transload.plugins.events import AppEvent
 from transload.runtime.forks import fork_lock
 from transload.specs import AppDef
-from transload.specs.checks import nearest
+from transload.specs.checks import closest, nearest
 from transload.specs.sizes import ResourceFactory, builtin_named_resources
 
 if TYPE_CHECKING:
@@ -277,17 +278,50 @@ class Plugins:
                 f"{what} cannot be loaded: {type(exc).__name__}: {exc}", plugin, dist
             ) from exc
 
-    def hint(self, kind: str, name: str) -> str:
-        """Return what to say when ``name`` is not registered: the nearest name, and broken plugins
-        if there are any.
+    def hint(self, kind: str, name: str, known: Sequence[str] = ()) -> str:
+        """Return what to say when ``name`` is not registered.
+
+        That is what to install, or the nearest name; and which plugins are broken, if any are.
+
+        Args:
+            kind: ``schedulers``, ``trackers`` …
+            name: the name that was asked for.
+            known: names that are valid beside the registered ones, such as those of clusters.
         """
-        hint = nearest(name, self.names(kind))
+        hint = self._missing(kind, name) or self._nearest(kind, name, known)
         broken = [info.name for info in self._infos.values() if info.status == "broken"]
         return (
             f"{hint} (broken plugins, see `transload info`: {', '.join(broken)})"
             if broken
             else hint
         )
+
+    def _missing(self, kind: str, name: str) -> str:
+        """Return why a name that a distribution of this project registers is not registered; ``""``
+        for any other name.
+        """
+        distribution = find_distribution(kind, name)
+        if distribution is None:
+            return ""
+        info = self._infos.get(distribution.plugin)
+        if info is None:
+            return install_hint(distribution)
+        if info.status == "disabled":
+            return f"the plugin {info.name!r} is disabled by {DISABLE}"
+        return f"the plugin {info.name!r} does not register it"
+
+    def _nearest(self, kind: str, name: str, known: Sequence[str]) -> str:
+        """Return the nearest name, installed or not; else all that are installed, and which are
+        not.
+        """
+        there = sorted({*self.names(kind), *known})
+        missing = [each for each in distributed_names(kind) if each not in there]
+        close = closest(name, [*there, *missing])
+        if close is not None:
+            return f"did you mean {close!r}?"
+        if not missing:
+            return nearest(name, there)
+        return f"{nearest(name, there)}; not installed: {', '.join(missing)}"
 
     def named_resources(self) -> dict[str, ResourceFactory]:
         """Return the factories of all named resources, built-in and registered."""

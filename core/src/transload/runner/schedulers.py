@@ -180,7 +180,7 @@ class Schedulers:
             taken = f"{name!r} is the name of an installed scheduler"
             raise ConfigError(f"cluster {name!r}: kind={kind!r}: {taken}: choose another name")
         if kind not in kinds:
-            raise UnknownSchedulerException(kind, self.names() if kind == name else kinds)
+            raise self._unknown(kind, self.names() if kind == name else kinds)
         table = self._settings().cluster(name, kind, self._make(kind, None).connection_opts())
         if table is not None and given is not None and table != given:
             _warn_once(name)
@@ -188,6 +188,18 @@ class Schedulers:
         if cluster == Cluster(kind):
             cluster = None
         return kind, cluster
+
+    def _unknown(self, kind: str, known: list[str]) -> UnknownSchedulerException:
+        """Return the error for a kind of scheduler that is not there, with what to do about it."""
+        if self._factories is not None:
+            return UnknownSchedulerException(kind, known)
+        from transload.plugins import get_plugins
+        from transload.plugins.distributions import find_distribution
+
+        hint = get_plugins().hint("schedulers", kind, known)
+        if find_distribution("schedulers", kind) is None:
+            hint = f"{hint} (a cluster has its name by a table [schedulers.NAME] in transload.toml)"
+        return UnknownSchedulerException(kind, known, hint)
 
     def _make(self, kind: str, cluster: Cluster | None) -> SchedulerBase:
         name = kind if cluster is None else cluster.to_json()

@@ -29,13 +29,19 @@ def shorten(value: object, limit: int = 120) -> str:
     return text if len(text) <= limit else f"{text[: limit - 20]}…{text[-15:]}"
 
 
-def nearest(word: str, words: list[str]) -> str:
-    """Return a hint: the nearest valid word, or all of them."""
+def closest(word: str, words: list[str]) -> str | None:
+    """Return the word that is most like a misspelt one, or None if none is like it."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, words, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    return close[0] if close else None
+
+
+def nearest(word: str, words: list[str]) -> str:
+    """Return a hint: the nearest valid word, or all of them."""
+    close = closest(word, words)
+    if close is not None:
+        return f"did you mean {close!r}?"
     return "must be one of: " + ", ".join(sorted(words)) if words else "none is allowed here"
 
 

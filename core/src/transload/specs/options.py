@@ -15,11 +15,6 @@ from transload.specs.text import parse_bool, split_list, split_pairs
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 """What a run option may hold."""
 
-INSTALLING = (
-    "in a checkout, `python3 quickstart.py --with NAME` installs the plugin of an engine or host"
-)
-"""What doctor and errors say to whom a plugin is missing."""
-
 
 class InvalidRunConfigException(ConfigError):
     """A run option is unknown, missing or of the wrong type.
@@ -35,16 +30,21 @@ class InvalidRunConfigException(ConfigError):
 
 
 class UnknownSchedulerException(ConfigError):
-    """No scheduler of that name is installed."""
+    """No scheduler of that name is installed.
 
-    def __init__(self, scheduler_backend: str, known: list[str] | None = None) -> None:
-        advice = (
-            f"{INSTALLING}; a cluster has its name by a table [schedulers.NAME] in transload.toml"
-        )
-        hint = nearest(scheduler_backend, known or [])
+    Args:
+        scheduler_backend: the name.
+        known: the names that there are.
+        hint: what to do about it; the nearest name that there is, if it is empty.
+    """
+
+    def __init__(
+        self, scheduler_backend: str, known: list[str] | None = None, hint: str = ""
+    ) -> None:
+        if not hint:
+            hint = nearest(scheduler_backend, known or [])
         super().__init__(
-            f"scheduler {scheduler_backend!r} is not installed or configured here: {hint} "
-            f"({advice})"
+            f"scheduler {scheduler_backend!r} is not installed or configured here: {hint}"
         )
         self.scheduler_backend = scheduler_backend
 

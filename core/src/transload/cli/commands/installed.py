@@ -19,8 +19,10 @@ from transload.cli.session import open_runner
 from transload.errors import ConfigError, TransloadError
 from transload.pipelines.adapter import describe_adapters
 from transload.plugins import PluginInfo, get_plugins
+from transload.plugins.distributions import DISTRIBUTIONS, install_hint
 from transload.runner import Runner, load_settings
 from transload.specs import MASK, get_type_name, looks_secret, masked_url, nearest, runopt, runopts
+from transload.specs.checks import closest
 
 AdapterRows = list[dict[str, Any]]
 
@@ -78,6 +80,17 @@ def _names() -> list[str]:
     ]
 
 
+def _hint(name: str) -> str:
+    """Return what to do about a name that nothing installed has."""
+    for distribution in DISTRIBUTIONS:
+        if distribution.plugin == name:
+            return install_hint(distribution)
+    close = closest(name, [distribution.plugin for distribution in DISTRIBUTIONS])
+    if close is not None:
+        return f"did you mean {close!r}?"
+    return nearest(name, sorted(set(_names())))
+
+
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(set(_names())) if name.startswith(incomplete)]
 
@@ -100,9 +113,9 @@ def info(name: str | None, as_json: bool) -> int:
     adapters = [each for each in describe_adapters() if name in (None, each["name"])]
     plugins = [each for each in get_plugins().infos() if name in (None, each.name)]
     if not (schedulers or adapters or plugins):
-        hint = nearest(str(name), _names())
         raise ConfigError(
-            f"{name!r}: no scheduler, adapter or plugin of that name is installed: {hint}"
+            f"{name!r}: no scheduler, adapter or plugin of that name is installed: "
+            f"{_hint(str(name))}"
         )
     if as_json:
         emit_json(

@@ -13,6 +13,7 @@ from transload.errors import ConfigError, SpecError
 from transload.runner import load_settings
 from transload.runtime.tracking.format import told_as_tracking_error
 from transload.specs import nearest
+from transload.specs.checks import closest
 from transload.tracker import FsspecTracker, TrackerBase, build_trackers
 
 T = TypeVar("T")
@@ -143,15 +144,13 @@ def _emit_visible(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None
 
 def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:
     """Return the tracker if it knows the run."""
-    from difflib import get_close_matches
-
     if tracker.metadata(run_id) or tracker.artifacts(run_id) or list(tracker.sources(run_id)):
         return tracker
     known = list(tracker.run_ids())
     if run_id in known or any(True for _ in tracker.run_ids(parent_run_id=run_id)):
         return tracker
     hint = "`transload tracker runs` lists them"
-    close = get_close_matches(run_id, known, n=1)
-    if close:
-        hint = f"did you mean {close[0]!r}?"
+    close = closest(run_id, known)
+    if close is not None:
+        hint = f"did you mean {close!r}?"
     raise SpecError(f"run {run_id!r} is not known to the tracker: {hint}")
