@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from transload.runner import log_lines
+from transload.runner.checkpoints import with_checkpoint_folders
 from transload.schedulers import Submission
 from transload.schedulers.local import LocalScheduler
 from transload.specs import AppDef, AppStatus, CfgVal, Role, resolve_secret
@@ -54,10 +55,13 @@ class Local:
         *,
         given: bool = False,
         inherit_env: bool = True,
+        checkpoints: str | None = None,
     ) -> str:
         """Submit an app or a role; return its id."""
         definition = what if isinstance(what, AppDef) else app(what)
         options = self.scheduler.run_opts().resolve(cfg or {})
+        if checkpoints is not None:
+            definition = with_checkpoint_folders(definition, checkpoints, self.scheduler, options)
         self._count += 1
         app_id = app_id or f"app-{self._count}"
         submission = Submission(
@@ -67,6 +71,7 @@ class Local:
             options,
             id_given=given,
             inherit_env=inherit_env,
+            checkpoints=checkpoints,
             secrets={
                 r.name: {k: resolve_secret(v, k) for k, v in r.secrets.items()}
                 for r in definition.roles

@@ -29,6 +29,7 @@ CAPABILITIES: Final = Capabilities(
     since_until=True,
     streams=frozenset({Stream.STDOUT, Stream.STDERR}),
     delete=True,
+    checkpoints=True,
     reachable_from="host",
 )
 """Ports are the host's own: a replica that listens on one is reached there."""
@@ -248,6 +249,7 @@ def _role_body(
         "retry_policy": role.retry_policy.value,
         "retry_delay": role.retry_delay,
         "gpu": max(0, role.resource.gpu) if request.assign_gpus else 0,
+        "checkpoints": role.checkpoints,
         "secrets": dict(values),
         "num_replicas": len(replicas),
         "replicas": replicas,
@@ -305,6 +307,7 @@ def _record(
     request: LocalRequest, app_id: str, submission: Submission, folder: str
 ) -> dict[str, Any]:
     logs = f"{request.log_dir}/{app_id}" if request.log_dir else f"{folder}/logs"
+    more = {"checkpoints": submission.checkpoints} if submission.checkpoints else {}
     return {
         "schema": layout.SCHEMA,
         "app_id": app_id,
@@ -321,6 +324,7 @@ def _record(
         "token": os.urandom(8).hex(),
         "logs": logs,
         "workspaces": request.workspaces,
+        **more,
     }
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
+from transload.runtime.liveness import newest_change
 from transload.schedulers.api import (
     AppDescription,
+    CheckpointFolder,
     JobFiles,
     ListAppResponse,
     LogPage,
@@ -31,6 +33,9 @@ from transload.schedulers.local.notify import AppWatch
 from transload.schedulers.local.store import safe_id, size_of
 from transload.schedulers.local.supervisor import layout
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, SpecError, runopts
+
+if TYPE_CHECKING:
+    from transload.runtime.tracking import Store
 
 _DELETE_S: Final = 60.0
 _STALE_S: Final = 3600.0
@@ -441,6 +446,43 @@ class LocalScheduler(SchedulerBase):
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the app's own folder for results."""
         return f"{layout.app_folder(self._local, app_id)}/results" if safe_id(app_id) else None
+
+    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return the folder of a role's checkpoints, in the state folder."""
+        return layout.checkpoint_folder(self._local, name, role.name)
+
+    def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
+        """Return the folders of checkpoints of an app, with size and age."""
+        found = []
+        for role, folder in self._checkpoint_folders(app_id).items():
+            _, changed = newest_change(folder)
+            found.append(
+                CheckpointFolder(role, folder, size=size_of(folder), changed=changed or None)
+            )
+        return found
+
+    def checkpoint_store(self, app_id: str, role: str) -> Store | None:
+        """Return the checkpoints of a role; None if it has none."""
+        folder = self._checkpoint_folders(app_id).get(role)
+        if folder is None:
+            return None
+        from transload.runtime.tracking.stores import LocalStore
+
+        return LocalStore(folder)
+
+    def _checkpoint_folders(self, app_id: str) -> dict[str, str]:
+        """Return the folder of each role of an app that has checkpoints."""
+        description = self.describe(app_id)
+        if description is None:
+            raise AppNotFound(app_id)
+        name = description.checkpoints
+        if name is None or description.app is None:
+            return {}
+        return {
+            role.name: layout.checkpoint_folder(self._local, name, role.name)
+            for role in description.app.roles
+            if role.checkpoints
+        }
 
     def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
         """Tell whether the image is a folder to work in, which alone counts here."""

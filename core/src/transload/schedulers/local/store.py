@@ -142,7 +142,15 @@ def _is_record(record: dict[str, Any]) -> bool:
     """Tell whether what is in a record has the form that it was written in."""
     texts = (
         record.get(name)
-        for name in ("session", "digest", "tracker_base", "parent_run_id", "logs", "token")
+        for name in (
+            "session",
+            "digest",
+            "tracker_base",
+            "parent_run_id",
+            "logs",
+            "token",
+            "checkpoints",
+        )
     )
     app, cfg, copies = (record.get(name) for name in ("app", "cfg", "workspaces"))
     name = app.get("name") if isinstance(app, dict) else None
@@ -221,6 +229,7 @@ def describe(local: str, app_id: str) -> AppDescription | None:
         parent_run_id=record.get("parent_run_id"),
         created=record.get("created"),
         log_url=record.get("logs"),
+        checkpoints=record.get("checkpoints"),
     )
 
 
@@ -349,9 +358,24 @@ def remove(local: str, app_id: str) -> None:
     for copy in record.get("workspaces") or ():
         if str(copy).startswith(f"{local}/workspaces/"):
             layout.remove_tree(str(copy))
+    if record.get("checkpoints"):
+        _remove_checkpoints(local, record["checkpoints"])
     layout.announce(local, app_id)
     with _lock:
         _records.pop(f"{folder}/record.json", None)
+
+
+def _remove_checkpoints(local: str, name: str) -> None:
+    """Remove the checkpoints that are kept under a name, unless the record of an app has it."""
+    aside = f"{local}/checkpoints/.gone.{os.getpid()}.{time.monotonic_ns()}"
+    # what cannot be removed now is removed with the next app of that name, if ever
+    with contextlib.suppress(OSError, SchedulerUnavailable), layout.locked_checkpoints(local):
+        records = [read_record(local, app_id) for app_id in app_ids(local)]
+        # what cannot be read may have that name
+        used = any(record == {} or (record or {}).get("checkpoints") == name for record in records)
+        if not used:
+            os.rename(f"{local}/checkpoints/{name}", aside)
+    layout.remove_tree(aside)
 
 
 def sweep(local: str, older_than: float) -> None:

@@ -17,6 +17,8 @@ step.
     events/<pid>.<n>            a FIFO of a client that waits: the ids of apps that have changed
     helpers/<pid>-<start>       our own processes, told from those of apps
     gpus.json, gpus.lock        which app has which GPU
+    checkpoints/<name>/<role>/  of the apps whose records have that name, kept as long as one has;
+                                made and removed under checkpoints.lock
     spawner-<version>.sock, start.lock, spawner.log
 """
 
@@ -41,6 +43,7 @@ SCHEMA = 1
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """What a submit may fail with for a while only."""
+_CHECKPOINTS_PATIENCE_S = 10.0
 _MANY = 1 << 16  # bytes of the states of an app
 _MOST = 1 << 29  # bytes of a file of ours; what a submit may hold is half of it
 FOLDERS = ("apps", "gone", "events", "helpers")
@@ -535,6 +538,70 @@ def create_app(
         remove_tree(aside)
         raise Refused(_WITHDRAWN)
     return opened
+
+
+def checkpoint_folder(home: str, name: str, role: str) -> str:
+    """Return the folder of the checkpoints of a role that are kept under a name."""
+    return f"{home}/checkpoints/{name}/{role}"
+
+
+def locked_checkpoints(home: str) -> IO[bytes]:
+    """Hold the lock under which folders of checkpoints are made and removed.
+
+    Raises:
+        TimeoutError: if somebody holds it for too long.
+    """
+    return locked(f"{home}/checkpoints.lock", _CHECKPOINTS_PATIENCE_S)
+
+
+def create_app_with_checkpoints(
+    home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]
+) -> tuple[int, int, int]:
+    """Make the folders of an app and of its checkpoints; arguments and errors as in `create_app`.
+
+    Nobody can remove the checkpoints between the two.
+    """
+    name = request["record"].get("checkpoints")
+    if name is None:
+        return create_app(home, app_id, request, first_state)
+    made: list[str] = []
+    try:
+        with locked_checkpoints(home):
+            for role in request["roles"]:
+                if role["checkpoints"]:
+                    made += _make_checkpoints(checkpoint_folder(home, name, role["name"]))
+            return create_app(home, app_id, request, first_state)
+    except Refused:
+        _remove_empty(made)
+        raise
+    except OSError as exc:
+        _remove_empty(made)
+        folder = exc.filename or f"{home}/checkpoints"
+        message = f"cannot keep checkpoints in {folder}: {exc.strerror}"
+        transient = isinstance(exc, TimeoutError) or exc.errno in PASSING
+        raise Refused({"error": "submit", "transient": transient, "message": message}) from None
+
+
+def _make_checkpoints(folder: str) -> list[str]:
+    """Make a folder for checkpoints, and those above it; return what was made, outermost first."""
+    missing: list[str] = []
+    path = folder
+    while not os.path.isdir(path):
+        missing.insert(0, path)
+        path = os.path.dirname(path)
+    for each in missing:
+        os.mkdir(each, 0o700)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no permission to write there", folder)
+    return missing
+
+
+def _remove_empty(folders: list[str]) -> None:
+    for folder in reversed(folders):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return
 
 
 def _fill(

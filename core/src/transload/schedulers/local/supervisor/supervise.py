@@ -107,7 +107,9 @@ class Supervisor:
         """Make the app's folder and answer the client; False if there is nothing to supervise."""
         self.link.send(os.fsencode(self.app_id))
         try:
-            opened = layout.create_app(self.home, self.app_id, self.request, self._state())
+            opened = layout.create_app_with_checkpoints(
+                self.home, self.app_id, self.request, self._state()
+            )
         except layout.Refused as refused:
             protocol.answer(self.client, refused.answer)
             return False
