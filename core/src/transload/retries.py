@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "ASKS_AGAIN",
     "LONGEST_ERROR",
+    "LONGEST_PROGRESS",
     "TERMINAL",
     "Gang",
+    "Pace",
     "Replica",
+    "Silence",
     "error_line",
     "exit_text",
     "read_error",
+    "read_progress",
     "total_usage",
     "traceback_error",
 ]
@@ -39,6 +44,21 @@ HEALTHY_S = 600.0
 
 LONGEST_ERROR = 1 << 16
 """Bytes that are read of what a replica says of its own failure."""
+
+ASKS_AGAIN = 75
+"""The exit code by which a program says, after a notice, that it wants to go on later."""
+
+FRUITLESS = 5
+"""So many interruptions in a row without a new checkpoint or a larger step end the app: those that
+a program asked for, and ends of segments."""
+
+LONGEST_PROGRESS = 1 << 12
+"""Bytes that are read of what a replica says of its progress."""
+_LONGEST_PROGRESS_TEXT = 200
+
+PACE_S = 300.0
+"""Seconds of work that a pace is taken from."""
+_SHORTEST_PACE_S = 5.0
 
 _KILLED = ": nobody here sent it; perhaps the system was out of memory"
 _LONGEST_LINE = 300
@@ -217,6 +237,161 @@ def total_usage(parts: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
     return {**found, "cpu_seconds": round(sum(seconds), 3)} if seconds else found
 
 
+def read_progress(data: bytes) -> dict[str, Any] | None:
+    """Return what a replica has written to its progress file, as JSON values; None for nothing.
+
+    The last line that is JSON counts. ``fraction`` is between 0 and 1, whatever was written, and
+    comes from ``step`` and ``total`` where it is not given. What is no finite number is left out,
+    and so is a total that is not above 0.
+    """
+    import json
+
+    found: Any = None
+    for line in reversed(data.decode("utf-8", "replace").splitlines()):
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        break
+    if not isinstance(found, dict):
+        return None
+    known: dict[str, Any] = {}
+    for name in ("step", "total", "fraction"):
+        number: Any = found.get(name)
+        if _is_finite(number) and (name != "total" or number > 0):
+            known[name] = number
+    if "fraction" not in known and "step" in known and "total" in known:
+        known["fraction"] = known["step"] / known["total"]
+    if "fraction" in known:
+        known["fraction"] = min(1.0, max(0.0, known["fraction"]))
+    text = found.get("text")
+    if isinstance(text, str) and text.strip():
+        known["text"] = "".join(map(_seen, " ".join(text.split())))[:_LONGEST_PROGRESS_TEXT]
+    return known or None
+
+
+def _ordinal(number: int) -> str:
+    """Return ``1st``, ``2nd``, ``11th``."""
+    ending = "th"
+    if number % 100 not in (11, 12, 13):
+        ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _time_text(seconds: float) -> str:
+    """Return ``45 s``, ``5 min`` or ``3 h 12 min``."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _is_finite(value: Any) -> bool:
+    """Tell whether a value is a number, neither a truth value, nor NaN, nor infinite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return -1e300 < value < 1e300
+
+
+class Pace:
+    """How fast a job advances, from what it said of its progress in the last minutes.
+
+    Args:
+        known: what was known of its progress before, in JSON form; None: nothing.
+    """
+
+    def __init__(self, known: Mapping[str, Any] | None = None) -> None:
+        self.samples: list[tuple[float, float]] = []
+        self.rate: float | None = None  # part of the work a second
+        left = (known or {}).get("eta_seconds")
+        done = (known or {}).get("fraction")
+        if left and done is not None:
+            self.rate = (1.0 - done) / left
+
+    def pause(self) -> None:
+        """Note that it does not run for a while: that time does not count."""
+        self.samples = []
+
+    def add(self, at: float, fraction: float) -> None:
+        """Note how far it is.
+
+        Args:
+            at: seconds on one clock.
+            fraction: part of the work that is done.
+        """
+        if self.samples and (fraction < self.samples[-1][1] or at < self.samples[-1][0]):
+            self.samples = []
+        self.samples = [each for each in self.samples if each[0] >= at - PACE_S]
+        self.samples.append((at, fraction))
+        first = self.samples[0]
+        seconds = at - first[0]
+        gained = fraction - first[1]
+        enough = 0.0
+        if self.rate is not None:
+            enough = _SHORTEST_PACE_S
+        if gained > 0 and seconds > enough:
+            self.rate = gained / seconds
+
+    def left(self) -> float | None:
+        """Return the seconds of work that are left since the last note; None: not known."""
+        if not self.samples:
+            return None
+        rest = 1.0 - self.samples[-1][1]
+        if rest <= 0:
+            return 0.0
+        if not self.rate:
+            return None
+        return rest / self.rate
+
+
+class Silence:
+    """How long a replica has given no sign of life: no progress, no line of a log, no result.
+
+    Only time counts in which somebody looked and the replica ran, so that a machine that was
+    suspended, or a container that was paused, is no alarm.
+
+    Args:
+        after: seconds after which it has stalled.
+        most: at most so many seconds count between two looks.
+    """
+
+    def __init__(self, after: float, most: float = 30.0) -> None:
+        self.after = after
+        self.most = most
+        self.silent = 0.0
+        self.looked: float | None = None
+        self.said = False
+
+    def sign(self) -> None:
+        """Note a sign of life."""
+        self.silent = 0.0
+        self.said = False
+
+    def look(self, now: float, runs: bool = True) -> bool:
+        """Return True once when it has stalled.
+
+        Args:
+            now: seconds on one clock.
+            runs: False while it cannot give a sign: pending, suspended, frozen, or not known.
+        """
+        before = self.looked
+        self.looked = now
+        if before is None or not runs:
+            return False
+        self.silent += min(max(0.0, now - before), self.most)
+        if self.said or self.silent < self.after:
+            return False
+        self.said = True
+        return True
+
+    @property
+    def stalled(self) -> bool:
+        """True as long as it has stalled."""
+        return self.said
+
+
 class Replica:
     """One replica, and what its latest attempt is doing.
 
@@ -231,7 +406,13 @@ class Replica:
         self.alive = False  # it was told to start and has not ended
         self.stopping = False  # it was told to end: whatever comes of it is no failure
         self.waiting = False  # it is to be started again
-        self.attempt = 0  # how often it was started again
+        self.attempt = 0  # how often it was started again after a failure
+        self.interruptions = 0  # how often it was started again after an interruption
+        self.interrupted = 0  # how many of these it counts against its role's interruptions
+        self.kill_at: float | None = None  # when its time after a notice is over, caller's clock
+        self.noticed = ""  # what the notice was for: a cause, ``limit``, or ""
+        self.cause = ""  # why the attempt ended, if its role may be interrupted
+        self.progress: dict[str, Any] | None = None  # what it said last, as `read_progress` returns
         self.spent = 0  # how many of these restarts its own failures took from its role's retries
         self.row = 0  # how many failures in a row came before this attempt
         self.host = ""
@@ -243,16 +424,36 @@ class Replica:
         self.used: dict[str, Any] = {}
         self.earlier: list[dict[str, Any]] = []  # the attempts before, in JSON form
 
-    def begin_again(self) -> None:
-        """Put the attempt that has ended to the earlier ones."""
+    @property
+    def run(self) -> int:
+        """The number of its attempt, failures and interruptions counted together."""
+        return self.attempt + self.interruptions
+
+    def begin_again(self, cause: str = "") -> None:
+        """Put the attempt that has ended to the earlier ones.
+
+        Args:
+            cause: what interrupted it, or the replica that it is started again with; "": it is
+                started again after a failure.
+        """
         attempt = {
             "state": self.state,
             "exit_code": self.code,
             "start_time": self.start,
             "end_time": self.end,
         }
+        if self.cause or cause:
+            attempt["cause"] = self.cause or cause
+        step = (self.progress or {}).get("step")
+        if step is not None:
+            attempt["step"] = step
         self.earlier = [*self.earlier, attempt][-_KEPT_ATTEMPTS:]
-        self.attempt += 1
+        if cause:
+            self.interruptions += 1
+        else:
+            self.attempt += 1
+        self.kill_at = None
+        self.noticed = self.cause = ""
         self.used = total_usage((self.used, self.usage))
         self.state, self.waiting, self.stopping = "PENDING", False, False
         self.code = self.start = self.end = self.usage = None
@@ -274,20 +475,36 @@ class Replica:
         more = {
             "earlier": self.earlier,
             "spent": self.spent,
+            "interruptions": self.interruptions,
+            "interrupted": self.interrupted,
             "usage": usage,
             "structured_error_msg": self.error,
         }
         return {**found, **{name: value for name, value in more.items() if value}}
 
 
+class _Ended:
+    """How an attempt ended that did not end well: ``now`` is the caller's clock."""
+
+    def __init__(self, replica: Replica, why: str, retry: bool, now: float, cause: str) -> None:
+        self.replica = replica
+        self.why = why
+        self.retry = retry
+        self.now = now
+        self.cause = cause  # what interrupted it; "": it failed
+
+
 class Restart:
     """Replicas, in the order of the app, that are to be ended and then started again, together, not
     before ``due``.
+
+    ``cause`` is what interrupted them, "" if one of them has failed.
     """
 
-    def __init__(self, replicas: list[Replica], due: float) -> None:
+    def __init__(self, replicas: list[Replica], due: float, cause: str = "") -> None:
         self.replicas = replicas
         self.due = due
+        self.cause = cause
 
     def is_ready(self, now: float) -> bool:
         """Tell whether none of them runs any more and the delay is over."""
@@ -303,11 +520,16 @@ class Gang:
     Args:
         roles: of each role ``name``, ``num_replicas``, ``min_replicas`` (None: all),
             ``max_retries``, ``retry_policy`` (``REPLICA``, ``ROLE`` or ``APPLICATION``) and,
-            optional, ``retry_delay`` (seconds).
+            optional, ``retry_delay`` (seconds), ``max_interruptions`` (0), ``notice`` (seconds of
+            time after it), ``notice_signal`` (its number) and ``checkpoints`` (whether it has a
+            folder for them).
         timeout: how long the app may take; None: no limit.
         only: number of the one replica that is looked after here; None: all.
         before: what `as_json` returned, with `counts` under ``counts``, before the engine ended the
             app to start it again; None: it did not.
+        segment: how long the app may run at a time; None: no such limit.
+        cause: with ``before``: why the engine started it again, if that is an interruption.
+        mark: what the folders for checkpoints look like (see `mark`).
 
     Attributes:
         state: what the app is doing, name of an `AppState`.
@@ -315,6 +537,8 @@ class Gang:
         final: (state, message) once the end is decided; what still runs is to be ended.
         restarts: what is to be started again.
         interrupted: the engine is ending the app for a reason of its own.
+        mark: a text that changes when something in the folders for checkpoints does; kept up by
+            the caller before it lets conclusions be drawn; "": nobody looks.
     """
 
     ON_REQUEST = "cancelled on request"
@@ -326,9 +550,16 @@ class Gang:
         timeout: float | None = None,
         only: int | None = None,
         before: Mapping[str, Any] | None = None,
+        *,
+        segment: float | None = None,
+        cause: str = "",
+        mark: str = "",
     ) -> None:
         self.roles = roles
         self.timeout = timeout
+        self.segment = segment
+        self.segment_began: float | None = None
+        self.mark = mark
         self.replicas = [
             Replica(i, k)
             for i, role in enumerate(roles)
@@ -343,15 +574,38 @@ class Gang:
         self.began: float | None = None
         self.requeues = self.app_restarts = 0
         self.role_restarts = [0] * len(roles)
-        self._failures: list[tuple[Replica, str, bool, float]] = []
+        self.app_interruptions = 0
+        self.role_interruptions = [0] * len(roles)
+        self.fruitless = 0  # how many interruptions in a row came to nothing new
+        self.step: float | None = None  # the largest that was reported
+        self.progress: dict[str, Any] | None = None  # in JSON form
+        self.pace = Pace()
+        self._seen_mark = mark
+        self._seen_step: float | None = None
+        self._leader: Replica | None = None  # whose progress is the app's
+        self._failures: list[_Ended] = []
         self._first = self._error = ""
         if before is not None:
-            self._go_on(before)
+            self._go_on(before, cause)
 
-    def _go_on(self, before: Mapping[str, Any]) -> None:
+    def _go_on(self, before: Mapping[str, Any], cause: str) -> None:
         """Count on where the engine interrupted the app."""
         counts = before.get("counts") or {}
-        self.requeues = counts.get("requeues", 0) + 1
+        self.requeues = counts.get("requeues", 0)
+        self.app_interruptions = counts.get("interruptions", 0)
+        self.role_interruptions = list(counts.get("role_interruptions") or self.role_interruptions)
+        self.fruitless = counts.get("fruitless", 0)
+        self._seen_mark = counts.get("mark", "")
+        self._seen_step = counts.get("seen_step")
+        self.step = counts.get("step")
+        self.progress = before.get("progress")
+        self.pace = Pace(self.progress)
+        if cause and any(self._most_interruptions(role) for role in range(len(self.roles))):
+            self.app_interruptions += 1
+            self._note_fruit(cause)
+        else:
+            self.requeues += 1
+            cause = ""
         self.app_restarts = counts.get("app", 0)
         self.role_restarts = list(counts.get("roles") or self.role_restarts)
         self.began = counts.get("began")
@@ -368,14 +622,21 @@ class Gang:
                 replica.start, replica.end = old["start_time"], old["end_time"]
                 replica.attempt, replica.spent = old["restarts"], old.get("spent", 0)
                 replica.earlier, replica.used = list(old.get("earlier", ())), old.get("usage") or {}
-                replica.begin_again()
+                replica.interruptions = old.get("interruptions", 0)
+                replica.interrupted = old.get("interrupted", 0)
+                if self.step is not None:
+                    replica.progress = {"step": self.step}
+                replica.begin_again(cause)
 
     # -------------------------------------------------------------------------------------------------------
     # events
 
     def begin(self, now: float) -> None:
-        """Note that the app's time runs, unless it does already."""
-        self.began = now if self.began is None else self.began
+        """Note that the app's time runs, and that of its first segment, unless it does already."""
+        if self.began is None:
+            self.began = now
+        if self.segment_began is None:
+            self.segment_began = now
 
     def starting(self, replica: Replica) -> None:
         """Note that a replica was told to start."""
@@ -400,6 +661,7 @@ class Gang:
         why: str = "",
         error: str = "",
         retry: bool = True,
+        cause: str = "",
     ) -> None:
         """Note that an attempt has ended; `settle` draws the conclusions.
 
@@ -411,6 +673,8 @@ class Gang:
             why: what happened, where that says more than the exit code.
             error: what the replica itself said of it, as `read_error` returns it.
             retry: False if it cannot be started again.
+            cause: what interrupted it, where the engine knows: ``preempted``, ``node``, ``evicted``,
+                ``drained`` or ``requested``. After a notice it need not be given.
         """
         if not replica.alive:
             return
@@ -418,12 +682,131 @@ class Gang:
         replica.code, replica.end = code, at
         if replica.stopping or self.interrupted:
             replica.state = "CANCELLED"
-        elif code == 0 and not why:
+            return
+        if code == 0 and not why:
             replica.state = "SUCCEEDED"
-        else:
-            replica.state, replica.error = "FAILED", error
-            why = why or exit_text(code) + (_KILLED if code == -9 else "")
-            self._failures.append((replica, why, retry, at if now is None else now))
+            return
+        may_be = self._most_interruptions(replica.role) > 0
+        cause = cause or self._cause_by_notice(replica, code)
+        if not may_be:
+            cause = ""
+        elif not cause:
+            replica.cause = "failed"
+        replica.state = "CANCELLED" if cause else "FAILED"
+        replica.error = error
+        why = why or exit_text(code) + (_KILLED if code == -9 else "")
+        when = at if now is None else now
+        self._failures.append(_Ended(replica, why, retry, when, cause))
+
+    def _cause_by_notice(self, replica: Replica, code: int | None) -> str:
+        """Return what interrupted a replica that had a notice, by its exit code; "" for a failure.
+
+        Its own exit code 75 says so. Of a notice that an end was sure to follow, a death by its
+        signal or by KILL does as well.
+        """
+        noticed = replica.noticed
+        if noticed in ("", "limit"):
+            return ""
+        if code == ASKS_AGAIN:
+            return noticed
+        numbers = (9, self.roles[replica.role].get("notice_signal", 15))
+        killed = code in [-number for number in numbers] or code in [128 + n for n in numbers]
+        if killed and noticed != "requested":
+            return noticed
+        return ""
+
+    def notices(self, now: float) -> list[Replica]:
+        """Return the replicas that are due a notice, since their time or segment is near its end.
+
+        Their signal is to be sent to their main process, and `notified` to be called.
+        """
+        end, _ = self._next_end()
+        if end is None:
+            return []
+        return [
+            replica
+            for replica in self._without_notice()
+            if now >= end - self.roles[replica.role]["notice"]
+        ]
+
+    def notified(self, replica: Replica, now: float, cause: str = "") -> None:
+        """Note that a replica was sent its notice: from then on no other signal is due to it, but
+        KILL at `Replica.kill_at`, if it is to be ended by then.
+
+        Args:
+            replica: which.
+            now: the caller's clock.
+            cause: what it is for: ``preempted``, ``drained``, ``requested`` …; "": the end of its
+                time or segment.
+        """
+        end, near = self._next_end()
+        seconds = self.roles[replica.role].get("notice") or 0.0
+        replica.kill_at = now + seconds
+        replica.noticed = cause or near or "requested"
+        if not cause and end is not None:
+            replica.kill_at = min(replica.kill_at, end)
+
+    def _without_notice(self) -> list[Replica]:
+        """Return the replicas that run, and have a notice still to come."""
+        return [
+            replica
+            for replica in self.replicas
+            if replica.alive
+            and not replica.stopping
+            and replica.kill_at is None
+            and self.roles[replica.role].get("notice")
+        ]
+
+    def _next_end(self) -> tuple[float | None, str]:
+        """Return when the app's time or its segment is over, whichever comes first, and which."""
+        limit = self.deadline
+        segment = self.segment_end
+        if segment is not None and (limit is None or segment < limit):
+            return segment, "segment"
+        return limit, "limit" if limit is not None else ""
+
+    @property
+    def segment_end(self) -> float | None:
+        """When its segment is over; None: it has none, or its end is decided."""
+        if self.segment is None or self.segment_began is None:
+            return None
+        if self.final is not None or self.interrupted:
+            return None
+        return self.segment_began + self.segment
+
+    def report(self, replica: Replica, found: Mapping[str, Any], at: float) -> bool:
+        """Note what a replica says of its progress; False if that is nothing new.
+
+        The app's progress is that of the first replica, in the order of the app, that reports any.
+
+        Args:
+            replica: which.
+            found: what `read_progress` returned.
+            at: when it said so, seconds since the epoch.
+        """
+        if replica.progress == found:
+            return False
+        replica.progress = dict(found)
+        step = found.get("step")
+        if step is not None and (self.step is None or step > self.step):
+            self.step = step
+        leader = self._leader
+        if leader is None or (replica.role, replica.k) <= (leader.role, leader.k):
+            if leader not in (None, replica):
+                self.pace = Pace()
+            self._leader = replica
+            self._show_progress(found, at)
+        return True
+
+    def _show_progress(self, found: Mapping[str, Any], at: float) -> None:
+        """Make what was said the app's progress, with the time that is left."""
+        self.progress = {**found, "at": at}
+        if "fraction" not in found:
+            return
+        self.pace.add(at, found["fraction"])
+        left = self.pace.left()
+        if left is not None:
+            self.progress["eta_seconds"] = round(left, 1)
 
     def end(self, state: str, msg: str) -> bool:
         """Bring the app to this end; False if another one was decided before, or the engine is at
@@ -461,7 +844,10 @@ class Gang:
         """
         failures, self._failures = self._failures, []
         for failure in failures:
-            self._judge(*failure)
+            if failure.cause:
+                self._judge_interruption(failure)
+            else:
+                self._judge(failure)
         if self.final is not None or self.interrupted or self.began is None:
             return
         if self.is_idle:
@@ -471,13 +857,128 @@ class Gang:
             )
         elif self.deadline is not None and now is not None and now >= self.deadline:
             self.end("FAILED", f"timed out after {self.timeout:g} s")
+        elif self.segment_end is not None and now is not None and now >= self.segment_end:
+            self._end_segment(now)
 
-    def _judge(self, replica: Replica, why: str, retry: bool, now: float) -> None:
+    def _end_segment(self, now: float) -> None:
+        """Have all that runs ended and started again: its segment is over."""
+        running = [replica for replica in self.replicas if replica.alive and not replica.waiting]
+        if running:
+            first = running[0]
+            self._judge_interruption(_Ended(first, "", True, now, "segment"))
+        else:  # those that wait begin the next one
+            self.segment_began = None
+
+    def _most_interruptions(self, role: int) -> int:
+        return int(self.roles[role].get("max_interruptions") or 0)
+
+    def _judge_interruption(self, ended: _Ended) -> None:
+        replica = ended.replica
+        cause = ended.cause
         if self.final is not None or replica.waiting:
+            return
+        most = self._most_interruptions(replica.role)
+        what = f"{self.name(replica)} was interrupted ({cause}){self._how_far(replica, ended)}"
+        spent = self._spend_interruption(replica, cause)
+        if spent > most or not ended.retry:
+            if spent > most:
+                what += f", and its {most} interruptions are used up"
+            self.end("FAILED", what)
+            return
+        self._note_fruit(cause)
+        if self.fruitless >= FRUITLESS:
+            self.end("FAILED", f"{what}: {self.no_fruit()}")
+            return
+        scope = self._scope_of_interruption(replica, cause)
+        delay = 0.0
+        if cause != "segment":
+            delay = self._delay(replica, scope)
+        self.restart(scope, ended.now + delay, cause)
+        self.msg = f"{what}; started again, {_ordinal(spent)} of {most}"
+
+    def _how_far(self, replica: Replica, ended: _Ended) -> str:
+        """Return how far an attempt came, for a message: at which step, after what time."""
+        text = ""
+        step = (replica.progress or {}).get("step")
+        if step is not None:
+            text = f" at step {step:,}"
+        if replica.start is not None and replica.end is not None:
+            text += f" after {_time_text(replica.end - replica.start)}"
+        elif ended.cause == "segment" and self.segment is not None:
+            text += f" after {_time_text(self.segment)}"
+        return text
+
+    def _spend_interruption(self, replica: Replica, cause: str) -> int:
+        """Count an interruption; return the how-manieth it is of its kind."""
+        policy = self.roles[replica.role]["retry_policy"]
+        if cause == "segment" or policy not in ("REPLICA", "ROLE"):
+            self.app_interruptions += 1
+            return self.app_interruptions
+        if policy == "ROLE":
+            self.role_interruptions[replica.role] += 1
+            return self.role_interruptions[replica.role] + self.app_interruptions
+        replica.interrupted += 1
+        return replica.interrupted + self.app_interruptions
+
+    def _scope_of_interruption(self, replica: Replica, cause: str) -> list[Replica]:
+        """Return whom an interruption starts again."""
+        policy = self.roles[replica.role]["retry_policy"]
+        if cause == "segment":
+            return [each for each in self.replicas if not self._is_done(each)]
+        if policy == "REPLICA":
+            return [replica]
+        if policy == "ROLE":
+            return [each for each in self.replicas if each.role == replica.role]
+        return list(self.replicas)
+
+    def _is_done(self, replica: Replica) -> bool:
+        """Tell whether a replica has ended well, and stays so while others are started again."""
+        alone = self.roles[replica.role]["retry_policy"] == "REPLICA"
+        return alone and replica.state == "SUCCEEDED"
+
+    def _note_fruit(self, cause: str) -> None:
+        """Count an interruption that came to nothing new, if it is one that may go on for ever.
+
+        Only where there is something to see it by: a folder for checkpoints, or steps.
+        """
+        if cause not in ("segment", "requested"):
+            return
+        is_seen = self.step is not None or any(role.get("checkpoints") for role in self.roles)
+        further = self.step is not None and (self._seen_step is None or self.step > self._seen_step)
+        if further or self.mark != self._seen_mark or not is_seen:
+            self.fruitless = 0
+        else:
+            self.fruitless += 1
+        self._seen_mark = self.mark
+        self._seen_step = self.step
+
+    def no_fruit(self) -> str:
+        """Return why an app is not started again that came to nothing new; "" if that is not so."""
+        if self.fruitless < FRUITLESS:
+            return ""
+        return f"{FRUITLESS} in a row without a new checkpoint or a larger step"
+
+    def why_not_again(self) -> str:
+        """Return why an app does not go on that the engine started again; "" if it does."""
+        if not self.covers_requeue():
+            return "its retries are used up"
+        most = max(self._most_interruptions(role) for role in range(len(self.roles)))
+        if self.app_interruptions > most:
+            return f"its {most} interruptions are used up"
+        return self.no_fruit()
+
+    def _judge(self, ended: _Ended) -> None:
+        replica = ended.replica
+        why = ended.why
+        now = ended.now
+        if self.final is not None or replica.waiting:
+            return
+        if replica.noticed == "limit" and replica.code == ASKS_AGAIN:
+            self.end("FAILED", f"timed out after {self.timeout:g} s")
             return
         said = error_line(replica.error)
         reason = f"{self.name(replica)} failed ({why})" + (f": {said}" if said else "")
-        scope = self._scope(replica) if retry else []
+        scope = self._scope(replica) if ended.retry else []
         if scope:
             self._restart(replica, scope, now)
             self.msg = f"{reason}; started again"
@@ -509,34 +1010,59 @@ class Gang:
             self.role_restarts[failed.role] += 1
         else:
             self.app_restarts += 1
-        ran = (failed.end or 0.0) - failed.start if failed.start is not None else 0.0
-        row = 0 if ran >= HEALTHY_S else failed.row
+        self.restart(scope, now + self._delay(failed, scope))
+
+    def _delay(self, ended: Replica, scope: Iterable[Replica]) -> float:
+        """Return the seconds before a restart, and count the row of those that it starts again."""
+        ran = (ended.end or 0.0) - ended.start if ended.start is not None else 0.0
+        row = 0 if ran >= HEALTHY_S else ended.row
         for replica in scope:
             replica.row = row + 1
-        self.restart(scope, now + retry_delay(row, role.get("retry_delay", DELAY_S)))
+        return retry_delay(row, self.roles[ended.role].get("retry_delay", DELAY_S))
 
-    def restart(self, replicas: Iterable[Replica], due: float) -> None:
+    def restart(self, replicas: Iterable[Replica], due: float, cause: str = "") -> None:
         """Have replicas ended and started again, not before ``due``; takes over narrower restarts
         that it covers.
+
+        Args:
+            replicas: which.
+            due: the caller's clock.
+            cause: what interrupted them; "": one of them has failed.
         """
         scope = set(replicas)
         for narrow in [each for each in self.restarts if scope & set(each.replicas)]:
             self.restarts.remove(narrow)
             scope.update(narrow.replicas)
             due = max(due, narrow.due)
+            if not narrow.cause:
+                cause = ""
         for replica in scope:
             replica.waiting, replica.stopping = True, replica.alive
         self.restarts.append(
-            Restart([replica for replica in self.replicas if replica in scope], due)
+            Restart([replica for replica in self.replicas if replica in scope], due, cause)
         )
 
-    def renew(self, restart: Restart) -> list[Replica]:
+    def skip(self, seconds: float) -> None:
+        """Note that the app waited for so long, which its time limit does not count."""
+        if self.began is not None:
+            self.began += seconds
+
+    def renew(self, restart: Restart, now: float | None = None) -> list[Replica]:
         """Begin the next attempt of the replicas of a restart, all of which have ended; return
         them.
+
+        Args:
+            restart: which.
+            now: the caller's clock, from which the next segment counts; needed where there are
+                segments.
         """
         self.restarts.remove(restart)
         for replica in restart.replicas:
-            replica.begin_again()
+            replica.begin_again(restart.cause)
+        if restart.cause == "segment" or len(restart.replicas) == len(self.replicas):
+            self.segment_began = now
+        if self._leader in restart.replicas:
+            self.pace.pause()
         return restart.replicas
 
     def _holds(self, role: int) -> bool:
@@ -599,8 +1125,10 @@ class Gang:
             for each in self.restarts
             if not any(replica.alive for replica in each.replicas)
         ]
-        if self.deadline is not None:
-            dues.append(self.deadline)
+        end, _ = self._next_end()
+        if end is not None:
+            dues.append(end)
+            dues += [end - self.roles[each.role]["notice"] for each in self._without_notice()]
         return min(dues) if dues else None
 
     def name(self, replica: Replica) -> str:
@@ -656,10 +1184,20 @@ class Gang:
             ),
             "msg": self.msg,
             **({"structured_error_msg": self._error} if self._error else {}),
+            **({"progress": self.progress} if self.progress else {}),
             "roles": roles,
         }
 
     def counts(self) -> dict[str, Any]:
         """Return what an `Gang` needs besides `as_json` to count on (``before``)."""
-        counts = {"requeues": self.requeues, "app": self.app_restarts}
+        counts: dict[str, Any] = {"requeues": self.requeues, "app": self.app_restarts}
+        more = {
+            "interruptions": self.app_interruptions,
+            "role_interruptions": any(self.role_interruptions) and self.role_interruptions,
+            "fruitless": self.fruitless,
+            "mark": self._seen_mark,
+            "step": self.step,
+            "seen_step": self._seen_step,
+        }
+        counts.update({name: value for name, value in more.items() if value})
         return {**counts, "roles": self.role_restarts, "began": self.began}

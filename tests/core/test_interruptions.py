@@ -1,0 +1,533 @@
+"""The rules of interruptions, notices and segments, of progress and of stalls. No process is started."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transload.retries import TERMINAL, Gang, Pace, Replica, Silence, read_progress
+from transload.specs import AppStatus
+
+pytestmark = pytest.mark.unit
+
+
+def role(replicas: int = 1, policy: str = "APPLICATION", **more: Any) -> dict[str, Any]:
+    """Return a role that may be interrupted three times, with a notice of 10 s."""
+    named = {"name": "r", "num_replicas": replicas, "min_replicas": None, "max_retries": 0}
+    ends = {"max_interruptions": 3, "notice": 10.0, "notice_signal": 15}
+    return {**named, **ends, "retry_policy": policy, "retry_delay": 1.0, **more}
+
+
+class Stage:
+    """An engine that does what the rules say, on a clock that the test moves.
+
+    Its programs end with ``answer`` one second after their notice; None: they go on until KILL.
+    """
+
+    def __init__(self, *roles: dict[str, Any], answer: int | None = 75, **more: Any) -> None:
+        named = [{**each, "name": f"r{i}"} for i, each in enumerate(roles)]
+        self.gang = Gang(named, **more)
+        self.answer = answer
+        self.now = 0.0
+        self.sent: list[tuple[float, int]] = []  # notices: when, and to whom
+        self.answers: dict[Replica, float] = {}
+        self.gang.begin(self.now)
+        self.start(self.gang.replicas)
+
+    def start(self, replicas: list[Replica]) -> None:
+        """Start replicas."""
+        for replica in replicas:
+            self.gang.started(replica, self.now, "host")
+            self.answers.pop(replica, None)
+
+    def end(self, index: int, code: int | None, **more: Any) -> None:
+        """End a replica."""
+        self.gang.ended(self.gang.replicas[index], code, self.now, **more)
+        self.obey()
+
+    def notify(self, index: int, cause: str) -> None:
+        """Send a replica a notice that the engine gave."""
+        self.gang.notified(self.gang.replicas[index], self.now, cause)
+
+    def run_to(self, when: float) -> None:
+        """Let time pass, in steps of a second."""
+        while self.now < when and self.gang.state not in TERMINAL:
+            self.now += 1.0
+            self.obey()
+
+    def obey(self) -> None:
+        """Do all that is to be done now."""
+        gang = self.gang
+        for replica in gang.notices(self.now):
+            gang.notified(replica, self.now)
+            self.sent.append((self.now, gang.replicas.index(replica)))
+            if self.answer is not None:
+                self.answers[replica] = self.now + 1.0
+        for replica, when in list(self.answers.items()):
+            if self.now >= when and replica.alive:
+                gang.ended(replica, self.answer, self.now)
+        gang.settle(self.now)
+        for replica in gang.replicas:
+            over = replica.kill_at is None or self.now >= replica.kill_at
+            if replica.alive and replica.stopping and over:
+                gang.ended(replica, -9, self.now)
+        gang.settle(self.now)
+        for restart in [each for each in gang.restarts if each.is_ready(self.now)]:
+            self.start(gang.renew(restart, self.now))
+        gang.refresh()
+        if gang.final is not None and gang.is_idle:
+            gang.finish(self.now)
+
+    def counts(self) -> list[tuple[int, int]]:
+        """Return how often each replica was started again: after failures, after interruptions."""
+        return [(each.attempt, each.interruptions) for each in self.gang.replicas]
+
+
+@pytest.mark.parametrize("cause", ["preempted", "node", "evicted", "drained"])
+def test_the_cause_that_the_engine_names_spends_no_retry(cause: str) -> None:
+    """A lost machine and its like start it again, counted apart, and the status says why."""
+    stage = Stage(role())
+    stage.now = 11_520.0
+    stage.gang.report(stage.gang.replicas[0], {"step": 4200}, stage.now)
+    stage.end(0, None, cause=cause)
+    stage.run_to(11_522.0)
+    assert stage.counts() == [(0, 1)]
+    said = f"interrupted ({cause}) at step 4,200 after 3 h 12 min; started again, 1st of 3"
+    assert said in stage.gang.msg
+    status = AppStatus.from_dict(stage.gang.as_json())
+    (replica,) = status.roles[0].replicas
+    assert (replica.restarts, replica.interruptions, status.num_restarts) == (0, 1, 0)
+    assert [(each.cause, each.step, each.state.name) for each in replica.earlier] == [
+        (cause, 4200, "CANCELLED")
+    ]
+
+
+def test_too_many_interruptions_end_it() -> None:
+    """The fourth of three is the end, and says so."""
+    stage = Stage(role())
+    for _ in range(4):
+        stage.end(0, None, cause="preempted")
+        stage.run_to(stage.now + 60)
+    assert stage.gang.state == "FAILED"
+    assert "interrupted (preempted)" in stage.gang.msg
+    assert "its 3 interruptions are used up" in stage.gang.msg
+
+
+def test_without_leave_an_interruption_is_a_failure() -> None:
+    """A role that allows none fails as before, and its JSON has no new field."""
+    stage = Stage(role(max_interruptions=0, notice=None, max_retries=1))
+    stage.end(0, None, cause="preempted")
+    stage.run_to(5)
+    assert stage.counts() == [(1, 0)]
+    text = json.dumps({**stage.gang.as_json(), "counts": stage.gang.counts()})
+    assert not [name for name in ("cause", "interrupt", "progress", "fruit") if name in text]
+
+
+def test_a_failure_in_between_spends_a_retry() -> None:
+    """Failures and interruptions have a number each; a program knows them apart."""
+    stage = Stage(role(max_retries=1))
+    stage.end(0, None, cause="node")
+    stage.run_to(5)
+    stage.end(0, 1)
+    stage.run_to(15)
+    stage.end(0, None, cause="preempted")
+    stage.run_to(30)
+    assert stage.counts() == [(1, 2)]
+    assert stage.gang.replicas[0].run == 3
+    causes = [each.get("cause") for each in stage.gang.replicas[0].earlier]
+    assert causes == ["node", "failed", "preempted"]
+    stage.end(0, 1)
+    stage.run_to(60)
+    assert stage.gang.state == "FAILED"
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_exit_code_75_counts_only_after_a_notice(noticed: bool) -> None:
+    """Without one it is a failure like any other."""
+    stage = Stage(role())
+    if noticed:
+        stage.notify(0, "requested")
+    stage.end(0, 75)
+    stage.run_to(5)
+    assert stage.counts() == [(0, int(noticed))]
+    assert (stage.gang.state == "FAILED") is not noticed
+
+
+@pytest.mark.parametrize(
+    ("cause", "code", "interruption"),
+    [
+        ("preempted", 75, True),
+        ("preempted", -15, True),
+        ("preempted", 143, True),
+        ("preempted", -9, True),
+        ("preempted", 1, False),
+        ("requested", -15, False),
+        ("requested", -9, False),
+        ("requested", 1, False),
+    ],
+)
+def test_what_an_end_after_a_notice_means(cause: str, code: int, interruption: bool) -> None:
+    """Of a notice that an end was sure to follow, a death by signal is its doing; what cannot be
+    told is a failure.
+    """
+    stage = Stage(role())
+    stage.notify(0, cause)
+    stage.end(0, code)
+    assert (stage.gang.state != "FAILED") is interruption
+
+
+def test_success_after_a_notice_is_success() -> None:
+    """Exit code 0 is the end of the work, whenever it comes."""
+    stage = Stage(role(), answer=0, segment=100.0)
+    stage.run_to(150)
+    assert (stage.gang.state, stage.counts()) == ("SUCCEEDED", [(0, 0)])
+
+
+@pytest.mark.parametrize("answer", [75, -15, None])
+def test_segments(answer: int | None) -> None:
+    """The notice comes its seconds before the end of each segment, and the next one begins anew."""
+    stage = Stage(role(2), answer=answer, segment=100.0)
+    stage.run_to(220)
+    length = 100.0 if answer is None else 91.0
+    assert stage.sent == [(at, k) for at in (90.0, length + 90) for k in (0, 1)]
+    assert stage.counts() == [(0, 2), (0, 2)]
+    assert {each["cause"] for each in stage.gang.replicas[1].earlier} == {"segment"}
+    assert "interrupted (segment)" in stage.gang.msg
+
+
+def test_a_failure_within_a_segment_is_one() -> None:
+    """What a program says by another exit code than 75 is a failure, near the end of a segment too."""
+    stage = Stage(role(), answer=1, segment=100.0)
+    stage.run_to(150)
+    assert stage.gang.state == "FAILED"
+    assert "exit code 1" in stage.gang.msg
+
+
+def test_a_replica_that_is_done_stays_so_over_segments() -> None:
+    """Where replicas are retried one by one, a segment starts only the others again."""
+    stage = Stage(role(2, policy="REPLICA"), segment=100.0)
+    stage.end(0, 0)
+    stage.run_to(150)
+    assert stage.counts() == [(0, 0), (0, 1)]
+    stage.end(1, 0)
+    assert stage.gang.state == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("answer", [75, None, -15, 0])
+def test_the_time_limit_is_no_interruption(answer: int | None) -> None:
+    """The notice comes before the limit, which ends it for good; success in time is success."""
+    stage = Stage(role(), answer=answer, timeout=100.0)
+    stage.run_to(200)
+    assert stage.sent == [(90.0, 0)]
+    assert stage.counts() == [(0, 0)]
+    assert stage.gang.state == ("SUCCEEDED" if answer == 0 else "FAILED")
+    if answer in (75, None):
+        assert stage.gang.msg == "timed out after 100 s"
+
+
+def test_the_limit_holds_over_segments() -> None:
+    """Time in all segments counts; time that it waited for the next one does not."""
+    stage = Stage(role(max_interruptions=100, notice=None), answer=None, timeout=250, segment=100)
+    stage.run_to(1000)
+    assert (stage.now, stage.counts()) == (250.0, [(0, 2)])
+    stage = Stage(role(max_interruptions=100, notice=None), answer=None, timeout=250, segment=100)
+    stage.run_to(150)
+    stage.gang.skip(40)
+    stage.run_to(1000)
+    assert stage.now == 290.0
+
+
+def test_a_gang_has_its_notice_to_the_end() -> None:
+    """The first that is done does not cut the others short: they have until their KILL."""
+    stage = Stage(role(2), answer=None, segment=100.0)
+    stage.run_to(92)
+    stage.end(0, 75)
+    stage.run_to(99)
+    assert [each.alive for each in stage.gang.replicas] == [False, True]
+    stage.run_to(103)
+    assert stage.counts() == [(0, 1), (0, 1)]
+
+
+@pytest.mark.parametrize("cause", ["segment", "requested"])
+def test_five_in_a_row_without_anything_new_are_the_end(cause: str) -> None:
+    """A program that only asks to be started again does not go on for ever."""
+    segment = 100.0 if cause == "segment" else None
+    stage = Stage(role(max_interruptions=100, checkpoints=True), segment=segment, mark="one")
+    for number in range(5):
+        assert stage.gang.state != "FAILED", number
+        if cause == "requested":
+            stage.notify(0, cause)
+            stage.end(0, 75)
+        stage.run_to(stage.now + 95)
+    assert stage.gang.state == "FAILED"
+    assert "5 in a row without a new checkpoint or a larger step" in stage.gang.msg
+
+
+def test_anything_new_ends_the_row() -> None:
+    """A changed folder or a larger step is enough; a step that is no larger is not."""
+    stage = Stage(role(max_interruptions=100, checkpoints=True), segment=100.0)
+    for number in range(12):
+        stage.gang.mark = f"{number // 4}"
+        stage.run_to(stage.now + 95)
+    assert stage.gang.state != "FAILED"
+    stage = Stage(role(max_interruptions=100), segment=100.0)
+    replica = stage.gang.replicas[0]
+    for number in range(12):
+        stage.gang.report(replica, {"step": number // 4}, stage.now)
+        stage.run_to(stage.now + 95)
+    assert stage.gang.state != "FAILED"
+    for number in range(6):
+        stage.gang.report(replica, {"step": 2 - number % 2}, stage.now)
+        stage.run_to(stage.now + 95)
+    assert stage.gang.state == "FAILED"
+
+
+def test_what_nobody_can_see_is_not_held_against_it() -> None:
+    """A job with checkpoints of its own, in a place that we do not know, goes on."""
+    stage = Stage(role(max_interruptions=100), segment=100.0)
+    stage.run_to(95 * 20)
+    assert stage.gang.state == "RUNNING"
+    stage = Stage(role(max_interruptions=100, checkpoints=True))
+    for _ in range(20):  # a machine that is lost says nothing about the program
+        stage.end(0, None, cause="node")
+        stage.run_to(stage.now + 700)
+    assert stage.gang.state == "RUNNING"
+
+
+def test_counting_goes_on_where_the_engine_starts_it_again() -> None:
+    """An engine that puts the job back itself: all that was counted is in its JSON."""
+    roles = [role(max_interruptions=2, checkpoints=True)]
+    gang = Gang(roles, mark="a")
+    gang.begin(0.0)
+    gang.started(gang.replicas[0], 0.0)
+    gang.report(gang.replicas[0], {"step": 10, "fraction": 0.1}, 50.0)
+    before = json.loads(json.dumps({**gang.as_json(), "counts": gang.counts()}))
+
+    gang = Gang(roles, before=before, cause="preempted", mark="a")
+    assert gang.why_not_again() == ""
+    assert (gang.replicas[0].attempt, gang.replicas[0].interruptions, gang.requeues) == (0, 1, 0)
+    assert gang.replicas[0].earlier[0]["cause"] == "preempted"
+    assert gang.progress is not None
+    assert gang.progress["step"] == 10
+    assert gang.covers_requeue()
+    for _ in range(2):
+        before = json.loads(json.dumps({**gang.as_json(), "counts": gang.counts()}))
+        gang = Gang(roles, before=before, cause="segment", mark="a")
+    assert gang.why_not_again() == "its 2 interruptions are used up"
+
+    unknown = Gang(roles, before=before)  # nobody knows why: as before, a retry
+    assert (unknown.requeues, unknown.replicas[0].attempt) == (1, 1)
+    assert unknown.why_not_again() == "its retries are used up"
+
+
+def test_a_row_that_the_engine_starts_again() -> None:
+    """Five segments of one engine after another that came to nothing are seen too."""
+    roles = [role(max_interruptions=100, checkpoints=True)]
+    gang = Gang(roles, mark="a")
+    for _ in range(5):
+        assert gang.no_fruit() == ""
+        before = json.loads(json.dumps({**gang.as_json(), "counts": gang.counts()}))
+        gang = Gang(roles, before=before, cause="segment", mark="a")
+    assert "5 in a row" in gang.why_not_again()
+    before["counts"]["mark"] = "b"
+    assert Gang(roles, before=before, cause="segment", mark="a").why_not_again() == ""
+
+
+# -------------------------------------------------------------------------------------------------------
+# progress
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (b'{"step": 400, "total": 1000}', {"step": 400, "total": 1000, "fraction": 0.4}),
+        (b'{"fraction": 1.4}', {"fraction": 1.0}),
+        (b'{"step": 1400, "total": 1000}', {"step": 1400, "total": 1000, "fraction": 1.0}),
+        (b'{"fraction": -1}', {"fraction": 0.0}),
+        (b'{"fraction": NaN}', None),
+        (b'{"step": Infinity}', None),
+        (b'{"step": 5, "total": 0}', {"step": 5}),
+        (b'{"step": 5, "total": -3}', {"step": 5}),
+        (b'{"step": true}', None),
+        (b'{"step": "5"}', None),
+        (b'{"step": 1}\n{"step": 2}\n', {"step": 2}),
+        (b'{"step": 1}\n{"step": 2', {"step": 1}),  # it is being written
+        (b'{"text": "  warming\\n up \\u001b[2J"}', {"text": "warming up \\x1b[2J"}),
+        (b"", None),
+        (b"40%", None),
+        (b"[1]", None),
+        (b"\xff\xfe", None),
+    ],
+)
+def test_progress_files(written: bytes, read: dict[str, Any] | None) -> None:
+    """What is in a file counts as far as it can be read."""
+    assert read_progress(written) == read
+
+
+@given(st.binary(max_size=200) | st.text().map(lambda text: json.dumps({"text": text}).encode()))
+def test_any_progress_file_is_read(written: bytes) -> None:
+    """Whatever a job writes, its status can be written and read."""
+    found = read_progress(written)
+    gang = Gang([role()])
+    gang.report(gang.replicas[0], found or {}, 1.0)
+    status = AppStatus.from_json(json.dumps(gang.as_json()))
+    assert status.progress is None or status.progress.at == 1.0
+
+
+def test_the_first_replica_that_reports_speaks_for_all() -> None:
+    """Two that report do not take turns; that of the later one is shown until then."""
+    gang = Gang([role(3)])
+    first, second, third = gang.replicas
+    assert gang.report(third, {"fraction": 0.1}, 1.0)
+    assert gang.progress == {"fraction": 0.1, "at": 1.0}
+    gang.report(second, {"fraction": 0.5}, 2.0)
+    gang.report(third, {"fraction": 0.2}, 3.0)
+    assert gang.progress == {"fraction": 0.5, "at": 2.0}
+    gang.report(first, {"fraction": 0.3}, 4.0)
+    assert gang.progress == {"fraction": 0.3, "at": 4.0}
+    assert not gang.report(first, {"fraction": 0.3}, 5.0)
+
+
+def test_pace() -> None:
+    """The time that is left comes from the last minutes, and time that it did not run is left out."""
+    pace = Pace()
+    pace.add(0.0, 0.0)
+    assert pace.left() is None
+    pace.add(100.0, 0.1)
+    assert pace.left() == pytest.approx(900)
+    pace.pause()
+    pace.add(5000.0, 0.1)  # it was interrupted for an hour
+    assert pace.left() == pytest.approx(900)
+    pace.add(5100.0, 0.3)  # on a faster machine
+    assert pace.left() == pytest.approx(350)
+    pace.add(5200.0, 0.1)  # it fell: another epoch, or an older checkpoint
+    assert pace.left() == pytest.approx(450)
+    pace.add(5201.0, 1.0)
+    assert pace.left() == 0.0
+    known = Pace({"fraction": 0.5, "eta_seconds": 500.0})
+    known.add(7.0, 0.5)
+    assert known.left() == pytest.approx(500)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1)), max_size=30))
+def test_what_is_left_is_never_below_zero(samples: list[tuple[float, float]]) -> None:
+    """Whatever order progress is reported in, what is left is a time, or not known."""
+    pace = Pace()
+    for at, fraction in samples:
+        pace.add(at, fraction)
+        left = pace.left()
+        assert left is None or left >= 0
+
+
+# -------------------------------------------------------------------------------------------------------
+# stalls
+
+
+def test_silence() -> None:
+    """It has stalled once nothing was seen for so long, and is said to only once."""
+    silence = Silence(100.0)
+    assert not any(silence.look(float(now)) for now in range(0, 100, 10))
+    assert silence.look(100.0)
+    assert silence.stalled
+    assert not silence.look(110.0)
+    silence.sign()
+    assert not silence.stalled
+    assert not silence.look(200.0)  # of these ninety seconds thirty count
+    assert not silence.look(230.0)
+    assert not silence.look(260.0)
+    assert silence.look(290.0)
+
+
+def test_time_in_which_it_could_not_speak_does_not_count() -> None:
+    """A paused container, a suspended machine: no alarm, however long."""
+    silence = Silence(100.0)
+    silence.look(0.0)
+    for now in range(10, 5000, 10):
+        assert not silence.look(float(now), runs=False)
+    assert not silence.look(90_000.0)  # the machine slept for a day
+    assert not silence.look(90_060.0)
+    assert not silence.look(90_069.0)
+
+
+# -------------------------------------------------------------------------------------------------------
+# properties
+
+_ROLES = st.lists(
+    st.builds(
+        role,
+        st.integers(1, 3),
+        st.sampled_from(["REPLICA", "ROLE", "APPLICATION"]),
+        max_interruptions=st.integers(0, 3),
+        max_retries=st.integers(0, 2),
+        checkpoints=st.booleans(),
+        notice=st.none() | st.floats(1.0, 30.0),
+    ),
+    min_size=1,
+    max_size=3,
+)
+_CAUSES = ["", "", "preempted", "node", "requested"]
+_EVENTS = st.lists(
+    st.tuples(st.integers(0, 8), st.sampled_from([0, 1, 75, -9, None]), st.sampled_from(_CAUSES))
+    | st.tuples(st.just("notice"), st.integers(0, 8), st.sampled_from(_CAUSES[2:]))
+    | st.floats(1.0, 200.0)
+    | st.sampled_from(["cancel", "step", "mark"]),
+    max_size=40,
+)
+
+
+def drive(stage: Stage, event: Any) -> None:
+    """Let one event happen."""
+    gang = stage.gang
+    if event == "cancel":
+        gang.end("CANCELLED", "")
+    elif event == "step":
+        gang.report(gang.replicas[0], {"step": (gang.step or 0) + 1}, stage.now)
+    elif event == "mark":
+        gang.mark += "x"
+    elif isinstance(event, float):
+        stage.run_to(stage.now + event)
+    elif event[0] == "notice":
+        stage.notify(event[1] % len(gang.replicas), event[2])
+    else:
+        index, code, cause = event
+        gang.ended(gang.replicas[index % len(gang.replicas)], code, stage.now, cause=cause)
+    stage.obey()
+
+
+@given(_ROLES, _EVENTS, st.none() | st.floats(50.0, 2000.0), st.none() | st.floats(31.0, 200.0))
+def test_whatever_happens(
+    roles: list[dict[str, Any]],
+    events: list[Any],
+    timeout: float | None,
+    segment: float | None,
+) -> None:
+    """A verdict never changes; no retry is spent on an interruption, and no more interruptions than
+    allowed; it always runs, waits, or has ended; and its status can be read.
+    """
+    if segment is not None and not all(each["max_interruptions"] for each in roles):
+        segment = None
+    stage = Stage(*roles, timeout=timeout, segment=segment)
+    gang = stage.gang
+    most = sum(each["max_interruptions"] * each["num_replicas"] for each in roles)
+    failures = 1 + sum(each["max_retries"] * each["num_replicas"] for each in roles)
+    decided = None
+    for event in events:
+        drive(stage, event)
+        assert decided is None or gang.final == decided
+        decided = gang.final
+        for replica in gang.replicas:
+            assert replica.interruptions <= most
+            assert replica.attempt < failures
+            assert replica.run == replica.attempt + replica.interruptions
+        if gang.state not in TERMINAL:
+            assert gang.restarts or any(replica.alive for replica in gang.replicas)
+        status = AppStatus.from_json(json.dumps(gang.as_json()))
+        assert [each.interruptions for each in status.roles[0].replicas] == [
+            each.interruptions for each in gang.replicas if each.role == 0
+        ]
+    if not any(each["max_interruptions"] for each in roles):
+        assert "cause" not in json.dumps(gang.as_json())
