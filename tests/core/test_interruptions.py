@@ -1,4 +1,4 @@
-"""The rules of interruptions, notices and segments, of progress and of stalls. No process is started."""
+"""The rules of interruptions, notices and segments. No process is started."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.retries import TERMINAL, Gang, Pace, Replica, Silence, read_progress
+from transload.retries import TERMINAL, Gang, Replica
 from transload.specs import AppStatus
 
 pytestmark = pytest.mark.unit
@@ -92,7 +92,7 @@ def test_the_cause_that_the_engine_names_spends_no_retry(cause: str) -> None:
     """A lost machine and its like start it again, counted apart, and the status says why."""
     stage = Stage(role())
     stage.now = 11_520.0
-    stage.gang.report(stage.gang.replicas[0], {"step": 4200}, stage.now)
+    stage.gang.advanced(stage.gang.replicas[0], 4200)
     stage.end(0, None, cause=cause)
     stage.run_to(11_522.0)
     assert stage.counts() == [(0, 1)]
@@ -277,11 +277,11 @@ def test_anything_new_ends_the_row() -> None:
     stage = Stage(role(max_interruptions=100), segment=100.0)
     replica = stage.gang.replicas[0]
     for number in range(12):
-        stage.gang.report(replica, {"step": number // 4}, stage.now)
+        stage.gang.advanced(replica, number // 4)
         stage.run_to(stage.now + 95)
     assert stage.gang.state != "FAILED"
     for number in range(6):
-        stage.gang.report(replica, {"step": 2 - number % 2}, stage.now)
+        stage.gang.advanced(replica, 2 - number % 2)
         stage.run_to(stage.now + 95)
     assert stage.gang.state == "FAILED"
 
@@ -304,15 +304,14 @@ def test_counting_goes_on_where_the_engine_starts_it_again() -> None:
     gang = Gang(roles, mark="a")
     gang.begin(0.0)
     gang.started(gang.replicas[0], 0.0)
-    gang.report(gang.replicas[0], {"step": 10, "fraction": 0.1}, 50.0)
+    gang.advanced(gang.replicas[0], 10)
     before = json.loads(json.dumps({**gang.as_json(), "counts": gang.counts()}))
 
     gang = Gang(roles, before=before, cause="preempted", mark="a")
     assert gang.why_not_again() == ""
     assert (gang.replicas[0].attempt, gang.replicas[0].interruptions, gang.requeues) == (0, 1, 0)
     assert gang.replicas[0].earlier[0]["cause"] == "preempted"
-    assert gang.progress is not None
-    assert gang.progress["step"] == 10
+    assert gang.replicas[0].earlier[0]["step"] == gang.step == 10
     assert gang.covers_requeue()
     for _ in range(2):
         before = json.loads(json.dumps({**gang.as_json(), "counts": gang.counts()}))
@@ -335,122 +334,6 @@ def test_a_row_that_the_engine_starts_again() -> None:
     assert "5 in a row" in gang.why_not_again()
     before["counts"]["mark"] = "b"
     assert Gang(roles, before=before, cause="segment", mark="a").why_not_again() == ""
-
-
-# -------------------------------------------------------------------------------------------------------
-# progress
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        (b'{"step": 400, "total": 1000}', {"step": 400, "total": 1000, "fraction": 0.4}),
-        (b'{"fraction": 1.4}', {"fraction": 1.0}),
-        (b'{"step": 1400, "total": 1000}', {"step": 1400, "total": 1000, "fraction": 1.0}),
-        (b'{"fraction": -1}', {"fraction": 0.0}),
-        (b'{"fraction": NaN}', None),
-        (b'{"step": Infinity}', None),
-        (b'{"step": 5, "total": 0}', {"step": 5}),
-        (b'{"step": 5, "total": -3}', {"step": 5}),
-        (b'{"step": true}', None),
-        (b'{"step": "5"}', None),
-        (b'{"step": 1}\n{"step": 2}\n', {"step": 2}),
-        (b'{"step": 1}\n{"step": 2', {"step": 1}),  # it is being written
-        (b'{"text": "  warming\\n up \\u001b[2J"}', {"text": "warming up \\x1b[2J"}),
-        (b"", None),
-        (b"40%", None),
-        (b"[1]", None),
-        (b"\xff\xfe", None),
-    ],
-)
-def test_progress_files(written: bytes, read: dict[str, Any] | None) -> None:
-    """What is in a file counts as far as it can be read."""
-    assert read_progress(written) == read
-
-
-@given(st.binary(max_size=200) | st.text().map(lambda text: json.dumps({"text": text}).encode()))
-def test_any_progress_file_is_read(written: bytes) -> None:
-    """Whatever a job writes, its status can be written and read."""
-    found = read_progress(written)
-    gang = Gang([role()])
-    gang.report(gang.replicas[0], found or {}, 1.0)
-    status = AppStatus.from_json(json.dumps(gang.as_json()))
-    assert status.progress is None or status.progress.at == 1.0
-
-
-def test_the_first_replica_that_reports_speaks_for_all() -> None:
-    """Two that report do not take turns; that of the later one is shown until then."""
-    gang = Gang([role(3)])
-    first, second, third = gang.replicas
-    assert gang.report(third, {"fraction": 0.1}, 1.0)
-    assert gang.progress == {"fraction": 0.1, "at": 1.0}
-    gang.report(second, {"fraction": 0.5}, 2.0)
-    gang.report(third, {"fraction": 0.2}, 3.0)
-    assert gang.progress == {"fraction": 0.5, "at": 2.0}
-    gang.report(first, {"fraction": 0.3}, 4.0)
-    assert gang.progress == {"fraction": 0.3, "at": 4.0}
-    assert not gang.report(first, {"fraction": 0.3}, 5.0)
-
-
-def test_pace() -> None:
-    """The time that is left comes from the last minutes, and time that it did not run is left out."""
-    pace = Pace()
-    pace.add(0.0, 0.0)
-    assert pace.left() is None
-    pace.add(100.0, 0.1)
-    assert pace.left() == pytest.approx(900)
-    pace.pause()
-    pace.add(5000.0, 0.1)  # it was interrupted for an hour
-    assert pace.left() == pytest.approx(900)
-    pace.add(5100.0, 0.3)  # on a faster machine
-    assert pace.left() == pytest.approx(350)
-    pace.add(5200.0, 0.1)  # it fell: another epoch, or an older checkpoint
-    assert pace.left() == pytest.approx(450)
-    pace.add(5201.0, 1.0)
-    assert pace.left() == 0.0
-    known = Pace({"fraction": 0.5, "eta_seconds": 500.0})
-    known.add(7.0, 0.5)
-    assert known.left() == pytest.approx(500)
-
-
-@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1)), max_size=30))
-def test_what_is_left_is_never_below_zero(samples: list[tuple[float, float]]) -> None:
-    """Whatever order progress is reported in, what is left is a time, or not known."""
-    pace = Pace()
-    for at, fraction in samples:
-        pace.add(at, fraction)
-        left = pace.left()
-        assert left is None or left >= 0
-
-
-# -------------------------------------------------------------------------------------------------------
-# stalls
-
-
-def test_silence() -> None:
-    """It has stalled once nothing was seen for so long, and is said to only once."""
-    silence = Silence(100.0)
-    assert not any(silence.look(float(now)) for now in range(0, 100, 10))
-    assert silence.look(100.0)
-    assert silence.stalled
-    assert not silence.look(110.0)
-    silence.sign()
-    assert not silence.stalled
-    assert not silence.look(200.0)  # of these ninety seconds thirty count
-    assert not silence.look(230.0)
-    assert not silence.look(260.0)
-    assert silence.look(290.0)
-
-
-def test_time_in_which_it_could_not_speak_does_not_count() -> None:
-    """A paused container, a suspended machine: no alarm, however long."""
-    silence = Silence(100.0)
-    silence.look(0.0)
-    for now in range(10, 5000, 10):
-        assert not silence.look(float(now), runs=False)
-    assert not silence.look(90_000.0)  # the machine slept for a day
-    assert not silence.look(90_060.0)
-    assert not silence.look(90_069.0)
 
 
 # -------------------------------------------------------------------------------------------------------
@@ -485,7 +368,7 @@ def drive(stage: Stage, event: Any) -> None:
     if event == "cancel":
         gang.end("CANCELLED", "")
     elif event == "step":
-        gang.report(gang.replicas[0], {"step": (gang.step or 0) + 1}, stage.now)
+        gang.advanced(gang.replicas[0], (gang.step or 0) + 1)
     elif event == "mark":
         gang.mark += "x"
     elif isinstance(event, float):

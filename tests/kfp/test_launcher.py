@@ -306,7 +306,7 @@ def starts(tmp_path: Path) -> int:
 def test_sigterm_cancels_and_stays_cancelled(
     tmp_path: Path, transload_home: Path, eventually: Any, form: str
 ) -> None:
-    """SIGTERM ends the app and the launcher exits 75; started again it exits 75 again and submits
+    """SIGTERM ends the app and the launcher exits 79; started again it exits 79 again and submits
     nothing.
     """
     process = start(tmp_path, launched.waiting, form)
@@ -378,7 +378,7 @@ def test_sigterm_before_the_launcher_is_ready(
 
 
 def test_cancelled_by_somebody_else(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
-    """An app that somebody cancels ends its launcher with 75, and a restarted one too."""
+    """An app that somebody cancels ends its launcher with 79, and a restarted one too."""
     process = start(tmp_path, launched.waiting)
     eventually(lambda: starts(tmp_path) == 1, 60)
     with Runner("test") as runner:

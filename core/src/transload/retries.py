@@ -19,16 +19,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ASKS_AGAIN",
     "LONGEST_ERROR",
-    "LONGEST_PROGRESS",
     "TERMINAL",
     "Gang",
-    "Pace",
     "Replica",
-    "Silence",
     "error_line",
     "exit_text",
     "read_error",
-    "read_progress",
     "total_usage",
     "traceback_error",
 ]
@@ -51,14 +47,6 @@ ASKS_AGAIN = 75
 FRUITLESS = 5
 """So many interruptions in a row without a new checkpoint or a larger step end the app: those that
 a program asked for, and ends of segments."""
-
-LONGEST_PROGRESS = 1 << 12
-"""Bytes that are read of what a replica says of its progress."""
-_LONGEST_PROGRESS_TEXT = 200
-
-PACE_S = 300.0
-"""Seconds of work that a pace is taken from."""
-_SHORTEST_PACE_S = 5.0
 
 _KILLED = ": nobody here sent it; perhaps the system was out of memory"
 _LONGEST_LINE = 300
@@ -237,39 +225,6 @@ def total_usage(parts: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
     return {**found, "cpu_seconds": round(sum(seconds), 3)} if seconds else found
 
 
-def read_progress(data: bytes) -> dict[str, Any] | None:
-    """Return what a replica has written to its progress file, as JSON values; None for nothing.
-
-    The last line that is JSON counts. ``fraction`` is between 0 and 1, whatever was written, and
-    comes from ``step`` and ``total`` where it is not given. What is no finite number is left out,
-    and so is a total that is not above 0.
-    """
-    import json
-
-    found: Any = None
-    for line in reversed(data.decode("utf-8", "replace").splitlines()):
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        break
-    if not isinstance(found, dict):
-        return None
-    known: dict[str, Any] = {}
-    for name in ("step", "total", "fraction"):
-        number: Any = found.get(name)
-        if _is_finite(number) and (name != "total" or number > 0):
-            known[name] = number
-    if "fraction" not in known and "step" in known and "total" in known:
-        known["fraction"] = known["step"] / known["total"]
-    if "fraction" in known:
-        known["fraction"] = min(1.0, max(0.0, known["fraction"]))
-    text = found.get("text")
-    if isinstance(text, str) and text.strip():
-        known["text"] = "".join(map(_seen, " ".join(text.split())))[:_LONGEST_PROGRESS_TEXT]
-    return known or None
-
-
 def _ordinal(number: int) -> str:
     """Return ``1st``, ``2nd``, ``11th``."""
     ending = "th"
@@ -286,110 +241,6 @@ def _time_text(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def _is_finite(value: Any) -> bool:
-    """Tell whether a value is a number, neither a truth value, nor NaN, nor infinite."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return -1e300 < value < 1e300
-
-
-class Pace:
-    """How fast a job advances, from what it said of its progress in the last minutes.
-
-    Args:
-        known: what was known of its progress before, in JSON form; None: nothing.
-    """
-
-    def __init__(self, known: Mapping[str, Any] | None = None) -> None:
-        self.samples: list[tuple[float, float]] = []
-        self.rate: float | None = None  # part of the work a second
-        left = (known or {}).get("eta_seconds")
-        done = (known or {}).get("fraction")
-        if left and done is not None:
-            self.rate = (1.0 - done) / left
-
-    def pause(self) -> None:
-        """Note that it does not run for a while: that time does not count."""
-        self.samples = []
-
-    def add(self, at: float, fraction: float) -> None:
-        """Note how far it is.
-
-        Args:
-            at: seconds on one clock.
-            fraction: part of the work that is done.
-        """
-        if self.samples and (fraction < self.samples[-1][1] or at < self.samples[-1][0]):
-            self.samples = []
-        self.samples = [each for each in self.samples if each[0] >= at - PACE_S]
-        self.samples.append((at, fraction))
-        first = self.samples[0]
-        seconds = at - first[0]
-        gained = fraction - first[1]
-        enough = 0.0
-        if self.rate is not None:
-            enough = _SHORTEST_PACE_S
-        if gained > 0 and seconds > enough:
-            self.rate = gained / seconds
-
-    def left(self) -> float | None:
-        """Return the seconds of work that are left since the last note; None: not known."""
-        if not self.samples:
-            return None
-        rest = 1.0 - self.samples[-1][1]
-        if rest <= 0:
-            return 0.0
-        if not self.rate:
-            return None
-        return rest / self.rate
-
-
-class Silence:
-    """How long a replica has given no sign of life: no progress, no line of a log, no result.
-
-    Only time counts in which somebody looked and the replica ran, so that a machine that was
-    suspended, or a container that was paused, is no alarm.
-
-    Args:
-        after: seconds after which it has stalled.
-        most: at most so many seconds count between two looks.
-    """
-
-    def __init__(self, after: float, most: float = 30.0) -> None:
-        self.after = after
-        self.most = most
-        self.silent = 0.0
-        self.looked: float | None = None
-        self.said = False
-
-    def sign(self) -> None:
-        """Note a sign of life."""
-        self.silent = 0.0
-        self.said = False
-
-    def look(self, now: float, runs: bool = True) -> bool:
-        """Return True once when it has stalled.
-
-        Args:
-            now: seconds on one clock.
-            runs: False while it cannot give a sign: pending, suspended, frozen, or not known.
-        """
-        before = self.looked
-        self.looked = now
-        if before is None or not runs:
-            return False
-        self.silent += min(max(0.0, now - before), self.most)
-        if self.said or self.silent < self.after:
-            return False
-        self.said = True
-        return True
-
-    @property
-    def stalled(self) -> bool:
-        """True as long as it has stalled."""
-        return self.said
 
 
 class Replica:
@@ -412,7 +263,7 @@ class Replica:
         self.kill_at: float | None = None  # when its time after a notice is over, caller's clock
         self.noticed = ""  # what the notice was for: a cause, ``limit``, or ""
         self.cause = ""  # why the attempt ended, if its role may be interrupted
-        self.progress: dict[str, Any] | None = None  # what it said last, as `read_progress` returns
+        self.step: float | None = None  # the step that it reported last
         self.spent = 0  # how many of these restarts its own failures took from its role's retries
         self.row = 0  # how many failures in a row came before this attempt
         self.host = ""
@@ -444,9 +295,8 @@ class Replica:
         }
         if self.cause or cause:
             attempt["cause"] = self.cause or cause
-        step = (self.progress or {}).get("step")
-        if step is not None:
-            attempt["step"] = step
+        if self.step is not None:
+            attempt["step"] = self.step
         self.earlier = [*self.earlier, attempt][-_KEPT_ATTEMPTS:]
         if cause:
             self.interruptions += 1
@@ -477,6 +327,7 @@ class Replica:
             "spent": self.spent,
             "interruptions": self.interruptions,
             "interrupted": self.interrupted,
+            "step": self.step,
             "usage": usage,
             "structured_error_msg": self.error,
         }
@@ -578,11 +429,8 @@ class Gang:
         self.role_interruptions = [0] * len(roles)
         self.fruitless = 0  # how many interruptions in a row came to nothing new
         self.step: float | None = None  # the largest that was reported
-        self.progress: dict[str, Any] | None = None  # in JSON form
-        self.pace = Pace()
         self._seen_mark = mark
         self._seen_step: float | None = None
-        self._leader: Replica | None = None  # whose progress is the app's
         self._failures: list[_Ended] = []
         self._first = self._error = ""
         if before is not None:
@@ -598,8 +446,6 @@ class Gang:
         self._seen_mark = counts.get("mark", "")
         self._seen_step = counts.get("seen_step")
         self.step = counts.get("step")
-        self.progress = before.get("progress")
-        self.pace = Pace(self.progress)
         if cause and any(self._most_interruptions(role) for role in range(len(self.roles))):
             self.app_interruptions += 1
             self._note_fruit(cause)
@@ -624,8 +470,7 @@ class Gang:
                 replica.earlier, replica.used = list(old.get("earlier", ())), old.get("usage") or {}
                 replica.interruptions = old.get("interruptions", 0)
                 replica.interrupted = old.get("interrupted", 0)
-                if self.step is not None:
-                    replica.progress = {"step": self.step}
+                replica.step = old.get("step")
                 replica.begin_again(cause)
 
     # -------------------------------------------------------------------------------------------------------
@@ -774,39 +619,11 @@ class Gang:
             return None
         return self.segment_began + self.segment
 
-    def report(self, replica: Replica, found: Mapping[str, Any], at: float) -> bool:
-        """Note what a replica says of its progress; False if that is nothing new.
-
-        The app's progress is that of the first replica, in the order of the app, that reports any.
-
-        Args:
-            replica: which.
-            found: what `read_progress` returned.
-            at: when it said so, seconds since the epoch.
-        """
-        if replica.progress == found:
-            return False
-        replica.progress = dict(found)
-        step = found.get("step")
-        if step is not None and (self.step is None or step > self.step):
+    def advanced(self, replica: Replica, step: float) -> None:
+        """Note the step that a replica has reported last."""
+        replica.step = step
+        if self.step is None or step > self.step:
             self.step = step
-        leader = self._leader
-        if leader is None or (replica.role, replica.k) <= (leader.role, leader.k):
-            if leader not in (None, replica):
-                self.pace = Pace()
-            self._leader = replica
-            self._show_progress(found, at)
-        return True
-
-    def _show_progress(self, found: Mapping[str, Any], at: float) -> None:
-        """Make what was said the app's progress, with the time that is left."""
-        self.progress = {**found, "at": at}
-        if "fraction" not in found:
-            return
-        self.pace.add(at, found["fraction"])
-        left = self.pace.left()
-        if left is not None:
-            self.progress["eta_seconds"] = round(left, 1)
 
     def end(self, state: str, msg: str) -> bool:
         """Bring the app to this end; False if another one was decided before, or the engine is at
@@ -899,9 +716,8 @@ class Gang:
     def _how_far(self, replica: Replica, ended: _Ended) -> str:
         """Return how far an attempt came, for a message: at which step, after what time."""
         text = ""
-        step = (replica.progress or {}).get("step")
-        if step is not None:
-            text = f" at step {step:,}"
+        if replica.step is not None:
+            text = f" at step {replica.step:,}"
         if replica.start is not None and replica.end is not None:
             text += f" after {_time_text(replica.end - replica.start)}"
         elif ended.cause == "segment" and self.segment is not None:
@@ -1061,8 +877,6 @@ class Gang:
             replica.begin_again(restart.cause)
         if restart.cause == "segment" or len(restart.replicas) == len(self.replicas):
             self.segment_began = now
-        if self._leader in restart.replicas:
-            self.pace.pause()
         return restart.replicas
 
     def _holds(self, role: int) -> bool:
@@ -1184,7 +998,6 @@ class Gang:
             ),
             "msg": self.msg,
             **({"structured_error_msg": self._error} if self._error else {}),
-            **({"progress": self.progress} if self.progress else {}),
             "roles": roles,
         }
 

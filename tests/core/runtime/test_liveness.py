@@ -93,6 +93,18 @@ def test_time_left_from_the_last_minutes() -> None:
     assert meter.latest["eta_seconds"] == pytest.approx(600, rel=0.01)
 
 
+def test_a_pause_does_not_slow_the_rate() -> None:
+    """An hour in which the replica waited for another machine is no hour of slow work."""
+    meter = ProgressMeter()
+    meter.update({"fraction": 0.0, "at": 0.0})
+    meter.update({"fraction": 0.1, "at": 100.0})
+    meter.pause()
+    meter.update({"fraction": 0.2, "at": 3700.0})
+    assert meter.latest["eta_seconds"] == pytest.approx(800)
+    meter.update({"fraction": 0.4, "at": 3800.0})
+    assert meter.latest["eta_seconds"] == pytest.approx(300)
+
+
 def test_time_left_after_an_interruption() -> None:
     """Steps that are done again begin anew, with the rate from before until it is known again."""
     meter = ProgressMeter()

@@ -138,6 +138,10 @@ class ProgressMeter:
             self._estimate()
         return True
 
+    def pause(self) -> None:
+        """Note that the replica does not run for a while, which says nothing about its rate."""
+        self._points = []
+
     def _note(self, report: Mapping[str, Any]) -> None:
         unit = "fraction" if "fraction" in report else "step"
         value = report.get(unit)

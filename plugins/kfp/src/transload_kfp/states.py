@@ -41,7 +41,7 @@ STATES: Final = StateMap(
     reverse=RUNTIME_STATES,
     host_values=RUNTIME_STATES,
     notes={
-        AppState.CANCELLED: "a task's own program can end only SUCCEEDED or FAILED: the launcher exits with 75",
+        AppState.CANCELLED: "a task's own program can end only SUCCEEDED or FAILED: the launcher exits with 79",
         AppState.UNKNOWN: "once patience is exhausted; the launcher exits with 76, and the app goes on",
     },
 )
@@ -73,7 +73,7 @@ FINAL_STATES: Final = StateMap(
 EXIT_NO_RESULT: Final = 70
 """Exit code of a task whose app has ended well without a declared result."""
 
-EXIT_CANCELLED: Final = 75
+EXIT_CANCELLED: Final = 79
 """Exit code of a launcher whose app was cancelled."""
 
 EXIT_UNKNOWN: Final = 76

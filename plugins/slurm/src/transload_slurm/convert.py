@@ -418,7 +418,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
         )
     job = shlex.quote(f"{folder}/job/__main__.py")
     python = shlex.quote(request.python)
-    enter = f"cd {shlex.quote(folder)} || exit 75  # the app was deleted, or its submit withdrawn"
+    enter = f"cd {shlex.quote(folder)} || exit 79  # the app was deleted, or its submit withdrawn"
     missing = f"""echo "transload: no "{python}" on $(hostname)" >&2; exit 127"""
     supervise = [
         f"command -v {python} >/dev/null || {{ {missing}; }}",

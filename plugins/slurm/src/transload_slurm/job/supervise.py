@@ -32,7 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-WITHDRAWN = 75
+WITHDRAWN = 79
 """Exit code of a job that finds its submit withdrawn, or done again by another."""
 
 _WRITE_S = 0.1
