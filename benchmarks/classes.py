@@ -54,11 +54,25 @@ except SystemExit:
 """
 
 ADAPTER: Final = """
-from transload.pipelines import Execution, Identity, Launch, host_runner
+from contextlib import nullcontext
+from transload.pipelines import Adapter, AdapterIO, ExecutionOptions, Identity, Launch, host_runner
+class Bench(Adapter[str]):
+    name = "bench"
+    def convert(self, source, **host_options):
+        return source
+    def dry_run(self, source, **host_options):
+        return ""
+    def identity(self, context):
+        return Identity("bench", "here", (context,))
+    def io(self, context):
+        sink = lambda role, replica, stream, line: None
+        return AdapterIO(runner=host_runner("bench"), sink=sink)
+    def cancel_on_exit(self, context, driver):
+        return nullcontext()
+    def translate(self, error, context):
+        return error
 launch = Launch(component="utils.echo", args={"msg": "hello"}, scheduler="local")
-sink = lambda role, replica, stream, line: None
-Execution(host_runner("bench"), launch, Identity("bench", "here", ("step",)), sink=sink).run()
-host_runner("bench").close()
+Bench().run("step", launch, ExecutionOptions())
 """
 
 

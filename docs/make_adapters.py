@@ -1,5 +1,5 @@
-"""The part of adapters.md that is written from the adapters' own `run.py`: the same words, beside
-each other.
+"""The part of adapters.md that is written from the adapters' own sources: the methods that each of
+them gives, beside each other.
 """
 
 from __future__ import annotations
@@ -7,7 +7,9 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 from transload.pipelines import Ending
 
@@ -21,38 +23,67 @@ HOSTS = {
     "Ax": "plugins/ax/src/transload_ax",
     "Tinyflow, the template": "plugins/_template/src/transload_tinyflow",
 }
-WORDS = {
-    "identity_of": "whose app it is",
-    "execution_of": "what is run, as the host has it",
-    "traces_of": "where the host keeps what is known of the app, where it has several places",
-    "run_app": "the app's life in the host's unit of work",
-    "cancel_on_exit": "what ends the unit reaches the app",
-    "translate_errors": "what became of the app reaches the host",
-    "ending_of": "what the host acts on, for an error",
+METHODS = {
+    "identity": "whose job it is",
+    "io": "where the orchestrator keeps and shows what is known of the job",
+    "cancel_on_exit": "what ends the step reaches the job",
+    "translate": "what the orchestrator acts on, for an error",
 }
-"""Functions that every `run.py` has, in this order."""
-SHOWN = ("identity_of", "run_app")
+"""Methods that every `Adapter` gives, in this order."""
+EARLIER = {"identity": "identity_of", "io": "execution_of", "translate": "ending_of"}
+"""What a method is called as a function of a `run.py`, where an adapter has no class for it yet."""
+SHOWN = ("identity", "translate")
 """Those that are shown whole."""
 
 _RUN_BY = "<!-- run by: tests/docs/test_site.py::test_pages_written_from_the_code_are_fresh -->"
 
 
-def functions(folder: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return the functions of an adapter's `run.py`, by name."""
-    tree = ast.parse((ROOT / folder / "run.py").read_text(encoding="utf-8"))
-    return {
-        node.name: node
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def _code(folder: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Return a function as it stands in its file, without its docstring and decorators."""
-    lines = (ROOT / folder / "run.py").read_text(encoding="utf-8").splitlines()
-    told = node.body[0]
-    body = "\n".join(lines[told.end_lineno : node.end_lineno]).lstrip("\n")
-    return "\n".join([*lines[node.lineno - 1 : told.lineno - 1], body])
+@dataclass(frozen=True)
+class Method:
+    """A method of an adapter, and the file it is in, relative to the root."""
+
+    file: str
+    node: Function
+
+
+def methods(folder: str) -> dict[str, Method]:
+    """Return what an adapter gives of `METHODS`, by name."""
+    for path in sorted((ROOT / folder).glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and _is_adapter(node):
+                return _named(f"{folder}/{path.name}", node.body, {})
+    file = f"{folder}/run.py"
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return _named(file, tree.body, EARLIER)
+
+
+def _is_adapter(node: ast.ClassDef) -> bool:
+    """Tell whether a class is based on ``Adapter[…]``."""
+    return any(ast.unparse(base).startswith("Adapter[") for base in node.bases)
+
+
+def _named(file: str, body: list[ast.stmt], called: dict[str, str]) -> dict[str, Method]:
+    """Return the functions of a body that are one of `METHODS`, by the name of the method."""
+    there = {node.name: node for node in body if isinstance(node, Function)}
+    found = {}
+    for name in METHODS:
+        node = there.get(called.get(name, name))
+        if node is not None:
+            found[name] = Method(file, node)
+    return found
+
+
+def _code(method: Method) -> str:
+    """Return a method as it stands in its file, without its docstring and decorators."""
+    lines = (ROOT / method.file).read_text(encoding="utf-8").splitlines()
+    node = method.node
+    docstring = node.body[0]
+    body = "\n".join(lines[docstring.end_lineno : node.end_lineno]).lstrip("\n")
+    return dedent("\n".join([*lines[node.lineno - 1 : docstring.lineno - 1], body]))
 
 
 def _endings() -> dict[str, dict[Ending, object]]:
@@ -81,24 +112,26 @@ def _cell(value: object) -> str:
 
 
 def side_by_side() -> str:
-    """Return the words of all `run.py`, and the tables of endings."""
-    known = {host: functions(folder) for host, folder in HOSTS.items()}
+    """Return the methods of all adapters, and the tables of endings."""
+    known = {host: methods(folder) for host, folder in HOSTS.items()}
     parts = []
-    for word, meaning in WORDS.items():
-        parts += [f"### `{word}`: {meaning}", ""]
-        there = {host: found[word] for host, found in known.items() if word in found}
-        for host, node in there.items():
-            summary = (ast.get_docstring(node) or "").partition("\n\n")[0]
+    for name, meaning in METHODS.items():
+        parts += [f"### `{name}`: {meaning}", ""]
+        there = {host: found[name] for host, found in known.items() if name in found}
+        for host, method in there.items():
+            summary = (ast.get_docstring(method.node) or "").partition("\n\n")[0]
             first = " ".join(summary.split()).replace("``", "`")
-            parts.append(f"- [{host}](../{HOSTS[host]}/run.py): {first}")
+            parts.append(f"- [{host}](../{method.file}): {first}")
         parts.append("")
-        if word in SHOWN:
-            bodies = "\n\n\n".join(
-                f"# {host}\n{_code(HOSTS[host], node)}" for host, node in there.items()
-            )
+        if name in SHOWN:
+            bodies = "\n\n\n".join(f"# {host}\n{_code(method)}" for host, method in there.items())
             parts += [_RUN_BY, "```python", bodies, "```", ""]
     tables = _endings()
-    parts += ["### `ENDINGS`: what a host is told", "", f"| `Ending` | {' | '.join(tables)} |"]
+    parts += [
+        "### `endings`: how a job ended, and what that is in the orchestrator",
+        "",
+        f"| `Ending` | {' | '.join(tables)} |",
+    ]
     parts.append("|---" * (len(tables) + 1) + "|")
     for ending in Ending:
         parts.append(

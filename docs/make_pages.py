@@ -2,7 +2,7 @@
 """Write states.md, hooks.md and a part of adapters.md from the code, and, for the site alone, a
 page for each module.
 
-Run it after changing a state table, a hook or an adapter's run.py: these pages are kept with the
+Run it after changing a state table, a hook or an adapter: these pages are kept with the
 sources, and a test compares them. A state table is read without its host; the distributions of this
 repository must be installed (their hosts need not).
 """

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transload import retries as attempts
-from transload.pipelines.told import error_frames
 from transload.retries import (
     Gang,
     Replica,
@@ -27,6 +26,7 @@ from transload.retries import (
     retry_delay,
     traceback_error,
 )
+from transload.runner.failures import error_frames
 
 pytestmark = pytest.mark.unit
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from transload.components.programs.record import START, recorded
-from transload.pipelines.told import error_frames
 from transload.retries import error_line, read_error
 from transload.runner import get_runner
+from transload.runner.failures import error_frames
 
 PROBE = '''"""What a program sees."""
 from __future__ import annotations

@@ -1,81 +1,137 @@
-"""A host of no kind: the shared policy alone, in the forms that hosts use. Run in child processes
-by the suite.
+"""An orchestrator of no kind: the base class of adapters alone, in the forms that orchestrators use.
+
+Run in child processes by the suite.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
-from transload import pipelines
 from transload.errors import TransloadError
 from transload.pipelines import (
+    Adapter,
+    AdapterCapabilities,
+    AdapterIO,
     AppCancelled,
-    Execution,
+    Driver,
+    Ending,
     ExecutionOptions,
     Identity,
     Launch,
+    StateMap,
     host_runner,
+    outcome,
 )
-from transload.runner import AppResults, Runner
+from transload.runner import AppResults
 from transload.specs import AppState
 from transload_testing.adapter_driver import ChildJob
 from transload_testing.stores import JsonFileStore
 
 
-def _execution(child: ChildJob) -> Execution:
-    job = child.job
-    execution = Execution(
-        host_runner("form"),
-        Launch(**child.launch),
-        Identity("form", job.namespace, (job.name,), job.generation),
-        ExecutionOptions(**job.options),
-        store=JsonFileStore(child.store),
-        log_store=JsonFileStore(f"{child.store}.logs"),
-        sink=lambda role, replica, stream, line: child.log(line),
-        asked=child.asked,
-    )
-    child.on_kill(execution.kill)
-    return execution
+class FormAdapter(Adapter[ChildJob]):
+    """An adapter whose steps are child processes of the suite."""
+
+    name = "form"
+    states = StateMap("Form", {state: state.name for state in AppState})
+    endings: ClassVar[Mapping[Ending, str]] = {ending: ending.value for ending in Ending}
+    capabilities = AdapterCapabilities()
+
+    def convert(self, source: Any, **host_options: Any) -> Any:
+        """Return the source."""
+        return source
+
+    def dry_run(self, source: Any, **host_options: Any) -> str:
+        """Return nothing."""
+        return ""
+
+    def identity(self, context: ChildJob) -> Identity:
+        """Return what the suite calls the step."""
+        job = context.job
+        return Identity(self.name, job.namespace, (job.name,), job.generation)
+
+    def io(self, context: ChildJob) -> AdapterIO:
+        """Return stores in files, and the suite's log."""
+        return AdapterIO(
+            runner=host_runner(self.name),
+            store=JsonFileStore(context.store),
+            log_store=JsonFileStore(f"{context.store}.logs"),
+            sink=lambda role, replica, stream, line: context.log(line),
+            asked=context.asked,
+        )
+
+    @contextmanager
+    def cancel_on_exit(self, context: ChildJob, driver: Driver) -> Iterator[None]:
+        """Pass the suite's kill on."""
+        context.on_kill(driver.kill)
+        yield
+
+    def translate(self, error: TransloadError, context: ChildJob) -> BaseException:
+        """Return an error with the state that the step comes to."""
+        state = AppState.FAILED
+        if isinstance(error, AppCancelled):
+            state = AppState.CANCELLED
+        retryable = _options(context).host_may_retry(error)
+        return StepFailed(state, error, retryable)
 
 
-def _report(child: ChildJob, execution: Execution, results: AppResults | TransloadError) -> None:
-    if isinstance(results, AppResults):
-        child.finish(AppState.SUCCEEDED, results=results.to_dict())
-        return
-    state = AppState.CANCELLED if isinstance(results, AppCancelled) else AppState.FAILED
-    child.finish(state, error=results, retryable=execution.options.host_may_retry(results))
+class Waiter(FormAdapter):
+    """The same in a process that may neither submit nor store."""
+
+    def io(self, context: ChildJob) -> AdapterIO:
+        """Return only what hands on log lines."""
+        io = super().io(context)
+        io.store = None
+        return io
+
+
+class StepFailed(Exception):
+    """What a step ends with in this orchestrator."""
+
+    def __init__(self, state: AppState, error: TransloadError, retryable: bool) -> None:
+        super().__init__(str(error))
+        self.state = state
+        self.error = error
+        self.retryable = retryable
+
+
+ADAPTER = FormAdapter()
+WAITER = Waiter()
+
+
+def _options(child: ChildJob) -> ExecutionOptions:
+    return ExecutionOptions(**child.job.options)
+
+
+@contextmanager
+def _reporting(child: ChildJob) -> Iterator[list[AppResults]]:
+    """Report to the suite how the step has ended."""
+    results: list[AppResults] = []
+    try:
+        yield results
+    except StepFailed as exc:
+        child.finish(exc.state, error=exc.error, retryable=exc.retryable)
+    else:
+        child.finish(AppState.SUCCEEDED, results=results[0].to_dict())
 
 
 def run_async(child: ChildJob) -> None:
     """All in one event loop."""
-    execution = _execution(child)
-    try:
-        results: AppResults | TransloadError = asyncio.run(execution.run_async())
-    except TransloadError as exc:
-        results = exc
-    _report(child, execution, results)
+    with _reporting(child) as results:
+        work = ADAPTER.run_async(child, Launch(**child.launch), _options(child))
+        results.append(asyncio.run(work))
 
 
 def deferred(child: ChildJob) -> None:
-    """Started by one execution, waited for by another with a runner of its own, settled by the
-    first.
-    """
-    execution = _execution(child)
-    try:
-        execution.start()
-        state = json.loads(json.dumps(execution.state()))
-        with Runner("form") as elsewhere:
-            waiter = Execution.from_state(
-                state,
-                elsewhere,
-                sink=lambda role, replica, stream, line: child.log(line),
-                log_store=JsonFileStore(f"{child.store}.logs"),
-                asked=child.asked,
-            )
-            child.on_kill(waiter.kill)
-            outcome = json.loads(json.dumps(asyncio.run(pipelines.outcome(waiter))))
-        results: AppResults | TransloadError = pipelines.settle(execution, outcome)
-    except TransloadError as exc:
-        results = exc
-    _report(child, execution, results)
+    """Started by one driver, waited for by another that knows only its state, resumed by a third."""
+    with _reporting(child) as results:
+        driver = ADAPTER.start(child, Launch(**child.launch), _options(child))
+        state = json.loads(json.dumps(driver.state()))
+        elsewhere = WAITER.restore(child, state)
+        with WAITER.guard(child, elsewhere):
+            waited = json.loads(json.dumps(asyncio.run(outcome(elsewhere))))
+        back = ADAPTER.restore(child, waited["state"])
+        results.append(ADAPTER.resume(child, back, waited))

@@ -486,7 +486,7 @@ def test_killed_before_the_handle_was_handed_over(
     if attaching:
         execution(runner, HELD).start()
     one = execution(runner, HELD)
-    one._driver.run_now(one._lifecycle.start(one._driver.moment()))
+    one._carry_out_now(one._lifecycle.start(one._moment()))
     one._lifecycle.state.handle = None
     one.give_up(asked=True)
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()
@@ -516,7 +516,7 @@ def test_cancel_in_spite_of_detach(control: ScriptedControl, runner: Runner) -> 
     """
     one = execution(runner, HELD, on_kill="detach")
     one.cancel()  # there is nothing yet
-    one._driver.run_now(one._lifecycle.start(one._driver.moment()))
+    one._carry_out_now(one._lifecycle.start(one._moment()))
     one.give_up(asked=True)
     assert control.calls("cancel") == []
     one.cancel()
@@ -827,6 +827,7 @@ def test_a_poll_that_finds_the_app_gone_says_so_to_the_store(
 def test_link(control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin's page goes before the scheduler's; what is no full address of a page is none."""
     from transload.plugins import get_plugins
+    from transload.runner import Job
 
     pages: list[str | None] = ["/a/folder", None]
     one = execution(runner, {})
@@ -834,7 +835,7 @@ def test_link(control: ScriptedControl, runner: Runner, monkeypatch: pytest.Monk
     described = runner.description(one.handle or "")
     assert described is not None
     described.status.ui_url = "https://engine.example/app"
-    monkeypatch.setattr(runner, "description", lambda handle: described)
+    monkeypatch.setattr(Job, "description", lambda self: described)
     monkeypatch.setattr(get_plugins(), "app_link", lambda handle: pages[0])
     assert one.link() == "https://engine.example/app"
     pages[0] = "http://reports.example/app"

@@ -200,7 +200,7 @@ def test_a_limit_that_passes_before_the_app_is_there(
     """
     said: list[str] = []
     one = held(runner, "limit-start", deadline=time.time() + 0.5)
-    one.log = said.append
+    one._io.log = said.append
     control.outage()
     with pytest.raises(
         TransloadTimeout, match="could not be cancelled: the host's time limit has passed"
@@ -225,7 +225,7 @@ def test_a_start_that_waits_says_why(control: ScriptedControl, runner: Runner) -
     """One line when the scheduler cannot be reached at the start, one when it is back."""
     said: list[str] = []
     one = held(runner, "away-at-start")
-    one.log = said.append
+    one._io.log = said.append
     control.outage()
     timer = threading.Timer(0.5, control.outage, (False,))
     timer.start()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from transload.errors import AppFailed, AppNotFound, ConfigError, SchedulerUnavailable, SpecError
 from transload.pipelines import Execution, ExecutionOptions, Identity, LogSink
 from transload.pipelines.logs import LogForwarder, parse_rate
-from transload.pipelines.told import failure_message
 from transload.runner import Launch, Runner
+from transload.runner.failures import failure_message
 from transload.schedulers.api import AppDescription, Capabilities, LogPage, LogQuery, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
 from transload_testing.scripted import ScriptedControl, scripted_app

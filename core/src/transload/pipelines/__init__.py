@@ -1,15 +1,16 @@
-"""What every host adapter shares: one policy for states, identity, attaching, waiting, logs and
-results.
+"""What every adapter shares: one policy for states, identity, attaching, waiting, logs and results.
 
-An adapter translates; it decides nothing that is decided here. ``docs/writing-an-adapter.md`` walks
-through one.
+`Adapter` is the base class of all. An adapter translates, and decides nothing that is decided
+here. ``docs/writing-an-adapter.md`` walks through one.
 """
 
 from __future__ import annotations
 
 from transload.pipelines.adapter import Adapter, AdapterCapabilities, get_adapter
+from transload.pipelines.adapter_io import AdapterIO
 from transload.pipelines.asks import FIRST_UNIT, ask_of, unit_of
-from transload.pipelines.attach import AttachStore
+from transload.pipelines.attach import Attached, AttachStore
+from transload.pipelines.drivers import Driver
 from transload.pipelines.end_requests import (
     Asked,
     inside_job,
@@ -21,6 +22,7 @@ from transload.pipelines.errors import AppCancelled, AppLost, Detached, Ending, 
 from transload.pipelines.execution import Execution
 from transload.pipelines.handover import outcome, settle
 from transload.pipelines.identity import Identity, app_id_of, where
+from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.logs import LogSink
 from transload.pipelines.options import ExecutionOptions
 from transload.pipelines.runners import dry_run, host_runner
@@ -31,16 +33,20 @@ __all__ = [
     "FIRST_UNIT",
     "Adapter",
     "AdapterCapabilities",
+    "AdapterIO",
     "AppCancelled",
     "AppLost",
     "Asked",
     "AttachStore",
+    "Attached",
     "Detached",
+    "Driver",
     "Ending",
     "Execution",
     "ExecutionOptions",
     "Identity",
     "Launch",
+    "LifecycleState",
     "LogSink",
     "StateMap",
     "app_id_of",

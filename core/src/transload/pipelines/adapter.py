@@ -1,17 +1,35 @@
-"""Adapters: one interface to every host."""
+"""Adapters: one base class for every orchestrator, and the list of those that are installed."""
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from transload.errors import ConfigError, PluginError
+from transload.errors import ConfigError, PluginError, StateUnknown, TransloadError
+from transload.pipelines.drivers import Driver
+from transload.pipelines.errors import AppLost, Ending
+from transload.pipelines.handover import settle
+from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.states import StateMap
+from transload.specs import AppState, AppStatus
+
+if TYPE_CHECKING:
+    from transload.pipelines.adapter_io import AdapterIO
+    from transload.pipelines.identity import Identity
+    from transload.pipelines.options import ExecutionOptions
+    from transload.runner import AppResults, Launch
+
+Context = TypeVar("Context")
+"""What an orchestrator says of one step of its own, and what its user set for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterCapabilities:
-    """What a host can express.
+    """What an orchestrator can express.
 
     Args:
         roles: apps of several roles.
@@ -44,31 +62,219 @@ class AdapterCapabilities:
     notes: dict[str, str] = field(default_factory=dict)
 
 
-@runtime_checkable
-class Adapter(Protocol):
-    """Turns apps into units of work of one host. Reading its attributes imports no host."""
+class Adapter(ABC, Generic[Context]):
+    """Turns jobs into steps of one orchestrator. Reading its attributes imports no orchestrator.
 
-    name: str
-    state_map: StateMap[Any]
-    capabilities: AdapterCapabilities
+    An adapter says how its orchestrator names a step, where it keeps and shows what is known of
+    the job, what ends the step, and what an error is there. This class runs the job with that.
+    ``Context`` is the adapter's own class for what the orchestrator says of one step, and what its
+    user set for it.
 
+    An orchestrator that blocks calls `run`, an asynchronous one `run_async`. One that defers calls
+    `start` and hands `Driver.state` over as JSON. The process that waits calls `restore` and
+    ``outcome``, and hands back what that returned. The third calls `restore` and `resume`. One that
+    asks now and then calls `start`, and then `poll`.
+
+    Attributes:
+        name: of the orchestrator, in small letters: the session name of all handles.
+        states: AppState → the orchestrator's state.
+        endings: how a job ended that did not end well → what that is in the orchestrator. Total.
+        capabilities: what the orchestrator can express.
+    """
+
+    name: ClassVar[str]
+    states: ClassVar[StateMap[Any]]
+    endings: ClassVar[Mapping[Ending, Any]]
+    capabilities: ClassVar[AdapterCapabilities]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "endings" not in cls.__dict__:
+            return
+        missing = [ending.name for ending in Ending if ending not in cls.endings]
+        if missing:
+            raise ConfigError(
+                f"endings of {cls.__name__}: no value for {', '.join(missing)}; every Ending "
+                "needs one"
+            )
+
+    # -- what an adapter gives
+
+    @abstractmethod
     def convert(self, source: Any, **host_options: Any) -> Any:
-        """Return the host's own object for an app: an operator, a component, a task, a runner.
-        Pure: nothing runs.
+        """Return the orchestrator's own object: an operator, a component, a task, a runner.
+
+        Nothing runs.
 
         Args:
             source: an AppDef, its JSON, a component (name or function), or a `Launch`.
-            host_options: the host's own arguments, and those of `ExecutionOptions`.
+            host_options: the orchestrator's own arguments, and those of `ExecutionOptions`.
 
         Raises:
-            UnsupportedFeature: for what the host cannot express, by field name.
+            UnsupportedFeature: for what the orchestrator cannot express, by field name.
             SpecError: if the source is wrong.
         """
 
+    @abstractmethod
     def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return what would be made and submitted, as text for a person. Arguments and errors as in
-        `convert`.
+        """Return what would be made and submitted, as text for a person.
+
+        Arguments and errors as in `convert`.
         """
+
+    @abstractmethod
+    def identity(self, context: Context) -> Identity:
+        """Return whose job it is.
+
+        It is equal for every try of a step, and another one once a person runs the step again.
+        """
+
+    @abstractmethod
+    def io(self, context: Context) -> AdapterIO:
+        """Return whom to ask about the job of a step, where to keep and where to show it."""
+
+    @abstractmethod
+    def cancel_on_exit(self, context: Context, driver: Driver) -> AbstractContextManager[object]:
+        """Return a context in which the orchestrator's end of the step reaches the driver.
+
+        `Driver.kill` may be called from a signal handler. `Driver.give_up` and `Driver.cancel` act
+        at once. A driver that a BaseException leaves gives the job up by itself.
+        """
+
+    @abstractmethod
+    def translate(self, error: TransloadError, context: Context) -> BaseException:
+        """Return the exception that the orchestrator acts on, for an error of a job or its submit.
+
+        ``Ending.of(error)`` is the row of `endings`.
+        """
+
+    # -- what is the same for all
+
+    def driver(self, context: Context, launch: Launch | None, options: ExecutionOptions) -> Driver:
+        """Return what looks after the job of a step in this process. Nothing is asked or submitted.
+
+        Args:
+            context: the step.
+            launch: what to submit; None: the job is known by its handle (`Driver.attach`).
+            options: how the job is run.
+
+        Raises:
+            BaseException: what `translate` makes of an error.
+        """
+        with self.translating(context):
+            state = LifecycleState(self.identity(context), options)
+            return Driver(launch, state, self.io(context))
+
+    def restore(self, context: Context, state: Mapping[str, Any]) -> Driver:
+        """Return a driver that goes on where another process took `Driver.state`.
+
+        It can follow, collect and cancel. It does not submit.
+
+        Args:
+            context: the step, or what this process knows of it.
+            state: from `Driver.state`, after any trip through JSON.
+
+        Raises:
+            BaseException: what `translate` makes of an error.
+        """
+        with self.translating(context):
+            taken = LifecycleState.from_dict(state, time.monotonic())
+            return Driver(None, taken, self.io(context))
+
+    def run(self, context: Context, launch: Launch, options: ExecutionOptions) -> AppResults:
+        """Submit the job of a step or attach to it, wait for its end, return its results.
+
+        Raises:
+            BaseException: what `translate` makes of an error; those are named at `Driver.run`.
+        """
+        driver = self.driver(context, launch, options)
+        with self.guard(context, driver):
+            return driver.run()
+
+    async def run_async(
+        self, context: Context, launch: Launch, options: ExecutionOptions
+    ) -> AppResults:
+        """Do what `run` does, without blocking the event loop.
+
+        Cancelling the task ends the step: see `Driver.kill`.
+        """
+        driver = self.driver(context, launch, options)
+        with self.guard(context, driver):
+            return await driver.run_async()
+
+    def start(self, context: Context, launch: Launch, options: ExecutionOptions) -> Driver:
+        """Submit the job of a step or attach to it; return what looks after it in this process.
+
+        Raises:
+            BaseException: what `translate` makes of an error.
+        """
+        driver = self.driver(context, launch, options)
+        with self.guard(context, driver):
+            driver.start()
+        return driver
+
+    def resume(
+        self, context: Context, driver: Driver, waited: Mapping[str, Any] | None = None
+    ) -> AppResults:
+        """Do what `run` does after the start: wait for the end, return the results.
+
+        Args:
+            context: the step.
+            driver: from `start` or `restore`.
+            waited: from ``outcome``, of another process that has waited; None: wait here.
+
+        Raises:
+            BaseException: what `translate` makes of an error.
+        """
+        with self.guard(context, driver):
+            if waited is None:
+                return driver.resume()
+            return settle(driver, waited)
+
+    def poll(
+        self,
+        context: Context,
+        driver: Driver,
+        status: AppStatus | None = None,
+        *,
+        asked: bool = False,
+    ) -> AppStatus:
+        """Look once at the job of a step, and never wait. Return what was seen.
+
+        Args:
+            context: the step.
+            driver: from `start` or `restore`.
+            status: what the scheduler said, where many jobs were asked for at once
+                (``Runner.status_many``).
+            asked: ``status`` is that answer (None then means: gone).
+
+        Raises:
+            BaseException: what `translate` makes of a job that did not end well, that is gone, or
+                whose patience is exhausted.
+        """
+        seen = driver.poll(status, asked=asked)
+        with self.translating(context):
+            if seen.status is None:
+                raise AppLost(seen.handle)
+            if seen.exhausted:
+                raise StateUnknown(seen.handle, seen.unknown_for, seen.status.msg)
+            if seen.status.is_terminal() and seen.status.state is not AppState.SUCCEEDED:
+                driver.collect(seen.status)
+            return seen.status
+
+    @contextmanager
+    def guard(self, context: Context, driver: Driver) -> Iterator[None]:
+        """Give a context in which the step's end reaches the driver, and errors are translated."""
+        with self.translating(context), self.cancel_on_exit(context, driver):
+            yield
+
+    @contextmanager
+    def translating(self, context: Context) -> Iterator[None]:
+        """Give a context in which an error of transload becomes what `translate` returns."""
+        try:
+            yield
+        except TransloadError as exc:
+            raise self.translate(exc, context) from exc
 
 
 def adapters() -> list[str]:
@@ -78,7 +284,7 @@ def adapters() -> list[str]:
     return get_plugins().names("adapters")
 
 
-def get_adapter(name: str) -> Adapter:
+def get_adapter(name: str) -> Adapter[Any]:
     """Return the adapter of that name.
 
     Raises:
@@ -98,16 +304,40 @@ def get_adapter(name: str) -> Adapter:
         raise PluginError(
             f"adapter {name!r} cannot be made: {type(exc).__name__}: {exc}", entry.plugin
         ) from exc
-    if (
-        not isinstance(adapter, Adapter)
-        or not isinstance(adapter.state_map, StateMap)
-        or not isinstance(adapter.capabilities, AdapterCapabilities)
-    ):
+    lacking = _lacking(adapter)
+    if lacking:
         message = (
-            f"adapter {name!r}: {type(adapter).__name__} lacks part of transload.pipelines.Adapter"
+            f"adapter {name!r}: {type(adapter).__name__} lacks {', '.join(lacking)} of "
+            "transload.pipelines.Adapter"
         )
         raise PluginError(message, entry.plugin)
-    return adapter
+    return cast("Adapter[Any]", adapter)
+
+
+_OF_ALL = {"name": str, "states": StateMap, "endings": Mapping, "capabilities": AdapterCapabilities}
+_OF_THOSE_BEFORE = {"name": str, "state_map": StateMap, "capabilities": AdapterCapabilities}
+"""Attributes of an adapter and their types; the latter where the base class is not used yet."""
+
+
+def _lacking(adapter: object) -> list[str]:
+    """Return the names of what an adapter lacks."""
+    expected = _OF_THOSE_BEFORE
+    if isinstance(adapter, Adapter):
+        expected = _OF_ALL
+    lacking = [
+        name
+        for name, kind in expected.items()
+        if not isinstance(getattr(adapter, name, None), kind)
+    ]
+    methods = [name for name in ("convert", "dry_run") if not hasattr(adapter, name)]
+    return lacking + methods
+
+
+def states_of(adapter: Any) -> StateMap[Any]:
+    """Return the state table of an adapter, also of one that does not use the base class yet."""
+    if isinstance(adapter, Adapter):
+        return adapter.states
+    return cast("StateMap[Any]", adapter.state_map)
 
 
 def describe_adapters() -> list[dict[str, Any]]:
@@ -115,7 +345,7 @@ def describe_adapters() -> list[dict[str, Any]]:
 
     Of each ``name``, ``plugin``, ``status`` (``ready``, or why it cannot be used),
     ``capabilities``, ``notes`` to them,
-    and ``states``: AppState → the host's state.
+    and ``states``: AppState → the orchestrator's state.
     """
     from transload.plugins import get_plugins
 
@@ -138,7 +368,7 @@ def describe_adapters() -> list[dict[str, Any]]:
             row |= {
                 "notes": able.pop("notes"),
                 "capabilities": able,
-                "states": adapter.state_map.names(),
+                "states": states_of(adapter).names(),
             }
         rows.append(row)
     return rows

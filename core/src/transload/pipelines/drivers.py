@@ -1,64 +1,46 @@
-"""What carries a lifecycle's effects out: all of its I/O, its clocks and its waiting, in a blocking
-and an asynchronous form.
+"""What looks after one job in a process: it waits, blocking or asynchronously, and has the effects
+of the job's lifecycle carried out.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadError
-from transload.pipelines.attach import AttachRecord
-from transload.pipelines.end_requests import Asked, somebody_asked
-from transload.pipelines.errors import AppLost
-from transload.pipelines.identity import app_id_of
+from transload.errors import ConfigError, StateUnknown, TransloadTimeout
+from transload.pipelines.attach import Attached
+from transload.pipelines.effects import Effects
+from transload.pipelines.errors import AppLost, Detached
+from transload.pipelines.identity import where
 from transload.pipelines.lifecycle import (
     Answer,
-    Ask,
-    Cancel,
-    Collect,
     Effect,
-    FinishLogs,
     Lifecycle,
     LifecycleState,
-    Load,
     Moment,
     Note,
     Observe,
-    Prepare,
-    Prepared,
-    Probe,
-    Probed,
-    Save,
     Steps,
     Submit,
     WaitUntil,
 )
-from transload.pipelines.logs import LogForwarder, LogSink
-from transload.pipelines.options import retries_note, without_retries
-from transload.pipelines.told import end_line
-from transload.runner.failures import failure_message
-from transload.runner.job_env import unique_app_id
-from transload.runner.logs import tail
-from transload.schedulers.follower import watch
-from transload.schedulers.subscription import Observation, Subscription
-from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
+from transload.runner.job import Job
+from transload.schedulers.follower import emit, watch
+from transload.schedulers.patience import unknown_since
+from transload.schedulers.subscription import Observation, Subscription, observed
+from transload.specs import AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
-    from transload.pipelines.attach import AttachStore
-    from transload.runner import AppResults, Launch, Plan, Runner
-    from transload.schedulers.api import SchedulerBase
-    from transload.specs import AppDef
+    from transload.pipelines.adapter_io import AdapterIO
+    from transload.pipelines.identity import Identity
+    from transload.pipelines.options import ExecutionOptions
+    from transload.runner import AppResults, Launch, Runner
 
 T = TypeVar("T")
-
-_logged_variables: Final[set[tuple[str, tuple[str, ...]]]] = set()
-"""Variables of which the log said that they do not reach a job: once for all runs in this
-process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,127 +51,362 @@ class Finished(Generic[T]):
 
 
 class Driver:
-    """Carries out the effects of one job's lifecycle.
+    """Looks after one job in this process: attaches or submits, follows, cancels, collects.
+
+    `Adapter.run`, `Adapter.start` and `Adapter.restore` make it. What is to happen is decided in
+    `transload.pipelines.lifecycle`.
 
     Args:
-        runner: submits and asks.
         launch: what to submit; None: this process only follows and collects.
-        lifecycle: what decides.
-        store: the orchestrator's store for reattaching; None: it has none.
-        log_store: where to keep how far logs were handed on; None: nowhere.
-        sink: gets the log lines; None: logs are not forwarded.
-        log: takes one line for people.
-        on_change: gets each new status.
-        context_args: arguments that a component may declare.
-        host_retries: how often the orchestrator itself retries.
-        asked: tells whether somebody asked the orchestrator for the end of the step.
-
-    Attributes:
-        runner: the runner that knows the cluster of the job.
-        killed: something has ended the step.
-        was_asked: whether somebody asked for that end; None: not known yet.
-        submitting: a submit is under way.
+        state: whose job it is, by which options, and what is known of it.
+        io: whom to ask, where to keep, where to show.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        launch: Launch | None,
-        lifecycle: Lifecycle,
-        *,
-        store: AttachStore | None,
-        log_store: AttachStore | None,
-        sink: LogSink | None,
-        log: Callable[[str], None],
-        on_change: Callable[[AppStatus], None] | None,
-        context_args: Mapping[str, Any],
-        host_retries: int | None,
-        asked: Asked,
-    ) -> None:
-        self.runner = runner
-        self.log = log
-        self.killed = False
-        self.was_asked: bool | None = None
-        self.submitting = False
-        self._lifecycle = lifecycle
-        self._given = runner
-        self._launch = launch
-        self._store = store
-        self._log_store = log_store
-        self._sink = sink
-        self._on_change = on_change
-        self._context_args = context_args
-        self._host_retries = host_retries
-        self._asked = asked
-        self._ids: dict[int, str] = {}
-        self._prepared: Plan[Any] | None = None
-        self._forwarder: LogForwarder | None = None
+    def __init__(self, launch: Launch | None, state: LifecycleState, io: AdapterIO) -> None:
+        self._killed = False
+        self._lifecycle = Lifecycle(state)
+        self._io = io
+        self._effects = Effects(launch, self._lifecycle, io)
         self._news: Subscription | None = None
-        self._methods: dict[type[Effect[Any]], Callable[[Any], object]] = {
-            Load: self._load,
-            Save: self._save,
-            Probe: self._probe,
-            Prepare: self._prepare,
-            Submit: self._submit,
-            Cancel: self._cancel,
-            Ask: self._ask,
-            Note: self._note,
-            FinishLogs: self._finish_logs,
-            Collect: self._collect,
-        }
+        self._effects.restore(state)
 
     @property
-    def state(self) -> LifecycleState:
-        """The state of the lifecycle."""
+    def _state(self) -> LifecycleState:
         return self._lifecycle.state
 
-    def moment(self) -> Moment:
+    def _moment(self) -> Moment:
         """Return the time, and whether something has ended the step."""
-        return Moment(time.time(), time.monotonic(), self.killed)
+        return Moment(time.time(), time.monotonic(), self._killed)
 
-    def kill(self) -> None:
-        """Note that something has ended the step, and wake who waits. A signal handler may do
-        this.
+    @property
+    def runner(self) -> Runner:
+        """The runner, which knows the cluster of the job."""
+        return self._effects.runner
+
+    @property
+    def log(self) -> Callable[[str], None]:
+        """Takes one line for people."""
+        return self._io.log
+
+    @property
+    def identity(self) -> Identity:
+        """Whose app it is."""
+        return self._state.identity
+
+    @property
+    def handle(self) -> str | None:
+        """The app, once it was submitted or attached to."""
+        return self._state.handle
+
+    @property
+    def attempt(self) -> int | None:
+        """Which attempt of its generation the app is."""
+        return self._state.attempt
+
+    @property
+    def status(self) -> AppStatus | None:
+        """What was seen last."""
+        return self._state.status
+
+    @property
+    def options(self) -> ExecutionOptions:
+        """The host's settings."""
+        return self._state.options
+
+    @options.setter
+    def options(self, options: ExecutionOptions) -> None:
+        self._state.options = options
+
+    # -- the whole
+
+    def run(self) -> AppResults:
+        """Start or attach, wait for the end, return the results.
+
+        Raises:
+            AppFailed: if the app failed; the message has replica, exit code and last log lines.
+            AppCancelled: if somebody cancelled it.
+            AppLost: if it is gone without a trace.
+            StateUnknown: if patience is exhausted; the app goes on.
+            TransloadTimeout: if a limit passed; the app was cancelled.
+            Detached: if `kill` was called, and nobody asked for the end, or with
+                ``on_kill="detach"``.
+            SubmitError: if it was not taken.
+            SpecError: if the app is wrong.
+            ConfigError: for an unknown scheduler or option.
         """
-        self.killed = True
+        with self._ending_what_it_leaves():
+            self.start()
+        return self.resume()
+
+    def resume(self) -> AppResults:
+        """Do what `run` does after the start."""
+        with self._ending_what_it_leaves():
+            return self.collect(self.follow())
+
+    async def run_async(self) -> AppResults:
+        """Do what `run` does, without blocking the event loop. Cancelling the task is a kill."""
+        import asyncio
+
+        with self._ending_what_it_leaves():
+            await self.start_async()
+            status = await self.follow_async()
+        return await asyncio.to_thread(self.collect, status)
+
+    @contextmanager
+    def _ending_what_it_leaves(self) -> Iterator[None]:
+        """Give the app up if a BaseException other than Exception escapes, or after a kill."""
+        try:
+            yield
+        except BaseException as exc:
+            if self._killed or not isinstance(exc, Exception):
+                self.give_up()
+            raise
+
+    # -- start
+
+    def start(self) -> Attached:
+        """Submit the app or attach to it; return how. Errors as in `run`."""
+        self._effects.need_launch()
+        attached = self._carry_out(self._lifecycle.start(self._moment()))
+        self._take_up(attached)
+        return attached
+
+    async def start_async(self) -> Attached:
+        """Do what `start` does, without blocking the event loop."""
+        import asyncio
+
+        self._effects.need_launch()
+        steps = self._lifecycle.start(self._moment())
+        try:
+            attached = await self._carry_out_async(steps)
+        except asyncio.CancelledError:
+            self.kill()  # a submit under way in its thread is undone there
+            raise
+        self._take_up(attached)
+        return attached
+
+    def _take_up(self, attached: Attached) -> None:
+        self.attach(attached.handle)
+        if attached.status is not None:
+            emit(attached.handle, attached.status)  # nobody may have seen it so far
+
+    def attach(self, handle: str) -> None:
+        """Take an app that is known by its handle, in place of `start`; nothing is asked or
+        submitted.
+        """
+        self._state.handle = handle
+        self._state.cursor = None
+        self._effects.attach()
+
+    def dry_run(self) -> str:
+        """Return what would be submitted, as text for a person; it touches nothing outside of this
+        process.
+
+        Raises SpecError and ConfigError, as `run` does.
+        """
+        return repr(self._effects.plan())
+
+    # -- follow
+
+    def follow(self) -> AppStatus:
+        """Block until the app has ended, handing on logs and changes; return its final status.
+        Errors as in `run`.
+        """
+        return self._carry_out(self._lifecycle.follow(self._moment()))
+
+    def follow_for(self, seconds: float) -> bool:
+        """Do what `follow` does for so many seconds; tell whether the app has ended. Errors as in
+        `run`.
+        """
+        end = time.monotonic() + seconds
+        steps = self._lifecycle.follow(self._moment())
+        return self._carry_out_until(steps, end) is not None
+
+    async def follow_async(self) -> AppStatus:
+        """Do what `follow` does, without blocking the event loop."""
+        return await self._carry_out_async(self._lifecycle.follow(self._moment()))
+
+    def poll(self, status: AppStatus | None = None, *, asked: bool = False) -> Observation:
+        """Look once, hand on new log lines, and return what was seen; never wait, never raise for
+        an app that fails.
+
+        A limit that has passed, or a kill, cancels the app; what became of it is seen later.
+
+        Args:
+            status: what the scheduler said, where the host has asked for many at once
+                (``Runner.status_many``).
+            asked: ``status`` is that answer (None then means: gone).
+        """
+        handle = self._need_handle()
+        if not asked:
+            status = self.runner.status(handle)
+        since = None
+        if status is not None:
+            since = unknown_since(status.state, self._state.unknown_since)
+            self._emit_change(handle, status)
+        seen = observed(handle, status, self.options.patience, since)
+        with suppress(AppLost, Detached, StateUnknown, TransloadTimeout):
+            self._carry_out_now(self._lifecycle.look(self._moment(), seen))
+        if seen.final and not seen.exhausted:
+            self._effects.logs.finish()
+        else:
+            self._effects.logs.pump()
+        return seen
+
+    def _emit_change(self, handle: str, status: AppStatus) -> None:
+        """Report a new state to plugins; where the app is followed, the follower does it."""
+        before = self.status
+        if (
+            before is None
+            or status.state is not before.state
+            or status.num_restarts != before.num_restarts
+        ):
+            emit(handle, status)
+
+    def lost(self) -> AppLost:
+        """Note in the orchestrator's store that the job is gone; return the error that says so.
+
+        A retry then answers with the next attempt.
+        """
+        handle = self._need_handle()
+        self._carry_out_now(self._lifecycle.lose(self._moment()))
+        return AppLost(handle)
+
+    # -- the end
+
+    def collect(self, status: AppStatus | None = None) -> AppResults:
+        """Return the results of an app that has ended well; success is decided by its state, not by
+        results.
+
+        Args:
+            status: its final status; default: the latest that was seen.
+
+        Raises:
+            AppFailed: if it failed.
+            AppCancelled: if it was cancelled.
+            AppLost: if it is gone.
+            TransloadTimeout: if it was cancelled because a limit had passed.
+        """
+        return self._carry_out_now(self._lifecycle.collect(self._moment(), status))
+
+    def kill(self, asked: bool | None = None) -> None:
+        """End the unit of work: the app is cancelled if somebody asked for that end, and else goes
+        on.
+
+        With ``on_kill="detach"`` it goes on in any case. It only sets a flag and wakes whoever
+        starts, follows or polls
+        the app: it may be called from a signal handler, repeatedly. A blocked `follow` goes on
+        until a cancelled app has ended; where the app goes on, it raises `Detached`.
+
+        Args:
+            asked: whether somebody asked for it; None: to be found out (see ``asked`` of the
+                class).
+        """
+        if asked is not None:
+            self._effects.was_asked = asked or bool(self._effects.was_asked)
+        self._killed = True
         news = self._news
         if news is not None:
             news.wake()
 
-    def restore(self, state: LifecycleState) -> None:
-        """Go on from a state that another process has handed over."""
-        if state.cluster is not None:
-            self.runner = self.runner.with_clusters(state.cluster)
-            self._given = self.runner
-        self._lifecycle.state = state
-        self._forwarder = None
+    def give_up(self, asked: bool | None = None) -> bool:
+        """Do what `kill` does, at once: for a host that does not wait any more. Not for a signal
+        handler.
 
-    def attach(self, handle: str) -> None:
-        """Take a job that is known by its handle; its logs go on where the log store says."""
-        self.state.handle = handle
-        self.state.cursor = None
-        self._forwarder = None
+        After a limit that the host keeps (``deadline``) it is cancelled in any case.
 
-    def locate(self, handle: str) -> tuple[SchedulerBase, str]:
-        """Return the scheduler of a job, and the job's id there."""
-        parsed = parse_app_handle(handle)
-        return self.runner.scheduler(parsed.scheduler_backend), parsed.app_id
+        Args:
+            asked: as of `kill`.
+
+        Returns:
+            False if an app that is to end could not be cancelled yet: to be called again as long as
+                that can be done.
+        """
+        self.kill(asked)
+        if self._effects.submitting:
+            return False  # undone by whoever submits, as soon as it is over
+        return self._carry_out_now(self._lifecycle.give_up(self._moment()))
+
+    def cancel(self) -> bool:
+        """Cancel the app whatever ``on_kill`` says, if there is one: for a limit that the host
+        itself keeps.
+
+        Returns:
+            False if that did not come through: its scheduler could not be reached, or this process
+                has trouble.
+        """
+        return self._carry_out_now(self._lifecycle.cancel(self._moment()))
+
+    def link(self) -> str | None:
+        """Return the full address of a page about the app: a plugin's, else its scheduler's; None
+        if there is none.
+        """
+        return Job(self._need_handle(), self.runner).page()
+
+    # -- across processes
+
+    def state(self) -> dict[str, Any]:
+        """Return JSON values from which `from_state` goes on in another process. No secrets are in
+        them.
+        """
+        state = self._state
+        if state.handle is not None:
+            scheduler = parse_app_handle(state.handle).scheduler_backend
+            state = replace(
+                state,
+                cluster=self.runner.cluster(scheduler),
+                cursor=self._effects.logs.cursor,
+            )
+        return state.to_dict(time.monotonic())
+
+    def can_defer(self, same_machine: bool | None = None) -> bool:
+        """Tell whether a process other than the submitting one may wait for the app.
+
+        Args:
+            same_machine: that process runs on the machine of the submitting one; None: it is this
+                process.
+        """
+        reach = self._effects.locate(self._need_handle())[0].capabilities.reachable_from
+        if same_machine is None:
+            same_machine = self._state.place == where()
+        return reach == "network" or (reach == "host" and same_machine)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the `state` of another execution.
+
+        Raises:
+            SpecError: if it is not such a state, or of a newer version.
+        """
+        before = self._state
+        taken = LifecycleState.from_dict(state, time.monotonic())
+        taken.identity = before.identity
+        taken.options = before.options
+        taken.status = taken.status or before.status
+        taken.passed = taken.passed or before.passed
+        taken.cancelled = taken.cancelled or before.cancelled
+        self._lifecycle.state = taken
+        self._effects.restore(taken)
+
+    def _need_handle(self) -> str:
+        if self.handle is None:
+            raise ConfigError("this execution has no app yet: call start() first")
+        return self.handle
 
     # -- running steps
 
-    def run(self, steps: Steps[T]) -> T:
+    def _carry_out(self, steps: Steps[T]) -> T:
         """Carry steps out, and return their result."""
-        finished = self.run_until(steps, float("inf"))
+        finished = self._carry_out_until(steps, float("inf"))
         assert finished is not None
         return finished.result
 
-    def run_now(self, steps: Steps[T]) -> T:
+    def _carry_out_now(self, steps: Steps[T]) -> T:
         """Carry out steps that do not wait. Another thread may be waiting for the job meanwhile."""
         finished = self._advance(steps)
         assert isinstance(finished, Finished)
         return finished.result
 
-    def run_until(self, steps: Steps[T], end: float) -> Finished[T] | None:
+    def _carry_out_until(self, steps: Steps[T], end: float) -> Finished[T] | None:
         """Carry steps out until a moment of the steady clock; None: they had not finished by
         then.
         """
@@ -200,12 +417,12 @@ class Driver:
                 if left <= 0:
                     return None
                 seen = self._wait(step, left)
-                step = self._advance(steps, Answer(self.moment(), seen))
+                step = self._advance(steps, Answer(self._moment(), seen))
             return step
         finally:
             self._stop_watching()
 
-    async def run_async(self, steps: Steps[T]) -> T:
+    async def _carry_out_async(self, steps: Steps[T]) -> T:
         """Carry steps out, and return their result. Only notes are carried out in the event loop's
         thread.
         """
@@ -215,7 +432,7 @@ class Driver:
             step = await self._in_thread(steps, None)
             while not isinstance(step, Finished):
                 seen = await self._wait_async(step)
-                effect = _next(steps, Answer(self.moment(), seen))
+                effect = _next(steps, Answer(self._moment(), seen))
                 while isinstance(effect, Note):
                     effect = _next(steps, self._answer(effect))
                 if isinstance(effect, (Finished, Observe, WaitUntil)):
@@ -249,19 +466,21 @@ class Driver:
             effect = _next(steps, None)
         while not isinstance(effect, (Finished, Observe, WaitUntil)):
             try:
-                value = self._perform(effect)
+                value = self._effects.carry_out(effect)
             except BaseException as exc:
                 # still inside of this block: whether a person's Ctrl-C ends this process is told
                 # by the exceptions that are being handled
-                return self._advance(steps, Answer(self.moment(), error=exc))
-            effect = _next(steps, Answer(self.moment(), value))
+                if isinstance(effect, Submit) and not isinstance(exc, Exception):
+                    self.kill()
+                return self._advance(steps, Answer(self._moment(), error=exc))
+            effect = _next(steps, Answer(self._moment(), value))
         return effect
 
     def _answer(self, effect: Effect[Any]) -> Answer:
         try:
-            return Answer(self.moment(), self._perform(effect))
+            return Answer(self._moment(), self._effects.carry_out(effect))
         except Exception as exc:
-            return Answer(self.moment(), error=exc)
+            return Answer(self._moment(), error=exc)
 
     # -- waiting, in two forms
 
@@ -274,9 +493,9 @@ class Driver:
         while True:
             seen = news.next(self._next_wait(effect, end))
             if effect.logs:
-                if self._logs.due:
-                    self._logs.pump()
-                self._logs.follow(news.wake, here=True)
+                if self._effects.logs.due:
+                    self._effects.logs.pump()
+                self._effects.logs.follow(news.wake, here=True)
             if self._wait_is_over(seen, end):
                 return seen
 
@@ -291,30 +510,30 @@ class Driver:
         while True:
             seen = await news.next_async(self._next_wait(effect, end))
             if effect.logs:
-                if self._logs.due:
-                    self._logs.pump()
-                self._logs.follow(news.wake, here=False)
+                if self._effects.logs.due:
+                    self._effects.logs.pump()
+                self._effects.logs.follow(news.wake, here=False)
             if self._wait_is_over(seen, end):
                 return seen
 
     def _next_wait(self, effect: Observe, end: float) -> float:
         left = max(0.0, end - time.monotonic())
         if effect.logs:
-            left = min(left, self._logs.pause)
+            left = min(left, self._effects.logs.pause)
         return left
 
     def _wait_is_over(self, seen: Observation | None, end: float) -> bool:
         if seen is not None and seen.final:  # nothing comes after it
             self._close_news()
-        return seen is not None or self.killed or time.monotonic() >= end
+        return seen is not None or self._killed or time.monotonic() >= end
 
     def _watch(self, effect: Observe) -> Subscription:
         """Return the observations of a job; those of another one end."""
         if self._news is not None and self._news.handle == effect.handle:
             return self._news
         self._close_news()
-        scheduler, _ = self.locate(effect.handle)
-        options = self.state.options
+        scheduler, _ = self._effects.locate(effect.handle)
+        options = self._state.options
         news = watch(
             scheduler,
             effect.handle,
@@ -323,7 +542,7 @@ class Driver:
             poll_interval=options.poll_interval,
         )
         self._news = news
-        if self.killed:  # by a signal, before there was anybody to wake
+        if self._killed:  # by a signal, before there was anybody to wake
             news.wake()
         return news
 
@@ -335,237 +554,7 @@ class Driver:
 
     def _stop_watching(self) -> None:
         self._close_news()
-        if self._forwarder is not None:
-            self._forwarder.stop()
-
-    # -- effects
-
-    def _perform(self, effect: Effect[Any]) -> object:
-        return self._methods[type(effect)](effect)
-
-    def _load(self, _: Load) -> AttachRecord | None:
-        if self._store is None:
-            return None
-        data = self._store.get()
-        if data is None:
-            return None
-        return AttachRecord.from_dict(data)
-
-    def _save(self, effect: Save) -> None:
-        if self._store is None:
-            return
-        record = effect.record
-        if record.cluster is None:
-            record = replace(record, cluster=self.runner.cluster(record.scheduler))
-        if self._launch is not None:
-            record = replace(record, cfg=dict(self._launch.cfg))
-        data = record.to_dict()
-        if self._store.get() != data:
-            self._store.put(data)
-
-    def _probe(self, effect: Probe) -> Probed:
-        stored = effect.stored
-        runner = self._given
-        if stored is not None and stored.cluster is not None:
-            runner = runner.with_clusters(stored.cluster)
-        self.runner = runner
-        if stored is None:
-            handle = self._handle_of(effect.attempt)
-            here = True
-        else:
-            place = make_app_handle(stored.scheduler, self._given.name(), stored.app_id)
-            handle = stored.handle or place
-            here = runner is self._given and handle == self._handle_of(effect.attempt)
-        scheduler, app_id = self.locate(handle)
-        try:
-            description = scheduler.describe(app_id)
-            if description is not None:
-                digest = description.digest
-                return Probed(handle, description.status, digest=digest, here=here)
-            return Probed(handle, None, existed=scheduler.existed(app_id), here=here)
-        except SchedulerUnavailable as exc:
-            return Probed(handle, AppStatus(AppState.UNKNOWN, msg=str(exc)), here=here)
-
-    def _prepare(self, effect: Prepare) -> Prepared:
-        launch = self.need_launch()
-        self.runner = self._given
-        if effect.attempt is None:
-            app_id = unique_app_id(launch.name)
-        else:
-            app_id = self._app_id(effect.attempt)
-        self._prepared = self._build(app_id)
-        handle = make_app_handle(self._scheduler_name, self._given.name(), app_id)
-        return Prepared(handle, self._prepared.digest)
-
-    def _submit(self, _: Submit) -> str:
-        assert self._prepared is not None
-        self.submitting = True
-        try:
-            self._note_missing_variables(self._prepared)
-            return self.runner.schedule(self._prepared)
-        except BaseException as exc:
-            if not isinstance(exc, Exception):
-                self.kill()
-            raise
-        finally:
-            self.submitting = False
-            self._prepared = None
-
-    def _cancel(self, effect: Cancel) -> None:
-        self.runner.cancel(effect.handle)
-
-    def _ask(self, effect: Ask) -> bool:
-        if self.was_asked is None:
-            self.was_asked = somebody_asked(self.runner, self._asked)
-            if not self.was_asked and effect.handle is not None:
-                self.log(
-                    f"nobody asked for the end of {effect.handle}: it goes on, and the next try "
-                    "reattaches"
-                )
-        return self.was_asked
-
-    def _note(self, effect: Note) -> None:
-        if effect.text:
-            self.log(effect.text)
-        if effect.status is not None and self._on_change is not None:
-            self._on_change(effect.status)
-
-    def _finish_logs(self, _: FinishLogs) -> None:
-        self._logs.finish()
-
-    def _collect(self, effect: Collect) -> AppResults | str:
-        handle = effect.handle
-        status = effect.status
-        with suppress(TransloadError):
-            self._note_end(handle, status)
-        if effect.explain:
-            return self._failure(handle, status)
-        if status.state is not AppState.SUCCEEDED:
-            return ""
-        try:
-            results = self.runner.results(handle)
-        except AppNotFound as exc:
-            raise AppLost(handle, "it was deleted before its results were read") from exc
-        for line in results.lines():
-            self.log(line)
-        for line in results.refusals():
-            self.log(f"warning: not read: {line}")
-        return results
-
-    def _note_end(self, handle: str, status: AppStatus) -> None:
-        found = self.runner.description(handle)
-        created = None
-        app = None
-        if found is not None:
-            created = found.created
-            app = found.app
-        self.log(end_line(handle, status, created))
-        for line in status.short_of_memory(app):
-            self.log(f"warning: {line}")
-
-    def _failure(self, handle: str, status: AppStatus) -> str:
-        # of all that it wrote: this process may have handed on a part of it
-        lines = self.state.options.tail_lines
-
-        def last_lines(role: str, replica: int) -> Sequence[str]:
-            scheduler, app_id = self.locate(handle)
-            return tail(scheduler, app_id, role, replica, lines, status)
-
-        return failure_message(status, last_lines, handle=handle, lines=lines)
-
-    # -- logs
-
-    @property
-    def _logs(self) -> LogForwarder:
-        return self.logs()
-
-    def logs(self) -> LogForwarder:
-        """Return what hands on the log lines of the job."""
-        handle = self.state.handle
-        assert handle is not None
-        if self._forwarder is None or self._forwarder.handle != handle:
-            self._forwarder = LogForwarder(
-                handle,
-                partial(self.locate, handle),
-                self._sink,
-                self.state.options,
-                store=self._log_store,
-                cursor=self.state.cursor,
-            )
-        return self._forwarder
-
-    # -- what is submitted
-
-    def need_launch(self) -> Launch:
-        """Return what is to be submitted.
-
-        Raises:
-            ConfigError: if this process only follows and collects.
-        """
-        if self._launch is None:
-            raise ConfigError(
-                "this execution was made from a state: it can follow and collect, not start"
-            )
-        return self._launch
-
-    @property
-    def _scheduler_name(self) -> str:
-        return self.need_launch().scheduler or self._given.settings.scheduler
-
-    def _app_id(self, attempt: int) -> str:
-        if attempt not in self._ids:
-            made = app_id_of(self.state.identity, attempt)
-            cfg = self.need_launch().cfg
-            self._ids[attempt] = self._given.qualified_id(made, self._scheduler_name, cfg)
-        return self._ids[attempt]
-
-    def _handle_of(self, attempt: int) -> str:
-        """Return the handle that an attempt has by the present settings."""
-        return make_app_handle(self._scheduler_name, self._given.name(), self._app_id(attempt))
-
-    def dry_run(self) -> Plan[Any]:
-        """Return the request of the first attempt; nothing is submitted or stored."""
-        return self._build(self._app_id(0))
-
-    def _build(self, app_id: str) -> Plan[Any]:
-        launch = replace(self.need_launch(), scheduler=self._scheduler_name)
-        return launch.plan(
-            self._given,
-            app_id,
-            context_args=self._context_args,
-            change=self._with_retries,
-            checkpoint_name=self._checkpoint_name(),
-        )
-
-    def _checkpoint_name(self) -> str | None:
-        """Return the name of the checkpoints that all attempts share; None: each has its own."""
-        if self.state.options.checkpoints == "new":
-            return None
-        return app_id_of(self.state.identity, 0)
-
-    def _with_retries(self, app: AppDef) -> AppDef:
-        """Return the app definition with the retries that the options leave to it."""
-        options = self.state.options
-        note = retries_note(app, options, self._host_retries)
-        if note:
-            self.log(note)
-        if options.retries_by == "host":
-            return without_retries(app)
-        return app
-
-    def _note_missing_variables(self, plan: Plan[Any]) -> None:
-        """Log once which variables are set here and do not reach the job."""
-        missing = tuple(plan.variables_not_passed())
-        key = (self.need_launch().name, missing)
-        if not missing or key in _logged_variables:
-            return
-        if len(_logged_variables) >= 1000:  # names of launches have no end
-            _logged_variables.clear()
-        _logged_variables.add(key)
-        self.log(
-            f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what it "
-            "names)"
-        )
+        self._effects.stop_logs()
 
 
 def _next(steps: Steps[T], answer: Answer | None) -> Effect[Any] | Finished[T]:

@@ -59,7 +59,7 @@ class Detached(TransloadError):
 
 
 def ended_state(error: BaseException) -> AppState | None:
-    """Return how an app ended, told by what `Execution.run` raised; None: that says nothing of how
+    """Return how an app ended, told by what `Driver.run` raised; None: that says nothing of how
     it ended.
 
     One that is lost or ran out of its time has failed. A scheduler that is out of reach, a submit
@@ -93,7 +93,7 @@ class Ending(str, Enum):
 
     @staticmethod
     def of(error: BaseException) -> Ending:
-        """Return the ending that an exception of `Execution.run` stands for; whatever else was
+        """Return the ending that an exception of `Driver.run` stands for; whatever else was
         raised is a failure.
         """
         return next(

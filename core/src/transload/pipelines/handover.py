@@ -12,7 +12,7 @@ from transload.pipelines.errors import AppLost, Detached
 from transload.specs.serialization import SCHEMA
 
 if TYPE_CHECKING:
-    from transload.pipelines.execution import Execution
+    from transload.pipelines.drivers import Driver
     from transload.runner import AppResults
 
 __all__ = ["outcome", "settle"]
@@ -25,7 +25,7 @@ _KINDS: Final[dict[type[Exception], str]] = {
 }
 
 
-async def outcome(execution: Execution) -> dict[str, Any]:
+async def outcome(driver: Driver) -> dict[str, Any]:
     """Follow an app to its end and return what happened as JSON values, for `settle` in another
     process.
 
@@ -36,14 +36,14 @@ async def outcome(execution: Execution) -> dict[str, Any]:
     """
     made: dict[str, Any] = {"schema": SCHEMA, "kind": "ended", "message": ""}
     try:
-        if execution.can_defer():
-            await execution.follow_async()
+        if driver.can_defer():
+            await driver.follow_async()
         else:
             made["kind"] = "elsewhere"
-            made["message"] = f"{execution.handle} can only be watched from where it was submitted"
+            made["message"] = f"{driver.handle} can only be watched from where it was submitted"
     except Exception as exc:
         made.update(_described(exc))
-    made["state"] = execution.state()
+    made["state"] = driver.state()
     return made
 
 
@@ -61,29 +61,29 @@ def _described(error: Exception) -> dict[str, Any]:
     return described
 
 
-def settle(execution: Execution, told: Mapping[str, Any]) -> AppResults:
-    """Return the results, or raise, as `Execution.run` would have done, given an `outcome` from
+def settle(driver: Driver, waited: Mapping[str, Any]) -> AppResults:
+    """Return the results, or raise, as `Adapter.run` would have done, given an `outcome` from
     elsewhere.
 
     Raises:
-        TransloadError: as in `Execution.run`.
+        TransloadError: as in `Adapter.run`.
     """
-    execution.restore(told["state"])
-    kind = told["kind"]
-    message = str(told.get("message", ""))
-    handle = str(execution.handle)
+    driver.restore(waited["state"])
+    kind = waited["kind"]
+    message = str(waited.get("message", ""))
+    handle = str(driver.handle)
     if kind == "unknown":
-        waited = told["state"].get("unknown_for") or execution.options.patience
-        raise StateUnknown(handle, waited, message)
+        seconds = waited["state"].get("unknown_for") or driver.options.patience
+        raise StateUnknown(handle, seconds, message)
     if kind == "lost":
-        raise execution.lost()
+        raise driver.lost()
     if kind == "timeout":
         raise TransloadTimeout(message)
     if kind == "detached":
-        raise Detached(handle, asked=told.get("asked", True))
+        raise Detached(handle, asked=waited.get("asked", True))
     if kind == "error":
         raise TransloadError(f"waiting for {handle} failed: {message}")
     if kind == "elsewhere":
-        execution.log(f"{message}: waiting in place, which holds this slot")
-        return execution.resume()
-    return execution.collect()
+        driver.log(f"{message}: waiting in place, which holds this slot")
+        return driver.resume()
+    return driver.collect()

@@ -26,8 +26,8 @@ from transload.errors import (
 from transload.pipelines.attach import Action, Attached, AttachRecord, decide, decide_earlier
 from transload.pipelines.errors import AppCancelled, AppLost, Detached
 from transload.pipelines.identity import Identity, where
+from transload.pipelines.log_lines import reach
 from transload.pipelines.options import ExecutionOptions, OnKill, next_limit, note_state
-from transload.pipelines.told import reach
 from transload.runner.clusters import Cluster
 from transload.schedulers.patience import backoff
 from transload.schedulers.subscription import Observation, ended

@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from transload.pipelines.adapter_io import AdapterIO
+from transload.pipelines.drivers import Driver
+from transload.pipelines.identity import Identity
+from transload.pipelines.lifecycle import LifecycleState
+from transload.pipelines.options import ExecutionOptions
 from transload.runner.factory import shared_runner
 
 if TYPE_CHECKING:
-    from transload.pipelines.options import ExecutionOptions
     from transload.runner import Cluster, Launch, Runner
 
 
@@ -56,15 +60,15 @@ def dry_run(
     """Return what a host would submit, as text for a person; nothing outside of this process is
     touched.
 
-    Arguments as in `host_runner` and `Execution`; ``runner``: another one than the host's own.
+    Arguments as in `host_runner` and `AdapterIO`; ``runner``: another one than the host's own.
 
     Raises:
         SpecError: if the app is wrong, or the scheduler cannot express it.
         ConfigError: for an unknown scheduler or option.
     """
-    from transload.pipelines.execution import Execution
-    from transload.pipelines.identity import Identity
-
     identity = Identity(host, "dry-run", (launch.name,))
-    runner = runner or host_runner(host, inherit_env=inherit_env)
-    return Execution(runner, launch, identity, options, context_args=context_args).dry_run()
+    io = AdapterIO(
+        runner=runner or host_runner(host, inherit_env=inherit_env),
+        context_args=context_args or {},
+    )
+    return Driver(launch, LifecycleState(identity, options or ExecutionOptions()), io).dry_run()

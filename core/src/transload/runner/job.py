@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from transload.errors import AppFailed, AppNotFound, SpecError
+from transload.errors import AppFailed, AppNotFound, SpecError, TransloadError
 from transload.runner.clusters import Cluster
 from transload.runner.failures import failure_message
 from transload.runner.logs import LineFilter, LogReader, follow_logs, last_lines
@@ -290,6 +291,22 @@ class Job:
         """
         found = self.description()
         return None if found is None else copy.deepcopy(found.app)
+
+    def page(self) -> str | None:
+        """Return the full address of a page about it: a plugin's, else its scheduler's; None if
+        there is none.
+        """
+        from transload.plugins import get_plugins
+
+        links = [get_plugins().app_link(self.handle)]
+        with suppress(TransloadError):
+            description = self.description()
+            if description is not None:
+                links += [description.status.ui_url, description.log_url]
+        for link in links:
+            if link and link.partition(":")[0] in ("http", "https"):
+                return link
+        return None
 
     def _there(self, status: AppStatus | None) -> AppStatus:
         if status is None:

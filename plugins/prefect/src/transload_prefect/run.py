@@ -21,7 +21,7 @@ from transload.pipelines import (
     Launch,
     host_runner,
 )
-from transload.pipelines.told import page_of
+from transload.runner import Job
 from transload_prefect.states import ENDINGS, INTERRUPTED
 
 if TYPE_CHECKING:
@@ -132,10 +132,13 @@ def execution_of(
         **more,
     )
     if traces.notes is not None:
-        traces.notes.link = partial(
-            page_of, execution.runner
-        )  # not the execution: notes outlive it
+        # not the execution: notes outlive it
+        traces.notes.link = partial(_page_of, execution.runner)
     return execution
+
+
+def _page_of(runner: Runner, handle: str) -> str | None:
+    return Job(handle, runner).page()
 
 
 def _end_asked_for(context: Context) -> bool | None:

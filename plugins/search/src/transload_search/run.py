@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from transload.pipelines import Asked, Execution, ExecutionOptions, LogSink, interrupted
+from transload.pipelines import (
+    AdapterIO,
+    Asked,
+    Driver,
+    ExecutionOptions,
+    LifecycleState,
+    LogSink,
+    interrupted,
+)
 from transload.runner import Runner
 from transload.specs import AppState
 from transload_search.ledger import SearchLedger
@@ -42,7 +50,7 @@ def run_search(
         sink_of: trial → where its log lines go.
         on_change: called when a trial was started, or has ended.
         asked: tells whether somebody asked for the end of the search (see
-            `transload.pipelines.Execution`).
+            `transload.pipelines.AdapterIO`).
 
     Raises:
         SearchFailed: if no trial came to a value, or too many failed.
@@ -71,21 +79,20 @@ async def run_search_async(
     with ``on_kill="detach"`` it leaves them in any case.
     """
     given = options or ExecutionOptions(resubmit_on=frozenset({AppState.CANCELLED}))
-    running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]] = {}
+    running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]] = {}
 
     def start(trial: SearchTrial) -> None:
-        sink = None if sink_of is None else sink_of(trial)
-        execution = Execution(
-            runner,
-            ledger.launch(trial),
-            ledger.identity(trial.index),
-            given,
-            sink=sink,
+        io = AdapterIO(
+            runner=runner,
             context_args=ledger.known(trial.index),
             asked=asked or interrupted,
         )
-        task = asyncio.create_task(_run(ledger, trial, execution))
-        running[task] = (trial, execution)
+        if sink_of is not None:
+            io.sink = sink_of(trial)
+        state = LifecycleState(ledger.identity(trial.index), given)
+        driver = Driver(ledger.launch(trial), state, io)
+        task = asyncio.create_task(_run(ledger, trial, driver))
+        running[task] = (trial, driver)
 
     try:
         waiting = await asyncio.to_thread(ledger.unfinished)
@@ -105,18 +112,18 @@ async def run_search_async(
                 return await asyncio.to_thread(ledger.finish)
             await _wait(ledger, running)
     except SearchFailed:  # a failed search is not continued
-        for _, execution in running.values():
-            execution.kill(asked=True)
+        for _, driver in running.values():
+            driver.kill(asked=True)
         raise
     finally:
         await _end(running)
 
 
-async def _run(ledger: SearchLedger, trial: SearchTrial, execution: Execution) -> None:
+async def _run(ledger: SearchLedger, trial: SearchTrial, driver: Driver) -> None:
     try:
-        results = await execution.run_async()
+        results = await driver.run_async()
     except Exception as exc:
-        handle = execution.handle or ""
+        handle = driver.handle or ""
         if not await asyncio.to_thread(ledger.observe_error, trial.index, exc, handle):
             raise
     else:
@@ -124,7 +131,7 @@ async def _run(ledger: SearchLedger, trial: SearchTrial, execution: Execution) -
 
 
 async def _wait(
-    ledger: SearchLedger, running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]]
+    ledger: SearchLedger, running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]]
 ) -> None:
     """Wait until a trial has ended, and end those that are to be stopped early."""
     pause = None if ledger.search.early_stopping is None else STEPS_SECONDS
@@ -133,8 +140,8 @@ async def _wait(
         ended, _ = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         if pause is not None:
             by_index = {
-                trial.index: execution
-                for task, (trial, execution) in running.items()
+                trial.index: driver
+                for task, (trial, driver) in running.items()
                 if task not in ended
             }
             for index in await asyncio.to_thread(ledger.to_stop, by_index):
@@ -145,7 +152,7 @@ async def _wait(
         task.result()
 
 
-async def _end(running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]]) -> None:
+async def _end(running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]]) -> None:
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,53 @@
+"""What surrounds one job in a process of an orchestrator: whom to ask, where to keep, where to show."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from transload.pipelines.end_requests import Asked, interrupted
+from transload.pipelines.logs import LogSink
+
+if TYPE_CHECKING:
+    from transload.pipelines.attach import AttachStore
+    from transload.runner import Runner
+    from transload.specs import AppStatus
+
+
+def log_line(text: str) -> None:
+    """Log a line for people, with the logger ``transload.pipelines``."""
+    logging.getLogger("transload.pipelines").info("%s", text)
+
+
+@dataclass(kw_only=True)
+class AdapterIO:
+    """What surrounds one job in a process of an orchestrator.
+
+    Args:
+        runner: submits and asks; see `host_runner`.
+        store: the orchestrator's store for reattaching; None: it has none.
+        log_store: where to keep how far logs were handed on, so that a restart goes on there;
+            None: nowhere.
+        sink: gets the log lines of the job; None: they are not forwarded.
+        log: takes one line for people.
+        on_change: gets each new status, in the thread that waits; None: nobody does.
+        context_args: arguments that a component may declare (``trial_idx`` …).
+        host_retries: how often the orchestrator itself retries, for a note in the log; None: that
+            is not known.
+        asked: tells whether somebody asked the orchestrator for the end of the step; None (its
+            answer): it cannot say now. It is asked when something ends the step, and answers
+            within three seconds. Default: a person's Ctrl-C did. Inside a job, that job is asked
+            as well.
+    """
+
+    runner: Runner
+    store: AttachStore | None = None
+    log_store: AttachStore | None = None
+    sink: LogSink | None = None
+    log: Callable[[str], None] = log_line
+    on_change: Callable[[AppStatus], None] | None = None
+    context_args: Mapping[str, Any] = field(default_factory=dict)
+    host_retries: int | None = None
+    asked: Asked = interrupted

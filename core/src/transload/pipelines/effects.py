@@ -1,0 +1,334 @@
+"""What carries the effects of one job's lifecycle out: its questions, submits, stores and lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadError
+from transload.pipelines.attach import AttachRecord
+from transload.pipelines.end_requests import somebody_asked
+from transload.pipelines.errors import AppLost
+from transload.pipelines.identity import app_id_of
+from transload.pipelines.lifecycle import (
+    Ask,
+    Cancel,
+    Collect,
+    Effect,
+    FinishLogs,
+    Lifecycle,
+    LifecycleState,
+    Load,
+    Note,
+    Prepare,
+    Prepared,
+    Probe,
+    Probed,
+    Save,
+    Submit,
+)
+from transload.pipelines.log_lines import end_line
+from transload.pipelines.logs import LogForwarder
+from transload.pipelines.options import retries_note, without_retries
+from transload.runner.failures import failure_message
+from transload.runner.job_env import unique_app_id
+from transload.runner.logs import tail
+from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
+
+if TYPE_CHECKING:
+    from transload.pipelines.adapter_io import AdapterIO
+    from transload.runner import AppResults, Launch, Plan
+    from transload.schedulers.api import SchedulerBase
+    from transload.specs import AppDef
+
+_logged_variables: Final[set[tuple[str, tuple[str, ...]]]] = set()
+"""Variables of which the log said that they do not reach a job: once for all runs in this
+process."""
+
+
+class Effects:
+    """Carries out the effects of one job's lifecycle, but those that wait.
+
+    Args:
+        launch: what to submit; None: this process only follows and collects.
+        lifecycle: what decides.
+        io: whom to ask, where to keep, where to show.
+
+    Attributes:
+        runner: the runner that knows the cluster of the job.
+        was_asked: whether somebody asked for the end of the step; None: not known yet.
+        submitting: a submit is under way.
+    """
+
+    def __init__(self, launch: Launch | None, lifecycle: Lifecycle, io: AdapterIO) -> None:
+        self.runner = io.runner
+        self.was_asked: bool | None = None
+        self.submitting = False
+        self._lifecycle = lifecycle
+        self._given = io.runner
+        self._launch = launch
+        self._io = io
+        self._ids: dict[int, str] = {}
+        self._prepared: Plan[Any] | None = None
+        self._forwarder: LogForwarder | None = None
+        self._methods: dict[type[Effect[Any]], Callable[[Any], object]] = {
+            Load: self._load,
+            Save: self._save,
+            Probe: self._probe,
+            Prepare: self._prepare,
+            Submit: self._submit,
+            Cancel: self._cancel,
+            Ask: self._ask,
+            Note: self._note,
+            FinishLogs: self._finish_logs,
+            Collect: self._collect,
+        }
+
+    @property
+    def _state(self) -> LifecycleState:
+        return self._lifecycle.state
+
+    def restore(self, state: LifecycleState) -> None:
+        """Go on from a state that another process has handed over."""
+        if state.cluster is not None:
+            self.runner = self.runner.with_clusters(state.cluster)
+            self._given = self.runner
+        self._forwarder = None
+
+    def attach(self) -> None:
+        """Take a job that is known by its handle; its logs go on where the log store says."""
+        self._forwarder = None
+
+    def stop_logs(self) -> None:
+        """End the thread that hands on log lines, if there is one."""
+        if self._forwarder is not None:
+            self._forwarder.stop()
+
+    def locate(self, handle: str) -> tuple[SchedulerBase, str]:
+        """Return the scheduler of a job, and the job's id there."""
+        parsed = parse_app_handle(handle)
+        return self.runner.scheduler(parsed.scheduler_backend), parsed.app_id
+
+    def carry_out(self, effect: Effect[Any]) -> object:
+        """Carry out an effect; return the value of its answer, or raise."""
+        return self._methods[type(effect)](effect)
+
+    def _load(self, _: Load) -> AttachRecord | None:
+        if self._io.store is None:
+            return None
+        data = self._io.store.get()
+        if data is None:
+            return None
+        return AttachRecord.from_dict(data)
+
+    def _save(self, effect: Save) -> None:
+        if self._io.store is None:
+            return
+        record = effect.record
+        if record.cluster is None:
+            record = replace(record, cluster=self.runner.cluster(record.scheduler))
+        if self._launch is not None:
+            record = replace(record, cfg=dict(self._launch.cfg))
+        data = record.to_dict()
+        if self._io.store.get() != data:
+            self._io.store.put(data)
+
+    def _probe(self, effect: Probe) -> Probed:
+        stored = effect.stored
+        runner = self._given
+        if stored is not None and stored.cluster is not None:
+            runner = runner.with_clusters(stored.cluster)
+        self.runner = runner
+        if stored is None:
+            handle = self._handle_of(effect.attempt)
+            here = True
+        else:
+            place = make_app_handle(stored.scheduler, self._given.name(), stored.app_id)
+            handle = stored.handle or place
+            here = runner is self._given and handle == self._handle_of(effect.attempt)
+        scheduler, app_id = self.locate(handle)
+        try:
+            description = scheduler.describe(app_id)
+            if description is not None:
+                digest = description.digest
+                return Probed(handle, description.status, digest=digest, here=here)
+            return Probed(handle, None, existed=scheduler.existed(app_id), here=here)
+        except SchedulerUnavailable as exc:
+            return Probed(handle, AppStatus(AppState.UNKNOWN, msg=str(exc)), here=here)
+
+    def _prepare(self, effect: Prepare) -> Prepared:
+        launch = self.need_launch()
+        self.runner = self._given
+        if effect.attempt is None:
+            app_id = unique_app_id(launch.name)
+        else:
+            app_id = self._app_id(effect.attempt)
+        self._prepared = self._build(app_id)
+        handle = make_app_handle(self._scheduler_name, self._given.name(), app_id)
+        return Prepared(handle, self._prepared.digest)
+
+    def _submit(self, _: Submit) -> str:
+        assert self._prepared is not None
+        self.submitting = True
+        try:
+            self._note_missing_variables(self._prepared)
+            return self.runner.schedule(self._prepared)
+        finally:
+            self.submitting = False
+            self._prepared = None
+
+    def _cancel(self, effect: Cancel) -> None:
+        self.runner.cancel(effect.handle)
+
+    def _ask(self, effect: Ask) -> bool:
+        if self.was_asked is None:
+            self.was_asked = somebody_asked(self.runner, self._io.asked)
+            if not self.was_asked and effect.handle is not None:
+                self._io.log(
+                    f"nobody asked for the end of {effect.handle}: it goes on, and the next try "
+                    "reattaches"
+                )
+        return self.was_asked
+
+    def _note(self, effect: Note) -> None:
+        if effect.text:
+            self._io.log(effect.text)
+        if effect.status is not None and self._io.on_change is not None:
+            self._io.on_change(effect.status)
+
+    def _finish_logs(self, _: FinishLogs) -> None:
+        self.logs.finish()
+
+    def _collect(self, effect: Collect) -> AppResults | str:
+        handle = effect.handle
+        status = effect.status
+        with suppress(TransloadError):
+            self._note_end(handle, status)
+        if effect.explain:
+            return self._failure(handle, status)
+        if status.state is not AppState.SUCCEEDED:
+            return ""
+        try:
+            results = self.runner.results(handle)
+        except AppNotFound as exc:
+            raise AppLost(handle, "it was deleted before its results were read") from exc
+        for line in results.lines():
+            self._io.log(line)
+        for line in results.refusals():
+            self._io.log(f"warning: not read: {line}")
+        return results
+
+    def _note_end(self, handle: str, status: AppStatus) -> None:
+        found = self.runner.description(handle)
+        created = None
+        app = None
+        if found is not None:
+            created = found.created
+            app = found.app
+        self._io.log(end_line(handle, status, created))
+        for line in status.short_of_memory(app):
+            self._io.log(f"warning: {line}")
+
+    def _failure(self, handle: str, status: AppStatus) -> str:
+        # of all that it wrote: this process may have handed on a part of it
+        lines = self._state.options.tail_lines
+
+        def last_lines(role: str, replica: int) -> Sequence[str]:
+            scheduler, app_id = self.locate(handle)
+            return tail(scheduler, app_id, role, replica, lines, status)
+
+        return failure_message(status, last_lines, handle=handle, lines=lines)
+
+    # -- logs
+
+    @property
+    def logs(self) -> LogForwarder:
+        """Return what hands on the log lines of the job."""
+        handle = self._state.handle
+        assert handle is not None
+        if self._forwarder is None or self._forwarder.handle != handle:
+            self._forwarder = LogForwarder(
+                handle,
+                partial(self.locate, handle),
+                self._io.sink,
+                self._state.options,
+                store=self._io.log_store,
+                cursor=self._state.cursor,
+            )
+        return self._forwarder
+
+    # -- what is submitted
+
+    def need_launch(self) -> Launch:
+        """Return what is to be submitted.
+
+        Raises:
+            ConfigError: if this process only follows and collects.
+        """
+        if self._launch is None:
+            raise ConfigError(
+                "this execution was made from a state: it can follow and collect, not start"
+            )
+        return self._launch
+
+    @property
+    def _scheduler_name(self) -> str:
+        return self.need_launch().scheduler or self._given.settings.scheduler
+
+    def _app_id(self, attempt: int) -> str:
+        if attempt not in self._ids:
+            made = app_id_of(self._state.identity, attempt)
+            cfg = self.need_launch().cfg
+            self._ids[attempt] = self._given.qualified_id(made, self._scheduler_name, cfg)
+        return self._ids[attempt]
+
+    def _handle_of(self, attempt: int) -> str:
+        """Return the handle that an attempt has by the present settings."""
+        return make_app_handle(self._scheduler_name, self._given.name(), self._app_id(attempt))
+
+    def plan(self) -> Plan[Any]:
+        """Return the request of the first attempt; nothing is submitted or stored."""
+        return self._build(self._app_id(0))
+
+    def _build(self, app_id: str) -> Plan[Any]:
+        launch = replace(self.need_launch(), scheduler=self._scheduler_name)
+        return launch.plan(
+            self._given,
+            app_id,
+            context_args=self._io.context_args,
+            change=self._with_retries,
+            checkpoint_name=self._checkpoint_name(),
+        )
+
+    def _checkpoint_name(self) -> str | None:
+        """Return the name of the checkpoints that all attempts share; None: each has its own."""
+        if self._state.options.checkpoints == "new":
+            return None
+        return app_id_of(self._state.identity, 0)
+
+    def _with_retries(self, app: AppDef) -> AppDef:
+        """Return the app definition with the retries that the options leave to it."""
+        options = self._state.options
+        note = retries_note(app, options, self._io.host_retries)
+        if note:
+            self._io.log(note)
+        if options.retries_by == "host":
+            return without_retries(app)
+        return app
+
+    def _note_missing_variables(self, plan: Plan[Any]) -> None:
+        """Log once which variables are set here and do not reach the job."""
+        missing = tuple(plan.variables_not_passed())
+        key = (self.need_launch().name, missing)
+        if not missing or key in _logged_variables:
+            return
+        if len(_logged_variables) >= 1000:  # names of launches have no end
+            _logged_variables.clear()
+        _logged_variables.add(key)
+        self._io.log(
+            f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what it "
+            "names)"
+        )

@@ -1,0 +1,136 @@
+"""Jobs as steps of Tinyflow: what is Tinyflow's own. How a job is run is the core's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from transload.errors import TransloadError
+from transload.pipelines import (
+    Adapter,
+    AdapterCapabilities,
+    AdapterIO,
+    Driver,
+    Ending,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    dry_run,
+    host_runner,
+)
+from transload_tinyflow.states import ENDINGS, STATES
+
+if TYPE_CHECKING:
+    import tinyflow
+
+    from transload.runner import AppResults
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """One step that runs: what Tinyflow says of it, and what its user set."""
+
+    tinyflow: tinyflow.Context
+    options: ExecutionOptions
+    retries: int = 0
+    inherit_env: bool = False
+
+
+class TinyflowAdapter(Adapter[StepContext]):
+    """The adapter that ``transload.pipelines.get_adapter("tinyflow")`` returns."""
+
+    name = "tinyflow"
+    states = STATES
+    endings: ClassVar[Mapping[Ending, str]] = ENDINGS
+    capabilities = AdapterCapabilities(notes={"deferred": "a step holds the engine while it waits"})
+
+    def convert(self, source: Any, **host_options: Any) -> tinyflow.Step:
+        """Return a step; see `step_from_app`."""
+        return step_from_app(source, **host_options)
+
+    def dry_run(
+        self,
+        source: Any,
+        *,
+        name: str | None = None,
+        retries: int = 0,
+        launch: Mapping[str, Any] | None = None,
+        inherit_env: bool = False,
+        **options: Any,
+    ) -> str:
+        """Return what a step would submit. Arguments and errors as of `step_from_app`."""
+        made = Launch.of(source, **(launch or {}))
+        settings = ExecutionOptions(**options)
+        return dry_run(self.name, made, settings, inherit_env=inherit_env)
+
+    def identity(self, context: StepContext) -> Identity:
+        """Return whose job it is: equal for all tries, another one once a person runs it again."""
+        step = context.tinyflow
+        return Identity(self.name, step.flow_run, (step.step,), str(step.round))
+
+    def io(self, context: StepContext) -> AdapterIO:
+        """Return the step's notes and its log, and who is asked at its end."""
+        step = context.tinyflow
+        return AdapterIO(
+            runner=host_runner(self.name, inherit_env=context.inherit_env),
+            store=step.notes,
+            log_store=step.log_notes,
+            sink=lambda role, replica, stream, line: step.log(f"{role}/{replica} {line}"),
+            log=step.log,
+            host_retries=context.retries,
+            asked=step.stop_was_asked_for,
+        )
+
+    @contextmanager
+    def cancel_on_exit(self, context: StepContext, driver: Driver) -> Iterator[None]:
+        """Give a context in which Tinyflow's stop of the step reaches the driver."""
+        context.tinyflow.on_stop(driver.kill)
+        yield
+
+    def translate(self, error: TransloadError, context: StepContext) -> BaseException:
+        """Return what Tinyflow acts on: the step was stopped, or broke and may be tried again."""
+        import tinyflow
+
+        if self.endings[Ending.of(error)] == "Stopped":
+            return tinyflow.Stopped(str(error))
+        return tinyflow.Broken(str(error), again=context.options.host_may_retry(error))
+
+
+ADAPTER = TinyflowAdapter()
+
+
+def step_from_app(
+    source: Any,
+    *,
+    name: str | None = None,
+    retries: int = 0,
+    launch: Mapping[str, Any] | None = None,
+    inherit_env: bool = False,
+    **options: Any,
+) -> tinyflow.Step:
+    """Return a step that runs a job.
+
+    Args:
+        source: an AppDef, its JSON, or a component (name or function).
+        name: name of the step; default: the job's.
+        retries: how often Tinyflow tries again.
+        launch: arguments of `transload.pipelines.Launch` (``args``, ``scheduler``, ``cfg`` …).
+        inherit_env: give the job the whole environment.
+        options: see `transload.pipelines.ExecutionOptions`.
+
+    Raises:
+        SpecError: if it is none of these.
+        ConfigError: for a wrong option.
+    """
+    import tinyflow
+
+    made = Launch.of(source, **(launch or {}))
+    settings = ExecutionOptions(**options)
+
+    def work(step: tinyflow.Context) -> AppResults:
+        context = StepContext(step, settings, retries, inherit_env)
+        return ADAPTER.run(context, made, settings)
+
+    return tinyflow.Step(name or made.name, work, retries)
