@@ -90,17 +90,17 @@ class Driver:
 
     @property
     def identity(self) -> Identity:
-        """Whose app it is."""
+        """Whose job it is."""
         return self._state.identity
 
     @property
     def handle(self) -> str | None:
-        """The app, once it was submitted or attached to."""
+        """The job, once it was submitted or attached to."""
         return self._state.handle
 
     @property
     def attempt(self) -> int | None:
-        """Which attempt of its generation the app is."""
+        """Which attempt of its generation the job is."""
         return self._state.attempt
 
     @property
@@ -110,7 +110,7 @@ class Driver:
 
     @property
     def options(self) -> ExecutionOptions:
-        """The host's settings."""
+        """How the job is run."""
         return self._state.options
 
     @options.setter
@@ -123,15 +123,15 @@ class Driver:
         """Start or attach, wait for the end, return the results.
 
         Raises:
-            AppFailed: if the app failed; the message has replica, exit code and last log lines.
+            AppFailed: if the job failed; the message has replica, exit code and last log lines.
             AppCancelled: if somebody cancelled it.
             AppLost: if it is gone without a trace.
-            StateUnknown: if patience is exhausted; the app goes on.
-            TransloadTimeout: if a limit passed; the app was cancelled.
+            StateUnknown: if patience is exhausted; the job goes on.
+            TransloadTimeout: if a limit passed; the job was cancelled.
             Detached: if `kill` was called, and nobody asked for the end, or with
                 ``on_kill="detach"``.
             SubmitError: if it was not taken.
-            SpecError: if the app is wrong.
+            SpecError: if the job is wrong.
             ConfigError: for an unknown scheduler or option.
         """
         with self._ending_what_it_leaves():
@@ -154,7 +154,7 @@ class Driver:
 
     @contextmanager
     def _ending_what_it_leaves(self) -> Iterator[None]:
-        """Give the app up if a BaseException other than Exception escapes, or after a kill."""
+        """Give the job up if a BaseException other than Exception escapes, or after a kill."""
         try:
             yield
         except BaseException as exc:
@@ -165,7 +165,7 @@ class Driver:
     # -- start
 
     def start(self) -> Attached:
-        """Submit the app or attach to it; return how. Errors as in `run`."""
+        """Submit the job or attach to it; return how. Errors as in `run`."""
         self._effects.need_launch()
         attached = self._carry_out(self._lifecycle.start(self._moment()))
         self._take_up(attached)
@@ -191,7 +191,7 @@ class Driver:
             emit(attached.handle, attached.status)  # nobody may have seen it so far
 
     def attach(self, handle: str) -> None:
-        """Take an app that is known by its handle, in place of `start`; nothing is asked or
+        """Take a job that is known by its handle, in place of `start`; nothing is asked or
         submitted.
         """
         self._state.handle = handle
@@ -209,13 +209,13 @@ class Driver:
     # -- follow
 
     def follow(self) -> AppStatus:
-        """Block until the app has ended, handing on logs and changes; return its final status.
+        """Block until the job has ended, handing on logs and changes; return its final status.
         Errors as in `run`.
         """
         return self._carry_out(self._lifecycle.follow(self._moment()))
 
     def follow_for(self, seconds: float) -> bool:
-        """Do what `follow` does for so many seconds; tell whether the app has ended. Errors as in
+        """Do what `follow` does for so many seconds; tell whether the job has ended. Errors as in
         `run`.
         """
         end = time.monotonic() + seconds
@@ -228,12 +228,12 @@ class Driver:
 
     def poll(self, status: AppStatus | None = None, *, asked: bool = False) -> Observation:
         """Look once, hand on new log lines, and return what was seen; never wait, never raise for
-        an app that fails.
+        a job that fails.
 
-        A limit that has passed, or a kill, cancels the app; what became of it is seen later.
+        A limit that has passed, or a kill, cancels the job; what became of it is seen later.
 
         Args:
-            status: what the scheduler said, where the host has asked for many at once
+            status: what the scheduler said, where the orchestrator has asked for many at once
                 (``Runner.status_many``).
             asked: ``status`` is that answer (None then means: gone).
         """
@@ -254,7 +254,7 @@ class Driver:
         return seen
 
     def _emit_change(self, handle: str, status: AppStatus) -> None:
-        """Report a new state to plugins; where the app is followed, the follower does it."""
+        """Report a new state to plugins; where the job is followed, the follower does it."""
         before = self.status
         if (
             before is None
@@ -275,7 +275,7 @@ class Driver:
     # -- the end
 
     def collect(self, status: AppStatus | None = None) -> AppResults:
-        """Return the results of an app that has ended well; success is decided by its state, not by
+        """Return the results of a job that has ended well; success is decided by its state, not by
         results.
 
         Args:
@@ -290,17 +290,17 @@ class Driver:
         return self._carry_out_now(self._lifecycle.collect(self._moment(), status))
 
     def kill(self, asked: bool | None = None) -> None:
-        """End the unit of work: the app is cancelled if somebody asked for that end, and else goes
+        """End the step: the job is cancelled if somebody asked for that end, and else goes
         on.
 
         With ``on_kill="detach"`` it goes on in any case. It only sets a flag and wakes whoever
         starts, follows or polls
-        the app: it may be called from a signal handler, repeatedly. A blocked `follow` goes on
-        until a cancelled app has ended; where the app goes on, it raises `Detached`.
+        the job: it may be called from a signal handler, repeatedly. A blocked `follow` goes on
+        until a cancelled job has ended. Where the job goes on, it raises `Detached`.
 
         Args:
-            asked: whether somebody asked for it; None: to be found out (see ``asked`` of the
-                class).
+            asked: whether somebody asked for it; None: to be found out (see
+                `AdapterIO`).
         """
         if asked is not None:
             self._effects.was_asked = asked or bool(self._effects.was_asked)
@@ -310,16 +310,16 @@ class Driver:
             news.wake()
 
     def give_up(self, asked: bool | None = None) -> bool:
-        """Do what `kill` does, at once: for a host that does not wait any more. Not for a signal
+        """Do what `kill` does, at once: for an orchestrator that does not wait any more. Not for a signal
         handler.
 
-        After a limit that the host keeps (``deadline``) it is cancelled in any case.
+        After a limit that the orchestrator keeps (``deadline``) it is cancelled in any case.
 
         Args:
             asked: as of `kill`.
 
         Returns:
-            False if an app that is to end could not be cancelled yet: to be called again as long as
+            False if a job that is to end could not be cancelled yet: to be called again as long as
                 that can be done.
         """
         self.kill(asked)
@@ -328,7 +328,7 @@ class Driver:
         return self._carry_out_now(self._lifecycle.give_up(self._moment()))
 
     def cancel(self) -> bool:
-        """Cancel the app whatever ``on_kill`` says, if there is one: for a limit that the host
+        """Cancel the job whatever ``on_kill`` says, if there is one: for a limit that the orchestrator
         itself keeps.
 
         Returns:
@@ -338,7 +338,7 @@ class Driver:
         return self._carry_out_now(self._lifecycle.cancel(self._moment()))
 
     def link(self) -> str | None:
-        """Return the full address of a page about the app: a plugin's, else its scheduler's; None
+        """Return the full address of a page about the job: a plugin's, else its scheduler's; None
         if there is none.
         """
         return Job(self._need_handle(), self.runner).page()
@@ -360,7 +360,7 @@ class Driver:
         return state.to_dict(time.monotonic())
 
     def can_defer(self, same_machine: bool | None = None) -> bool:
-        """Tell whether a process other than the submitting one may wait for the app.
+        """Tell whether a process other than the submitting one may wait for the job.
 
         Args:
             same_machine: that process runs on the machine of the submitting one; None: it is this
@@ -389,7 +389,7 @@ class Driver:
 
     def _need_handle(self) -> str:
         if self.handle is None:
-            raise ConfigError("this execution has no app yet: call start() first")
+            raise ConfigError("there is no job yet: call start() first")
         return self.handle
 
     # -- running steps

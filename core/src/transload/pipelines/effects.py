@@ -269,9 +269,7 @@ class Effects:
             ConfigError: if this process only follows and collects.
         """
         if self._launch is None:
-            raise ConfigError(
-                "this execution was made from a state: it can follow and collect, not start"
-            )
+            raise ConfigError("no launch was given: this process can follow and collect, not start")
         return self._launch
 
     @property

@@ -788,7 +788,7 @@ class Lifecycle:
 
     def _need_handle(self) -> str:
         if self.state.handle is None:
-            raise ConfigError("this execution has no app yet: call start() first")
+            raise ConfigError("there is no job yet: call start() first")
         return self.state.handle
 
     def _log(self, text: str) -> Steps[None]:
