@@ -614,7 +614,7 @@ def test_the_end() -> None:
     assert world.play(life.collect(world.moment(), status("SUCCEEDED"))) == "results"
     with pytest.raises(AppFailed, match="why it failed"):
         world.play(life.collect(world.moment(), status("FAILED")))
-    with pytest.raises(ConfigError, match="no app yet"):
+    with pytest.raises(ConfigError, match="no job yet"):
         world.play(world.life().follow(world.moment()))
 
 
