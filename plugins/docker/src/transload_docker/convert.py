@@ -75,6 +75,7 @@ def capabilities(reach: Visibility) -> Capabilities:
         since_until=True,
         shares_disk=False,
         delete=True,
+        checkpoints=True,
         reachable_from=reach,
     )
 
@@ -161,6 +162,7 @@ class DockerRequest:
         containers: role by role, replica by replica.
         roles: how the job is kept.
         folders: folders of this machine to make first.
+        checkpoints: folders of checkpoints of this machine to make first.
         pull: when images are pulled.
         grace: seconds between SIGTERM and SIGKILL.
         timeout: seconds for the whole job, or None.
@@ -173,6 +175,7 @@ class DockerRequest:
     containers: list[ContainerRequest]
     roles: list[RolePlan]
     folders: list[str] = field(default_factory=list)
+    checkpoints: list[str] = field(default_factory=list)
     pull: str = "never"
     grace: float = 10.0
     timeout: float | None = None
@@ -226,6 +229,9 @@ def convert(
             folder = results_mount(role)
         if folder:
             _make_first(request, folder, role.env.get(TRACKER_BASE, ""))
+        checkpoints = checkpoint_folder_of(role)
+        if checkpoints is not None:
+            request.checkpoints.append(checkpoints)
         for k in range(role.num_replicas):
             body = _body(role, f"roles[{index}]", k, hosts[index][k], context, folder)
             request.containers.append(
@@ -417,6 +423,7 @@ def _body(
         body["WorkingDir"] = root
     if cfg.get("user"):
         body["User"] = cfg["user"]
+    _mount_checkpoints(body, role)
     _connect(body, host, context)
     _publish(body, role, cfg)
     overlay = role.metadata.get("docker.container")
@@ -428,6 +435,23 @@ def _body(
         _refuse_own(overlay, f"{path}.metadata['docker.container']")
         _merge(body, overlay)
     return body
+
+
+def checkpoint_folder_of(role: Role) -> str | None:
+    """Return the folder of a role's checkpoints, which its environment names; None: it has none."""
+    if not role.checkpoints:
+        return None
+    return role.env.get(names.CHECKPOINT_DIR)
+
+
+def _mount_checkpoints(body: dict[str, Any], role: Role) -> None:
+    """Mount the folder of a role's checkpoints at its own path."""
+    folder = checkpoint_folder_of(role)
+    if folder is None:
+        return
+    mounts = body["HostConfig"].setdefault("Mounts", [])
+    if not covered(folder, [mount["Target"] for mount in mounts]):
+        mounts.append(mount_entry("bind", folder, folder, read_only=False))
 
 
 def _connect(body: dict[str, Any], host: str, context: _Context) -> None:
@@ -530,7 +554,7 @@ def format_request(request: DockerRequest) -> str:
     lines = [f"app {request.app_id}"]
     if request.network:
         lines.append(f"network {request.network}")
-    lines += [f"folder {folder}" for folder in request.folders]
+    lines += [f"folder {folder}" for folder in (*request.folders, *request.checkpoints)]
     for role, sources in request.secrets.items():
         lines += [f"role {role}: secret {name} from {source}" for name, source in sources.items()]
     for container in request.containers:

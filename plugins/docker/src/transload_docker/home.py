@@ -89,6 +89,25 @@ class Home:
         if own:
             os.chmod(path, 0o777)  # noqa: S103 - below folders that only the owner can enter
 
+    def checkpoint_folder(self, name: str, role: str) -> str:
+        """Return the folder of the checkpoints of a role that are kept under a name."""
+        return os.path.join(self._checkpoints, name, role)
+
+    @property
+    def _checkpoints(self) -> str:
+        return os.path.join(self.root, "checkpoints")
+
+    def locked_checkpoints(self, app_id: str) -> contextlib.AbstractContextManager[bool]:
+        """Hold the lock under which folders of checkpoints are made and removed."""
+        return self.lock(app_id, name="checkpoints.lock")
+
+    def remove_checkpoints(self, name: str) -> None:
+        """Remove the checkpoints that are kept under a name; their lock is held.
+
+        What belongs to another user, as files of a container may, is left.
+        """
+        shutil.rmtree(os.path.join(self._checkpoints, name), ignore_errors=True)
+
     # -- withdrawals
 
     def _withdrawal(self, uid: str) -> str:

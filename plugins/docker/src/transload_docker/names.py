@@ -10,6 +10,9 @@ from typing import Final
 PREFIX: Final = "transload."
 """What the names of networks and volumes of jobs start with."""
 
+CHECKPOINT_DIR: Final = "TRANSLOAD_CHECKPOINT_DIR"
+"""The variable that names the folder of a role's checkpoints."""
+
 ERROR_FILE: Final = "/tmp/transload-error.json"  # noqa: S108 - in a container, which is the replica's own
 """Where a program in a container says why it failed."""
 

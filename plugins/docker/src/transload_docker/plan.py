@@ -18,6 +18,7 @@ ENDED: Final = "ended"
 DELETED: Final = "deleted"
 
 _FIRST_SIGNAL: Final = 129
+_WHEN_SET: Final = ("checkpoints",)
 
 
 class NewerPlan(ValueError):
@@ -52,6 +53,7 @@ class Plan:
         network: name of the network made for it; ``""`` if none was.
         results: folder of the host that was made for its results, ``""`` if none was.
         app: the job as JSON text, secret-looking values masked.
+        checkpoints: the name under which its checkpoints are kept; None: it has none.
     """
 
     app_id: str
@@ -71,10 +73,15 @@ class Plan:
     results: str = ""
     cfg: Mapping[str, Any] = field(default_factory=dict)
     app: str = ""
+    checkpoints: str | None = None
 
     def to_json(self) -> str:
-        """Return the plan as JSON text."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, sort_keys=True)
+        """Return the plan as JSON text, without later fields that say nothing."""
+        values = {"schema": SCHEMA, **asdict(self)}
+        for name in _WHEN_SET:
+            if values[name] is None:
+                del values[name]
+        return json.dumps(values, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Plan:
@@ -112,6 +119,7 @@ class Plan:
             self.session,
             self.name,
             self.app,
+            self.checkpoints or "",
         )
         numbers = (self.created, self.grace, self.timeout or 0.0)
         roles = [

@@ -9,11 +9,20 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from transload.errors import SchedulerUnavailable, SpecError, SubmitError
+from transload.errors import (
+    AppNotFound,
+    SchedulerUnavailable,
+    SpecError,
+    SubmitError,
+    UnsupportedFeature,
+)
+from transload.runtime.liveness import newest_change
+from transload.runtime.tracking import Store, open_store
 from transload.schedulers import OpenReadings
 from transload.schedulers.api import (
     AppDescription,
     Capabilities,
+    CheckpointFolder,
     JobFiles,
     ListAppResponse,
     LogPage,
@@ -43,8 +52,8 @@ from transload_docker.keeper import cancel_note
 from transload_docker.logview import MAX_OPEN, Key, LogView, Reading
 from transload_docker.names import base_name
 from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Facts
-from transload_docker.sizes import sizes_of_apps
-from transload_docker.submit import submit
+from transload_docker.sizes import folder_size, sizes_of_apps
+from transload_docker.submit import release_checkpoints, submit
 from transload_docker.watch import EngineWatch, wait_until_ended
 
 _DELETE_S: Final = 30.0
@@ -195,6 +204,7 @@ class DockerScheduler(SchedulerBase):
             tracker_base=plan.tracker_base,
             parent_run_id=plan.parent_run_id,
             created=plan.created,
+            checkpoints=plan.checkpoints,
         )
 
     def _status(self, facts: Facts) -> AppStatus:
@@ -341,6 +351,8 @@ class DockerScheduler(SchedulerBase):
             self._engine.remove_network(names.network_name(app_id))
         if plan.results and plan.owner == self._home.owner:
             self._home.remove_results(plan.results)
+        if plan.owner == self._home.owner:
+            release_checkpoints(self._engine, self._home, plan.checkpoints)
 
     def _forget_all(self, app_id: str, facts: Facts) -> None:
         """Remove what is noted of a job, and its containers."""
@@ -429,6 +441,57 @@ class DockerScheduler(SchedulerBase):
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return a folder that every container gets at the same path; None for a remote engine."""
         return self._home.results_folder(app_id) if self._engine.reach == "host" else None
+
+    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return the folder of a role's checkpoints, which every container gets at the same path.
+
+        Raises:
+            UnsupportedFeature: if the engine is on another machine, which mounts nothing of this
+                one.
+        """
+        if self._engine.reach != "host":
+            raise UnsupportedFeature(
+                f"role {role.name!r}: checkpoints: the engine {self.location()} is on another "
+                "machine, and mounts no folder of this one: submit the job on that machine, or "
+                "write checkpoints to a store that both reach",
+                "checkpoints",
+            )
+        return self._home.checkpoint_folder(name, role.name)
+
+    def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
+        """Return the folders of checkpoints of a job, with size and age where they are here."""
+        found = []
+        for role, folder in self._checkpoint_folders(app_id).items():
+            if not os.path.isdir(folder):
+                found.append(CheckpointFolder(role, folder))
+                continue
+            _, changed = newest_change(folder)
+            size = folder_size(folder)
+            found.append(CheckpointFolder(role, folder, size=size, changed=changed or None))
+        return found
+
+    def checkpoint_store(self, app_id: str, role: str) -> Store | None:
+        """Return the checkpoints of a role; None if it has none, or they are not on this
+        machine.
+        """
+        folder = self._checkpoint_folders(app_id).get(role)
+        if folder is None or not os.path.isdir(folder):
+            return None
+        return open_store(folder)
+
+    def _checkpoint_folders(self, app_id: str) -> dict[str, str]:
+        """Return the folder of each role that has checkpoints, of a job submitted from here."""
+        plan = self._facts(app_id).plan
+        if plan is None:
+            raise AppNotFound(app_id)
+        app = _read_app(plan.app)
+        if app is None or plan.checkpoints is None or plan.owner != self._home.owner:
+            return {}
+        return {
+            role.name: self._home.checkpoint_folder(plan.checkpoints, role.name)
+            for role in app.roles
+            if role.checkpoints
+        }
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
         """Tell that an engine of this machine mounts files of another job."""

@@ -17,7 +17,7 @@ def sizes_of_apps(engine: Engine, home: Home, app_ids: Collection[str]) -> dict[
     """Return the bytes that each job takes: layers of its containers, its results, and logs that
     may be looked at.
     """
-    sizes = {app_id: _folder_size(home.results_folder(app_id)) for app_id in app_ids}
+    sizes = {app_id: folder_size(home.results_folder(app_id)) for app_id in app_ids}
     rows = engine.query(
         lambda api: api.containers(all=True, size=True, filters={"label": [names.LABEL_APP]})
     )
@@ -45,7 +45,8 @@ def _log_size(engine: Engine, container_id: str) -> int:
     return size
 
 
-def _folder_size(folder: str) -> int:
+def folder_size(folder: str) -> int:
+    """Return the bytes of all that is in a folder; what cannot be seen is not counted."""
     size = 0
     for root, _, files in os.walk(folder):
         for name in files:

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any, Final
 
 from transload.errors import AppExists, SchedulerUnavailable, SubmitError, TransloadError
@@ -75,6 +76,24 @@ def submit(
         return _Submit(
             engine, home, bind(request, app_id, submission, engine.reach), app_id, submission
         ).run()
+
+
+def release_checkpoints(engine: Engine, home: Home, name: str | None) -> None:
+    """Remove the checkpoints that are kept under a name, unless the record of a job has it.
+
+    Args:
+        engine: where the jobs are.
+        home: where the checkpoints are.
+        name: the name; None: nothing is done.
+    """
+    if name is None:
+        return
+    with home.locked_checkpoints(name):
+        for facts in engine.notes().values():
+            # what cannot be read may have that name
+            if facts.unread or (facts.plan is not None and facts.plan.checkpoints == name):
+                return
+        home.remove_checkpoints(name)
 
 
 def take_back(engine: Engine, app_id: str, facts: Facts) -> None:
@@ -146,9 +165,11 @@ class _Submit:
     def run(self) -> bool:
         try:
             self._prepare()
-            with assigned(self.engine, self.home, self.request):
-                self._make()
-            if not self._record():
+            with self._checkpoints():
+                with assigned(self.engine, self.home, self.request):
+                    self._make()
+                is_first = self._record()
+            if not is_first:
                 self._undo()
                 return self._reattach()
         except (EngineError, OSError) as exc:
@@ -166,6 +187,17 @@ class _Submit:
             self._withdraw()
             self._undo()
             raise
+
+    @contextlib.contextmanager
+    def _checkpoints(self) -> Iterator[None]:
+        """Make the folders of checkpoints; nobody removes them before the record names them."""
+        if not self.request.checkpoints:
+            yield
+            return
+        with self.home.locked_checkpoints(self.app_id):
+            for folder in self.request.checkpoints:
+                self.home.make_folder(folder)
+            yield
 
     def _withdraw(self) -> None:
         with contextlib.suppress(OSError):
@@ -254,6 +286,7 @@ class _Submit:
             results=own if own in request.folders else "",
             cfg=_shown(submission),
             app=submission.app.masked().to_json(),
+            checkpoints=submission.checkpoints,
         )
 
     def _reattach(self) -> bool:
@@ -292,6 +325,7 @@ class _Submit:
         try:
             self._forget_own()
             in_parallel(lambda each: self.engine.remove_container(each[1]), self.made)
+            release_checkpoints(self.engine, self.home, self.submission.checkpoints)
             if self.network:
                 self.engine.remove_network(self.request.network)
         except (SchedulerUnavailable, EngineError):
