@@ -31,7 +31,7 @@ from transload.pipelines.adapter import adapters, describe_adapters
 from transload.plugins import Plugins, hookimpl, manager
 from transload.plugins.hookspecs import Register
 from transload.runner import Runner
-from transload.specs import AppState
+from transload.specs import AppState, AppStatus
 from transload_testing.scripted import ScriptedControl, scripted_app
 
 
@@ -50,6 +50,7 @@ class Cron(Adapter[str]):
     def __init__(self, runner: Runner | None = None) -> None:
         self.runner = runner or host_runner(self.name)
         self.ended: Callable[[], None] | None = None
+        self.changes: list[tuple[str, str]] = []
 
     def convert(self, source: Any, **host_options: Any) -> Any:
         """Return the source."""
@@ -65,7 +66,11 @@ class Cron(Adapter[str]):
 
     def io(self, context: str) -> AdapterIO:
         """Return a runner, and nothing else."""
-        return AdapterIO(runner=self.runner, asked=lambda: True)
+        return AdapterIO(runner=self.runner, on_change=self.note_change, asked=lambda: True)
+
+    def note_change(self, handle: str, status: AppStatus) -> None:
+        """Keep what was said of the job."""
+        self.changes.append((handle, status.state.name))
 
     @contextmanager
     def cancel_on_exit(self, context: str, driver: Driver) -> Iterator[None]:
@@ -208,9 +213,13 @@ HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": 
 
 
 def test_run(control: ScriptedControl, runner: Runner) -> None:
-    """A step is one call, and what its job reported comes back."""
+    """A step is one call; what its job reported comes back, and its states were handed on."""
     control.open("go")
-    assert Cron(runner).run("step", launch(HELD), ExecutionOptions()).value("x") == 1
+    adapter = Cron(runner)
+    assert adapter.run("step", launch(HELD), ExecutionOptions()).value("x") == 1
+    (handle,) = {handle for handle, _ in adapter.changes}
+    assert handle.startswith("scripted://host/cron-step-")
+    assert adapter.changes[-1][1] == "SUCCEEDED"
 
 
 def test_run_async(control: ScriptedControl, runner: Runner) -> None:

@@ -148,8 +148,8 @@ def test_attempts_of_a_unit_share_a_folder(runner: Runner) -> None:
         for attempt in (0, 1):
             options = ExecutionOptions(checkpoints=which)  # type: ignore[arg-type]
             launch = Launch(app=app(), scheduler="scripted")
-            driver = Execution(runner, launch, identity, options)._driver
-            names[which].append(driver._build(driver._app_id(attempt)).checkpoints)
+            effects = Execution(runner, launch, identity, options)._effects
+            names[which].append(effects._build(effects._app_id(attempt)).checkpoints)
     assert len(set(names["keep"])) == 1
     assert len(set(names["new"])) == 2
     assert "checkpoints" not in ExecutionOptions().to_dict()

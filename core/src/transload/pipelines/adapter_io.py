@@ -32,7 +32,8 @@ class AdapterIO:
             None: nowhere.
         sink: gets the log lines of the job; None: they are not forwarded.
         log: takes one line for people.
-        on_change: gets each new status, in the thread that waits; None: nobody does.
+        on_change: gets the handle of the job and each new status, in the thread that waits; None:
+            nobody does.
         context_args: arguments that a component may declare (``trial_idx`` …).
         host_retries: how often the orchestrator itself retries, for a note in the log; None: that
             is not known.
@@ -47,7 +48,7 @@ class AdapterIO:
     log_store: AttachStore | None = None
     sink: LogSink | None = None
     log: Callable[[str], None] = log_line
-    on_change: Callable[[AppStatus], None] | None = None
+    on_change: Callable[[str, AppStatus], None] | None = None
     context_args: Mapping[str, Any] = field(default_factory=dict)
     host_retries: int | None = None
     asked: Asked = interrupted

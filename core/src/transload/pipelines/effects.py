@@ -197,7 +197,8 @@ class Effects:
         if effect.text:
             self._io.log(effect.text)
         if effect.status is not None and self._io.on_change is not None:
-            self._io.on_change(effect.status)
+            assert self._state.handle is not None
+            self._io.on_change(self._state.handle, effect.status)
 
     def _finish_logs(self, _: FinishLogs) -> None:
         self.logs.finish()

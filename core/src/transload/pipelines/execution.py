@@ -45,11 +45,12 @@ class Execution(Driver):
             log_store=log_store,
             sink=sink,
             log=log or log_line,
-            on_change=on_change,
             context_args=context_args or {},
             host_retries=host_retries,
             asked=asked,
         )
+        if on_change is not None:
+            io.on_change = lambda handle, status: on_change(status)
         super().__init__(launch, LifecycleState(identity, options or ExecutionOptions()), io)
 
     @staticmethod
