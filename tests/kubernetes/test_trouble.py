@@ -177,8 +177,23 @@ def test_nothing_is_left_of_a_refused_submit(fake: Any, scheduler: Any, shell: A
     with pytest.raises(SubmitError, match="exceeded quota") as caught:
         start(scheduler, shell("true", replicas=2, env={"A_TOKEN": "x"}))
     assert not caught.value.transient
+    assert not caught.value.secrets
     assert fake.snapshot() == []
     assert not scheduler.existed("trouble")
+
+
+def test_a_refused_secret_is_told_apart(fake: Any, scheduler: Any, shell: Any) -> None:
+    """Who may make Jobs and no Secrets reads it from the error: a job without secrets is taken."""
+    from fake_api import ApiError
+
+    fake.cluster.fail["POST", "secrets"] = ApiError(403, "Forbidden", "no Secrets for you")
+    with pytest.raises(SubmitError, match="no Secrets for you") as caught:
+        start(scheduler, shell("true", env={"A_TOKEN": "x"}))
+    assert caught.value.secrets
+    fake.cluster.fail["POST", "secrets"] = ApiError(503, "ServiceUnavailable", "later")
+    with pytest.raises(SubmitError, match="later") as caught:
+        start(scheduler, shell("true", env={"A_TOKEN": "x"}))
+    assert caught.value.transient and not caught.value.secrets
 
 
 def test_cancel_leaves_nothing_running(

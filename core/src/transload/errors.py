@@ -55,11 +55,14 @@ class SubmitError(TransloadError):
 
     Attributes:
         transient: True if the same submit may succeed later.
+        secrets: True if the scheduler cannot keep the job's secrets; a job without secrets may be
+            taken.
     """
 
-    def __init__(self, message: str, transient: bool = False) -> None:
+    def __init__(self, message: str, transient: bool = False, *, secrets: bool = False) -> None:
         super().__init__(message)
         self.transient = transient
+        self.secrets = secrets
 
 
 class AppNotFound(TransloadError):

@@ -17,10 +17,13 @@ import pytest
 import transload
 from transload import cli
 from transload.components.programs import call_main
-from transload.errors import AppFailed, ConfigError, SpecError
+from transload.errors import AppFailed, ConfigError, SpecError, SubmitError
+from transload.runner import Runner
 from transload.runner import function_keys as _function_keys
 from transload.runner import functions as _functions
 from transload.runtime.tracking import TrackingError
+from transload.schedulers import Submission
+from transload.schedulers.local import LocalScheduler
 
 pytest.importorskip("cloudpickle")
 pytestmark = pytest.mark.usefixtures("plain_folder", "transload_home")
@@ -239,6 +242,29 @@ def test_a_key_is_not_kept_where_others_write(
     (home / _function_keys.FOLDER).write_text("")
     with pytest.raises(ConfigError, match=r"cannot be kept: .*safe=True"):
         _function_keys.keep_key("local://transload/x", "00" * 32)
+
+
+@pytest.mark.parametrize("secrets", [True, False])
+def test_a_scheduler_that_keeps_no_secrets(
+    monkeypatch: pytest.MonkeyPatch, transload_home: Path, secrets: bool
+) -> None:
+    """A refusal of the secret says what to do without one; another refusal does not, whatever its
+    words. The key is forgotten.
+    """
+
+    class Refusing(LocalScheduler):
+        def submit(self, request: Any, app_id: str, submission: Submission) -> bool:
+            raise SubmitError("no secret is kept here", secrets=secrets)
+
+    factories = {"local": lambda session: Refusing(session)}
+    with (
+        Runner("refusing", factories) as runner,
+        pytest.raises(SubmitError) as caught,
+    ):
+        transload.submit(plain, 1, runner=runner)
+    notes = getattr(caught.value, "__notes__", [])
+    assert any("safe=True" in note for note in notes) == secrets
+    assert list((transload_home / _function_keys.FOLDER).iterdir()) == []
 
 
 def test_what_is_no_function() -> None:

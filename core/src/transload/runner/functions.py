@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
 from transload.components.programs.call_main import KEY, MODULES, PLACE, PROGRAM
-from transload.errors import AppNotFound, SpecError, TransloadError
+from transload.errors import AppNotFound, SpecError, SubmitError
 from transload.runner import Launch
 from transload.runner.factory import default_runner
 from transload.runner.job import Job
@@ -158,7 +158,7 @@ def _submit_with_key(runner: Runner, launch: Launch, role: Role, changes: Overri
         return runner.schedule(plan)
     except BaseException as exc:
         forget_key(plan.handle)
-        if isinstance(exc, TransloadError) and "secret" in str(exc).lower():
+        if isinstance(exc, SubmitError) and exc.secrets:
             exc.add_note(
                 "with safe=True a function needs no secret: what it returns must be JSON then"
             )

@@ -45,12 +45,16 @@ class ClusterError(Exception):
         status: the HTTP status.
         reason: a word of the API, such as ``AlreadyExists``.
         message: what the cluster says.
+
+    Attributes:
+        of_secret: whether it is the answer to an attempt to make a Secret.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{message or reason} ({status})")
         self.status = status
         self.reason = reason
+        self.of_secret = False
 
 
 class Cluster:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from transload.errors import AppExists, SchedulerUnavailable, SubmitError
@@ -181,8 +182,7 @@ class Submitter:
         for (role, variable), key in request.references.items():
             values[key] = submission.secrets.get(role, {}).get(variable, "")
         if values:
-            secret = convert.secret(request, values)
-            create(self._cluster, namespace, owned(secret, record))
+            self._create_secret(request, record, values)
         made: list[dict[str, Any]] = []
         for item in request.objects():
             held = hold.on_hold(owned(item, record), record["metadata"]["uid"])
@@ -197,6 +197,16 @@ class Submitter:
         facts.jobs = [each for each in made if each["kind"] == "Job"]
         facts.jobset = next((each for each in made if each["kind"] == "JobSet"), None)
         return facts
+
+    def _create_secret(
+        self, request: KubernetesRequest, record: dict[str, Any], values: Mapping[str, str]
+    ) -> None:
+        secret = owned(convert.secret(request, values), record)
+        try:
+            create(self._cluster, request.namespace, secret)
+        except ClusterError as exc:
+            exc.of_secret = True
+            raise
 
     def _note_complete(self, request: KubernetesRequest) -> dict[str, Any]:
         """Note in the record that all of a job was made; return the record."""
@@ -291,7 +301,9 @@ def _refused(app_id: str, exc: Exception, more: str = "") -> SubmitError | Sched
     if isinstance(exc, SchedulerUnavailable):
         return SchedulerUnavailable(f"{exc}{more}") if more else exc
     text = f"app {app_id} was not started: {exc}{_hint(exc)}{more}"
-    return SubmitError(text, transient=_is_transient(exc))
+    transient = _is_transient(exc)
+    of_secret = isinstance(exc, ClusterError) and exc.of_secret
+    return SubmitError(text, transient=transient, secrets=of_secret and not transient)
 
 
 def _hint(exc: Exception) -> str:
