@@ -24,6 +24,7 @@ __all__ = [
     "Replica",
     "error_line",
     "exit_text",
+    "needed_replicas",
     "read_error",
     "total_usage",
     "traceback_error",
@@ -54,6 +55,18 @@ _TRACEBACK = "Traceback (most recent call last):"
 _CHILD_FAILED = ".ChildFailedError:"
 _IGNORED = "Exception ignored "
 _KEPT_ATTEMPTS = 8  # of each replica: the status is written anew at each change
+
+
+def needed_replicas(role: Mapping[str, Any]) -> int:
+    """Return how many replicas of a role must end well for it to succeed.
+
+    Args:
+        role: its record, with ``num_replicas`` and ``min_replicas`` (None: all).
+    """
+    least: int | None = role["min_replicas"]
+    if least is None:
+        least = role["num_replicas"]
+    return least
 
 
 def exit_text(code: int | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from transload.retries import needed_replicas
 from transload.specs import (
     MISSING,
     NULL_RESOURCE,
@@ -38,6 +39,14 @@ pytestmark = pytest.mark.unit
 def role(**values: Any) -> Role:
     """Return a role with some fields given."""
     return Role(**{"name": "r", "image": "i", **values})
+
+
+def test_how_many_replicas_must_end_well() -> None:
+    """All of them, or ``min_replicas``, which may be none; a record of the role means the same."""
+    for least, needed in ((None, 3), (2, 2), (0, 0)):
+        made = role(num_replicas=3, min_replicas=least)
+        assert made.needed_replicas == needed
+        assert needed_replicas({"num_replicas": 3, "min_replicas": least}) == needed
 
 
 def _endless() -> list[object]:

@@ -233,6 +233,13 @@ class Role:
             return MOST_INTERRUPTIONS
         return 0
 
+    @property
+    def needed_replicas(self) -> int:
+        """How many replicas must end well for the role to succeed."""
+        if self.min_replicas is None:
+            return self.num_replicas
+        return self.min_replicas
+
     def check(self, path: str) -> None:
         """Refuse wrong values; ``path`` starts the message. Tuples given for lists become lists."""
         check_role_name(self.name, f"{path}.name")

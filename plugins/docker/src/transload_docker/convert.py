@@ -242,12 +242,14 @@ def convert(
 
 def _role_plan(role: Role) -> RolePlan:
     """Return how a role is run."""
-    needed = role.min_replicas
-    if needed is None:
-        needed = role.num_replicas
     policy = role.retry_policy.value
     return RolePlan(
-        role.name, role.num_replicas, needed, role.max_retries, policy, role.retry_delay
+        role.name,
+        role.num_replicas,
+        role.needed_replicas,
+        role.max_retries,
+        policy,
+        role.retry_delay,
     )
 
 

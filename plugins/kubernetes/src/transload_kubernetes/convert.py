@@ -201,17 +201,10 @@ def _role_plan(role: Role) -> RolePlan:
     return RolePlan(
         name=role.name,
         replicas=role.num_replicas,
-        needed=_needed(role),
+        needed=role.needed_replicas,
         retries=role.max_retries,
         policy=role.retry_policy.value,
     )
-
-
-def _needed(role: Role) -> int:
-    """Return how many replicas of a role must succeed."""
-    if role.min_replicas is None:
-        return role.num_replicas
-    return role.min_replicas
 
 
 def queue_of_roles(app: AppDef) -> UnsupportedFeature:
@@ -278,7 +271,7 @@ def _job(
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
         "backoffLimitPerIndex": retries,
-        "maxFailedIndexes": role.num_replicas - _needed(role),
+        "maxFailedIndexes": role.num_replicas - role.needed_replicas,
         # pre-emption, eviction and lost nodes are no failures of the program
         "podFailurePolicy": {"rules": [ignored]},
         "template": pods,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from transload.retries import Gang
+from transload.retries import Gang, needed_replicas
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_slurm import elements
 from transload_slurm.jobs import Job
@@ -138,7 +138,7 @@ def _check_completed(status: AppStatus, record: Mapping[str, Any], job: Job) -> 
     """
     for role, asked in zip(status.roles, record["roles"], strict=False):
         states = [replica.state for replica in role.replicas]
-        if states.count(AppState.SUCCEEDED) >= elements.needed(asked):
+        if states.count(AppState.SUCCEEDED) >= needed_replicas(asked):
             continue
         status.state = AppState.FAILED
         failed = states.count(AppState.FAILED)

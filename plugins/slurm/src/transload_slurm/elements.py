@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from transload.retries import needed_replicas
 from transload.specs import AppState, AppStatus, is_terminal
 from transload_slurm.jobs import Job
 from transload_slurm.states import WHY, clean, to_state
@@ -63,14 +64,6 @@ def gather(
     return found
 
 
-def needed(role: Mapping[str, Any]) -> int:
-    """Return how many replicas of a role must succeed; the role is that of a record."""
-    least: int | None = role["min_replicas"]
-    if least is None:
-        least = role["num_replicas"]
-    return least
-
-
 def _first_of(states: Sequence[Mapping[str, Any]], word: str) -> Mapping[str, Any] | None:
     """Return the first state with this word; None if there is none."""
     return next((state for state in states if state["state"] == word), None)
@@ -78,7 +71,7 @@ def _first_of(states: Sequence[Mapping[str, Any]], word: str) -> Mapping[str, An
 
 def _together(role: Mapping[str, Any], words: Sequence[str]) -> str:
     """Return how an array ended from how its elements did."""
-    if words.count("SUCCEEDED") >= needed(role):
+    if words.count("SUCCEEDED") >= needed_replicas(role):
         return "SUCCEEDED"
     if "FAILED" in words:
         return "FAILED"

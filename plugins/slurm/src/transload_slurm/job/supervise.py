@@ -18,6 +18,7 @@ from transload.retries import (
     Gang,
     Replica,
     exit_text,
+    needed_replicas,
     read_error,
     traceback_error,
 )
@@ -457,8 +458,7 @@ class Supervisor:
         ]
         states = [_read_json(place) for place in places]
         failed = sum(1 for state in states if state and state["state"] == "FAILED")
-        wanted = role["num_replicas"] if role["min_replicas"] is None else role["min_replicas"]
-        if role["num_replicas"] - failed < wanted:
+        if role["num_replicas"] - failed < needed_replicas(role):
             try:
                 self.start.write("verdict.json", json.dumps({"msg": self.app.msg}))
                 os.replace(
