@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import transload
 from transload.errors import ConfigError
@@ -44,6 +44,14 @@ if TYPE_CHECKING:
         SchedulerBase,
         SchedulerFactory,
     )
+
+
+class RunOptions(TypedDict, total=False):
+    """The arguments of `Runner.dryrun` and its siblings that are given by name; see there."""
+
+    app_id: str | None
+    tracker_base: str | None
+    overrides: Overrides | None
 
 
 class Runner:
@@ -348,21 +356,18 @@ class Runner:
         cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
-        *,
-        app_id: str | None = None,
-        tracker_base: str | None = None,
+        **options: Unpack[RunOptions],
     ) -> AppHandle:
         """Submit an app; return its handle at once. Arguments and errors as in `dryrun` and
         `schedule`.
         """
         plan = self.dryrun(
             app,
-            scheduler,
-            cfg,
-            workspace,
-            parent_run_id,
-            app_id=app_id,
-            tracker_base=tracker_base,
+            scheduler=scheduler,
+            cfg=cfg,
+            workspace=workspace,
+            parent_run_id=parent_run_id,
+            **options,
         )
         return self.schedule(plan)
 
@@ -374,10 +379,7 @@ class Runner:
         cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
-        *,
-        app_id: str | None = None,
-        tracker_base: str | None = None,
-        overrides: Overrides | None = None,
+        **options: Unpack[RunOptions],
     ) -> Plan[Any]:
         """Return the request that `run_component` would submit.
 
@@ -387,13 +389,11 @@ class Runner:
         """
         return self.dryrun(
             Launch(component=component, args=component_args),
-            scheduler,
-            cfg,
-            workspace,
-            parent_run_id,
-            app_id=app_id,
-            tracker_base=tracker_base,
-            overrides=overrides,
+            scheduler=scheduler,
+            cfg=cfg,
+            workspace=workspace,
+            parent_run_id=parent_run_id,
+            **options,
         )
 
     def run_component(
@@ -404,24 +404,19 @@ class Runner:
         cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
-        *,
-        app_id: str | None = None,
-        tracker_base: str | None = None,
+        **options: Unpack[RunOptions],
     ) -> AppHandle:
         """Build an app from a component and submit it. Arguments and errors as in
         `dryrun_component` and `schedule`.
         """
-        plan = self.dryrun_component(
-            component,
-            component_args,
-            scheduler,
-            cfg,
-            workspace,
-            parent_run_id,
-            app_id=app_id,
-            tracker_base=tracker_base,
+        return self.run(
+            Launch(component=component, args=component_args),
+            scheduler=scheduler,
+            cfg=cfg,
+            workspace=workspace,
+            parent_run_id=parent_run_id,
+            **options,
         )
-        return self.schedule(plan)
 
     # -- what became of it
 

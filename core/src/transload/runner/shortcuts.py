@@ -146,10 +146,10 @@ def run(
     launch = Launch(command=command, **more) if app is None else Launch.of(app, **more)
     plan = runner.dryrun(
         launch,
-        scheduler,
-        cfg,
-        workspace,
-        parent_run_id,
+        scheduler=scheduler,
+        cfg=cfg,
+        workspace=workspace,
+        parent_run_id=parent_run_id,
         app_id=app_id,
         tracker_base=tracker_base,
         overrides=overrides_of(overrides),
