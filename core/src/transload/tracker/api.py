@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transload.errors import ConfigError, PluginError, TransloadError
 from transload.plugins.builtins import BUILTINS
@@ -25,9 +25,6 @@ from transload.tracker.lineage import (
     TrackerSource,
     trace_lineage,
 )
-
-if TYPE_CHECKING:
-    from transload.compat.torchx import app_run_from_env
 
 __all__ = [
     "ENV_TRANSLOAD_JOB_ID",
@@ -44,7 +41,6 @@ __all__ = [
     "TrackerFactory",
     "TrackerSource",
     "TrackingError",
-    "app_run_from_env",
     "build_trackers",
     "check_run_id",
     "check_text",
