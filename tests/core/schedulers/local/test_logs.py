@@ -20,6 +20,7 @@ from transload.runner import LogReader, log_lines
 from transload.schedulers import LogPage, Stream
 from transload.schedulers.api import LogQuery
 from transload.schedulers.local.logs import read_log
+from transload.schedulers.local.notify import SAFETY_S
 from transload.schedulers.local.supervisor import logindex
 from transload.schedulers.local.supervisor.logindex import ENTRY
 from transload.specs import AppState, Role
@@ -112,7 +113,7 @@ def test_tail_sees_every_line_once(local) -> None:
 
 
 def test_tail_latency(local) -> None:
-    """A line is seen a few milliseconds after it was written."""
+    """A reader is woken by each line, and does not find it when it looks again anyway."""
     app_id = local.run(
         python("import time\nfor i in range(60):\n print(time.time())\n time.sleep(0.02)")
     )
@@ -121,9 +122,8 @@ def test_tail_latency(local) -> None:
         for line in log_lines(local.scheduler, app_id, "main", 0, follow=True)
     ]
     assert len(delays) == 60
-    # 5 ms at the median where nothing else runs, which the benchmark measures; a poll would delay
-    # nearly all
-    assert statistics.quantiles(delays, n=4)[0] < 0.01
+    # how fast that is, a benchmark measures; without a wake-up, a quarter would wait for SAFETY_S / 4
+    assert statistics.quantiles(delays, n=4)[0] < SAFETY_S / 10
 
 
 def test_cursor_over_restarts_of_the_reader(local) -> None:
