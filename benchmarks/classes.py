@@ -18,7 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-MOST: Final = 28
+MOST: Final = {"transload run": 27, "an adapter's run": 28}
+"""As many as there are: each keeps state of its own that no other one could keep."""
 
 # Notes each class of ours when a method of it is first called; it is inherited by forked processes.
 HOOK: Final = """
@@ -112,7 +113,11 @@ def main() -> None:
     result = {}
     for name, script in (("transload run", RUN), ("an adapter's run", ADAPTER)):
         found = classes(script)
-        result[name] = {"count": sum(map(len, found.values())), "target": MOST, "classes": found}
+        result[name] = {
+            "count": sum(map(len, found.values())),
+            "target": MOST[name],
+            "classes": found,
+        }
     json.dump(result, sys.stdout, indent=1)
 
 

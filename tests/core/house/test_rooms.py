@@ -1,0 +1,98 @@
+"""The nine rooms of the core: which there are, which may import which, and that the picture shows them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[3]
+CORE = ROOT / "core" / "src" / "transload"
+LAYERS = (
+    ("cli",),
+    ("pipelines",),
+    ("runner",),
+    ("components", "schedulers", "tracker", "workspace"),
+    ("runtime",),
+    ("specs",),
+)
+"""The rooms from top to bottom, as docs/architecture.svg shows them."""
+BESIDE = ("compat", "errors", "plugins", "retries")
+"""What any room may import."""
+UPWARDS = {
+    ("components", "runner"): "the base class of components' tests runs them",
+    ("runner", "cli"): "long work shows its progress",
+    ("workspace", "cli"): "long work shows its progress",
+}
+"""Imports against the order, with the reason for each."""
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules that a file imports when it runs, those inside functions included."""
+    typing_only: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            typing_only.update(id(part) for part in ast.walk(node))
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            if node.module == "transload":
+                yield from (f"transload.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def _found() -> set[tuple[str, str]]:
+    """Return each pair of rooms of which one imports the other."""
+    found = set()
+    for path in CORE.rglob("*.py"):
+        room = path.relative_to(CORE).parts[0].removesuffix(".py")
+        for name in _imports(ast.parse(path.read_text(encoding="utf-8"))):
+            package, _, rest = name.partition(".")
+            if package == "transload" and rest:
+                found.add((room, rest.partition(".")[0]))
+    return found
+
+
+def test_there_are_nine_rooms() -> None:
+    """A folder or module at the top of the core is a room, or one of the few things beside them."""
+    there = {path.name.removesuffix(".py") for path in CORE.iterdir()}
+    rooms = {room for layer in LAYERS for room in layer}
+    assert len(rooms) == 9
+    assert there - {"__init__", "__main__", "__pycache__", "py.typed"} == {*rooms, *BESIDE}
+
+
+def test_a_room_imports_what_is_below_it() -> None:
+    """No room imports one that is above it, but for what is listed with its reason."""
+    height = {room: -number for number, layer in enumerate(LAYERS) for room in layer}
+    upwards = {
+        (room, other)
+        for room, other in _found()
+        if room in height and other in height and height[other] > height[room]
+    }
+    assert upwards == set(UPWARDS)
+
+
+def test_the_picture_shows_the_rooms_in_that_order() -> None:
+    """docs/architecture.svg has each room, in its layer, and what is beside them."""
+    picture = ElementTree.parse(ROOT / "docs" / "architecture.svg")
+    titles = {}
+    for node in picture.iter("{http://www.w3.org/2000/svg}text"):
+        if node.get("class") == "t":
+            name = (node.text or "").removesuffix(".py").rstrip("/")
+            titles[name] = float(node.get("y", "0"))
+    rooms = {room for layer in LAYERS for room in layer}
+    assert {*rooms, *BESIDE} <= set(titles)
+    from_top = [{titles[room] for room in layer} for layer in LAYERS[2:]]
+    assert [len(heights) for heights in from_top] == [1] * len(from_top)
+    assert from_top == sorted(from_top, key=min)
+    # the first two stand side by side: an arrow says that the one knows the other
+    assert max(titles["cli"], titles["pipelines"]) < min(from_top[0])
