@@ -19,6 +19,7 @@ from transload.specs import (
     AppStatus,
     BindMount,
     DeviceMount,
+    Environment,
     Notice,
     Progress,
     ReplicaAttempt,
@@ -161,6 +162,7 @@ def test_every_field_of_a_role_counts(name: str) -> None:
         "metadata": {}, "mounts": [VolumeMount("/a", "/b")], "workspace": None, "secrets": {}, "retry_delay": 5,
         "notice": Notice(30, "USR2"), "checkpoints": True, "max_interruptions": 7, "stall_after": 60,
         "on_stall": "dump", "stall_signal": "QUIT",
+        "environment": Environment("uv.lock", "uv.lock", "a" * 64, ["train"]),
     }  # fmt: skip
     setattr(changed.roles[0], name, other[name])
     assert changed.digest() != app.digest()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 from datetime import MAXYEAR, UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from transload.errors import SpecError
-from transload.specs.text import duration_text, size_text, usage_texts
+from transload.specs.text import duration_text, parse_duration, size_text, usage_texts
 
 if TYPE_CHECKING:
     from transload.specs import AppStatus
@@ -23,32 +22,6 @@ __all__ = [
     "time_text",
     "usage_texts",
 ]
-
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION: Final = r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)"
-
-_CLOCK: Final = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"
-
-
-def parse_duration(text: str, what: str = "duration") -> float:
-    """Return seconds from ``90``, ``1.5h``, ``10m``, ``1h30m``, ``2:00:00`` or ``1-12:00:00`` (a
-    day and a half).
-
-    Raises:
-        SpecError: for any other text.
-    """
-    text = text.strip()
-    clock = re.fullmatch(_CLOCK, text)
-    if clock is not None:
-        days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
-        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
-    if not text or re.sub(_DURATION, "", text):
-        raise SpecError(
-            f"{what}={text!r}: must be a duration such as 90s, 10m, 1h30m, 2:00:00 or 7d"
-        )
-    return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_DURATION, text))
 
 
 def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:

@@ -275,7 +275,7 @@ class Effects:
 
     @property
     def _scheduler_name(self) -> str:
-        return self.need_launch().scheduler or self._given.settings.scheduler
+        return self.need_launch().scheduler_name(self._given.settings)
 
     def _app_id(self, attempt: int) -> str:
         if attempt not in self._ids:

@@ -215,6 +215,11 @@ class Runner:
             "where the app reports results: a folder or fsspec URL; may hold ${app_id}",
         )
         opts.add("pass_env", list[str], "variables of the submitter to pass on, by patterns: HF_*")
+        opts.add(
+            "environment",
+            str,
+            "what jobs need installed: requirements.txt, uv.lock, a script, or none",
+        )
         return opts
 
     def destination(
@@ -242,6 +247,9 @@ class Runner:
         patterns = merged.pop("pass_env", None) or self.settings.get("pass_env") or []
         if not isinstance(patterns, Sequence) or isinstance(patterns, str):
             raise ConfigError(f"run option pass_env={shorten(patterns)}: must be a list of texts")
+        environment = merged.pop("environment", None)
+        if environment is not None and not isinstance(environment, str):
+            raise ConfigError(f"run option environment={environment!r}: must be a str")
         backend = self.scheduler(name)
         return Destination(
             name=name,
@@ -249,6 +257,7 @@ class Runner:
             cfg=backend.run_opts().resolve(merged),
             tracker_base=base,
             pass_env=patterns,
+            environment=environment,
         )
 
     def component_defaults(self, component: Component, cfg: Mapping[str, CfgVal]) -> Defaults:

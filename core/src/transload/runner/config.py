@@ -36,7 +36,7 @@ _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_CFG: Final = "TRANSLOAD_CFG_"
 _SECRETS: Final = "secrets"  # of a scheduler's table: connection setting → where its value is found
 _RUNNERS_OWN: Final = frozenset(
-    {"tracker_base", "pass_env"}
+    {"tracker_base", "pass_env", "environment"}
 )  # taken for every scheduler, and no option of any
 
 

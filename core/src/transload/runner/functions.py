@@ -10,27 +10,41 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
 from transload.components.programs.call_main import KEY, MODULES, PLACE, PROGRAM
 from transload.errors import AppNotFound, SpecError, SubmitError
 from transload.runner import Launch
+from transload.runner.environments import (
+    environment_of,
+    is_installed_folder,
+    scheduler_of,
+    script_of_function,
+    with_header_settings,
+)
 from transload.runner.factory import default_runner
 from transload.runner.job import Job
 from transload.runner.shortcuts import OverrideOptions, overrides_of
+from transload.schedulers.environments import read_header
 from transload.specs import (
+    NO_ENVIRONMENT,
     AppDef,
     CfgVal,
+    Environment,
     Resource,
     Role,
     Workspace,
     named_resources,
 )
+from transload.specs.app import as_environment
 
 if TYPE_CHECKING:
     from transload.components import Overrides
     from transload.runner import Runner
     from transload.runner.function_call import Call
+    from transload.runner.planning import Destination
+    from transload.schedulers.environments import Header
 
 T = TypeVar("T")
 
@@ -55,6 +69,7 @@ class SubmitOptions(OverrideOptions, total=False):
     tracker_base: str | None
     runner: Runner | None
     safe: bool
+    environment: Environment | str | None
 
 
 def submit(
@@ -69,6 +84,7 @@ def submit(
     tracker_base: str | None = None,
     runner: Runner | None = None,
     safe: bool = False,
+    environment: Environment | str | None = None,
     **overrides: Unpack[OverrideOptions],
 ) -> FunctionJob[T]:
     """Submit a Python function; return at once. It needs the package cloudpickle here, and nothing
@@ -98,6 +114,9 @@ def submit(
             dicts with texts as names, texts, numbers, bools, None), and what it raises comes back
             as text. For schedulers that cannot give a job a secret. Who can write to the folder of
             results can change the result.
+        environment: what must be installed where it runs: a file, or ``none`` (see `Launch`);
+            default: what the settings say, else the header of the function's script. Its Python
+            must have the version of this one.
         overrides: ``name, env, image, retries, retry_delay, time_limit, cpu, gpu, mem``, as `run`
             takes them.
 
@@ -108,7 +127,10 @@ def submit(
         SubmitError: if it was not taken; nothing runs.
     """
     runner = runner or default_runner()
-    name = scheduler or runner.settings.scheduler
+    script = script_of_function(fn)
+    header = None if script is None else read_header(script)
+    name = scheduler or scheduler_of(header) or runner.settings.scheduler
+    wanted = _environment(environment, runner.destination(name, cfg), header)
     shares = runner.scheduler(name).capabilities.shares_disk
     if isinstance(workspace, str):
         given = Workspace.from_str(workspace)
@@ -118,31 +140,47 @@ def submit(
     made, package, title = _pickled((fn, args, dict(kwargs or {})), fn, roots, shares)
     folder = tempfile.mkdtemp(prefix="transload-call-")
     try:
-        _write_call(folder, made, shares)
+        _write_call(folder, made, shares, in_environment=wanted is not None)
         travels = Workspace(
             {folder: PLACE, package: f"{PLACE}/library/cloudpickle", **given.projects}
         )
-        program = sys.executable if shares else "python3"
+        program = sys.executable if shares and wanted is None else "python3"
         role = Role("main", "", entrypoint=program, args=["-u", PROGRAM], workspace=travels)
         if isinstance(resource, str):
             role.resource = named_resources[resource]
         elif resource is not None:
             role.resource = resource
+        app = AppDef(title, [role])
+        if header is not None:
+            app = with_header_settings(app, {role.name: header}, names_app=True)
         launch = Launch(
-            app=AppDef(title, [role]),
+            app=app,
             scheduler=name,
             cfg=cfg or {},
             pass_env=[*pass_env],
             tracker_base=tracker_base,
+            environment=wanted or Environment(NO_ENVIRONMENT),
         )
         changes = overrides_of(overrides)
         if safe:
             handle = runner.schedule(runner.dryrun(launch, overrides=changes))
         else:
-            handle = _submit_with_key(runner, launch, role, changes)
+            handle = _submit_with_key(runner, launch, app.roles[0], changes)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return FunctionJob(handle, runner)
+
+
+def _environment(
+    given: Environment | str | None, to: Destination, header: Header | None
+) -> Environment | None:
+    """Return what a function needs installed, with the version of Python that it must have."""
+    named = as_environment(given, "environment")
+    configured = as_environment(to.environment, "environment (settings)")
+    wanted = named or configured or environment_of(header)
+    if wanted is None or wanted.is_none:
+        return None
+    return replace(wanted, python="{}.{}".format(*sys.version_info[:2]))
 
 
 def _submit_with_key(runner: Runner, launch: Launch, role: Role, changes: Overrides) -> str:
@@ -165,9 +203,11 @@ def _submit_with_key(runner: Runner, launch: Launch, role: Role, changes: Overri
         raise
 
 
-def _write_call(folder: str, made: Call, shares: bool) -> None:
+def _write_call(folder: str, made: Call, shares: bool, *, in_environment: bool) -> None:
     """Write what the job runs: the pickled call, what it needs to know of this process, modules,
     and the program.
+
+    In an environment of its own, it does not find what is installed here.
     """
     with open(f"{folder}/call.pkl", "wb") as file:
         file.write(made.body)
@@ -179,6 +219,8 @@ def _write_call(folder: str, made: Call, shares: bool) -> None:
     if shares:
         call["cwd"] = os.getcwd()
         call["path"] = [os.path.abspath(each) for each in sys.path]
+    if shares and in_environment:
+        call["path"] = [each for each in call["path"] if not is_installed_folder(each)]
     with open(f"{folder}/call.json", "w", encoding="utf-8") as file:
         json.dump(call, file)
     package = os.path.dirname(os.path.dirname(__file__))

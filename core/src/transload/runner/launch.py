@@ -25,12 +25,15 @@ from transload.components import (
 )
 from transload.errors import SpecError
 from transload.runner.config import Defaults
+from transload.runner.environments import scheduler_of, script_in
 from transload.runner.planning import make_plan
-from transload.specs import AppDef, AppHandle, CfgVal, Workspace
-from transload.specs.serialization import SCHEMA, reading
+from transload.schedulers.environments import read_header
+from transload.specs import AppDef, AppHandle, CfgVal, Environment, Workspace
+from transload.specs.serialization import SCHEMA, reading, to_value
 
 if TYPE_CHECKING:
     from transload.runner.api import Runner
+    from transload.runner.config import Settings
     from transload.runner.plan import Plan
 
 
@@ -61,6 +64,9 @@ class Launch:
             working directory.
         pass_env: patterns (``HF_*``) of variables that are passed on.
         checkpoints: handle of an ended job whose checkpoints this one goes on with.
+        environment: what must be installed where the job runs, over what its roles say: a file
+            (``requirements.txt``, ``uv.lock --group NAME``, a script), or ``none``. None: what
+            roles, settings or the header of the script say.
 
     Raises:
         SpecError: if not exactly one of the three is given, or arguments without a component.
@@ -79,6 +85,7 @@ class Launch:
     pass_env: Sequence[str] = field(default_factory=list)
     command_name: str | None = None
     checkpoints: AppHandle | None = None
+    environment: Environment | str | None = None
 
     def __post_init__(self) -> None:
         if [self.app, self.component, self.command].count(None) != 2:
@@ -123,6 +130,21 @@ class Launch:
         if isinstance(thing, Mapping):
             return str(thing.get("name", "app"))
         return str(getattr(thing, "__name__", "app"))
+
+    def scheduler_name(self, settings: Settings) -> str:
+        """Return where it goes: as it says, else as the header of its command's script does, else
+        as the settings do.
+
+        Raises:
+            SpecError: if that header cannot be read.
+        """
+        if self.scheduler is not None or self.command is None:
+            return self.scheduler or settings.scheduler
+        script = script_in([str(word) for word in self.command])
+        header = None
+        if script is not None:
+            header = read_header(os.path.join(self.folder or "", script))
+        return scheduler_of(header) or settings.scheduler
 
     def resolve_component(self) -> Component:
         """Return the component.
@@ -322,6 +344,10 @@ class Launch:
         values = {**vars(self), "app": app, "component": component, "workspace": workspace}
         if self.checkpoints is None:  # an earlier version does not know this field
             del values["checkpoints"]
+        if self.environment is None:
+            del values["environment"]  # which earlier versions do not know
+        elif isinstance(self.environment, Environment):
+            values["environment"] = to_value(self.environment)
         return {"schema": SCHEMA, **{name: _plain(value) for name, value in values.items()}}
 
     @staticmethod
@@ -332,6 +358,8 @@ class Launch:
             SpecError: if it is not such a value, or of a newer schema.
         """
         with reading("launch", data) as values:
+            if isinstance(values.get("environment"), Mapping):
+                values["environment"] = Environment(**values["environment"])
             return Launch(**values)
 
 

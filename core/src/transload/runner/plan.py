@@ -12,6 +12,7 @@ from transload.errors import ConfigError
 from transload.runner.job import Job
 from transload.runner.job_env import resolve_secrets
 from transload.runner.packaging import not_passed
+from transload.schedulers import environments
 from transload.schedulers.api import Submission
 from transload.schedulers.follower import emit
 from transload.specs import (
@@ -112,7 +113,7 @@ class Plan(AppDryRunInfo[T]):
             self.resolved, scheduler, self._runner._environ, self._runner._secret_sources
         )
         submission = self._submission(secrets)
-        request = self._prepared_request(scheduler)
+        request = self._prepared_request(scheduler, secrets)
         started = scheduler.submit(request, self.app_id, submission)
         if started:
             emit(self.handle, AppStatus(AppState.SUBMITTED))
@@ -132,19 +133,35 @@ class Plan(AppDryRunInfo[T]):
             checkpoints=self.checkpoints,
         )
 
-    def _prepared_request(self, scheduler: SchedulerBase) -> T:
-        """Return the request to submit: what it needs, such as a copied workspace, is built first.
+    def _prepared_request(
+        self, scheduler: SchedulerBase, secrets: Mapping[str, Mapping[str, str]]
+    ) -> T:
+        """Return the request to submit: what it needs, such as packages or a copied workspace, is
+        built first.
 
         Raises:
             ConfigError: if the caller changed the request, and what was built needs a new one.
         """
-        prepared = scheduler.prepare(self.resolved, self.cfg)
+        resolved = self.resolved
+        if any(role.environment for role in resolved.roles):
+            self._refuse_changed(scheduler)  # before anything is installed
+            resolved = environments.provide_environments(scheduler, resolved, self.cfg, secrets)
+        prepared = scheduler.prepare(resolved, self.cfg)
         if prepared is self.resolved:
             return self.request
+        self._refuse_changed(scheduler)
+        request: T = scheduler.convert(prepared, self.cfg)
+        return request
+
+    def _refuse_changed(self, scheduler: SchedulerBase) -> None:
+        """Refuse a request that the caller has changed, and that must be built anew.
+
+        Raises:
+            ConfigError: if it differs from what the dry-run has made.
+        """
         unchanged = self._unchanged or scheduler.convert(self.resolved, self.cfg)
         if self.request != unchanged:
             raise ConfigError(
-                "the request was changed after the dry-run, but it must be built anew (workspace)"
+                "the request was changed after the dry-run, but it must be built anew (workspace, "
+                "environment)"
             )
-        request: T = scheduler.convert(prepared, self.cfg)
-        return request

@@ -15,6 +15,11 @@ from transload.runner.checkpoints import (
     safe_name,
     with_checkpoint_folders,
 )
+from transload.runner.environments import (
+    headers_of,
+    with_environments,
+    with_header_settings,
+)
 from transload.runner.job_env import (
     check_app_id,
     own_folder,
@@ -58,6 +63,7 @@ class Destination:
         cfg: its run options, resolved.
         tracker_base: where the job reports, by options or settings; None: they do not say.
         pass_env: patterns of variables to pass on, by options or settings.
+        environment: what jobs need installed there, by options or settings.
     """
 
     name: str
@@ -65,6 +71,7 @@ class Destination:
     cfg: dict[str, CfgVal]
     tracker_base: str | None
     pass_env: Sequence[str]
+    environment: str | None = None
 
 
 @dataclass
@@ -95,12 +102,12 @@ def make_plan(
 ) -> Plan[Any]:
     """Return the plan of a launch; arguments and errors as in `Launch.plan`."""
     id_given = app_id is not None
-    to = runner.destination(launch.scheduler, _asked_options(launch))
+    to = runner.destination(launch.scheduler_name(runner.settings), _asked_options(launch))
     _work_in(launch.folder, to)
 
     built = _build(launch, runner, to, app_id, context_args)
     images = {role.name: role.image for role in built.app.roles}
-    app = _final_app(launch, runner, to, built.app, change)
+    app = _final_app(launch, runner, to, built, change)
     _warn_of_unused_images(app, images, to)
 
     app_id = _full_id(to, built.app_id or unique_app_id(app.name))
@@ -211,25 +218,47 @@ def _final_app(
     launch: Launch,
     runner: Runner,
     to: Destination,
-    app: AppDef,
+    built: _Definition,
     change: Callable[[AppDef], AppDef] | None,
 ) -> AppDef:
-    """Return the definition as it is submitted: changed by caller and plugins, with a workspace."""
+    """Return the definition as it is submitted: with what scripts say, changed by caller and
+    plugins, with a workspace.
+    """
     from transload.plugins import get_plugins
 
+    app = built.app
+    workspace: str | Workspace | None = launch.workspace
+    if workspace is None:
+        workspace = runner.settings.get("workspace")
+    headers = headers_of(with_workspace(app, workspace), _script_folders(launch, to, built))
+    app = with_header_settings(app, headers, names_app=launch.command is not None)
     if change is not None:
         app = change(app)
     if launch.checkpoints is not None:
         app = all_with_checkpoints(app)
+    folder = launch.folder or os.getcwd()
+    app = with_environments(app, launch.environment, to.environment, headers, folder)
     app.check_runnable()
     app = get_plugins().before_submit(app, to.name, to.cfg)
-    workspace: str | Workspace | None = launch.workspace
-    if workspace is None:
-        workspace = runner.settings.get("workspace")
     app = with_workspace(app, workspace)
     app.check_runnable()
     _refuse_masks(app)
     return app
+
+
+def _script_folders(launch: Launch, to: Destination, built: _Definition) -> dict[str, list[str]]:
+    """Return where the script of each role lies that has no workspace: the folder that it runs in,
+    or that travels with it.
+    """
+    folder = launch.folder or os.getcwd()
+    if to.scheduler.capabilities.shares_disk:
+        folder = str(to.cfg.get("working_dir") or folder)
+    folders = {}
+    for role in built.app.roles:
+        is_here = to.scheduler.capabilities.shares_disk or not role.image
+        found = [folder] if is_here else []
+        folders[role.name] = found if built.code_folder is None else [built.code_folder, *found]
+    return folders
 
 
 def _refuse_masks(app: AppDef) -> None:

@@ -11,7 +11,16 @@ from transload.runner.api import Runner
 from transload.runner.factory import default_runner
 from transload.runner.job import Job
 from transload.runner.launch import Launch
-from transload.specs import AppDef, AppHandle, CfgVal, Mount, Notice, Workspace, parse_mounts
+from transload.specs import (
+    AppDef,
+    AppHandle,
+    CfgVal,
+    Environment,
+    Mount,
+    Notice,
+    Workspace,
+    parse_mounts,
+)
 from transload.specs.app import OnStall
 from transload.specs.interruptions import notice_from
 from transload.specs.text import parse_size
@@ -105,6 +114,7 @@ def run(
     app_id: str | None = None,
     parent_run_id: str | None = None,
     tracker_base: str | None = None,
+    environment: Environment | str | None = None,
     runner: Runner | None = None,
     **overrides: Unpack[OverrideOptions],
 ) -> Job:
@@ -121,6 +131,8 @@ def run(
         app_id: an id of your own: an equal app of that id is attached to, not started.
         parent_run_id: the run that this one derives from.
         tracker_base: where it reports results.
+        environment: what must be installed where it runs: a file (``requirements.txt``, ``uv.lock``,
+            a script with a header), or ``none``; see `Launch`.
         runner: submits; default: the one that this process shares.
         overrides: what is set over what the app says: ``name, env, image, replicas, retries,
             retry_delay, time_limit, cpu, gpu, mem, role, notice, checkpoints, segment`` and so on
@@ -143,6 +155,8 @@ def run(
         more["args"] = args
     if pass_env:
         more["pass_env"] = pass_env
+    if environment is not None:
+        more["environment"] = environment
     launch = Launch(command=command, **more) if app is None else Launch.of(app, **more)
     plan = runner.dryrun(
         launch,

@@ -27,6 +27,7 @@ from transload.specs.app import RETRY_DELAY
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
+    from transload.schedulers.environments import MadeEnvironment, Recipe
 
 __all__ = [
     "AppDescription",
@@ -94,6 +95,8 @@ class Capabilities(NamedTuple):
         stall: ``Role.stall_after``, and all of ``Role.on_stall``.
         progress: what a job says of its progress is brought to its status
             (`AppStatus.progress`).
+        environments: ``Role.environment``: what a role needs is installed where it runs (see
+            `SchedulerBase.provide_environment`).
     """
 
     replicas: bool = True
@@ -117,6 +120,7 @@ class Capabilities(NamedTuple):
     interruptions: bool = False
     stall: bool = False
     progress: bool = False
+    environments: bool = False
 
 
 @dataclass
@@ -439,6 +443,56 @@ class SchedulerBase(ABC):
         """
         return app
 
+    def provide_environment(
+        self,
+        role: Role,
+        recipe: Recipe,
+        cfg: Mapping[str, CfgVal],
+        variables: Mapping[str, str],
+    ) -> Role:
+        """Have what a role needs installed where it will run: made once for its content, and used
+        by all.
+
+        Called only by a submit, before `prepare`, where ``capabilities.environments`` is true. One
+        that is half made is never used, and two who want the same make one
+        (`transload.schedulers.environments` has a program that does both).
+
+        Args:
+            role: the role; it is not changed.
+            recipe: what is to be installed.
+            cfg: the run options.
+            variables: for the installer alone (the password of an index): not to be written to
+                disk, nor shown.
+
+        Returns:
+            The role, changed so that it runs with these packages, and with its ``environment``.
+
+        Raises:
+            SubmitError: if it cannot be made; with the installer's last lines.
+            UnsupportedFeature: if this scheduler cannot, the default.
+        """
+        raise UnsupportedFeature(no_environments(f"role {role.name!r}", self.name), "environment")
+
+    def environments(self) -> Sequence[MadeEnvironment]:
+        """Return the environments that were made here, and which of them jobs use. Default: none
+        are kept.
+        """
+        return ()
+
+    def delete_environments(
+        self, older_than: float | None = None, *, dry_run: bool = False
+    ) -> Sequence[MadeEnvironment]:
+        """Delete environments that no job uses, running or stored to be started again.
+
+        Args:
+            older_than: seconds since the last use; None: all that no job uses.
+            dry_run: delete nothing, only tell.
+
+        Returns:
+            What was deleted. Default: nothing, as none are kept.
+        """
+        return ()
+
     def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
         """Tell whether local folders can travel with these options, so that one may unasked.
         Default: yes.
@@ -638,6 +692,10 @@ def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) 
         _refuse_endings(role, path, capabilities, refuse)
         if role.port_map and not capabilities.ports:
             refuse(f"{path}.port_map", "ports cannot be mapped")
+        wanted = role.environment
+        if wanted is not None and not wanted.is_none and not capabilities.environments:
+            where = f"{path}.environment"
+            raise UnsupportedFeature(no_environments(where, scheduler), where)
         for number, mount in enumerate(role.mounts):
             if isinstance(mount, JobMount):
                 refuse(f"{path}.mounts[{number}]", "files of a job are mounted by a runner")
@@ -661,6 +719,14 @@ def _refuse_endings(
         refuse(f"{path}.max_interruptions", "interruptions are not told apart from failures")
     if role.stall_after is not None and not capabilities.stall:
         refuse(f"{path}.stall_after", "nobody looks whether a replica has stalled")
+
+
+def no_environments(path: str, scheduler: str) -> str:
+    """Return what is said where an environment is wanted of a scheduler that makes none."""
+    return (
+        f"{path}: not possible on scheduler {scheduler!r}: it installs no packages; have them in "
+        "the image, and switch this off by --environment none"
+    )
 
 
 def request_json(request: Any) -> str:

@@ -9,6 +9,7 @@ from transload.plugins.lazy import lazy_names
 from transload.specs.app import MISSING, NONE, AppDef, RetryPolicy, Role, Workspace
 from transload.specs.checks import nearest
 from transload.specs.dryrun import AppDryRunInfo
+from transload.specs.environment import NO_ENVIRONMENT, Environment
 from transload.specs.handles import (
     AppHandle,
     MalformedAppHandleException,
@@ -75,6 +76,7 @@ __all__ = [
     "MASK",
     "MISSING",
     "NONE",
+    "NO_ENVIRONMENT",
     "NULL_RESOURCE",
     "AppDef",
     "AppDryRunInfo",
@@ -85,6 +87,7 @@ __all__ = [
     "BindMount",
     "CfgVal",
     "DeviceMount",
+    "Environment",
     "GiB",
     "InvalidRunConfigException",
     "JobMount",

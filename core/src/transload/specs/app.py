@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -18,6 +18,7 @@ from transload.specs.checks import (
     check_str,
     refuse,
 )
+from transload.specs.environment import Environment
 from transload.specs.interruptions import (
     MOST_INTERRUPTIONS,
     ON_STALL,
@@ -182,6 +183,9 @@ class Role:
             as well.
         stall_signal: name of the signal of ``dump``, with or without ``SIG``, at which the program
             is expected to write its stacks.
+        environment: the packages that must be installed where it runs; a text such as
+            ``requirements.txt`` is read by `Environment.from_str`. None: what the header of its
+            script says, if it has one.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.
@@ -209,6 +213,7 @@ class Role:
     stall_after: float | None = field(default=None, kw_only=True)
     on_stall: OnStall = field(default="note", kw_only=True)
     stall_signal: str = field(default="USR1", kw_only=True)
+    environment: Environment | None = field(default=None, kw_only=True)
 
     WHEN_SET = (
         "notice",
@@ -217,6 +222,7 @@ class Role:
         "stall_after",
         "on_stall",
         "stall_signal",
+        "environment",
     )
 
     def __post_init__(self) -> None:
@@ -334,12 +340,29 @@ class Role:
             if not isinstance(self.workspace, Workspace):
                 refuse(f"{path}.workspace", self.workspace, "must be a Workspace or None")
             self.workspace.check(f"{path}.workspace")
+        self.environment = as_environment(self.environment, f"{path}.environment")
 
     def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
         """Return the request to go on with; a hook for subclasses, kept for those who come from
         TorchX.
         """
         return dryrun_info
+
+
+def as_environment(value: object, path: str) -> Environment | None:
+    """Return an environment, which may be given as a text; None stays None.
+
+    Raises:
+        SpecError: for another type, or a wrong value.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return Environment.from_str(value, path)
+    if not isinstance(value, Environment):
+        refuse(path, value, "must be an Environment, the name of a file, or None")
+    value.check(path)
+    return value
 
 
 def _check_env_name(name: str, path: str) -> None:
@@ -360,6 +383,8 @@ class AppDef:
             masked: kept for those who compare runs, no part of the `digest`.
         segment: seconds that the queue gives at a time: the work goes on in the next segment until
             it has ended, or ``timeout`` is over; None: all at once.
+        environment: the packages that must be installed where roles run that name none themselves
+            (see `Role`); it becomes those roles' own.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.
@@ -371,11 +396,16 @@ class AppDef:
     timeout: float | None = field(default=None, kw_only=True)
     arguments: dict[str, Any] = field(default_factory=dict, kw_only=True)
     segment: float | None = field(default=None, kw_only=True)
+    environment: InitVar[Environment | str | None] = field(default=None, kw_only=True)
 
     WHEN_SET = ("segment",)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, environment: Environment | str | None) -> None:
         self.check()
+        given = as_environment(environment, "environment")
+        if given is not None:
+            for role in self.roles:
+                role.environment = role.environment or copy.copy(given)
 
     def check(self) -> None:
         """Refuse wrong values. Called when constructed, and again wherever the app is used.
@@ -504,7 +534,12 @@ def _role(data: Any, path: str) -> Role:
     if not isinstance(data, dict):
         refuse(path, data, "must be a JSON object")
     data = dict(data)
-    kinds = (("resource", Resource), ("workspace", Workspace), ("notice", Notice))
+    kinds = (
+        ("resource", Resource),
+        ("workspace", Workspace),
+        ("notice", Notice),
+        ("environment", Environment),
+    )
     for name, kind in kinds:
         if isinstance(data.get(name), dict):
             data[name] = build(kind, data[name], f"{path}.{name}")

@@ -136,9 +136,12 @@ def _fields(value: Any, compact: bool) -> dict[str, Any]:
         result["type"] = kind
     # fields of later versions: left out as long as they hold their default
     when_set = getattr(type(value), "WHEN_SET", ())
+    left_out = getattr(type(value), "NOT_IN_DIGEST", ()) if compact else ()
     for name, default in _defaults(type(value)).items():  # type: ignore[arg-type]  # a class is hashable
         content = getattr(value, name)
         if name in when_set and content == default:
+            continue
+        if name in left_out:
             continue
         if not compact or default is NO_DEFAULT or content != default:
             result[name] = to_value(content, compact)

@@ -282,7 +282,7 @@ def within_time_limit(context: Mapping[str, Any], options: ExecutionOptions) -> 
 def _deployment(runner: Runner, launch: Launch, context: Mapping[str, Any]) -> str:
     """Return the name of this installation, for an Airflow without task state store."""
     name = setting("deployment_id", "")
-    scheduler = runner.scheduler(launch.scheduler or runner.settings.scheduler)
+    scheduler = runner.scheduler(launch.scheduler_name(runner.settings))
     if not name and scheduler.capabilities.reachable_from == "network":
         logger = getattr(context.get("task"), "log", None) or _app_log
         logger.warning(

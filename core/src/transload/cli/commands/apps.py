@@ -307,6 +307,7 @@ def _show_role(role: Role) -> None:
             ("replicas", replicas),
             ("command", shlex.join([role.entrypoint, *role.args])),
             ("image", role.image),
+            ("environment", str(role.environment or "")),
             ("retries", retries),
             ("resource", pairs_text(resource)),
             ("ports", pairs_text(role.port_map)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +38,13 @@ from transload.components import (
 )
 from transload.errors import SpecError, TransloadError
 from transload.runner import Launch, load_settings
+from transload.runner.environments import is_script
 from transload.specs import AppDef, Notice, parse_mounts
 from transload.specs.interruptions import signal_name
 from transload.specs.text import parse_size
 
 if TYPE_CHECKING:
     from transload.runner import Job, Plan, Runner
-    from transload.specs import CfgVal
 
 _LARGEST_APP = 64 << 20  # bytes of an app's JSON
 _CHECKPOINTS = "--checkpoints"
@@ -146,6 +146,7 @@ class _Options:
     with_logs: bool
     from_stdin: bool
     workspace: str | None
+    environment: str | None
     app_id: str | None
     parent_run_id: str | None
     tracker_base: str | None
@@ -253,6 +254,11 @@ class _Options:
 )
 @click.option("--workspace", metavar="PATH", help="Local folder that travels with the app.")
 @click.option(
+    "--environment",
+    metavar="FILE|none",
+    help="What must be installed: requirements.txt, 'uv.lock --group G', a script with a header.",
+)
+@click.option(
     "--app-id",
     metavar="ID",
     help="An id of your own: an equal app of that id is attached to, not started.",
@@ -290,10 +296,12 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     end on stderr.
 
     COMPONENT is a name (utils.echo), a file (job.py or job.py:function) or package.module:function;
-    after -- stands any command in its place.
+    after -- stands any command in its place. A script with a header (PEP 723) is run itself, with the
+    packages that its header names.
     """
     given = _Options(**options)
     _split(ctx, given)
+    _take_script(given)
     _check(ctx, given)
     if given.component and _showed_help(given.component, given.component_args):
         return ExitCode.OK
@@ -347,6 +355,14 @@ def _split(ctx: click.Context, given: _Options) -> None:
         given.component = None
         given.component_args = ()
     ctx.obj = ctx.obj[:own_count]
+
+
+def _take_script(given: _Options) -> None:
+    """Run a script with a header, in the place of a component, as ``python SCRIPT`` runs it."""
+    if given.component and is_script(given.component):
+        given.command = ["python", given.component, *given.component_args]
+        given.component = None
+        given.component_args = ()
 
 
 def _spelled_out(ctx: click.Context, given: _Options) -> str:
@@ -405,9 +421,6 @@ def show_component(name: str) -> None:
 
 
 def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
-    cfg: dict[str, CfgVal] = {}
-    if given.cfg:
-        cfg = runner.scheduler_run_opts(given.scheduler).cfg_from_texts(given.cfg)
     app = None
     if not given.component and not given.command:
         app = _read_app()
@@ -417,13 +430,16 @@ def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
         args=list(given.component_args),
         command=given.command or None,
         scheduler=given.scheduler,
-        cfg=cfg,
         workspace=given.workspace,
         parent_run_id=given.parent_run_id,
         tracker_base=given.tracker_base,
         pass_env=given.pass_env,
         checkpoints=given.checkpoints or None,
+        environment=given.environment,
     )
+    if given.cfg:
+        options = runner.scheduler_run_opts(launch.scheduler_name(runner.settings))
+        launch = replace(launch, cfg=options.cfg_from_texts(given.cfg))
     return runner.dryrun(launch, app_id=given.app_id, overrides=_overrides(given))
 
 

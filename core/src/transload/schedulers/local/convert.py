@@ -31,8 +31,12 @@ CAPABILITIES: Final = Capabilities(
     delete=True,
     checkpoints=True,
     reachable_from="host",
+    environments=True,
 )
 """Ports are the host's own: a replica that listens on one is reached there."""
+
+VIRTUAL_ENV: Final = "VIRTUAL_ENV"
+"""The variable with the folder of the packages that a process uses, as programs know it."""
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 
@@ -79,16 +83,18 @@ class LocalRequest(NamedTuple):
     assign_gpus: bool
     prepend_cwd: bool  # the working directory comes first on PATH
     workspaces: list[str]  # copies that this app alone uses
+    environments: list[str]  # folders with packages that it uses
 
     def __str__(self) -> str:
         return format_request(self)
 
 
 def convert(
-    app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str
+    app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str, environments: str
 ) -> LocalRequest:
-    """Convert an app, to run where the image says or (``always_cwd``) not; copies of workspaces lie
-    below ``copies``.
+    """Convert an app, to run where the image says or (``always_cwd``) not.
+
+    Copies of workspaces lie below ``copies``, installed packages below ``environments``.
 
     Raises:
         UnsupportedFeature: for a field that a local process cannot have.
@@ -124,7 +130,14 @@ def convert(
                 if role.workspace and role.image.startswith(f"{copies}/")
             }
         ),
+        environments=_environments(app, environments),
     )
+
+
+def _environments(app: AppDef, root: str) -> list[str]:
+    """Return the folders with packages that the roles of an app were given."""
+    venvs = [role.env.get(VIRTUAL_ENV, "") for role in app.roles if role.environment]
+    return sorted({os.path.dirname(venv) for venv in venvs if venv.startswith(f"{root}/")})
 
 
 def _not_negative(cfg: Mapping[str, CfgVal], name: str) -> float:
@@ -171,6 +184,8 @@ def format_request(request: LocalRequest) -> str:
             lines.append(f"  retries: {role.max_retries} by {role.retry_policy.value}")
         if role.min_replicas is not None:
             lines.append(f"  min_replicas: {role.min_replicas}")
+        if role.environment is not None:
+            lines.append(f"  environment: {role.environment}")
         lines += [f"  secret {name} from {source}" for name, source in role.secrets.items()]
         for k, (args, env) in enumerate(each.replicas):
             if not k or (args, env) != each.replicas[0]:
@@ -307,7 +322,12 @@ def _record(
     request: LocalRequest, app_id: str, submission: Submission, folder: str
 ) -> dict[str, Any]:
     logs = f"{request.log_dir}/{app_id}" if request.log_dir else f"{folder}/logs"
-    more = {"checkpoints": submission.checkpoints} if submission.checkpoints else {}
+    # fields that are written only when set
+    more: dict[str, object] = {}
+    if submission.checkpoints:
+        more["checkpoints"] = submission.checkpoints
+    if request.environments:
+        more["environments"] = request.environments
     return {
         "schema": layout.SCHEMA,
         "app_id": app_id,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
+from transload.runtime.forks import fork_lock
 from transload.runtime.liveness import newest_change
 from transload.schedulers.api import (
     AppDescription,
@@ -28,6 +29,7 @@ from transload.schedulers.api import (
 from transload.schedulers.local import connection, home, scope, store
 from transload.schedulers.local import convert as _convert
 from transload.schedulers.local.convert import submission_body
+from transload.schedulers.local.environments import LocalEnvironments, environments_folder
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.notify import AppWatch
 from transload.schedulers.local.store import safe_id, size_of
@@ -36,7 +38,9 @@ from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, SpecError
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
+    from transload.schedulers.environments import MadeEnvironment, Recipe
 
+_lock = fork_lock()
 _DELETE_S: Final = 60.0
 _STALE_S: Final = 3600.0
 _LOOK_S: Final = 0.005
@@ -86,6 +90,7 @@ class LocalScheduler(SchedulerBase):
 
     def _keep_in(self, local: str) -> None:
         self._local = local
+        self._environments: LocalEnvironments | None = None
         self._ready = False
 
     def _ensure(self) -> None:
@@ -124,6 +129,11 @@ class LocalScheduler(SchedulerBase):
             default=5.0,
         )
         opts.add(
+            "python",
+            type_=str,
+            help="interpreter that environments are made of; default: python3 on PATH",
+        )
+        opts.add(
             "max_log_size",
             type_=float,
             help="MB kept of each stream of a replica; 0: all",
@@ -137,7 +147,13 @@ class LocalScheduler(SchedulerBase):
         Raises:
             UnsupportedFeature: for mounts and spare replicas, by field.
         """
-        return _convert.convert(app, cfg, always_cwd=self._always_cwd, copies=self._copies)
+        return _convert.convert(
+            app,
+            cfg,
+            always_cwd=self._always_cwd,
+            copies=self._copies,
+            environments=environments_folder(self._local),
+        )
 
     def format_request(self, request: _convert.LocalRequest) -> str:
         """Return a request as text for a person, secrets masked."""
@@ -146,6 +162,40 @@ class LocalScheduler(SchedulerBase):
     @property
     def _copies(self) -> str:
         return f"{self._local}/workspaces"
+
+    def _kept_environments(self) -> LocalEnvironments:
+        with _lock:
+            if self._environments is None:
+                self._environments = LocalEnvironments(self._local)
+            return self._environments
+
+    def provide_environment(
+        self,
+        role: Role,
+        recipe: Recipe,
+        cfg: Mapping[str, CfgVal],
+        variables: Mapping[str, str],
+    ) -> Role:
+        """Have a virtual environment made for a role, once for its content; return the role that
+        runs in it.
+
+        Raises:
+            SubmitError: if it cannot be made; with the installer's last lines.
+        """
+        self._ensure()
+        return self._kept_environments().provide(
+            role, recipe, str(cfg.get("python") or ""), variables
+        )
+
+    def environments(self) -> Sequence[MadeEnvironment]:
+        """Return the virtual environments that were made here, and which of them jobs use."""
+        return self._kept_environments().listed()
+
+    def delete_environments(
+        self, older_than: float | None = None, *, dry_run: bool = False
+    ) -> Sequence[MadeEnvironment]:
+        """Delete the virtual environments that no job uses (see the base)."""
+        return self._kept_environments().delete(older_than, dry_run=dry_run)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
         """Copy the roles' workspaces: each different one once, for all replicas and roles that have
@@ -197,6 +247,8 @@ class LocalScheduler(SchedulerBase):
             started = self._submit(request, app_id, submission)
             return started
         finally:
+            if request.environments:
+                self._kept_environments().release(request.environments)
             if not started:
                 for folder in request.workspaces:
                     layout.remove_tree(folder)

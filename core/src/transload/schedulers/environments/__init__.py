@@ -1,0 +1,53 @@
+"""Environments: the packages that a job needs, made once for their content where it runs.
+
+`recipe` reads the files that name packages, `header` the inline metadata of a script, `provide` is
+the seam between runner and schedulers, and `program` makes environments, here or on another machine.
+"""
+
+from __future__ import annotations
+
+from transload.plugins.lazy import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from transload.schedulers.environments.header import Header, read_header
+    from transload.schedulers.environments.program import listed, remove
+    from transload.schedulers.environments.provide import (
+        MadeEnvironment,
+        follow_making,
+        make_here,
+        order_to_make,
+        program_text,
+        provide_environments,
+    )
+    from transload.schedulers.environments.recipe import Recipe, read_environment, recipe_of
+
+__all__ = [
+    "Header",
+    "MadeEnvironment",
+    "Recipe",
+    "follow_making",
+    "listed",
+    "make_here",
+    "order_to_make",
+    "program_text",
+    "provide_environments",
+    "read_environment",
+    "read_header",
+    "recipe_of",
+    "remove",
+]
+
+# a job without packages of its own pays for none of this
+__getattr__, __dir__, _ = lazy_names(
+    __name__,
+    {
+        "header": "Header read_header",
+        "program": "listed remove",
+        "provide": (
+            "MadeEnvironment follow_making make_here order_to_make program_text "
+            "provide_environments"
+        ),
+        "recipe": "Recipe read_environment recipe_of",
+    },
+)

@@ -1,0 +1,132 @@
+"""The virtual environments of this machine's jobs: made once for their content, removed when no job
+uses them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from transload.errors import SchedulerUnavailable
+from transload.runtime.forks import fork_lock
+from transload.schedulers import environments
+from transload.schedulers.local import store
+from transload.schedulers.local.convert import VIRTUAL_ENV
+from transload.specs import Role
+
+if TYPE_CHECKING:
+    from transload.schedulers.environments import MadeEnvironment, Recipe
+
+
+def environments_folder(local: str) -> str:
+    """Return the folder of the virtual environments of a local scheduler."""
+    return f"{local}/environments"
+
+
+class LocalEnvironments:
+    """The virtual environments below the folder of a local scheduler.
+
+    From `provide` to `release` nobody can remove one: by then a record says that the job uses it.
+
+    Args:
+        local: the folder of the scheduler.
+    """
+
+    def __init__(self, local: str) -> None:
+        self.root = environments_folder(local)
+        self._local = local
+        self._held: dict[str, list[int]] = {}
+        self._lock = fork_lock()
+
+    def provide(
+        self, role: Role, recipe: Recipe, python: str, variables: Mapping[str, str]
+    ) -> Role:
+        """Return a role that runs in a virtual environment, made if it is not there.
+
+        Args:
+            role: the role.
+            recipe: what is to be installed.
+            python: the interpreter that the user has named; ``""``: none.
+            variables: for the installer alone.
+
+        Raises:
+            SubmitError: if it cannot be made.
+        """
+        folder, lock = environments.make_here(
+            self.root,
+            recipe.to_dict(),
+            recipe.environment,
+            python=python,
+            place=_place_of_python(),
+            variables=variables,
+        )
+        with self._lock:
+            self._held.setdefault(folder, []).append(lock)
+        path = role.env.get("PATH", os.environ.get("PATH", os.defpath))
+        added = {
+            VIRTUAL_ENV: f"{folder}/venv",
+            "PATH": f"{folder}/venv/bin{os.pathsep}{path}",
+        }
+        return replace(role, env={**role.env, **added})
+
+    def release(self, folders: Iterable[str]) -> None:
+        """Let environments be removed that an app was given, unless its record says that it uses
+        them.
+        """
+        with self._lock:
+            locks = [self._held[folder].pop() for folder in folders if self._held.get(folder)]
+        for lock in locks:
+            os.close(lock)
+
+    def listed(self) -> list[MadeEnvironment]:
+        """Return those that were made, and which of them jobs use."""
+        if not os.path.isdir(self.root):
+            return []
+        used = self._used()
+        return [
+            environments.MadeEnvironment.of_record(record, record["path"] in used)
+            for record in environments.listed(self.root)
+        ]
+
+    def delete(self, older_than: float | None, *, dry_run: bool) -> list[MadeEnvironment]:
+        """Delete those that no job uses and, if that is given, that nobody used for so long."""
+        deleted = []
+        for each in self.listed():
+            age = time.time() - (each.last_used or 0.0)
+            is_due = older_than is None or age >= older_than
+            if each.in_use or not is_due:
+                continue
+            if dry_run or self._remove(each):
+                deleted.append(each)
+        return deleted
+
+    def _remove(self, found: MadeEnvironment) -> bool:
+        try:
+            return environments.remove(self.root, found.key, lambda folder: folder in self._used())
+        except OSError as exc:
+            raise SchedulerUnavailable(
+                f"environment {found.path} cannot be removed: {exc.strerror}"
+            ) from exc
+
+    def _used(self) -> set[str]:
+        """Return the folders of those that jobs use which have not ended.
+
+        Raises:
+            SchedulerUnavailable: if the record of a job cannot be read, which may use any of them.
+        """
+        used: set[str] = set()
+        for app_id in store.app_ids(self._local):
+            if not store.has_ended(self._local, app_id):
+                record = store.read_record(self._local, app_id) or {}
+                used.update(map(str, record.get("environments") or ()))
+        return used
+
+
+def _place_of_python() -> str:
+    """Return the path of the Python that jobs find: another one makes another environment."""
+    return os.path.realpath(shutil.which("python3") or sys.executable)

@@ -1,0 +1,112 @@
+"""A small index of Python packages on loopback, for tests that install some: wheels are made here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+__all__ = ["PackageIndex", "package_index"]
+
+
+@dataclass
+class PackageIndex:
+    """An index that is served, and the wheels in it.
+
+    Args:
+        folder: where the wheels lie.
+        url: the index, as ``UV_INDEX_URL`` and ``PIP_INDEX_URL`` take it.
+        requests: paths that were asked for, in order.
+    """
+
+    folder: Path
+    url: str
+    requests: list[str] = field(default_factory=list)
+
+    def add(
+        self,
+        name: str,
+        version: str = "1.0",
+        *,
+        code: str = "",
+        tag: str = "py3-none-any",
+        requires: tuple[str, ...] = (),
+    ) -> str:
+        """Make a wheel of one module, ``NAME.py``; return its sha256.
+
+        Args:
+            name: of the package and its module: lower-case letters.
+            version: of the package.
+            code: what is in the module, behind ``VERSION = …``.
+            tag: Python, ABI and platform that it is for.
+            requires: packages that it needs.
+        """
+        place = self.folder / "simple" / name
+        place.mkdir(parents=True, exist_ok=True)
+        file = place / f"{name}-{version}-{tag}.whl"
+        info = f"{name}-{version}.dist-info"
+        needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+        wheel = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n"
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(f"{name}.py", f"VERSION = {version!r}\n{code}")
+            archive.writestr(f"{info}/METADATA", metadata)
+            archive.writestr(f"{info}/WHEEL", wheel)
+            archive.writestr(f"{info}/RECORD", "")
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Serves the folder to those who know the password, if there is one."""
+
+    def __init__(self, *args: object, index: PackageIndex, wanted: str, **more: object) -> None:
+        self._index = index
+        self._wanted = wanted
+        super().__init__(*args, **more)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        self._index.requests.append(self.path)
+        if self._wanted and self.headers.get("Authorization") != self._wanted:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="packages"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        super().do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def package_index(folder: Path, user: str = "", password: str = "") -> Iterator[PackageIndex]:
+    """Serve an index on a free port of loopback.
+
+    Args:
+        folder: an empty folder.
+        user: who may read it; ``""``: anybody.
+        password: of that user.
+    """
+    wanted = ""
+    if user:
+        wanted = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+    (folder / "simple").mkdir(parents=True, exist_ok=True)
+    index = PackageIndex(folder, "")
+    handler = partial(_Handler, index=index, wanted=wanted, directory=str(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    index.url = f"http://127.0.0.1:{server.server_port}/simple"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield index
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

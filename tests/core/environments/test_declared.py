@@ -1,0 +1,308 @@
+"""What a job needs installed: who says so, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transload.errors import SpecError, UnsupportedFeature
+from transload.runner import Launch, Runner
+from transload.runner.environments import script_in, with_header_settings
+from transload.schedulers.environments import read_header
+from transload.specs import AppDef, Environment, Notice, Role
+from transload_testing.scripted import ScriptedControl
+
+pytestmark = pytest.mark.unit
+
+HEADER = """\
+# /// script
+# requires-python = ">=3.8"
+# dependencies = ["tiny"]
+#
+# [tool.transload]
+# gpu = 2
+# mem = "2G"
+# time-limit = "1h"
+# name = "trainer"
+# replicas = 3
+# image = "registry/img:1"
+# env = { MODE = "fast" }
+# secrets = { HF_TOKEN = "env:HF_TOKEN" }
+# ///
+print("trained")
+"""
+
+
+@pytest.fixture
+def script(scripts: Path) -> Path:
+    """A script with a header."""
+    path = scripts / "train.py"
+    path.write_text(HEADER)
+    return path
+
+
+def planned(runner: Runner, **launch: object) -> AppDef:
+    """Return the definition that a launch leads to on this machine."""
+    return Launch(**launch).plan(runner).app  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        ("python train.py --lr 1", "train.py"),
+        ("python3.11 -u -W error -X dev jobs/train.py", "jobs/train.py"),
+        ("/usr/bin/python3 train.py", "train.py"),
+        ("./train.py", "./train.py"),
+        ("python -m train", None),
+        ("python -c train.py", None),
+        ("uv run train.py", None),
+        ("bash train.sh", None),
+        ("pythonic train.py", None),
+        ("python", None),
+    ],
+)
+def test_the_script_of_a_command(words: str, script: str | None) -> None:
+    """The script is what Python itself would run."""
+    assert script_in(words.split()) == script
+
+
+def test_a_header_counts_without_a_word(script: Path) -> None:
+    """Its packages and what it says of the job; the digest is that of the packages."""
+    with Runner("t") as runner:
+        app = planned(runner, command=["python", "train.py"])
+        role = app.roles[0]
+        assert (role.environment and role.environment.kind) == "script"
+        assert role.environment == Environment(
+            "script", "train.py", role.environment.sha256, source=str(script)
+        )
+        assert (app.name, app.timeout, role.num_replicas) == ("trainer", 3600, 3)
+        assert (role.resource.gpu, role.resource.memMB, role.resource.cpu) == (2, 2048, -1)
+        assert (role.image, role.env, role.secrets) == (
+            "registry/img:1",
+            {"MODE": "fast"},
+            {"HF_TOKEN": "env:HF_TOKEN"},
+        )
+        script.write_text(HEADER.replace("gpu = 2", "gpu = 4") + "print('more code')\n")
+        again = planned(runner, command=["python", "train.py"]).roles[0]
+        assert again.environment == role.environment
+        script.write_text(HEADER.replace('"tiny"', '"tiny==1.0"'))
+        other = planned(runner, command=["python", "train.py"]).roles[0]
+        assert other.environment != role.environment
+
+
+def test_what_goes_before_what(scripts: Path, script: Path) -> None:
+    """The launch before the role, the role before the settings, these before the header."""
+    for name in ("of-launch.txt", "of-role.txt", "of-settings.txt"):
+        (scripts / name).write_text("tiny\n")
+    (scripts / "transload.toml").write_text('[schedulers.local]\nenvironment = "of-settings.txt"\n')
+    command = ["python", "train.py"]
+    role = Role("main", "", entrypoint="python", args=["train.py"], environment="of-role.txt")
+    with Runner("t") as runner:
+
+        def name_of(**launch: object) -> str | None:
+            found = planned(runner, **launch).roles[0].environment
+            return None if found is None else found.name
+
+        assert name_of(command=command) == "of-settings.txt"
+        assert name_of(app=AppDef("a", [role])) == "of-role.txt"
+        assert name_of(app=AppDef("a", [role]), environment="of-launch.txt") == "of-launch.txt"
+        assert name_of(command=command, environment="none") is None
+        assert name_of(command=command, cfg={"environment": "train.py"}) == "train.py"
+    (scripts / "transload.toml").write_text('[schedulers.local]\nenvironment = "none"\n')
+    with Runner("t") as runner:
+        assert planned(runner, command=command).roles[0].environment is None
+
+
+def test_a_component_whose_entrypoint_is_a_script(script: Path) -> None:
+    """Its packages count, and what the component sets itself goes before the header."""
+    role = Role("main", "other:2", entrypoint="train.py", num_replicas=2, env={"MODE": "slow"})
+    with Runner("t") as runner:
+        app = planned(runner, app=AppDef("mine", [role], timeout=60))
+    found = app.roles[0]
+    assert found.environment is not None
+    assert (app.name, app.timeout, found.image) == ("mine", 60, "other:2")
+    assert (found.num_replicas, found.env, found.resource.gpu) == (2, {"MODE": "slow"}, 2)
+
+
+def test_a_header_may_ask_for_a_notice(scripts: Path) -> None:
+    """By its seconds, or as a text with a unit; what the role says itself goes before it."""
+    for text in ("120", "'2m'"):
+        (scripts / "train.py").write_text(
+            f"# /// script\n# [tool.transload]\n# notice = {text}\n# ///\n"
+        )
+        header = read_header("train.py")
+        assert header is not None
+        app = AppDef("a", [Role("open", ""), Role("own", "", notice=Notice(5))])
+        found = with_header_settings(app, {"open": header, "own": header})
+        assert [role.notice for role in found.roles] == [Notice(120), Notice(5)]
+
+
+def test_a_job_without_any_of_this_is_as_it_was(scripts: Path) -> None:
+    """No header, no word: the definition is the one that was given, and so is its digest."""
+    (scripts / "plain.py").write_text("print(1)\n")
+    app = AppDef("a", [Role("main", "", entrypoint="python", args=["plain.py"])])
+    with Runner("t") as runner:
+        assert planned(runner, app=app) is app
+    assert "environment" not in app.to_json()
+
+
+def test_a_scheduler_that_installs_nothing_refuses_it(
+    script: Path, control: ScriptedControl
+) -> None:
+    """By the path of the field, before anything starts; ``none`` switches it off."""
+    command = ["python", "train.py"]
+    with Runner("t") as runner:
+        with pytest.raises(UnsupportedFeature, match=r"roles\[0\]\.environment") as raised:
+            planned(runner, command=command, scheduler="scripted")
+        assert raised.value.field == "roles[0].environment"
+        assert "--environment none" in str(raised.value)
+        planned(runner, command=command, scheduler="scripted", environment="none")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# /// script\n# dependencies = [\n# ///\n", r"train\.py:2: the header is not TOML"),
+        ("x = 1\n# /// script\n# a = = 1\n# ///\n", r"train\.py:3: the header is not TOML"),
+        ("# /// script\n# dependencies = []\n\n", r"train\.py:1: the header .* does not end"),
+        (
+            "# /// script\n# dependencies = []\n# ///\n\n# /// script\n# dependencies = []\n# ///\n",
+            r"train\.py:5: a second header",
+        ),
+        (
+            "# /// script\n# dependancies = []\n# ///\n",
+            r"train\.py:2: dependancies: unknown key.*'dependencies'",
+        ),
+        ("# /// script\n# dependencies = 'x'\n# ///\n", r"train\.py:2: dependencies"),
+        (
+            "# /// script\n# [tool.transload]\n# gpus = 1\n# ///\n",
+            r"train\.py:3: \[tool\.transload\] gpus: unknown key: did you mean 'gpu'",
+        ),
+        (
+            "# /// script\n# [tool.transload]\n# gpu = 'one'\n# ///\n",
+            r"train\.py:3: .*gpu='one': must be a whole number",
+        ),
+        (
+            "# /// script\n# [tool.transload]\n# env = { HF_TOKEN = 'hf_abc' }\n# ///\n",
+            r"train\.py:3: .*HF_TOKEN in env: looks like a secret.*env:HF_TOKEN",
+        ),
+        (
+            "# /// script\n# [tool.transload]\n# secrets = { HF_TOKEN = 'hf_abc' }\n# ///\n",
+            r"train\.py:3: .*HF_TOKEN in secrets=.*must be a reference",
+        ),
+        (
+            "# /// script\n# [tool.transload]\n# mem = '2 lumps'\n# ///\n",
+            r"train\.py:2: \[tool\.transload\]: mem=",
+        ),
+        (
+            "# /// script\n# dependencies = ['tiny @ file:///opt/tiny']\n# ///\n",
+            r"train\.py:2: .*is a local path, which does not travel",
+        ),
+        (
+            "# /// script\n# dependencies = ['tiny @ https://me:hunter2@host/t.whl']\n# ///\n",
+            r"train\.py:2: .*a password must not stand here",
+        ),
+    ],
+)
+def test_a_wrong_header_is_one_line(scripts: Path, text: str, message: str) -> None:
+    """File and line, what is wrong, what is allowed; a secret is not shown."""
+    (scripts / "train.py").write_text(text)
+    with Runner("t") as runner, pytest.raises(SpecError, match=message) as raised:
+        planned(runner, command=["python", "train.py"])
+    assert "\n" not in str(raised.value)
+    assert "hf_abc" not in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("poetry.lock", "", r"is a file of Poetry, which is not read"),
+        ("pylock.toml", "", r"is a file of pip lock"),
+        ("pyproject.toml", "", r"give the uv\.lock beside it"),
+        ("packages.yaml", "", r"must be a script with an inline header"),
+        ("uv.lock", "a = 1\n", r"uv\.lock: is no lock of uv"),
+        ("uv.lock", "a = = 1\n", r"uv\.lock: is no lock of uv"),
+        ("requirements.txt", "tiny\n-e .\n", r"requirements\.txt:2: -e \.: is a local path"),
+        ("requirements.txt", "./wheels/tiny.whl\n", r"requirements\.txt:1: .*local path"),
+        ("requirements.txt", "tiny @ file:///x\n", r"requirements\.txt:1: .*local path"),
+        ("requirements.txt", "--find-links wheels\ntiny\n", r":1: --find-links wheels: .*local"),
+        ("requirements.txt", "-r ../other.txt\n", r":1: -r \.\./other\.txt: is a local path"),
+        ("requirements.txt", "-r missing.txt\n", r"missing\.txt: cannot be read: No such file"),
+        ("requirements.txt", "-i https://me:hunter2@host/simple\ntiny\n", r":1: .*a password"),
+        ("job.py", "print(1)\n", r"job\.py: has no header"),
+    ],
+)
+def test_a_wrong_file_is_one_line(scripts: Path, name: str, text: str, message: str) -> None:
+    """What is wrong with it, and with which line."""
+    (scripts / name).write_text(text)
+    (scripts / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "0"\n')
+    with Runner("t") as runner, pytest.raises(SpecError, match=message) as raised:
+        planned(runner, command=["true"], environment=name)
+    assert "\n" not in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_password_by_a_variable_is_allowed(scripts: Path) -> None:
+    """``${NAME}`` stands for a secret of the job, and comments and markers are no paths."""
+    (scripts / "requirements.txt").write_text(
+        "# see ./notes\n--index-url https://${WHO}:${WORD}@host/simple\n"
+        "tiny ; python_version > '3'  # fine\nother[extra]>=1 \\\n  --hash=sha256:aa\n"
+        "third @ git+https://host/x.git\n"
+    )
+    with Runner("t") as runner:
+        found = planned(runner, command=["true"], environment="requirements.txt").roles[0]
+    assert found.environment is not None
+
+
+def test_files_that_are_included_travel_and_count(scripts: Path) -> None:
+    """A change of an included file is another environment; the name of the first is none."""
+    (scripts / "sub").mkdir()
+    (scripts / "requirements.txt").write_text("-r sub/base.txt\n-c limits.txt\n")
+    (scripts / "sub" / "base.txt").write_text("tiny\n")
+    (scripts / "limits.txt").write_text("tiny<2\n")
+
+    def digest(file: str) -> str:
+        with Runner("t") as runner:
+            found = planned(runner, command=["true"], environment=file).roles[0].environment
+        assert found is not None
+        return found.sha256
+
+    first = digest("requirements.txt")
+    (scripts / "limits.txt").write_text("tiny<3\n")
+    assert digest("requirements.txt") != first
+
+
+def test_the_digest_of_a_definition_knows_no_folder(scripts: Path) -> None:
+    """Equal packages make equal definitions, wherever the file lies."""
+    one = Environment("requirements.txt", "r.txt", "a" * 64, source="/one/r.txt")
+    other = Environment("requirements.txt", "r.txt", "a" * 64, source="/other/r.txt")
+    apps = [AppDef("a", [Role("r", "", entrypoint="x", environment=each)]) for each in (one, other)]
+    assert apps[0].digest() == apps[1].digest()
+    assert AppDef.from_json(apps[0].to_json()) == apps[0]
+
+
+def test_a_file_that_changed_since_is_refused(scripts: Path) -> None:
+    """A definition with a digest runs with that content, or not at all."""
+    (scripts / "requirements.txt").write_text("tiny\n")
+    with Runner("t") as runner:
+        app = planned(runner, command=["true"], environment="requirements.txt")
+        (scripts / "requirements.txt").write_text("tiny==2\n")
+        with pytest.raises(SpecError, match=r"roles\[0\]\.environment=.*has changed"):
+            planned(runner, app=app)
+
+
+def test_a_launch_travels_as_json(scripts: Path) -> None:
+    """With its environment; one without is written as earlier versions read it."""
+    launch = Launch(command=["true"], environment=Environment("script", "a.py", source="/a.py"))
+    assert Launch.from_dict(launch.to_dict()) == launch
+    assert "environment" not in Launch(command=["true"]).to_dict()
+
+
+def test_line_endings_of_windows(scripts: Path) -> None:
+    """A header with them is read as one without."""
+    (scripts / "train.py").write_bytes(HEADER.replace("\n", "\r\n").encode())
+    header = read_header(str(scripts / "train.py"))
+    assert header is not None
+    assert header.dependencies == ["tiny"]
