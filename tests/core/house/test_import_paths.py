@@ -22,7 +22,7 @@ PATHS = {
     "transload.workspace": "copy_workspace ignore_rules",
     "transload.cli": "main",
     "transload.pipelines": "get_adapter",
-    "transload.runtime": "report tracking",
+    "transload.runtime": "checkpoint progress report tracking",
     "transload.runtime.tracking": "FsspecResultTracker ResultTracker",
     "transload.tracker": "AppRun app_run_from_env FsspecTracker TrackerBase",
     "transload.tracker.api": "AppRun AppRunTrackableSource ENV_TRANSLOAD_JOB_ID ENV_TRANSLOAD_PARENT_RUN_ID "

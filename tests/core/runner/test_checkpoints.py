@@ -12,7 +12,7 @@ from transload.runner import Launch, Runner
 from transload.runner.checkpoints import safe_name
 from transload.runner.config import Settings
 from transload.schedulers import AppDescription, Submission
-from transload.specs import AppDef, AppState, Role
+from transload.specs import AppDef, AppState, Notice, Role
 from transload_testing.scripted import ScriptedScheduler
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Keeping(ScriptedScheduler):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.capabilities = self.capabilities._replace(checkpoints=True)
+        self.capabilities = self.capabilities._replace(checkpoints=True, notice=frozenset({"USR1"}))
         self.submissions: dict[str, Submission] = {}
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, Any]) -> str:
@@ -122,6 +122,14 @@ def test_wrong_handles(runner: Runner) -> None:
     other = runner.dryrun(plain, "scripted", app_id="plain").submit()
     with pytest.raises(SpecError, match="did not ask for checkpoints"):
         runner.dryrun(Launch(app=app(), checkpoints=other.handle), "scripted")
+
+
+def test_the_program_is_told_the_signal_of_its_notice(runner: Runner) -> None:
+    """The variable is there only where there is a notice."""
+    roles = [Role("r", "", entrypoint="true", notice=Notice(60, "USR1"))]
+    plan = runner.dryrun(AppDef("a", [*roles, Role("s", "", entrypoint="true")]), "scripted")
+    names = [role.env.get("TRANSLOAD_NOTICE_SIGNAL") for role in plan.resolved.roles]
+    assert names == ["USR1", None]
 
 
 def test_names_are_safe_and_stay_apart() -> None:

@@ -30,6 +30,7 @@ __all__ = ["surrounding_run"]
 
 ENV_JOB_ID = "TRANSLOAD_JOB_ID"
 ENV_PARENT_RUN_ID = "TRANSLOAD_PARENT_RUN_ID"
+ENV_NOTICE_SIGNAL = "TRANSLOAD_NOTICE_SIGNAL"
 ENV_OUTPUT_DIR = "TRANSLOAD_OUTPUT_DIR"
 ENV_ROLES = "TRANSLOAD_ROLES"
 ENV_TRACKER_BASE = "TRANSLOAD_TRACKER_BASE"
@@ -99,6 +100,8 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
         role = replace_macros(role, values)
         # what the runner says of the run wins over what a role may have inherited from another run
         role.env.update(environment)
+        if role.notice is not None:
+            role.env[ENV_NOTICE_SIGNAL] = role.notice.signal
         changed.roles.append(role)
     return changed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from typing import Final
 
@@ -10,6 +11,7 @@ import click
 
 from transload.cli.output import note
 from transload.errors import SpecError
+from transload.runtime.advance import ENV_PROGRESS_FILE, ProgressWriter, check_numbers
 from transload.runtime.reporting import Reports
 from transload.runtime.tracking.format import check_results
 
@@ -23,7 +25,7 @@ _FLOAT: Final = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0
 
 
 @click.command()
-@click.argument("results", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.argument("results", nargs=-1, metavar="NAME=VALUE...")
 @click.option(
     "--key", metavar="KEY", help="Default: the replica's number, with several roles role/number."
 )
@@ -33,14 +35,31 @@ _FLOAT: Final = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0
     metavar="NUMBER",
     help="How far the job is: the results are points of curves too.",
 )
+@click.option(
+    "--progress",
+    metavar="PART",
+    help="How much of the work is done: 40%, or STEP/TOTAL such as 400/1000.",
+)
 @click.pass_context
-def put(ctx: click.Context, results: tuple[str, ...], key: str | None, step: float | None) -> None:
+def put(
+    ctx: click.Context,
+    results: tuple[str, ...],
+    key: str | None,
+    step: float | None,
+    progress: str | None,
+) -> None:
     """Report results of the job that this shell belongs to; outside of a job nothing happens.
 
     A VALUE that reads as a number is one, but for what a number would change, such as 00501.
     NAME:str=VALUE is always a text; NAME:int=VALUE and NAME:float=VALUE are numbers or refused.
     Results that are not named keep what was reported before.
     """
+    if not results and progress is None:
+        raise click.UsageError("give NAME=VALUE, or --progress", ctx)
+    if progress is not None:
+        _put_progress(ctx, progress)
+    if not results:
+        return
     values: dict[str, int | float | str] = {}
     for text in results:
         named = _named_value(text)
@@ -56,6 +75,36 @@ def put(ctx: click.Context, results: tuple[str, ...], key: str | None, step: flo
     if reports.nowhere:
         note("this is no job of transload: nothing was reported")
     reports.add(check_results(values), step, key)
+
+
+def _put_progress(ctx: click.Context, text: str) -> None:
+    """Say how far the job is.
+
+    Raises:
+        click.UsageError: for a text that says no part of a whole.
+    """
+    numbers = _part_of_work(text)
+    values, wrong = check_numbers(**numbers)
+    if not numbers or wrong:
+        raise click.UsageError(
+            f"--progress {text!r}: must be 0% to 100%, or STEP/TOTAL such as 400/1000", ctx
+        )
+    path = os.environ.get(ENV_PROGRESS_FILE)
+    if not path:
+        note("this is no job of transload: no progress was reported")
+        return
+    ProgressWriter(path).add(values.get("step"), values.get("total"), values.get("fraction"), None)
+
+
+def _part_of_work(text: str) -> dict[str, float]:
+    """Return what ``40%`` or ``400/1000`` says, by the names of `progress`; {} for another text."""
+    percent = re.fullmatch(rf"({_FLOAT})\s*%", text.strip())
+    if percent is not None:
+        return {"fraction": float(percent[1]) / 100}
+    steps = re.fullmatch(rf"({_FLOAT})\s*/\s*({_FLOAT})", text.strip())
+    if steps is not None:
+        return {"step": float(steps[1]), "total": float(steps[2])}
+    return {}
 
 
 def _named_value(text: str) -> tuple[str, int | float | str] | None:
