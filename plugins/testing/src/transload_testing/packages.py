@@ -15,6 +15,8 @@ from pathlib import Path
 
 __all__ = ["PackageIndex", "package_index"]
 
+_LONGEST_WAIT_S = 60.0
+
 
 @dataclass
 class PackageIndex:
@@ -24,11 +26,16 @@ class PackageIndex:
         folder: where the wheels lie.
         url: the index, as ``UV_INDEX_URL`` and ``PIP_INDEX_URL`` take it.
         requests: paths that were asked for, in order.
+        answers: while it is not set, requests wait.
     """
 
     folder: Path
     url: str
     requests: list[str] = field(default_factory=list)
+    answers: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.answers.set()
 
     def add(
         self,
@@ -73,6 +80,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._index.requests.append(self.path)
+        self._index.answers.wait(_LONGEST_WAIT_S)
         if self._wanted and self.headers.get("Authorization") != self._wanted:
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="packages"')
@@ -107,6 +115,7 @@ def package_index(folder: Path, user: str = "", password: str = "") -> Iterator[
     try:
         yield index
     finally:
+        index.answers.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from transload.cli.commands.environments import (
+    delete_environments,
+    emit_deleted,
+    environments_json,
+    list_environments,
+)
 from transload.cli.options import (
     duration,
     handle_argument,
@@ -48,8 +54,11 @@ from transload.specs import (
 from transload.specs.text import parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from transload.runner import Runner
     from transload.schedulers import AppDescription, ListAppResponse
+    from transload.schedulers.environments import MadeEnvironment
     from transload.specs import ReplicaStatus, Role, RoleStatus
 
 _STATES = ["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "UNKNOWN"]
@@ -72,19 +81,34 @@ _STATE = click.Choice(_STATES, case_sensitive=False)
 )
 @click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
 @click.option("--arguments", is_flag=True, help="Also what each was called with.")
+@click.option(
+    "--environments", is_flag=True, help="In place of apps: installed packages, size and last use."
+)
 @json_option
+@click.pass_context
 def list_apps(
+    ctx: click.Context,
+    /,
     scheduler: str | None,
     states: tuple[str, ...],
     name: str | None,
     sort: str,
     limit: int | None,
     arguments: bool,
+    environments: bool,
     as_json: bool,
 ) -> None:
     """List apps, newest first: handle, state, age, scheduler, name. The handle can be given to
     every other command.
     """
+    if environments:
+        if states or name is not None or arguments:
+            raise click.UsageError(
+                "--environments goes without --state, --name and --arguments, which are about apps",
+                ctx,
+            )
+        list_environments(scheduler, limit, as_json=as_json)
+        return
     with open_runner() as runner:
         found = list(runner.list(scheduler))
         if states:
@@ -398,9 +422,14 @@ def _state_after_cancel(status: AppStatus | None) -> str:
     metavar="SIZE",
     help="The oldest, until the rest takes no more than this (10G).",
 )
+@click.option(
+    "--environments",
+    is_flag=True,
+    help="In place of apps: installed packages that no job uses; with --older-than: for so long.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @scheduler_option(
-    "With --older-than, --larger-than: whose apps; default: the configured one, else local."
+    "Without handles: whose apps or environments; default: the configured one, else local."
 )
 @json_option
 @click.pass_context
@@ -411,6 +440,7 @@ def delete(
     force: bool,
     older_than: float | None,
     larger_than: str | None,
+    environments: bool,
     dry_run: bool,
     scheduler: str | None,
     as_json: bool,
@@ -419,8 +449,14 @@ def delete(
 
     Give handles, or --older-than and --larger-than for all ended apps of a scheduler. An app that
     has not ended is refused, unless --force is given; then it is ended first. All handles are
-    looked up before any app is touched.
+    looked up before any app is touched. With --older-than go environments that no job has used
+    for so long.
     """
+    if environments:
+        if handle or force or larger_than is not None:
+            raise click.UsageError("--environments goes with --older-than alone", ctx)
+        delete_environments(scheduler, older_than, dry_run=dry_run, as_json=as_json)
+        return
     by_rule = older_than is not None or larger_than is not None
     if by_rule == bool(handle):
         raise click.UsageError(
@@ -430,22 +466,32 @@ def delete(
         raise click.UsageError("--force goes with handles: the rules take ended apps only", ctx)
     if scheduler is not None and handle:
         raise click.UsageError(
-            "--scheduler goes with --older-than and --larger-than: a handle names its own", ctx
+            "--scheduler goes with --older-than, --larger-than and --environments: a handle names "
+            "its own",
+            ctx,
         )
     size = None
     if larger_than is not None:
         size = parse_size(larger_than, "--larger-than")
+    unused: Sequence[MadeEnvironment] = ()
     with open_runner() as runner:
         if by_rule:
             deleted = _prune(runner, scheduler, older_than, size, dry_run=dry_run)
         else:
             deleted = _delete(runner, handle, force, dry_run)
+        if older_than is not None:
+            backend = runner.scheduler(scheduler)
+            unused = backend.delete_environments(older_than, dry_run=dry_run)
     if as_json:
-        emit_json({"dry_run": dry_run, "deleted": deleted})
+        shown: dict[str, object] = {"dry_run": dry_run, "deleted": deleted}
+        if unused:
+            shown["environments"] = environments_json(unused)
+        emit_json(shown)
         return
     done = "would be deleted" if dry_run else "deleted"
     for each in deleted:
         emit(f"{each}\t{done}")
+    emit_deleted(unused, done)
     if by_rule:
         note(f"{len(deleted)} apps {done}")
 

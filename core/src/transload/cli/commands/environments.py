@@ -1,0 +1,65 @@
+"""``transload list --environments`` and ``transload delete --environments``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from transload.cli.output import emit, emit_json, emit_table, note
+from transload.cli.quantities import duration_text, size_text
+from transload.cli.session import open_runner
+
+if TYPE_CHECKING:
+    from transload.schedulers.environments import MadeEnvironment
+
+__all__ = ["delete_environments", "emit_deleted", "environments_json", "list_environments"]
+
+
+def list_environments(scheduler: str | None, limit: int | None, *, as_json: bool) -> None:
+    """Show the environments of a scheduler, the one that was used last first."""
+    with open_runner() as runner:
+        found = list(runner.scheduler(scheduler).environments())
+    found.sort(key=lambda each: each.last_used or 0.0, reverse=True)
+    rows = found[:limit]
+    if as_json:
+        emit_json({"environments": environments_json(rows)})
+        return
+    heads = ["ENVIRONMENT", "DIGEST", "SIZE", "FILES", "LAST USED", "STATE"]
+    emit_table(heads, map(_row, rows))
+
+
+def environments_json(found: Sequence[MadeEnvironment]) -> list[dict[str, Any]]:
+    """Return environments as JSON values."""
+    return [asdict(each) for each in found]
+
+
+def _row(each: MadeEnvironment) -> list[str]:
+    size = "" if each.size is None else size_text(each.size)
+    used = ""
+    if each.last_used is not None:
+        used = f"{duration_text(max(0.0, time.time() - each.last_used))} ago"
+    state = "in use" if each.in_use else ""
+    files = "" if each.files is None else f"{each.files:,}"
+    return [each.name, each.sha256[:16], size, files, used, state]
+
+
+def delete_environments(
+    scheduler: str | None, older_than: float | None, *, dry_run: bool, as_json: bool
+) -> None:
+    """Delete the environments of a scheduler that no job uses, and show which."""
+    with open_runner() as runner:
+        deleted = runner.scheduler(scheduler).delete_environments(older_than, dry_run=dry_run)
+    if as_json:
+        emit_json({"dry_run": dry_run, "environments": environments_json(deleted)})
+        return
+    done = "would be deleted" if dry_run else "deleted"
+    emit_deleted(deleted, done)
+    note(f"{len(deleted)} environments {done}")
+
+
+def emit_deleted(found: Sequence[MadeEnvironment], done: str) -> None:
+    """Write a line for each environment that was deleted, or would be."""
+    for each in found:
+        emit(f"environment {each.name} {each.sha256[:16]}\t{done}")
