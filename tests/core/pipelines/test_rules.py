@@ -17,7 +17,16 @@ from transload.errors import (
     SubmitError,
     TransloadTimeout,
 )
-from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions, ended_state
+from transload.pipelines import (
+    AppCancelled,
+    AppLost,
+    Detached,
+    ExecutionOptions,
+    ExecutionSettings,
+    Launch,
+    LaunchSettings,
+    ended_state,
+)
 from transload.pipelines.attach import Action, AttachRecord, decide
 from transload.pipelines.options import next_limit, note_state, retries_note, without_retries
 from transload.schedulers import check_seconds, patience_left, unknown_for, unknown_since
@@ -224,3 +233,18 @@ def test_options_are_checked_and_travel() -> None:
     text = json.dumps(endless.to_dict(), allow_nan=False)
     again = ExecutionOptions.from_dict(json.loads(text))
     assert (again.patience, again.startup_timeout) == (float("inf"), None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "made", "apart"),
+    [
+        (ExecutionSettings, ExecutionOptions, set()),
+        (LaunchSettings, Launch, {"app", "component", "command"}),
+    ],
+)
+def test_settings_name_each_argument(settings: type, made: type, apart: set[str]) -> None:
+    """What adapters declare as their options are the arguments of the class, all of them."""
+    assert set(settings.__annotations__) == set(made.__dataclass_fields__) - apart  # type: ignore[attr-defined]
+    assert {
+        name: settings.__annotations__[name].__forward_arg__ for name in settings.__annotations__
+    } == {name: made.__annotations__[name] for name in settings.__annotations__}

@@ -24,10 +24,10 @@ from transload.pipelines.handover import outcome, settle
 from transload.pipelines.identity import Identity, app_id_of, where
 from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.logs import LogSink
-from transload.pipelines.options import ExecutionOptions
+from transload.pipelines.options import ExecutionOptions, ExecutionSettings
 from transload.pipelines.runners import dry_run, host_runner
 from transload.pipelines.states import StateMap
-from transload.runner.launch import Launch, caller_folder
+from transload.runner.launch import Launch, LaunchSettings, caller_folder
 
 __all__ = [
     "FIRST_UNIT",
@@ -44,8 +44,10 @@ __all__ = [
     "Ending",
     "Execution",
     "ExecutionOptions",
+    "ExecutionSettings",
     "Identity",
     "Launch",
+    "LaunchSettings",
     "LifecycleState",
     "LogSink",
     "StateMap",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from transload.errors import AppExists, ConfigError, PluginError, SpecError, SubmitError
 from transload.pipelines.errors import AppCancelled, Detached, ended_state
@@ -24,6 +24,25 @@ Checkpoints = Literal["keep", "new"]
 
 _KEYS = {"loss_already_reported": "answer_lost", "resubmit_on": "next_after"}
 """Names of options → the keys that their JSON form has had from the beginning."""
+
+
+class ExecutionSettings(TypedDict, total=False):
+    """The arguments of `ExecutionOptions`; see there."""
+
+    patience: float
+    poll_interval: float
+    logging_interval: float
+    schedule_timeout: float | None
+    startup_timeout: float | None
+    deadline: float | None
+    on_kill: OnKill
+    retries_by: RetriesBy
+    max_log_rate: int | str | None
+    tail_lines: int
+    durable: bool
+    loss_already_reported: bool
+    resubmit_on: frozenset[AppState]
+    checkpoints: Checkpoints
 
 
 @dataclass(kw_only=True)

@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import transload
 from transload.errors import ConfigError
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from transload.components import Component, Overrides
     from transload.runner.clusters import Cluster
     from transload.runner.config import Defaults, Settings
+    from transload.runner.launch import LaunchSettings
     from transload.runner.results import AppResults
     from transload.schedulers.api import (
         AppDescription,
@@ -338,8 +339,9 @@ class Runner:
             "tracker_base": tracker_base,
         }
         given = {name: value for name, value in asked.items() if value is not None}
+        settings = cast("LaunchSettings", given)
         change = None if overrides is None else overrides.apply
-        return Launch.of(app, **given).plan(self, app_id, change=change)
+        return Launch.of(app, **settings).plan(self, app_id, change=change)
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
         """Submit what `dryrun` returned, its request changed by the caller or not.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from transload.components import (
     Component,
@@ -35,6 +35,22 @@ if TYPE_CHECKING:
     from transload.runner.api import Runner
     from transload.runner.config import Settings
     from transload.runner.plan import Plan
+
+
+class LaunchSettings(TypedDict, total=False):
+    """The arguments of `Launch` beside what is to run; see there."""
+
+    args: Mapping[str, Any] | Sequence[str]
+    scheduler: str | None
+    cfg: Mapping[str, CfgVal]
+    workspace: str | Workspace | None
+    parent_run_id: str | None
+    tracker_base: str | None
+    folder: str | None
+    pass_env: Sequence[str]
+    command_name: str | None
+    checkpoints: AppHandle | None
+    environment: Environment | str | None
 
 
 @dataclass(kw_only=True)
@@ -94,7 +110,7 @@ class Launch:
             raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
 
     @staticmethod
-    def of(source: object, **more: Any) -> Launch:
+    def of(source: object, **more: Unpack[LaunchSettings]) -> Launch:
         """Return a launch of whatever a user may hand to ``convert``.
 
         Args:
