@@ -69,8 +69,8 @@ def test_wrong_arguments_fail_when_the_dag_is_read(arguments: dict[str, Any], wo
         ({"component": "utils.echo", "component_args": "{'msg': 'x'}"}, "component_args="),
         ({"command": "python train.py"}, "command='python train.py': must be a list"),
         ({"app": APP, "cfg": "{'x': 1}"}, "cfg="),
-        ({"app": APP, "cfg": {"grace_period": "soon"}}, "grace_period='soon'"),
-        ({"app": APP, "cfg": {"grase_period": "1"}}, "grase_period"),
+        ({"app": APP, "cfg": {"max_log_size": "soon"}}, "max_log_size='soon'"),
+        ({"app": APP, "cfg": {"max_log_sise": "1"}}, "max_log_sise"),
     ],
 )
 def test_what_templates_made_is_checked(arguments: dict[str, Any], words: str) -> None:
@@ -109,13 +109,13 @@ def test_run_options_have_their_types() -> None:
     wants.
     """
     operator = TransloadOperator(
-        task_id="job", app=APP, scheduler="local", cfg={"grace_period": "{{ params.word }}"}
+        task_id="job", app=APP, scheduler="local", cfg={"max_log_size": "{{ params.word }}"}
     )
     operator.render_template_fields({"params": {"word": "7"}})
     context = make_context(operator)
     with host_runner("airflow") as runner:
         launch = decoded(operator._launch(context), runner)
-    assert type(launch.cfg["grace_period"]) is not str
+    assert type(launch.cfg["max_log_size"]) is not str
 
 
 def test_templates_reach_everywhere() -> None:

@@ -83,7 +83,7 @@ class TestAdapter:
         """
         given: dict[str, Any] = {
             "scheduler": "local_cwd",
-            "cfg": {"grace_period": 9.5},
+            "cfg": {"max_log_size": 9.5},
             "tracker_base": base,
         }
         constants = {"component_const_params": {"gate": "open", "steps": 7}}

@@ -357,7 +357,7 @@ def test_another_search_under_the_same_name(
     [
         ({"scheduler": "scripted"}, "scheduler (local, not scripted)"),
         ({"tracker_base": "/other"}, "not /other"),
-        ({"cfg": {"log_dir": "/x", "grace_period": 3.0}}, "cfg (grace_period, log_dir)"),
+        ({"cfg": {"log_dir": "/x", "max_log_size": 3.0}}, "cfg (log_dir, max_log_size)"),
         ({"workspace": "/code"}, "workspace (none, not /code)"),
         ({"constants": {"y": 1.0}}, "component_const_params (y)"),
         ({"component": "ax_components:fails_below_zero"}, "component (ax_components:square, not"),

@@ -567,11 +567,16 @@ class Gang:
             return ""
         if code == ASKS_AGAIN:
             return noticed
-        numbers = (9, self.roles[replica.role].get("notice_signal", 15))
-        killed = code in [-number for number in numbers] or code in [128 + n for n in numbers]
-        if killed and noticed != "requested":
+        if self._obeyed(replica) and noticed != "requested":
             return noticed
         return ""
+
+    def _obeyed(self, replica: Replica) -> bool:
+        """Tell whether a replica ended as its notice asks: by exit code 75, its signal, or KILL."""
+        ends = [ASKS_AGAIN]
+        for number in (9, self.roles[replica.role].get("notice_signal", 15)):
+            ends += [-number, 128 + number]
+        return replica.code in ends
 
     def notices(self, now: float) -> list[Replica]:
         """Return the replicas that are due a notice, since their time or segment is near its end.
@@ -802,7 +807,7 @@ class Gang:
         now = ended.now
         if self.final is not None or replica.waiting:
             return
-        if replica.noticed == "limit" and replica.code == ASKS_AGAIN:
+        if replica.noticed == "limit" and self._obeyed(replica):
             self.end("FAILED", f"timed out after {self.timeout:g} s")
             return
         said = error_line(replica.error)
@@ -888,7 +893,8 @@ class Gang:
         self.restarts.remove(restart)
         for replica in restart.replicas:
             replica.begin_again(restart.cause)
-        if restart.cause == "segment" or len(restart.replicas) == len(self.replicas):
+        is_whole = len(restart.replicas) == len(self.replicas)
+        if restart.cause == "segment" or is_whole or self.segment_began is None:
             self.segment_began = now
         return restart.replicas
 
@@ -943,6 +949,18 @@ class Gang:
             return None
         return self.began + self.timeout
 
+    def next_end(self) -> float | None:
+        """Return when its time or segment is over, or the first notice of that is due; None:
+        never.
+        """
+        end, _ = self._next_end()
+        if end is None:
+            return None
+        notices: list[float] = [
+            end - self.roles[each.role]["notice"] for each in self._without_notice()
+        ]
+        return min([end, *notices])
+
     def due(self) -> float | None:
         """Return when to look again though nothing happens: a time limit, the end of a delay; None:
         never.
@@ -952,10 +970,9 @@ class Gang:
             for each in self.restarts
             if not any(replica.alive for replica in each.replicas)
         ]
-        end, _ = self._next_end()
+        end = self.next_end()
         if end is not None:
             dues.append(end)
-            dues += [end - self.roles[each.role]["notice"] for each in self._without_notice()]
         return min(dues) if dues else None
 
     def name(self, replica: Replica) -> str:

@@ -222,7 +222,7 @@ def test_options_reach_the_scheduler(invoke: Any, component_file: str, tmp_path:
     for number, option in enumerate(("-c", "--cfg", "-cfg", "--scheduler_args")):
         folder = tmp_path / str(number)
         result = invoke(
-            "run", option, f"log_dir={folder}", option, "grace_period=1", component_file
+            "run", option, f"log_dir={folder}", option, "max_log_size=1", component_file
         )
         assert result.code == 0, result.err
         assert [path.read_text() for path in folder.rglob("stdout.log")] == ["hello\n"]

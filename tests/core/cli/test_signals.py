@@ -105,14 +105,14 @@ def test_second_signal_leaves_at_once(
     """The second Ctrl-C leaves with 130 while the app is still being ended."""
     code, open_gate = gate
     process = spawn(
-        "run", "--app-id", "app", "-c", "grace_period=60", component_file, "--code", STUBBORN + code
+        "run", "--app-id", "app", "--notice", "60s", component_file, "--code", STUBBORN + code
     )
     _up(process)
     process.send_signal(signal.SIGINT)
     while "cancelling" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130  # "at once": long before the grace period is over
+    assert process.wait(20) == 130  # "at once": long before its time after the notice is over
     err = process.stderr.read()
     assert "left; local://transload/app was asked to end" in err
     assert "Traceback" not in err

@@ -22,7 +22,7 @@ from transload.schedulers import Stream
 from transload.schedulers.api import LogQuery
 from transload.schedulers.local import LocalScheduler
 from transload.schedulers.local.supervisor import layout, processes
-from transload.specs import AppState, Role
+from transload.specs import AppState, Notice, Role
 
 CLIENT = """
 import sys, time
@@ -327,7 +327,7 @@ def test_stubborn_replica_and_grandchild(local, eventually) -> None:
     """
     inner = "setsid sh -c 'trap \"\" TERM; echo inner $$; while :; do sleep 1; done'"
     script = f"trap '' TERM; {inner} & echo outer $$; while :; do sleep 1; done"
-    app_id = local.run(local.sh(script), cfg={"grace_period": 4.0})
+    app_id = local.run(local.sh(script))
     pids = [int(local.line(app_id, word).split()[1]) for word in ("inner", "outer")]
     started = time.monotonic()
     local.scheduler.cancel(app_id)
@@ -353,7 +353,7 @@ def test_cancel_lets_replicas_clean_up(local) -> None:
 
 def test_leftovers_of_a_finished_app_are_ended(local) -> None:
     """A replica that leaves a daemon behind has not left it for long."""
-    app_id = local.run(local.sh("setsid sleep 300 & echo $!"), cfg={"grace_period": 1.0})
+    app_id = local.run(local.sh("setsid sleep 300 & echo $!"))
     assert local.wait(app_id).state is AppState.SUCCEEDED
     assert not local.alive(int(local.log(app_id)[0]))
 
@@ -667,7 +667,7 @@ def test_supervisor_sigterm_is_no_cancel(local) -> None:
 def test_cancel_before_the_supervisors_sigterm(local) -> None:
     """Who asked first is believed: a cancelled app that is caught by a shutdown stays CANCELLED."""
     app_id = local.run(
-        local.sh("trap '' TERM; echo up; while :; do sleep 0.05; done"), cfg={"grace_period": 0.5}
+        local.sh("trap '' TERM; echo up; while :; do sleep 0.05; done", notice=Notice(0.5))
     )
     local.line(app_id, "up")
     local.scheduler.cancel(app_id)

@@ -30,6 +30,7 @@ from transload.specs import (
     AppDef,
     AppState,
     BindMount,
+    Notice,
     Resource,
     RetryPolicy,
     Role,
@@ -387,12 +388,11 @@ def test_timeout_of_the_app(local) -> None:
 
 @pytest.mark.parametrize("seconds", [90 * 86400.0, 1e300])
 def test_limits_of_months(local, seconds: float) -> None:
-    """A limit that is longer than the kernel lets anybody sleep ends nothing; a grace period
+    """A limit that is longer than the kernel lets anybody sleep ends nothing; a long notice
     neither.
     """
     app_id = local.run(
-        local.app(local.sh("echo up; exec sleep 300"), timeout=seconds),
-        cfg={"grace_period": seconds},
+        local.app(local.sh("echo up; exec sleep 300", notice=Notice(seconds / 2)), timeout=seconds)
     )
     local.line(app_id, "up")
     local.scheduler.cancel(app_id)
@@ -450,7 +450,7 @@ def test_refused_by_field(local, field: str) -> None:
     assert caught.value.field == field and field in str(caught.value)
 
 
-@pytest.mark.parametrize("option", [{"grace_period": -1.0}, {"max_log_size": float("nan")}])
+@pytest.mark.parametrize("option", [{"max_log_size": -1.0}, {"max_log_size": float("nan")}])
 def test_options_out_of_range(local, option: dict[str, float]) -> None:
     """Options out of range are refused by name."""
     with pytest.raises(SpecError, match=next(iter(option))):
@@ -566,6 +566,8 @@ def test_supervisor_imports_nothing_of_ours() -> None:
     assert {name for name in loaded if name.startswith("transload")} == {
         "transload",
         "transload.retries",
+        "transload.runtime",
+        "transload.runtime.liveness",
     }
     assert not loaded & {
         "dataclasses",

@@ -24,7 +24,7 @@ from transload.specs import AppDef, Role
 app_id, leave, args, env = json.loads(sys.argv[1])
 scheduler = LocalScheduler("nested")
 app = AppDef("demo", [Role("main", "", entrypoint=sys.executable, args=args, env=env)])
-cfg = scheduler.run_opts().resolve({"grace_period": 0.2})
+cfg = scheduler.run_opts().resolve({})
 scheduler.submit(scheduler.convert(app, cfg), app_id, Submission(app, app.digest(), "nested", cfg, id_given=True))
 print("submitted", flush=True)
 while not os.path.exists(leave):
@@ -78,9 +78,7 @@ def test_job_that_starts_a_fork_server(local, inner, eventually, end: str) -> No
     own end.
     """
     go, leave = local.home / "go", local.home / "leave"
-    outer = local.run(
-        submitter("b", until(go), leave, **in_other_home(inner)), cfg={"grace_period": 0.2}
-    )
+    outer = local.run(submitter("b", until(go), leave, **in_other_home(inner)))
     local.line(outer, "submitted")
     inner.line("b", "up")
     if end == "success":
@@ -175,7 +173,7 @@ def test_what_only_looks_like_a_helper_ends_with_its_job(local) -> None:
     environment.
     """
     role = local.sh(f"setsid {sys.executable} -c '{PRETENDER}' & wait")
-    app_id = local.run(role, cfg={"grace_period": 0.2})
+    app_id = local.run(role)
     pid = int(local.line(app_id, "pretender").split()[1])
     local.scheduler.cancel(app_id)
     assert local.wait(app_id).state is AppState.CANCELLED

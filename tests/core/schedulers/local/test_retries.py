@@ -116,7 +116,7 @@ def test_no_pending_at_the_end(local) -> None:
     stubborn = (
         "setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.05; done' & echo $!; sleep 0.2"
     )
-    app_id = local.run(local.sh(stubborn), cfg={"grace_period": 0.5})
+    app_id = local.run(local.sh(stubborn))
     seen = set()
     local.wait(app_id, lambda status: seen.add(status.state) or status.is_terminal())
     assert seen <= {AppState.SUBMITTED, AppState.RUNNING, AppState.SUCCEEDED}

@@ -102,12 +102,12 @@ import os, sys
 for entry in reversed(sys.argv[2].split(os.pathsep)):
     sys.path.insert(0, entry)
 from transload.runner import get_runner
-from transload.specs import AppDef, Role
+from transload.specs import AppDef, Notice, Role
 
 program = ["--reuid=0", "--clear-groups", "sh", "-c", "echo $$; exec sleep 300"]
 with get_runner() as runner:
-    app = AppDef("stuck", [Role("main", "", entrypoint=sys.argv[1], args=program)])
-    handle = runner.run(app, "local", {"grace_period": 0.0})
+    app = AppDef("stuck", [Role("main", "", entrypoint=sys.argv[1], args=program, notice=Notice(0.1))])
+    handle = runner.run(app, "local")
     print(next(runner.log_lines(handle, "main", should_tail=True)), end="", flush=True)
     runner.cancel(handle)
     status = runner.wait(handle)

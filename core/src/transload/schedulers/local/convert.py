@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,7 @@ from transload.errors import UnsupportedFeature
 from transload.schedulers.api import Capabilities, Stream, Submission, refuse_unsupported
 from transload.schedulers.local.supervisor import gpus, kernel, layout
 from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_args, masked_env
+from transload.specs.interruptions import SIGNALS
 from transload.specs.macro_values import substitute
 
 __all__ = ["inherited", "machine_gpus"]
@@ -30,6 +32,11 @@ CAPABILITIES: Final = Capabilities(
     streams=frozenset({Stream.STDOUT, Stream.STDERR}),
     delete=True,
     checkpoints=True,
+    notice=frozenset(SIGNALS),
+    segment=True,
+    interruptions=True,
+    stall=True,
+    progress=True,
     reachable_from="host",
     environments=True,
 )
@@ -77,7 +84,7 @@ class LocalRequest(NamedTuple):
     name: str
     roles: list[RoleRequest]
     timeout: float | None  # seconds for the whole app
-    grace_period: float  # seconds between SIGTERM and SIGKILL
+    segment: float | None  # seconds that it may run at a time
     max_log_bytes: int  # of each stream of a replica; 0: no limit
     log_dir: str | None  # None: the app's own folder
     assign_gpus: bool
@@ -115,7 +122,7 @@ def convert(
             for role in app.roles
         ],
         timeout=app.timeout,
-        grace_period=_not_negative(cfg, "grace_period"),
+        segment=app.segment,
         max_log_bytes=int(_not_negative(cfg, "max_log_size") * 1_000_000),
         log_dir=os.path.abspath(os.path.expanduser(str(log_dir))) if log_dir else None,
         assign_gpus=bool(cfg.get("auto_set_cuda_visible_devices"))
@@ -182,6 +189,7 @@ def format_request(request: LocalRequest) -> str:
         lines.append(f"role {role.name}: {len(each.replicas)} replica(s) in {each.cwd}")
         if role.max_retries:
             lines.append(f"  retries: {role.max_retries} by {role.retry_policy.value}")
+        lines += _endings(role)
         if role.min_replicas is not None:
             lines.append(f"  min_replicas: {role.min_replicas}")
         if role.environment is not None:
@@ -197,8 +205,23 @@ def format_request(request: LocalRequest) -> str:
         lines.append(f"timeout: {request.timeout:g} s")
     if request.log_dir is not None:
         lines.append(f"log_dir: {request.log_dir}")
-    lines.append(f"grace_period: {request.grace_period:g} s")
+    if request.max_log_bytes:
+        lines.append(f"max_log_size: {request.max_log_bytes / 1_000_000:g} MB")
+    if request.segment is not None:
+        lines.append(f"segment: {request.segment:g} s")
     return "\n".join(lines)
+
+
+def _endings(role: Role) -> list[str]:
+    """Return what a role says of notices, interruptions and stalls, as lines for a person."""
+    lines = []
+    if role.notice is not None:
+        lines.append(f"  notice: SIG{role.notice.signal}, {role.notice.seconds:g} s before the end")
+    if role.interruptions_allowed:
+        lines.append(f"  max_interruptions: {role.interruptions_allowed}")
+    if role.stall_after is not None:
+        lines.append(f"  stall_after: {role.stall_after:g} s ({role.on_stall})")
+    return lines
 
 
 # -------------------------------------------------------------------------------------------------
@@ -227,8 +250,8 @@ def submission_body(
         "record": _record(request, app_id, submission, folder),
         "env": base,
         "roles": roles,
-        "grace": request.grace_period,
         "timeout": request.timeout,
+        "segment": request.segment,
         "max_log": request.max_log_bytes,
         "log_dir": request.log_dir,
         "gpus": machine,
@@ -241,6 +264,7 @@ def _role_body(
 ) -> dict[str, Any]:
     each = request.roles[index]
     role = each.role
+    notice = role.notice
     missing = [name for name in role.secrets if name not in values]
     if missing:
         raise SpecError(f"role {role.name!r}: the secrets {missing} were not resolved")
@@ -265,10 +289,19 @@ def _role_body(
         "retry_delay": role.retry_delay,
         "gpu": max(0, role.resource.gpu) if request.assign_gpus else 0,
         "checkpoints": role.checkpoints,
+        "notice": notice.seconds if notice else None,
+        "notice_signal": _signal_number(notice.signal) if notice else None,
+        "max_interruptions": role.interruptions_allowed,
+        "stall_after": role.stall_after,
+        "stall_signal": _signal_number(role.stall_signal) if role.on_stall == "dump" else None,
         "secrets": dict(values),
         "num_replicas": len(replicas),
         "replicas": replicas,
     }
+
+
+def _signal_number(name: str) -> int:
+    return int(signal.Signals[f"SIG{name}"])
 
 
 def _find_program(role: Role, index: int, cwd: str, search: str) -> str:

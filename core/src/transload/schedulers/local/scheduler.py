@@ -34,6 +34,7 @@ from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.notify import AppWatch
 from transload.schedulers.local.store import safe_id, size_of
 from transload.schedulers.local.supervisor import layout
+from transload.schedulers.local.supervisor.processes import GRACE_S
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, SpecError, runopts
 
 if TYPE_CHECKING:
@@ -121,12 +122,6 @@ class LocalScheduler(SchedulerBase):
             type_=bool,
             help="give each replica Resource.gpu GPUs of its own (CUDA_VISIBLE_DEVICES); wait until so many are free",
             default=True,
-        )
-        opts.add(
-            "grace_period",
-            type_=float,
-            help="seconds between SIGTERM and SIGKILL when ended",
-            default=5.0,
         )
         opts.add(
             "python",
@@ -397,10 +392,7 @@ class LocalScheduler(SchedulerBase):
         return True
 
     def _await_end(self, app_id: str) -> None:
-        grace = ((store.read_record(self._local, app_id) or {}).get("cfg") or {}).get(
-            "grace_period"
-        ) or 0.0
-        deadline = time.monotonic() + _DELETE_S + float(grace)
+        deadline = time.monotonic() + _DELETE_S + self._longest_end(app_id)
         pause = _LOOK_S
         while not store.has_ended(self._local, app_id):
             if time.monotonic() >= deadline:
@@ -409,6 +401,14 @@ class LocalScheduler(SchedulerBase):
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_LOOK_S)
+
+    def _longest_end(self, app_id: str) -> float:
+        """Return how many seconds the processes of an app have until they are killed."""
+        record = store.read_record(self._local, app_id) or {}
+        of_earlier_version = (record.get("cfg") or {}).get("grace_period") or 0.0
+        roles = (record.get("app") or {}).get("roles", ())
+        notices = [(role.get("notice") or {}).get("seconds", 0.0) for role in roles]
+        return float(max([GRACE_S, of_earlier_version, *notices]))
 
     def prune(
         self,

@@ -70,7 +70,8 @@ def start(index: Index, now: float) -> None:
 def _arm(log: SimpleNamespace) -> None:
     # one shot, armed again at the next tick: a replica that writes without pause costs one signal
     # per tick
-    fcntl.fcntl(log.fd, fcntl.F_NOTIFY, fcntl.DN_MODIFY)
+    # a file that is made or renamed there may be the one in which the replica reports progress
+    fcntl.fcntl(log.fd, fcntl.F_NOTIFY, fcntl.DN_MODIFY | fcntl.DN_CREATE | fcntl.DN_RENAME)
 
 
 def changed(index: Index, now: float) -> None:

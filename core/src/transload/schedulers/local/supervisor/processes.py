@@ -133,23 +133,29 @@ def forget_dead(home: str) -> None:
             layout.unlink(f"{home}/helpers/{name}")
 
 
-def below(processes: Snapshot, roots: set[int]) -> set[int]:
-    """Return all descendants of ``roots``, the roots left out, and without helpers of ours and what
-    descends from them.
+def trees(processes: Snapshot, roots: dict[int, Any]) -> dict[int, Any]:
+    """Return ``roots`` and all their descendants, each with the value of its root.
 
-    So an app that a job has submitted is not that job's, whoever is its supervisor's parent.
+    Helpers of ours and what descends from them are left out. So an app that a job has submitted is
+    not that job's, whoever is its supervisor's parent.
     """
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in processes.items():
         children.setdefault(parent, []).append(pid)
-    found: set[int] = set()
+    found = dict(roots)
     queue = list(roots)
     while queue:
-        for pid in children.get(queue.pop(), ()):
-            if pid not in found and pid not in roots and not is_helper(pid, processes[pid][1]):
-                found.add(pid)
+        parent = queue.pop()
+        for pid in children.get(parent, ()):
+            if pid not in found and not is_helper(pid, processes[pid][1]):
+                found[pid] = found[parent]
                 queue.append(pid)
     return found
+
+
+def below(processes: Snapshot, roots: set[int]) -> set[int]:
+    """Return all descendants of ``roots``, the roots left out, as `trees` finds them."""
+    return set(trees(processes, dict.fromkeys(roots))) - roots
 
 
 def cookie_of(pid: int) -> str | None:
@@ -353,7 +359,11 @@ def _limits(plan: dict[str, Any]) -> None:
 
 
 # -------------------------------------------------------------------------------------------------
-# ending them: SIGTERM to the whole tree, a grace period, then SIGKILL until nothing is left
+# ending them: SIGTERM to the whole tree, some time, then SIGKILL until nothing is left. A replica
+# that was given a notice has had its signal: its tree is left alone until its time is over
+
+GRACE_S = 5.0
+"""Seconds between SIGTERM and SIGKILL of what was given no notice."""
 
 _KILL_AGAIN_S = (
     0.02,
@@ -366,8 +376,19 @@ class Termination:
     """The end of some replicas (those to be started again; None: of the whole app, all that
     descends from the supervisor).
 
-    ``processes`` has pid and start time of each replica that lives; by the app's cookie the orphans
-    of a replica are told apart. ``stuck`` is what does not end although it was killed, as text.
+    A replica with a `kill_at` was given a notice. Its processes are killed then. When its main
+    process has ended before, what it left behind is ended like everything else.
+
+    Args:
+        replicas: which.
+        processes: pid and start time of each replica that lives, kept up by the caller.
+        cookie: that of the app, by which the orphans of a replica are told apart.
+        grace: seconds between SIGTERM and SIGKILL of what was given no notice.
+        now: monotonic seconds.
+
+    Attributes:
+        due: when `finished` is to be asked again, though nothing happens.
+        stuck: what does not end although it was killed, as text.
     """
 
     def __init__(
@@ -379,54 +400,84 @@ class Termination:
         now: float,
     ) -> None:
         self.done = False
+        self.stuck = ""
         self._everything = replicas is None
         self._replicas = replicas or []
         self._processes = processes
-        self._marks = {f"{cookie}:{replica.role}:{replica.k}" for replica in self._replicas}
-        self._deadline = self.due = now + grace
-        self.stuck = ""
+        self._cookie = cookie
+        self._grace = grace
         self._left: set[int] = set()
         self._pause = _KILL_AGAIN_S[0]
-        self._signal(signal.SIGTERM)
+        self._kill_again = now
+        concerned = processes if replicas is None else [r for r in replicas if r in processes]
+        # when each is killed; None: all that was given no notice
+        self._deadlines: dict[Replica | None, float] = {
+            replica: replica.kill_at for replica in concerned if replica.kill_at is not None
+        }
+        self._deadlines[None] = now + grace
+        living, members = self._members()
+        signal_all(living, {pid for pid, owner in members.items() if owner is None}, signal.SIGTERM)
+        self.due = min(self._deadlines.values())
 
     def finished(self, now: float, childless: bool) -> bool:
-        """Tell whether nothing is left; kill what is, once the grace period is over."""
+        """Tell whether nothing is left; kill what is, once its time is over."""
         if childless:
             return True
+        living, members = self._members()
+        self._end_leftovers(living, members, now)
         # until its parent knows how it ended, a process has not: the last of its threads may take a
         # moment
-        waiting = (
-            bool(self._processes)
-            if self._everything
-            else any(r in self._processes for r in self._replicas)
-        )
-        if now < self.due:
-            return not waiting and not self._members()[1]
-        left = self._signal(signal.SIGKILL)
-        self._pause = (
-            min(self._pause * 2, _KILL_AGAIN_S[1]) if left == self._left else _KILL_AGAIN_S[0]
-        )
-        self._left, self.due = left, now + self._pause
-        self.stuck = cannot_end(left) if now >= self._deadline + _STUCK_S else ""
-        return not left and not waiting
+        waiting = bool(self._processes)
+        if not self._everything:
+            waiting = any(replica in self._processes for replica in self._replicas)
+        late = {pid for pid, owner in members.items() if now >= self._deadlines[owner]}
+        if late and now >= self._kill_again:
+            signal_all(living, late, signal.SIGKILL)
+            longer = min(self._pause * 2, _KILL_AGAIN_S[1])
+            self._pause = longer if late == self._left else _KILL_AGAIN_S[0]
+            self._left = late
+            self._kill_again = now + self._pause
+        dues = [deadline for deadline in self._deadlines.values() if deadline > now]
+        dues.append(self._kill_again if late else now + _KILL_AGAIN_S[1])
+        self.due = min(dues)
+        is_stuck = now >= max(self._deadlines.values()) + _STUCK_S
+        self.stuck = cannot_end(late) if is_stuck else ""
+        return not members and not waiting
 
-    def _members(self) -> tuple[Snapshot, set[int]]:
-        processes = snapshot()
+    def _end_leftovers(
+        self, living: Snapshot, members: dict[int, Replica | None], now: float
+    ) -> None:
+        """Ask what a replica has left behind to end, when its main process has done so after a
+        notice.
+        """
+        for replica in [each for each in self._deadlines if each is not None]:
+            if replica in self._processes:
+                continue
+            mine = {pid for pid, owner in members.items() if owner is replica}
+            signal_all(living, mine, signal.SIGTERM)
+            members.update(dict.fromkeys(mine))
+            limit = min(self._deadlines.pop(replica), now + self._grace)
+            self._deadlines[None] = max(self._deadlines[None], limit)
+
+    def _members(self) -> tuple[Snapshot, dict[int, Replica | None]]:
+        """Return the living processes, and those that are to be ended: whose time counts for each
+        of them.
+        """
+        living = snapshot()
         own = os.getpid()
-        if self._everything:
-            return processes, below(processes, {own})
-        roots = {pid for pid, _ in self._processes.values()}
-        mine = {
-            self._processes[replica][0] for replica in self._replicas if replica in self._processes
+        replicas = {pid: replica for replica, (pid, _) in self._processes.items()}
+        marks = {
+            f"{self._cookie}:{r.role}:{r.k}": r for r in [*self._replicas, *self._deadlines] if r
         }
-        mine &= processes.keys()
-        for pid, (parent, _) in processes.items():
-            orphan = parent == own and pid not in roots
-            if orphan and cookie_of(pid) in self._marks:
-                mine.add(pid)
-        return processes, mine | below(processes, mine)
-
-    def _signal(self, number: int) -> set[int]:
-        processes, members = self._members()
-        signal_all(processes, members, number)
-        return members
+        roots: dict[int, Replica | None] = {}
+        for pid, (parent, started) in living.items():
+            replica = replicas.get(pid)
+            if replica is not None:
+                if self._everything or replica in self._replicas:
+                    roots[pid] = replica if replica in self._deadlines else None
+            elif parent == own and not is_helper(pid, started):
+                # an orphan of some replica
+                replica = marks.get(cookie_of(pid) or "") if marks else None
+                if self._everything or replica is not None:
+                    roots[pid] = replica if replica in self._deadlines else None
+        return living, trees(living, roots)

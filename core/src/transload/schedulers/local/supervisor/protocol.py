@@ -20,7 +20,7 @@ else:
     import _socket as socket  # what Python adds to it costs 5 ms
 
 # Part of the socket's name: a fork server of another version is left alone, with its apps.
-VERSION = 2
+VERSION = 3
 SMALL = 1 << 16  # bytes of a message that a socket takes at once
 _MOST = 1 << 28  # bytes of a request
 _PATIENCE_S = 60.0  # a client that was stopped within its request

@@ -17,8 +17,9 @@ from transload.retries import (
     read_error,
     traceback_error,
 )
+from transload.runtime.liveness import newest_change
 
-from . import gpus, guard, kernel, layout, logindex, processes, protocol
+from . import gpus, guard, kernel, layout, logindex, processes, protocol, signs
 from .kernel import signal
 from .protocol import socket
 
@@ -64,7 +65,18 @@ class Supervisor:
         self.app_id: str = request["record"]["app_id"]
         self.request = request
         self.folder = layout.app_folder(home, self.app_id)
-        self.app = Gang(request["roles"], request["timeout"])
+        name = request["record"].get("checkpoints")
+        self.checkpoints = [
+            layout.checkpoint_folder(home, name, role["name"])
+            for role in request["roles"]
+            if name and role["checkpoints"]
+        ]
+        self.app = Gang(
+            request["roles"],
+            request["timeout"],
+            segment=request["segment"],
+            mark=self._checkpoints_mark(),
+        )
         for replica in self.app.replicas:
             replica.host = os.uname().nodename
         self.by_pid: dict[int, Replica] = {}
@@ -81,7 +93,7 @@ class Supervisor:
         self.notified = False  # the kernel tells what is made or removed in the folder
         self.guard = 0  # the pid of one that this process has started
         self.endings: dict[Restart | None, processes.Termination] = {}  # None: the whole app's
-        self.grace: float = request["grace"]
+        self.grace = processes.GRACE_S
         self.ending = self.closed = False
         self.childless = True
         self.cancel_requested = self.dirty = self.waiting_for_gpus = False
@@ -98,6 +110,7 @@ class Supervisor:
         self.logs = logindex.index_of(
             [self._log_folder(r) for r in self.app.replicas], request["max_log"]
         )
+        self.signs = signs.Signs(self._sources(), time.monotonic())
         self.poll = select.poll()
 
     # ---------------------------------------------------------------------------------------------------
@@ -158,6 +171,29 @@ class Supervisor:
             self.ends_by = layout.now() + self.app.timeout
         self._launch(self.app.replicas)
 
+    def _checkpoints_mark(self) -> str:
+        """Return a text that changes when something in the folders of checkpoints does."""
+        return " ".join(str(newest_change(folder)) for folder in self.checkpoints)
+
+    def _sources(self) -> list[signs.Source]:
+        """Return where each replica shows signs of life."""
+        found = []
+        for replica, log in zip(self.app.replicas, self.logs.logs):
+            role = self.app.roles[replica.role]
+            env = role["replicas"][replica.k]["env"]
+            names = ("TRANSLOAD_TRACKER_BASE", "TRANSLOAD_CHECKPOINT_DIR")
+            folders = [env.get(name, "") for name in names]
+            source = signs.Source(
+                replica,
+                self.app.name(replica),
+                log,
+                folders=[folder for folder in folders if folder.startswith("/")],
+                stall_after=role["stall_after"],
+                stall_signal=role["stall_signal"],
+            )
+            found.append(source)
+        return found
+
     # ----------------------------------------------------------------------------------------------------
     # replicas
 
@@ -178,6 +214,8 @@ class Supervisor:
             TRANSLOAD_NUM_REPLICAS=str(len(role["replicas"])),
             TRANSLOAD_RANK0_HOST="localhost",
             TRANSLOAD_RETRY=str(replica.attempt),
+            TRANSLOAD_INTERRUPTIONS=str(replica.interruptions),
+            TRANSLOAD_PROGRESS_FILE=self.signs.progress_file(replica),
         )
         outputs = env.get("TRANSLOAD_OUTPUT_DIR", "")
         if outputs.startswith("/"):  # it may be a URL
@@ -205,6 +243,7 @@ class Supervisor:
         for index, replica in enumerate(replicas):
             self.app.starting(replica)
             layout.unlink(self._error_file(replica))  # the one before's
+            self.signs.begin(replica)
             try:
                 pid = processes.start_replica(self._plan(replica), index, writer)
             except OSError as exc:
@@ -244,7 +283,12 @@ class Supervisor:
             if replica is not None:  # else an orphan of some replica
                 del self.processes[replica]
                 code = os.waitstatus_to_exitcode(status)
-                error = self._error_of(replica, code) if code else ""
+                error = ""
+                if code:
+                    error = self._error_of(replica, code) or replica.error
+                    self.app.mark = self._checkpoints_mark()
+                self.signs.end(replica)
+                self._note_progress(replica)
                 replica.usage = {
                     "peak_memory": used.ru_maxrss * (1024 if kernel.LINUX else 1),
                     "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
@@ -290,6 +334,10 @@ class Supervisor:
         self._reap()
         now = time.monotonic()
         decided = self.app.final
+        for replica in self.app.notices(now):
+            self._give_notice(replica, now)
+        if self.app.segment_end is not None and now >= self.app.segment_end:
+            self.app.mark = self._checkpoints_mark()
         self.app.settle(now)
         self.dirty = self.dirty or self.app.final is not decided
         self._begin_endings(now)
@@ -302,7 +350,40 @@ class Supervisor:
         due = self.logs.due
         if due is not None and now >= due and logindex.look(self.logs, now, time.time()):
             layout.announce(self.home, self.app_id, grown=True)
+        if self.app.final is None:
+            self._look_for_signs(now)
         return False
+
+    def _give_notice(self, replica: Replica, now: float) -> None:
+        """Send a replica's main process the signal that its end is near."""
+        pid, started = self.processes.get(replica, (0, 0))
+        number = self.app.roles[replica.role]["notice_signal"]
+        if processes.send(pid, started, number):
+            processes.send(pid, started, signal.SIGCONT)  # a stopped one could do nothing
+        self.app.notified(replica, now)
+
+    def _give_notices(self, replicas: list[Replica], now: float) -> None:
+        """Give those that are to be ended their notice, unless they had it."""
+        for replica in replicas:
+            wanted = self.app.roles[replica.role]["notice"] and self.grace
+            if wanted and replica in self.processes and replica.kill_at is None:
+                self._give_notice(replica, now)
+
+    def _look_for_signs(self, now: float) -> None:
+        """See how far the replicas are, and whether one has stalled."""
+        for replica in self.signs.with_progress(now, self.logs.notified):
+            self._note_progress(replica)
+        if self.signs.look(now, self.processes):
+            self.dirty = True
+
+    def _note_progress(self, replica: Replica) -> None:
+        """Take over what a replica says of its progress."""
+        if not self.signs.read_progress(replica):
+            return
+        self.dirty = True
+        step = self.signs.step(replica)
+        if step is not None:
+            self.app.advanced(replica, step)
 
     def _begin_endings(self, now: float) -> None:
         """Begin to end what the rules say: the whole app, or what is to be started again."""
@@ -317,9 +398,9 @@ class Supervisor:
             }
 
     def _ending(self, restart: Restart | None, now: float) -> processes.Termination:
-        return processes.Termination(
-            restart.replicas if restart else None, self.processes, self.cookie, self.grace, now
-        )
+        replicas = restart.replicas if restart else None
+        self._give_notices(self.app.replicas if replicas is None else replicas, now)
+        return processes.Termination(replicas, self.processes, self.cookie, self.grace, now)
 
     def _step_endings(self, now: float) -> None:
         """Go on with what is being ended; start again what has ended."""
@@ -341,7 +422,7 @@ class Supervisor:
 
     def _again(self, restart: Restart, now: float) -> None:
         """Start what has ended for it again."""
-        for replica in self.app.renew(restart):
+        for replica in self.app.renew(restart, now):
             logindex.end_lines(self._log_folder(replica))
             self.began_at[replica] = logindex.size_of(
                 f"{self._log_folder(replica)}/{logindex.STDERR}"
@@ -369,8 +450,11 @@ class Supervisor:
             for restart, ending in self.endings.items()
         ]
         dues += [self.load, self.look_at, now + _LONGEST_SLEEP_S]
-        if self.app.deadline is not None:
-            dues.append(self.app.deadline)
+        next_end = self.app.next_end()
+        if next_end is not None:
+            dues.append(next_end)
+        if self.app.final is None:
+            dues.append(self.signs.due)
         if self.logs.due is not None:
             dues.append(self.logs.due)
         if self.dirty:
@@ -396,6 +480,7 @@ class Supervisor:
             )
         if kernel.LINUX and signal.SIGIO in numbers:
             logindex.changed(self.logs, time.monotonic())
+            self.signs.changed(time.monotonic())
             self._look_at_folder()
 
     def _check_requests(self, requests: bytes = b"") -> None:
@@ -453,7 +538,10 @@ class Supervisor:
         finalising needs.
         """
         state = self.app.as_json()
-        state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck)))
+        state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck, *self._stalled())))
+        progress = self.signs.progress()
+        if progress:
+            state["progress"] = progress
         state["cancel_requested"] = self.cancel_requested
         state["processes"] = [list(process) for process in self.processes.values()]
         if self.app.timeout is not None:
@@ -461,6 +549,10 @@ class Supervisor:
         if self.ends_by is not None:
             state["ends_by"] = self.ends_by
         return state
+
+    def _stalled(self) -> list[str]:
+        """Return what the status says of replicas that have stalled."""
+        return self.signs.stalled() if self.app.final is None else []
 
     def _writes(self) -> float:
         """Return when the state is to be written, if there is something new in it."""

@@ -1,0 +1,281 @@
+"""Signs of life of replicas: their progress, and whether one of them has stalled.
+
+The kernel says that something in a replica's log folder was written to, and then its progress file
+is looked at, at most once a second. Whether a replica has stalled is looked at ten times within the
+time that it may be silent, and only for a role that asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from transload.retries import LONGEST_ERROR, Replica
+from transload.runtime.liveness import (
+    LONGEST_REPORT,
+    UPDATE_S,
+    ProgressMeter,
+    Silence,
+    furthest_behind,
+    newest_change,
+    read_report,
+    stalled_text,
+)
+
+from . import kernel, layout, logindex, processes
+
+TYPE_CHECKING = False  # typing itself would cost the fork server its speed
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+    from typing import Any
+
+NEVER = float("inf")
+_DUMP_S = 1.0  # so long has a program for writing its stacks
+
+
+class Source:
+    """Where a replica shows signs of life, and what was seen of it.
+
+    Args:
+        replica: which.
+        name: what a status calls it.
+        log: its part of the index of logs.
+        folders: those of its results and checkpoints.
+        stall_after: seconds of silence after which it has stalled; None: nobody looks.
+        stall_signal: number of the signal at which it writes its stacks; None: none is sent.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        name: str,
+        log: SimpleNamespace,
+        folders: list[str],
+        stall_after: float | None,
+        stall_signal: int | None,
+    ) -> None:
+        self.replica = replica
+        self.name = name
+        self.progress_file = f"{log.folder}/progress.json"
+        self.stderr = f"{log.folder}/{logindex.STDERR}"
+        self.folders = folders
+        self.stall_signal = stall_signal
+        self.alive = False
+        self.meter = ProgressMeter()
+        self.silence: Silence | None = None
+        if stall_after is not None:
+            self.silence = Silence(stall_after)
+        self.dump_due = NEVER  # when its stacks are expected to be there
+        self.dump_at = 0  # where in its stderr they begin
+        self._streams = [f"{log.folder}/{name}" for name in logindex.STREAMS]
+        self._read: tuple[int, ...] = ()  # what the progress file looked like
+        self._seen: object = None
+        self._seen_in_folders: object = None
+
+    def begin(self, now: float) -> None:
+        """Expect signs of a new attempt."""
+        layout.unlink(self.progress_file)
+        self._read = ()
+        self.alive = True
+        self.meter.pause()
+        if self.silence is not None:
+            self.has_shown_life(closely=True)
+            self.silence.begin(now)
+
+    def end(self) -> None:
+        """Expect none any more."""
+        self.alive = False
+        self.dump_due = NEVER
+        if self.silence is not None:
+            self.silence.stop()
+
+    @property
+    def due(self) -> float:
+        """When to look at it, though nothing happens."""
+        if self.silence is None:
+            return NEVER
+        return min(self.silence.due, self.dump_due)
+
+    def has_progress(self) -> bool:
+        """Tell whether the progress file is another one than when this was asked last."""
+        found = _look_of(self.progress_file)
+        if found in ((), self._read):
+            return False
+        self._read = found
+        return True
+
+    def has_shown_life(self, closely: bool) -> bool:
+        """Tell whether something has changed since this was asked last.
+
+        Args:
+            closely: look at results and checkpoints, too.
+        """
+        seen = [_look_of(path) for path in (*self._streams, self.progress_file)]
+        changed = seen != self._seen
+        self._seen = seen
+        if closely:
+            in_folders = [newest_change(folder) for folder in self.folders]
+            changed = changed or in_folders != self._seen_in_folders
+            self._seen_in_folders = in_folders
+        return changed
+
+    def text(self) -> str:
+        """Return what a status says of it if it has stalled; "" if not."""
+        if self.silence is None or not self.silence.stalled:
+            return ""
+        return stalled_text(self.name, self.silence.stall_after)
+
+
+def _look_of(path: str) -> tuple[int, ...]:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class Signs:
+    """The signs of life of all replicas of a job. Times are monotonic seconds.
+
+    Args:
+        sources: where each replica shows them.
+        now: the time.
+    """
+
+    def __init__(self, sources: list[Source], now: float) -> None:
+        self._sources = {source.replica: source for source in sources}
+        self._read_at = now - UPDATE_S
+        self._progress_due = NEVER
+        self._stall_due = NEVER
+
+    @property
+    def due(self) -> float:
+        """When to look, though nothing happens."""
+        return min(self._progress_due, self._stall_due)
+
+    def progress_file(self, replica: Replica) -> str:
+        """Return the path at which a replica reports its progress."""
+        return self._sources[replica].progress_file
+
+    def begin(self, replica: Replica) -> None:
+        """Expect signs of a new attempt of a replica."""
+        source = self._sources[replica]
+        source.begin(time.monotonic())
+        self._stall_due = min(self._stall_due, source.due)
+
+    def end(self, replica: Replica) -> None:
+        """Expect none any more: its attempt has ended."""
+        self._sources[replica].end()
+
+    def changed(self, now: float) -> None:
+        """Note that something was written, perhaps a progress file."""
+        self._progress_due = min(self._progress_due, max(now, self._read_at + UPDATE_S))
+
+    def with_progress(self, now: float, notified: bool) -> list[Replica]:
+        """Return the replicas whose progress is to be read now.
+
+        Args:
+            now: the time.
+            notified: the kernel says when something was written; else it is looked for.
+        """
+        if not notified:
+            self.changed(now)
+        if now < self._progress_due:
+            return []
+        self._read_at = now
+        self._progress_due = NEVER
+        living = [source for source in self._sources.values() if source.alive]
+        return [source.replica for source in living if source.has_progress()]
+
+    def read_progress(self, replica: Replica) -> bool:
+        """Read what a replica says of its progress; return True if that is news."""
+        source = self._sources[replica]
+        data = layout.end_of_own(source.progress_file, LONGEST_REPORT, 0)
+        return bool(data) and source.meter.update(read_report(data, layout.now()))
+
+    def step(self, replica: Replica) -> float | None:
+        """Return the step that a replica has reported last; None: it has reported none."""
+        return self._sources[replica].meter.latest.get("step")
+
+    def progress(self) -> dict[str, Any]:
+        """Return the progress of the job, in JSON form; {} if none was reported."""
+        return furthest_behind(source.meter.latest for source in self._sources.values())
+
+    def stalled(self) -> list[str]:
+        """Return what is to be said of the replicas that have stalled."""
+        return [source.text() for source in self._sources.values() if source.text()]
+
+    def look(self, now: float, living: dict[Replica, tuple[int, int]]) -> bool:
+        """See whether a replica has stalled, or goes on; return True if there is something to say.
+
+        Args:
+            now: the time.
+            living: pid and start time of each replica that runs.
+        """
+        if now < self._stall_due:
+            return False
+        news = False
+        for replica, source in self._sources.items():
+            if now >= source.dump_due:
+                news = _take_stacks(source) or news
+            if now >= source.due:
+                pid, _ = living.get(replica, (0, 0))
+                news = _look_at(source, now, pid) or news
+        self._stall_due = min(source.due for source in self._sources.values())
+        return news
+
+
+def _look_at(source: Source, now: float, pid: int) -> bool:
+    """See whether one replica has stalled, or goes on; return True if that is news."""
+    silence = source.silence
+    if silence is None:
+        return False
+    was_stalled = silence.stalled
+    is_near = was_stalled or silence.is_close(now)
+    if source.has_shown_life(closely=is_near) and source.dump_due == NEVER:
+        silence.begin(now)
+        if was_stalled:
+            source.replica.error = ""
+        return was_stalled
+    runs = pid > 0 and not source.replica.stopping and not _is_suspended(pid)
+    stalls = silence.look(now, suspended=not runs)
+    if stalls and source.stall_signal is not None:
+        _ask_for_stacks(source, source.stall_signal, pid, now)
+    return silence.stalled != was_stalled
+
+
+def _ask_for_stacks(source: Source, number: int, pid: int, now: float) -> None:
+    """Have the processes of a replica write their stacks, those that have a handler for that."""
+    source.dump_at = logindex.size_of(source.stderr)
+    living = processes.snapshot()
+    for each in _tree(living, pid):
+        if kernel.handles(each, number) and processes.send(each, living[each][1], number):
+            source.dump_due = now + _DUMP_S
+
+
+def _take_stacks(source: Source) -> bool:
+    """Put the stacks that were written into the error of the replica."""
+    source.dump_due = NEVER
+    written = layout.end_of_own(source.stderr, LONGEST_ERROR, source.dump_at)
+    source.has_shown_life(closely=True)  # what was written on request is no sign of life
+    stacks = written.decode("utf-8", "replace").strip()
+    if not stacks or source.silence is None:
+        return False
+    message = {
+        "message": source.text(),
+        "extraInfo": {"py_callstack": stacks},
+    }
+    source.replica.error = layout.dumps({"message": message}).decode()
+    return True
+
+
+def _is_suspended(pid: int) -> bool:
+    """Tell whether a process, or one that descends from it, is stopped or frozen."""
+    tree = _tree(processes.snapshot(), pid)
+    return any(kernel.is_stopped(each) for each in tree) or kernel.is_frozen(pid)
+
+
+def _tree(living: processes.Snapshot, pid: int) -> list[int]:
+    if pid not in living:
+        return []
+    return list(processes.trees(living, {pid: None}))

@@ -1,0 +1,222 @@
+"""Progress that a job reports, and replicas that have stalled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from transload.specs import AppState, Notice, Progress
+
+LOOP = "while :; do sleep 0.02; done"
+REPORT = 'report() { echo "$1" > "$TRANSLOAD_PROGRESS_FILE"; }\n'
+
+
+def progress(status) -> Progress:
+    """Return the progress of a job that has reported some."""
+    assert status.progress is not None
+    return status.progress
+
+
+def test_progress_reaches_the_status(local) -> None:
+    """What is written to the file is in the status within seconds, with the time that is left."""
+    go = local.home / "go"
+    os.mkfifo(go)
+    script = f"""{REPORT}
+    report '{{"step": 10, "total": 100, "text": "epoch 1"}}'
+    read x < {go}
+    report '{{"step": 60, "total": 100}}'
+    read x < {go}
+    """
+    before = time.time()
+    app_id = local.run(local.sh(script))
+    status = local.wait(app_id, lambda status: status.progress is not None, 10)
+    first = progress(status)
+    assert (first.step, first.total, first.fraction) == (10, 100, 0.1)
+    assert (first.text, first.eta_seconds) == ("epoch 1", None)
+    assert before - 1 < first.at < time.time() + 1
+    go.write_text("go\n")
+    status = local.wait(app_id, lambda status: progress(status).step == 60, 10)
+    second = progress(status)
+    assert second.text is None
+    assert second.eta_seconds == pytest.approx(0.4 * (second.at - first.at) / 0.5, abs=0.2)
+    go.write_text("go\n")
+    assert progress(local.wait(app_id)).step == 60
+
+
+def test_a_file_that_is_renamed_into_place(local) -> None:
+    """Who replaces the file in one step is read, too."""
+    code = (
+        "import os, time\n"
+        "path = os.environ['TRANSLOAD_PROGRESS_FILE']\n"
+        "time.sleep(1.2)\n"
+        "with open(path + '.new', 'w') as file: file.write('{\"fraction\": 0.5}')\n"
+        "os.rename(path + '.new', path)\n"
+        "time.sleep(300)\n"
+    )
+    role = local.sh(f'exec {sys.executable} -c "$1"', "main", code)
+    app_id = local.run(role)
+    assert (
+        progress(local.wait(app_id, lambda status: status.progress is not None, 15)).fraction == 0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "fraction"),
+    [
+        ('{"fraction": 1.4, "text": "x"}', None),
+        ('{"fraction": NaN, "text": "x"}', None),
+        ('{"step": 3, "total": 0}', None),
+        ('{"step": 30, "total": 20}', 1.0),
+    ],
+)
+def test_values_that_make_no_sense(local, line: str, fraction: float | None) -> None:
+    """Each has a defined answer, and the job goes on."""
+    status = local.wait(local.run(local.sh(f"{REPORT}report '{line}'")))
+    assert status.state is AppState.SUCCEEDED
+    assert progress(status).fraction == fraction
+
+
+def test_what_is_no_progress(local) -> None:
+    """Nonsense, a FIFO or a link in the place of the file is no progress, and stops nothing."""
+    for script in (
+        "echo nonsense > $TRANSLOAD_PROGRESS_FILE",
+        "mkfifo $TRANSLOAD_PROGRESS_FILE",
+        "ln -s /etc/passwd $TRANSLOAD_PROGRESS_FILE",
+    ):
+        status = local.wait(local.run(local.sh(f"{script}; sleep 0.1; echo done")))
+        assert (status.state, status.progress) == (AppState.SUCCEEDED, None), script
+
+
+def test_progress_leaves_the_job_once_a_second_at_most(local) -> None:
+    """However often a job reports, its states grow by one a second."""
+    script = f"""{REPORT}
+    i=0; while [ $i -lt 300 ]; do i=$((i+1)); report "{{\\"step\\": $i}}"; sleep 0.01; done
+    """
+    app_id = local.run(local.sh(script))
+    status = local.wait(app_id)
+    assert progress(status).step == 300
+    states = (local.folder(app_id) / "states.jsonl").read_bytes().splitlines()
+    replica = status.roles[0].replicas[0]
+    assert len(states) <= 5 + (replica.end_time - replica.start_time)
+
+
+def test_interruption_keeps_progress_and_says_the_step(local) -> None:
+    """The message of an interruption names the step; what was reported stays until the next."""
+    script = f"""{REPORT}
+    [ "$TRANSLOAD_INTERRUPTIONS" = 1 ] && exit 0
+    report '{{"step": 4200, "total": 10000}}'
+    trap 'exit 75' USR1
+    {LOOP}
+    """
+    app = local.app(local.sh(script, notice=Notice(0.5, "USR1")), timeout=60.0)
+    app.segment = 1.5
+    app_id = local.run(app)
+    status = local.wait(app_id)
+    assert status.state is AppState.SUCCEEDED
+    assert status.roles[0].replicas[0].earlier[0].step == 4200
+    states = (local.folder(app_id) / "states.jsonl").read_text()
+    assert "was interrupted (segment) at step 4,200 after" in states
+
+
+# A handler as faulthandler's: written at once, whatever the program is waiting for.
+STUCK = """
+import faulthandler, signal, sys, time
+faulthandler.register(signal.SIGUSR1)
+print("up", flush=True)
+def the_place_where_it_hangs():
+    time.sleep(300)
+the_place_where_it_hangs()
+"""
+
+
+def stuck(local, **fields: object):
+    """Return a role that hangs, and writes its stacks when it is asked to."""
+    return local.sh(f'exec {sys.executable} -c "$1"', "main", STUCK, **fields)
+
+
+def test_stalled_is_noted(local) -> None:
+    """A replica that shows no sign of life is named in the status; it goes on."""
+    go = local.home / "go"
+    os.mkfifo(go)
+    app_id = local.run(local.sh(f"read x < {go}; echo on; read x < {go}", stall_after=0.5))
+    status = local.wait(app_id, lambda status: "stalled" in status.msg, 20)
+    assert status.state is AppState.RUNNING
+    assert status.msg == (
+        "role 'main', replica 0 has stalled: no progress, log line or result for 0.5 s"
+    )
+    go.write_text("go\n")
+    local.wait(app_id, lambda status: "stalled" not in status.msg, 20)
+    go.write_text("go\n")
+    assert local.wait(app_id).msg == ""
+
+
+def test_stacks_of_what_has_stalled(local) -> None:
+    """With ``dump`` the stacks of the program stand in the error of its status."""
+    app_id = local.run(stuck(local, stall_after=0.5, on_stall="dump"))
+    status = local.wait(
+        app_id, lambda status: status.roles[0].replicas[0].structured_error_msg != "<NONE>", 20
+    )
+    replica = status.roles[0].replicas[0]
+    assert "the_place_where_it_hangs" in replica.structured_error_msg
+    assert "stalled" in status.msg
+    assert status.state is AppState.RUNNING
+
+
+def test_what_cannot_write_its_stacks_is_not_killed(local) -> None:
+    """A program without a handler for the signal is not sent it, which would end it."""
+    app_id = local.run(local.sh("exec sleep 300", stall_after=0.3, on_stall="dump"))
+    local.wait(app_id, lambda status: "stalled" in status.msg, 20)
+    assert local.status(app_id).state is AppState.RUNNING
+
+
+@pytest.mark.parametrize("sign", ["progress", "log", "result", "checkpoint"])
+def test_signs_of_life(local, sign: str) -> None:
+    """Each kind of sign by itself keeps a replica from being called stalled."""
+    results = local.home / "results"
+    results.mkdir()
+    lines = {
+        "progress": 'echo "{\\"step\\": $i}" > $TRANSLOAD_PROGRESS_FILE',
+        "log": "echo $i",
+        "result": f"echo $i > {results}/$i",
+        "checkpoint": "echo $i > $TRANSLOAD_CHECKPOINT_DIR/$i",
+    }
+    script = f"i=0; while [ $i -lt 12 ]; do i=$((i+1)); {lines[sign]}; sleep 0.2; done"
+    role = local.sh(
+        script,
+        stall_after=1.0,
+        checkpoints=True,
+        env={"TRANSLOAD_TRACKER_BASE": str(results)},
+    )
+    app_id = local.run(role, checkpoints="job")
+    assert local.wait(app_id).state is AppState.SUCCEEDED
+    assert "stalled" not in (local.folder(app_id) / "states.jsonl").read_text()
+
+
+def test_suspended_is_not_stalled(local, eventually) -> None:
+    """A replica that is stopped has not stalled, however long; the count goes on when it runs."""
+    app_id = local.run(local.sh("echo $$; exec sleep 300", stall_after=1.0))
+    pid = int(local.line(app_id, ""))
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(2.5)  # more than twice the time after which it would have stalled
+    assert "stalled" not in local.status(app_id).msg
+    os.kill(pid, signal.SIGCONT)
+    local.wait(app_id, lambda status: "stalled" in status.msg, 20)
+
+
+def test_frozen_supervisor_sees_no_stall(local, eventually) -> None:
+    """The time in which the supervisor itself was held up is not counted."""
+    script = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo $i; sleep 0.1; done"
+    app_id = local.run(local.sh(script, stall_after=1.0))
+    local.line(app_id, "5")
+    supervisor = local.supervisor(app_id)
+    replica = local.status(app_id)
+    assert replica.state is AppState.RUNNING
+    os.kill(supervisor, signal.SIGSTOP)
+    time.sleep(2.0)
+    os.kill(supervisor, signal.SIGCONT)
+    assert local.wait(app_id).state is AppState.SUCCEEDED
+    assert "stalled" not in (local.folder(app_id) / "states.jsonl").read_text()
