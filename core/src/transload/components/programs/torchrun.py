@@ -60,6 +60,60 @@ def launch():
             time.sleep(3)
         sys.exit(1)
 
+    # a notice is handed on to the ranks, and torchrun waits until each of them has ended
+    notice = getattr(signal, "SIG" + os.environ.get("TRANSLOAD_NOTICE_SIGNAL", ""), None)
+    contexts, notices = [], []
+
+    def hand_on(number, frame):
+        if notices:  # the second one is meant for torchrun
+            raise SignalException("got signal {}".format(number), sigval=signal.Signals(number))
+        notices.append(number)
+        for context in contexts:
+            tell(context)
+
+    def tell(context):
+        for process in processes(context):
+            if process.poll() is None:
+                process.send_signal(notice)
+
+    def processes(context):
+        return [handler.proc for handler in context.subprocess_handlers.values()]
+
+    def took_notice(codes):
+        return notices and all(code in (0, 75, -notice) for code in codes)
+
+    def listen():
+        from torch.distributed.elastic.multiprocessing.api import PContext, SubprocessContext
+
+        start, poll = PContext.start, SubprocessContext._poll
+
+        def started(self):
+            start(self)
+            contexts[:] = [self]
+            if not notices:
+                signal.signal(notice, hand_on)
+            else:  # it came while they were started
+                tell(self)
+
+        def polled(self):
+            codes = [process.poll() for process in processes(self)]
+            ended = [code for code in codes if code is not None]
+            if len(ended) < len(codes) and took_notice(ended):
+                return None
+            return poll(self)
+
+        PContext.start, SubprocessContext._poll = started, polled
+
+    def end_by_notice():
+        codes = [process.poll() for context in contexts for process in processes(context)]
+        if took_notice(codes) and all(codes):
+            if -notice in codes:
+                signal.signal(notice, signal.SIG_DFL)
+                os.kill(os.getpid(), notice)
+            sys.exit(75)
+
+    if notice is not None:
+        listen()
     try:
         return main()
     except SignalException as error:
@@ -70,6 +124,7 @@ def launch():
         return end(first_line("{}: {}".format(type(error).__name__, error.__cause__ or error)), None, True)
     except ChildFailedError as error:
         failures = error.failures
+        end_by_notice()
 
     said = {}
     for rank, each in failures.items():
