@@ -4,6 +4,7 @@ deadline.
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 import uuid
@@ -158,9 +159,23 @@ class SchedulerStage:
     def start(self, app: AppDef, app_id: str, **more: Any) -> bool:
         """Submit an app under an id; return what the scheduler returned."""
         self.submitted.append(app_id)
+        name = more.get("checkpoints")
+        if name is not None:
+            app = self._with_checkpoint_folders(app, name)
         prepared = self.scheduler.prepare(app, self.cfg())
         request = self.scheduler.convert(prepared, self.cfg())
         return self.scheduler.submit(request, app_id, self.submission(app, **more))
+
+    def _with_checkpoint_folders(self, app: AppDef, name: str) -> AppDef:
+        """Return an app whose roles find their folder of checkpoints, as a runner makes it."""
+        app = copy.deepcopy(app)
+        for role in app.roles:
+            folder = None
+            if role.checkpoints:
+                folder = self.scheduler.checkpoint_folder(name, role, self.cfg())
+            if folder is not None:
+                role.env["TRANSLOAD_CHECKPOINT_DIR"] = folder
+        return app
 
     def status(self, app_id: str) -> AppStatus:
         """Return the status of an app that must be there; what is due for it is done, as by any
@@ -297,6 +312,9 @@ class SchedulerSuite:
             left out.
         inherits_environment: jobs can get the environment of the submitting process.
         timeout: seconds for each wait.
+        notice_seconds: the time after a notice that tests give, which some of them wait for.
+        segment_seconds: the length of a segment; longer than a notice.
+        stall_seconds: the silence after which a replica is said to have stalled.
         longest_pause: seconds between two questions while waiting.
         cannot: name of the test → why this scheduler cannot have it. Submitting once is not to be
             had for less.
@@ -308,6 +326,9 @@ class SchedulerSuite:
     inherits_environment: ClassVar[bool] = True
     timeout: ClassVar[float] = 30.0
     longest_pause: ClassVar[float] = 0.05
+    notice_seconds: ClassVar[float] = 2.0
+    segment_seconds: ClassVar[float] = 4.0
+    stall_seconds: ClassVar[float] = 1.0
     cannot: ClassVar[Mapping[str, str]] = {}
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from transload_testing.scheduler_apps import AppTests
 from transload_testing.scheduler_identity import IdentityTests
+from transload_testing.scheduler_interruptions import InterruptionTests
 from transload_testing.scheduler_logs import LogTests
 from transload_testing.scheduler_refusals import RefusalTests
 from transload_testing.scheduler_stage import (
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-class SchedulerConformance(AppTests, IdentityTests, LogTests, RefusalTests):
+class SchedulerConformance(AppTests, IdentityTests, InterruptionTests, LogTests, RefusalTests):
     """What every scheduler must do. Subclass it, override ``make_scheduler``, and set ``image`` and
     ``cfg``.
 

@@ -1,0 +1,236 @@
+"""Notices, segments, interruptions, checkpoints, progress and stalls.
+
+Each test asks for what `transload.schedulers.Capabilities` says: ``notice``, ``segment``,
+``interruptions``, ``checkpoints``, ``progress``, ``stall``. What is not offered is skipped here and
+refused by name (see `RefusalTests`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from transload.errors import AppNotFound
+from transload.specs import AppState, AppStatus, Notice, RetryPolicy
+from transload_testing.scheduler_stage import (
+    Program,
+    SchedulerStage,
+    SchedulerSuite,
+    needs_programs,
+)
+
+_WAIT = "while :; do sleep 0.1; done"
+
+
+def _needs(stage: SchedulerStage, *names: str) -> None:
+    """Skip a test of a scheduler that does not offer all of these capabilities."""
+    missing = [name for name in names if not getattr(stage.scheduler.capabilities, name)]
+    if missing:
+        pytest.skip(f"not offered: {', '.join(missing)}")
+
+
+class InterruptionTests(SchedulerSuite):
+    """Jobs that finish although something comes between.
+
+    A program is told of its end by a signal, keeps what it has done in a folder, and says how far
+    it is.
+    """
+
+    def _notice(self, stage: SchedulerStage) -> Notice:
+        """Return a notice that the scheduler can give: by TERM, or by another signal if it must."""
+        offered = stage.scheduler.capabilities.notice
+        signal = "TERM" if "TERM" in offered else min(offered)
+        return Notice(self.notice_seconds, signal)
+
+    def _again(self, stage: SchedulerStage) -> dict[str, Any]:
+        """Return fields that let a role be tried again once, at once if that can be said."""
+        capabilities = stage.scheduler.capabilities
+        if not capabilities.retries:
+            pytest.skip("no retries")
+        policy = RetryPolicy.REPLICA
+        if policy not in capabilities.retries:
+            policy = sorted(capabilities.retries)[0]
+        delay = {"retry_delay": 0.0} if capabilities.retry_delay else {}
+        return {"max_retries": 1, "retry_policy": policy, **delay}
+
+    @needs_programs
+    def test_notice_of_a_cancel(self, stage: SchedulerStage) -> None:
+        """A cancel sends the signal of the notice, and gives the program the time to save."""
+        _needs(stage, "notice")
+        notice = self._notice(stage)
+        command = f"trap 'echo saved; exit 0' {notice.signal}; echo up; {_WAIT}"
+        app_id = stage.submit(stage.app(Program(command=command), notice=notice))
+        stage.running(app_id, said="up")
+        stage.scheduler.cancel(app_id)
+        assert stage.ended(app_id).state is AppState.CANCELLED
+        assert "saved\n" in stage.everything(app_id)
+
+    @needs_programs
+    def test_what_does_not_heed_its_notice_is_killed(self, stage: SchedulerStage) -> None:
+        """When the time after the notice is over, nothing is left of the job."""
+        _needs(stage, "notice")
+        notice = self._notice(stage)
+        command = f"trap 'echo noticed' {notice.signal}; echo up; {_WAIT}"
+        app_id = stage.submit(stage.app(Program(command=command), notice=notice))
+        stage.running(app_id, said="up")
+        stage.scheduler.cancel(app_id)
+        assert stage.ended(app_id).state is AppState.CANCELLED
+        assert "noticed\n" in stage.everything(app_id)
+
+    @needs_programs
+    def test_75_without_a_notice_is_a_failure(self, stage: SchedulerStage) -> None:
+        """Exit code 75 asks for another start only after a notice that was delivered."""
+        _needs(stage, "notice", "interruptions")
+        app = stage.app(
+            Program(exit_code=75), notice=self._notice(stage), max_interruptions=3, max_retries=0
+        )
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.FAILED, status
+        (replica,) = stage.replicas(status)
+        assert (replica.exit_code, replica.interruptions) == (75, 0)
+
+    @needs_programs
+    def test_environment_counts_failures_and_interruptions_apart(
+        self, stage: SchedulerStage
+    ) -> None:
+        """After a failure ``TRANSLOAD_RETRY`` is 1, and ``TRANSLOAD_INTERRUPTIONS`` is still 0."""
+        _needs(stage, "interruptions")
+        command = (
+            'echo "$TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS"; exit "$((1 - TRANSLOAD_RETRY))"'
+        )
+        again = self._again(stage)
+        app = stage.app(Program(command=command), max_interruptions=2, **again)
+        app_id = stage.submit(app)
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        assert stage.everything(app_id)[-1] == "1 0\n"
+
+    @needs_programs
+    def test_segment(self, stage: SchedulerStage) -> None:
+        """At the end of a segment the job gets its notice, and goes on in the next one: no retry is
+        spent.
+        """
+        _needs(stage, "segment", "notice", "interruptions", "checkpoints")
+        notice = self._notice(stage)
+        command = (
+            'if [ "$TRANSLOAD_INTERRUPTIONS" -ge 1 ]; then cat "$TRANSLOAD_CHECKPOINT_DIR/at"; '
+            f"exit 0; fi; trap 'echo noticed; echo saved > $TRANSLOAD_CHECKPOINT_DIR/at; exit 75' "
+            f"{notice.signal}; echo up; {_WAIT}"
+        )
+        app = stage.app(Program(command=command), notice=notice, checkpoints=True)
+        app = replace(app, segment=self.segment_seconds, timeout=20 * self.segment_seconds)
+        app_id = stage.submit(app, checkpoints=self._name())
+        status = stage.ended(app_id)
+        assert status.state is AppState.SUCCEEDED, status
+        assert status.num_restarts == 0
+        (replica,) = stage.replicas(status)
+        assert replica.interruptions == 1
+        assert [each.cause for each in replica.earlier] == ["segment"]
+        assert stage.everything(app_id) == ["up\n", "noticed\n", "saved\n"]
+
+    @needs_programs
+    def test_attempts_share_their_checkpoints(self, stage: SchedulerStage) -> None:
+        """What an attempt has kept, the next one finds, and so does whoever asks from outside."""
+        _needs(stage, "checkpoints")
+        command = (
+            'cd "$TRANSLOAD_CHECKPOINT_DIR" || exit 4; [ -e kept ] && exit 0; echo x > kept; exit 1'
+        )
+        app = stage.app(Program(command=command), checkpoints=True, **self._again(stage))
+        name = self._name()
+        app_id = stage.submit(app, checkpoints=name)
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        description = stage.scheduler.describe(app_id)
+        assert description is not None
+        assert description.checkpoints == name
+        (folder,) = stage.scheduler.checkpoints(app_id)
+        assert folder.role == "main"
+        assert folder.path
+        store = stage.scheduler.checkpoint_store(app_id, "main")
+        if store is not None:
+            assert store.read("kept") == b"x\n"
+
+    @needs_programs
+    def test_checkpoints_go_with_the_last_job(self, stage: SchedulerStage) -> None:
+        """Two jobs of one name share a folder; it is there until the second one is deleted."""
+        _needs(stage, "checkpoints", "delete")
+        name = self._name()
+        write = Program(command='echo x > "$TRANSLOAD_CHECKPOINT_DIR/kept"')
+        read = Program(command='[ -e "$TRANSLOAD_CHECKPOINT_DIR/kept" ]')
+        first = stage.submit(stage.app(write, checkpoints=True), checkpoints=name)
+        assert stage.ended(first).state is AppState.SUCCEEDED
+        second = stage.submit(stage.app(read, checkpoints=True), checkpoints=name)
+        assert stage.ended(second).state is AppState.SUCCEEDED
+        stage.scheduler.delete(first)
+        assert self._kept(stage, read, name, second) is AppState.SUCCEEDED
+        stage.scheduler.delete(second)
+        with pytest.raises(AppNotFound):
+            stage.scheduler.checkpoints(second)
+        assert self._kept(stage, read, name) is AppState.FAILED
+
+    def _kept(
+        self, stage: SchedulerStage, program: Program, name: str, other: str | None = None
+    ) -> AppState:
+        """Return how a job ends that looks for checkpoints, and delete it."""
+        app_id = stage.submit(stage.app(program, checkpoints=True), checkpoints=name)
+        state = stage.ended(app_id).state
+        stage.scheduler.delete(app_id)
+        assert other is None or stage.scheduler.describe(other) is not None
+        return state
+
+    @needs_programs
+    def test_progress(self, stage: SchedulerStage) -> None:
+        """What a program writes to its progress file comes to its status."""
+        _needs(stage, "progress")
+        command = (
+            """echo '{"step": 710, "total": 1000, "text": "epoch 7"}' > "$TRANSLOAD_PROGRESS_FILE";"""
+            f" {_WAIT}"
+        )
+        app_id = stage.submit(stage.app(Program(command=command)))
+        status = stage.until(lambda: self._with_progress(stage, app_id), "there is progress")
+        progress = status.progress
+        assert progress is not None
+        assert (progress.step, progress.total, progress.fraction) == (710, 1000, 0.71)
+        assert progress.text == "epoch 7"
+        assert progress.at is not None
+
+    @staticmethod
+    def _with_progress(stage: SchedulerStage, app_id: str) -> AppStatus | None:
+        status = stage.status(app_id)
+        assert not status.is_terminal(), status
+        return status if status.progress is not None else None
+
+    @needs_programs
+    def test_progress_that_makes_no_sense(self, stage: SchedulerStage) -> None:
+        """NaN and a total of 0 are left out; the job goes on."""
+        _needs(stage, "progress")
+        command = (
+            """echo '{"fraction": NaN, "step": 3, "total": 0}' > "$TRANSLOAD_PROGRESS_FILE";"""
+            " sleep 0.2"
+        )
+        status = stage.ended(stage.submit(stage.app(Program(command=command))))
+        assert status.state is AppState.SUCCEEDED
+        assert status.progress is not None
+        assert (status.progress.step, status.progress.total) == (3, None)
+        assert status.progress.fraction is None
+
+    @needs_programs
+    def test_stalled(self, stage: SchedulerStage) -> None:
+        """A replica without a sign of life is named in the status, and goes on."""
+        _needs(stage, "stall")
+        app = stage.app(Program(out=("up",), hold=True), stall_after=self.stall_seconds)
+        app_id = stage.submit(app)
+        status = stage.until(lambda: self._stalled(stage, app_id), "it has stalled")
+        assert status.state is AppState.RUNNING
+        assert "main" in status.msg
+
+    @staticmethod
+    def _stalled(stage: SchedulerStage, app_id: str) -> AppStatus | None:
+        status = stage.status(app_id)
+        assert not status.is_terminal(), status
+        return status if "stalled" in status.msg else None
+
+    @staticmethod
+    def _name() -> str:
+        return f"suite-{uuid.uuid4().hex[:12]}"
