@@ -21,6 +21,7 @@ from transload.specs import (
     BindMount,
     DeviceMount,
     JobMount,
+    Notice,
     Resource,
     VolumeMount,
     macros,
@@ -434,11 +435,11 @@ def test_secrets_and_labels(
 def test_description(runner: Runner, shell: Any) -> None:
     """All that went with the submit is told, from the engine alone."""
     app = shell("true")
-    handle = runner.run(app, "docker", {"grace_period": 3.0}, app_id="described-1")
+    handle = runner.run(app, "docker", {"publish": "random"}, app_id="described-1")
     found = runner.description(handle)
     assert found is not None and found.app is not None
     assert found.app.to_json() == app.to_json()
-    assert (found.digest, found.session, found.cfg["grace_period"]) == (app.digest(), "tests", 3.0)
+    assert (found.digest, found.session, found.cfg["publish"]) == (app.digest(), "tests", "random")
     assert found.tracker_base and found.created and abs(found.created - time.time()) < 60
 
 
@@ -453,7 +454,7 @@ def test_timestamps_and_container_name(runner: Runner, shell: Any) -> None:
 
 def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
     """A paused container has not ended; a cancel ends it all the same."""
-    handle = runner.run(shell("sleep 60"), "docker", {"grace_period": 0.5})
+    handle = runner.run(shell("sleep 60"), "docker")
     (row,) = engine.client.containers()
     engine.client.pause(row["Id"])
     status = runner.status(handle)
@@ -463,11 +464,9 @@ def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
 
 
 def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
-    """SIGTERM is ignored: killed after the grace period; the cancel itself returned at once."""
+    """SIGTERM is ignored: killed after the time of its notice; the cancel itself returned at once."""
     handle = runner.run(
-        shell("trap '' TERM; echo up; while true; do sleep 1; done"),
-        "docker",
-        {"grace_period": 3.0},
+        shell("trap '' TERM; echo up; while true; do sleep 1; done", notice=Notice(3)), "docker"
     )
     tail = runner.log_lines(handle, "main", should_tail=True)
     assert next(tail) == "up\n"

@@ -183,7 +183,7 @@ def test_an_engine_over_tcp(engine: Any, over_tcp: str, shell: Any, tmp_path: Pa
         status = runner.wait(handle, timeout=60)
         assert status is not None and status.state is AppState.SUCCEEDED
         assert runner.scheduler("docker").results_folder("x", {}) is None
-        held = runner.run(shell("sleep 300"), "docker", {"grace_period": 0.5})
+        held = runner.run(shell("sleep 300"), "docker")
         runner.cancel(held)
         status = runner.wait(held, timeout=60)
         assert status is not None and status.state is AppState.CANCELLED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from transload.specs import (
     AppDef,
     BindMount,
     DeviceMount,
+    Notice,
     Resource,
     RetryPolicy,
     Role,
@@ -22,6 +22,7 @@ from transload.specs import (
 )
 from transload_docker import names
 from transload_docker.convert import DockerRequest, bind, convert, format_request, run_opts
+from transload_docker.plan import RolePlan
 
 
 def request(
@@ -200,12 +201,39 @@ def test_options() -> None:
 
 @pytest.mark.parametrize(
     "cfg",
-    [{"pull": "often"}, {"publish": "yes"}, {"grace_period": -1.0}, {"grace_period": math.nan}],
+    [{"pull": "often"}, {"publish": "yes"}],
 )
 def test_wrong_options(cfg: dict[str, Any]) -> None:
     """A value that is not allowed is refused with those that are."""
     with pytest.raises(ConfigError, match=next(iter(cfg))):
         request(role(), **cfg)
+
+
+def test_notice() -> None:
+    """A role with a notice has it as the engine's own way to stop it, so that others give it."""
+    found = body(role(notice=Notice(90.5, "USR1")))
+    assert (found["StopSignal"], found["StopTimeout"]) == ("SIGUSR1", 91)
+    assert "StopSignal" not in body(role())
+    (kept,) = request(role(notice=Notice(90.5, "USR1"))).roles
+    assert (kept.notice, kept.notice_signal, kept.max_interruptions) == (90.5, "USR1", 100)
+    assert kept.signal_number == 10
+
+
+def test_a_plan_that_asks_for_nothing_new_is_read_by_earlier_versions() -> None:
+    """What is later than the first version stands in a record only where it says something."""
+    (plain,) = request(role()).roles
+    later = {"max_interruptions", "notice", "notice_signal", "checkpoints"}
+    assert not later & set(plain.as_dict())
+    (asking,) = request(role(notice=Notice(3))).roles
+    assert later & set(asking.as_dict()) == {"max_interruptions", "notice"}
+    assert RolePlan.from_dict({**asking.as_dict(), "unknown": 1}) == asking
+
+
+def test_segments_are_refused() -> None:
+    """A job cannot go on in a further segment on an engine, which says so by the field's name."""
+    app = AppDef("job", [role(notice=Notice(3))], segment=60.0)
+    with pytest.raises(UnsupportedFeature, match="segment"):
+        convert(app, run_opts().resolve({}), "docker", "host", "job")
 
 
 def test_overlay() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 
 from transload.specs import AppState, AppStatus
 from transload_docker.decide import decide, may_run_again
-from transload_docker.plan import Container, Facts, Plan, Restarts, RolePlan
+from transload_docker.plan import (
+    Container,
+    Facts,
+    Interruptions,
+    Notice,
+    Plan,
+    Restarts,
+    RolePlan,
+)
 
 _ids = itertools.count()
 
@@ -248,6 +257,108 @@ def test_may_run_again(role: RolePlan, containers: list[Container], expected: bo
     facts = Facts(plan(role), containers)
     assert facts.plan is not None
     assert may_run_again(facts.plan, facts, "main", 0) is expected
+
+
+_ASKING = RolePlan("main", 1, 1, 0, "REPLICA", max_interruptions=9, notice=30.0, checkpoints=True)
+
+
+def notice(*containers: Container, at: float = 108.0, cause: str = "") -> Notice:
+    """Return a notice to containers."""
+    ids = tuple(each.id[: Notice.ID_LENGTH] for each in containers)
+    return Notice(f"key{next(_ids)}", ids, at, cause, "owner")
+
+
+def test_notice_before_the_limit() -> None:
+    """It is due so long before the limit; what had one gets no other, and is killed at the
+    limit.
+    """
+    running = box()
+    facts = Facts(plan(_ASKING, timeout=100.0), [running])
+    assert look(facts, now=169.0).due == 170.0
+    decision = look(facts, now=170.0)
+    assert (decision.warn, decision.end, decision.stop) == ([running], [], None)
+    facts.notices = [notice(running, at=170.0)]
+    assert look(facts, now=171.0).warn == []
+    assert look(facts, now=200.0).stop == ("failure", "timed out after 100 s")
+    facts.stop = {"reason": "failure", "msg": "timed out after 100 s", "time": 200.0}
+    decision = look(facts, now=200.0)
+    assert (decision.end, decision.kill) == ([], [running])
+
+
+def test_an_end_is_a_notice_and_then_a_kill() -> None:
+    """After its notice a container has the time of its role, or the time of one without."""
+    running = box()
+    facts = Facts(plan(_ASKING, grace=5.0), [running], stop={"reason": "cancel", "time": 150.0})
+    assert look(facts).end == [running]
+    facts.notices = [notice(running, at=190.0, cause="end")]
+    decision = look(facts)
+    assert (decision.end, decision.kill, decision.due) == ([], [], 220.0)
+    assert look(facts, now=220.0).kill == [running]
+    facts.plan = plan(RolePlan("main", 1, 1, 0, "REPLICA"), grace=5.0)
+    assert look(facts, now=195.0).kill == [running]
+
+
+def test_interruption() -> None:
+    """It is counted apart: the next attempt knows how often, and that it was no failure."""
+    ended = box(code=75, asked_to_end=109.0)
+    facts = Facts(plan(_ASKING), [ended], mark="one")
+    decision = look(facts)
+    assert decision.status.msg.endswith("(requested) after 5 s; started again, 1st of 9")
+    (renewal,) = decision.renew
+    assert (renewal.attempt, renewal.retry, renewal.restarts.replica) == (1, 0, 0)
+    counted = renewal.interruptions
+    assert counted is not None
+    assert (counted.replica, counted.own) == (1, 1)
+    assert [each["cause"] for each in counted.earlier] == ["requested"]
+    assert Interruptions.from_text(counted.to_text()) == counted
+    failed = look(Facts(plan(_ASKING), [box(code=75)]))
+    assert (failed.status.state, failed.renew) == (AppState.FAILED, [])
+
+
+def test_interruptions_that_come_to_nothing() -> None:
+    """Five in a row without a new checkpoint end the job; a new one begins anew."""
+    facts = Facts(plan(_ASKING), [box(code=75, asked_to_end=109.0)], mark="")
+    marks = ["a", "a", "a", "b", "b", "b", "b", "b"]
+    for number, mark in enumerate(marks):
+        facts.mark = mark
+        (renewal,) = look(facts, now=500.0 + number).renew
+        facts.containers.append(
+            box(
+                code=75,
+                asked_to_end=109.0,
+                attempt=renewal.attempt,
+                restarts=renewal.restarts,
+                interruptions=renewal.interruptions,
+            )
+        )
+    decision = look(facts, now=600.0)
+    assert decision.status.state is AppState.FAILED
+    assert "5 in a row without a new checkpoint" in decision.status.msg
+
+
+def test_an_interruption_that_was_answered_halfway() -> None:
+    """Whoever comes after a supervisor that died between two containers makes the other one."""
+    role = replace(_ASKING, num_replicas=2, min_replicas=2, retry_policy="APPLICATION")
+    ended = [box(0, code=75, asked_to_end=109.0), box(1, code=143)]
+    facts = Facts(plan(role), ended, notices=[notice(ended[1], at=110.5, cause="end")])
+    renewals = look(facts).renew
+    assert [each.last.replica for each in renewals] == [0, 1]
+    first = renewals[0]
+    made = box(
+        0,
+        "created",
+        started=None,
+        attempt=1,
+        restarts=first.restarts,
+        interruptions=first.interruptions,
+    )
+    facts.containers.append(made)
+    decision = look(facts)
+    assert decision.start == []
+    (second,) = decision.renew
+    assert (second.last.replica, second.attempt, second.retry) == (1, 1, 0)
+    assert second.interruptions is not None
+    assert second.interruptions.replica == 1
 
 
 _BOXES = st.builds(

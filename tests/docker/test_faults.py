@@ -208,7 +208,7 @@ def test_a_keeper_does_not_spin_while_the_engine_is_away(
     first = parse_app_handle(runner.run(shell("true"), "docker")).app_id
     eventually(lambda: engine.client.volumes({"name": f"transload.{first}.ended"})["Volumes"])
     (keeper,) = keepers(transload_home)
-    handle = runner.run(shell("sleep 60", timeout=4.0), "docker", {"grace_period": 0.5})
+    handle = runner.run(shell("sleep 60", timeout=4.0), "docker")
     time.sleep(1.0)  # it has been told of this app by then
     try:
         engine.stop(signal.SIGKILL)

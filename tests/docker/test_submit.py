@@ -166,7 +166,7 @@ def test_cancel_leaves_nothing_behind(
     """A cancelled app runs nothing and keeps no network, only its logs; deleted, it has never
     been.
     """
-    handle = runner.run(shell("echo up; sleep 300", replicas=3), "docker", {"grace_period": 0.5})
+    handle = runner.run(shell("echo up; sleep 300", replicas=3), "docker")
     runner.cancel(handle)
     assert ends(runner, handle) is AppState.CANCELLED
     assert engine.client.containers() == []

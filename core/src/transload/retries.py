@@ -451,23 +451,13 @@ class Gang:
 
     def _go_on(self, before: Mapping[str, Any], cause: str) -> None:
         """Count on where the engine interrupted the app."""
-        counts = before.get("counts") or {}
-        self.requeues = counts.get("requeues", 0)
-        self.app_interruptions = counts.get("interruptions", 0)
-        self.role_interruptions = list(counts.get("role_interruptions") or self.role_interruptions)
-        self.fruitless = counts.get("fruitless", 0)
-        self._seen_mark = counts.get("mark", "")
-        self._seen_step = counts.get("seen_step")
-        self.step = counts.get("step")
+        self.count_on(before.get("counts") or {})
         if cause and any(self._most_interruptions(role) for role in range(len(self.roles))):
             self.app_interruptions += 1
             self._note_fruit(cause)
         else:
             self.requeues += 1
             cause = ""
-        self.app_restarts = counts.get("app", 0)
-        self.role_restarts = list(counts.get("roles") or self.role_restarts)
-        self.began = counts.get("began")
         known = {
             (role["role"], old["id"]): old
             for role in before.get("roles", ())
@@ -485,6 +475,19 @@ class Gang:
                 replica.interrupted = old.get("interrupted", 0)
                 replica.step = old.get("step")
                 replica.begin_again(cause)
+
+    def count_on(self, counts: Mapping[str, Any]) -> None:
+        """Take over what `counts` returned before."""
+        self.requeues = counts.get("requeues", 0)
+        self.app_restarts = counts.get("app", 0)
+        self.role_restarts = list(counts.get("roles") or self.role_restarts)
+        self.began = counts.get("began")
+        self.app_interruptions = counts.get("interruptions", 0)
+        self.role_interruptions = list(counts.get("role_interruptions") or self.role_interruptions)
+        self.fruitless = counts.get("fruitless", 0)
+        self._seen_mark = counts.get("mark", "")
+        self._seen_step = counts.get("seen_step")
+        self.step = counts.get("step")
 
     # -------------------------------------------------------------------------------------------------------
     # events

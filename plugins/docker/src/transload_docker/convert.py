@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
@@ -32,6 +32,7 @@ from transload.specs import (
     masked_url,
     runopts,
 )
+from transload.specs.interruptions import SIGNALS
 from transload_docker import names
 from transload_docker.host_config import (
     TRACKER_BASE,
@@ -57,6 +58,8 @@ _OWN: Final = {
     "Entrypoint": "use the role's entrypoint, and the run option image_entrypoint",
     "Cmd": "use the role's args",
     "User": "use the run option user",
+    "StopSignal": "use the role's notice",
+    "StopTimeout": "use the role's notice",
     "Tty": "leave it out: a log has its output and its errors apart",
     "HostConfig.NetworkMode": "use the run option network",
     "HostConfig.Privileged": "use the run option privileged",
@@ -76,6 +79,8 @@ def capabilities(reach: Visibility) -> Capabilities:
         shares_disk=False,
         delete=True,
         checkpoints=True,
+        notice=frozenset(SIGNALS),
+        interruptions=True,
         reachable_from=reach,
     )
 
@@ -98,12 +103,6 @@ def run_opts() -> runopts:
     opts.add("env", dict[str, str], "variables for every replica, below those of its role")
     opts.add(
         "copy_env", list[str], "patterns (FOO_*) of variables of the submitting process to pass on"
-    )
-    opts.add(
-        "grace_period",
-        float,
-        "seconds between asking a replica to end (SIGTERM) and killing it",
-        5.0,
     )
     opts.add(
         "network",
@@ -164,7 +163,6 @@ class DockerRequest:
         folders: folders of this machine to make first.
         checkpoints: folders of checkpoints of this machine to make first.
         pull: when images are pulled.
-        grace: seconds between SIGTERM and SIGKILL.
         timeout: seconds for the whole job, or None.
         gpus: ids of the GPUs to choose from at submit; empty: all of the machine.
         secrets: role → variable → source; the values come with the submission.
@@ -177,7 +175,6 @@ class DockerRequest:
     folders: list[str] = field(default_factory=list)
     checkpoints: list[str] = field(default_factory=list)
     pull: str = "never"
-    grace: float = 10.0
     timeout: float | None = None
     gpus: list[str] = field(default_factory=list)
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -213,9 +210,7 @@ def convert(
         rank0 = "localhost"
     gpus = Gpus(cfg.get("gpu_ids"))
     context = _Context(cfg, app_id, own or str(network or ""), rank0, gpus)
-    request = DockerRequest(
-        app_id, own, [], [], pull=str(cfg["pull"]), grace=float(_number(cfg["grace_period"]))
-    )
+    request = DockerRequest(app_id, own, [], [], pull=str(cfg["pull"]))
     request.timeout = app.timeout
     ids = cfg.get("gpu_ids")
     if isinstance(ids, list):
@@ -243,14 +238,19 @@ def convert(
 def _role_plan(role: Role) -> RolePlan:
     """Return how a role is run."""
     policy = role.retry_policy.value
-    return RolePlan(
+    plan = RolePlan(
         role.name,
         role.num_replicas,
         role.needed_replicas,
         role.max_retries,
         policy,
-        role.retry_delay,
+        retry_delay=role.retry_delay,
+        max_interruptions=role.interruptions_allowed,
+        checkpoints=role.checkpoints,
     )
+    if role.notice is None:
+        return plan
+    return replace(plan, notice=role.notice.seconds, notice_signal=role.notice.signal)
 
 
 def bind(
@@ -315,15 +315,6 @@ def _check_options(cfg: Mapping[str, CfgVal]) -> None:
             raise ConfigError(
                 f"run option {key}={cfg.get(key)!r}: must be one of {', '.join(allowed)}"
             )
-    if not 0 <= _number(cfg["grace_period"]) < math.inf:
-        raise ConfigError(
-            f"run option grace_period={cfg['grace_period']!r}: must be 0 or more seconds"
-        )
-
-
-def _number(value: CfgVal) -> float:
-    assert isinstance(value, (int, float))
-    return float(value)
 
 
 def is_folder(image: str) -> bool:
@@ -425,6 +416,9 @@ def _body(
         body["WorkingDir"] = root
     if cfg.get("user"):
         body["User"] = cfg["user"]
+    if role.notice is not None:  # so that others who stop it give the same notice
+        body["StopSignal"] = f"SIG{role.notice.signal}"
+        body["StopTimeout"] = math.ceil(role.notice.seconds)
     _mount_checkpoints(body, role)
     _connect(body, host, context)
     _publish(body, role, cfg)
@@ -488,6 +482,7 @@ def _environment(role: Role, k: int, context: _Context) -> dict[str, str]:
             "TRANSLOAD_NUM_REPLICAS": str(role.num_replicas),
             RANK0_ENV: context.rank0,
             "TRANSLOAD_RETRY": "0",
+            "TRANSLOAD_INTERRUPTIONS": "0",
             "TRANSLOAD_ERROR_FILE": names.ERROR_FILE,
             "TORCHELASTIC_ERROR_FILE": names.ERROR_FILE,
         }

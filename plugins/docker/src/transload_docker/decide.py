@@ -11,15 +11,27 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from transload.retries import Gang, Replica, exit_text, total_usage
+from transload.retries import Gang, Replica, Restart, exit_text
 from transload.specs import AppState, AppStatus, RetryPolicy
 from transload_docker import states
-from transload_docker.plan import Container, Facts, Plan, Restarts
+from transload_docker.plan import Container, Facts, Interruptions, Notice, Plan, Restarts
 
 CANCEL: Final = "cancel"
 FAILURE: Final = "failure"
+END: Final = "end"
+"""Cause of a notice to what is to be ended."""
 
 Key = tuple[str, int]
+
+_COUNTS: Final = (
+    "interruptions",
+    "role_interruptions",
+    "fruitless",
+    "mark",
+    "step",
+    "seen_step",
+)
+"""What is kept of `Gang.counts` with interruptions; the rest stands in `Restarts`."""
 
 _HINTS: Final = {
     126: "its entrypoint may not be executed",
@@ -29,11 +41,21 @@ _HINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """A replica that is to be started again, with its last container and what the new one gets."""
+    """A replica that is to be started again.
+
+    Args:
+        last: its last container.
+        attempt: number of the new one.
+        restarts: what the new one gets.
+        retry: how often it was started again after a failure.
+        interruptions: what the new one gets of them; None: none are counted.
+    """
 
     last: Container
     attempt: int
     restarts: Restarts
+    retry: int
+    interruptions: Interruptions | None = None
 
 
 @dataclass(slots=True)
@@ -43,7 +65,9 @@ class Decision:
     Args:
         status: what the job is doing.
         stop: ``(reason, message)``: note that the job is being ended.
-        end: containers to end: SIGTERM, then SIGKILL after the grace period.
+        end: containers that are to end, and had no notice yet.
+        kill: containers that had one, and whose time after it is over.
+        warn: containers that get a notice since the end of the job's time is near.
         renew: replicas to make anew.
         start: containers to start, all together.
         note: the status is final and is to be noted.
@@ -53,6 +77,8 @@ class Decision:
     status: AppStatus
     stop: tuple[str, str] | None = None
     end: list[Container] = field(default_factory=list)
+    kill: list[Container] = field(default_factory=list)
+    warn: list[Container] = field(default_factory=list)
     renew: list[Renewal] = field(default_factory=list)
     start: list[Container] = field(default_factory=list)
     note: bool = False
@@ -114,7 +140,10 @@ class _Look:
         self.facts = facts
         self.now = now
         self.stop = facts.stop
-        self.app = Gang([asdict(role) for role in plan.roles], plan.timeout)
+        roles = [asdict(role) | {"notice_signal": role.signal_number} for role in plan.roles]
+        self.app = Gang(roles, plan.timeout, mark=facts.mark)
+        self.counted = _latest_counts(facts.containers)
+        self.app.count_on(self.counted.counts)
         self.app.begin(plan.created)
         current = _current(plan, facts)
         self.of = {
@@ -134,7 +163,7 @@ class _Look:
         if self.halfway:  # a wider restart that was begun and not finished
             for replica in behind:
                 replica.row = max(other.row for other in self.app.replicas)
-            self.app.restart(behind, 0.0)
+            self.app.restart(behind, 0.0, self._cause_of_halfway(behind))
         if self.stop is None:
             self._tell_all()
         else:
@@ -151,6 +180,12 @@ class _Look:
         self.app.app_restarts = max(self.app.app_restarts, level.app)
         self.app.role_restarts[replica.role] = max(self.app.role_restarts[replica.role], level.role)
         replica.attempt = container.attempt
+        counted = container.interruptions
+        if counted is not None:
+            replica.attempt = max(0, container.attempt - counted.replica)
+            replica.interruptions = counted.replica
+            replica.interrupted = counted.own
+            replica.earlier = list(counted.earlier)
         replica.spent = level.replica
         replica.row = level.row
         if level.cpu:
@@ -159,10 +194,34 @@ class _Look:
             replica.state = states.STATES.get(container.status, AppState.UNKNOWN).name
         replica.start = container.started
         replica.host = container.name
+        notice = self.facts.notice_to(container)
+        if notice is not None:
+            cause = "requested" if notice.cause == END else ""
+            self.app.notified(replica, notice.time, cause)
+        elif container.asked_to_end is not None:
+            self.app.notified(replica, container.asked_to_end, "requested")
 
     def _is_behind(self, replica: Replica, container: Container) -> bool:
         level = (container.restarts.app, container.restarts.role)
-        return level < (self.app.app_restarts, self.app.role_restarts[replica.role])
+        failures = (self.app.app_restarts, self.app.role_restarts[replica.role])
+        return level < failures or self._misses_interruption(replica, container)
+
+    def _misses_interruption(self, replica: Replica, container: Container) -> bool:
+        """Tell whether others were started again after an interruption that was its, too."""
+        known = container.interruptions or Interruptions()
+        roles = known.counts.get("role_interruptions") or [0] * len(self.plan.roles)
+        level = (known.counts.get("interruptions", 0), roles[replica.role])
+        return level < (self.app.app_interruptions, self.app.role_interruptions[replica.role])
+
+    def _cause_of_halfway(self, behind: Collection[Replica]) -> str:
+        """Return why a restart was begun that is not finished: "" after a failure."""
+        for replica in behind:
+            level = self.of[replica]
+            assert level is not None
+            failures = (self.app.app_restarts, self.app.role_restarts[replica.role])
+            if (level.restarts.app, level.restarts.role) < failures:
+                return ""
+        return "requested"
 
     # -- what happened
 
@@ -239,33 +298,58 @@ class _Look:
             self.app.finish(self._last_moment())
             return Decision(self._status(self.app.msg), note=True)
         if self.stop is not None:
-            return Decision(self._status(self.app.msg), end=alive)
+            decision = Decision(self._status(self.app.msg))
+            self._end(decision, alive)
+            return decision
         if self.app.final is not None:
             return Decision(
                 self._status(f"{self.app.msg}; what runs is being ended"),
                 stop=(FAILURE, self.app.msg),
             )
         restarts = self.app.restarts
-        msg = self.app.msg
+        msg = self.app.msg or self.counted.msg
         if restarts and not msg:
             msg = "being started again"
-        decision = Decision(self._status(msg), due=self.app.due())
-        decision.end = [
-            c
-            for each in restarts
-            for r in each.replicas
-            if (c := self.of[r]) is not None and is_alive(c)
-        ]
+        decision = Decision(self._status(msg))
+        due = self.app.due()
+        if due is not None:
+            decision.due = due
+        waiting = [self.of[replica] for each in restarts for replica in each.replicas]
+        self._end(decision, [each for each in waiting if each is not None and is_alive(each)])
+        decision.warn = self._to_warn()
         for restart in restarts:
             if restart.is_ready(self.now):
-                decision.renew += [
-                    self._renewal(r, c) for r in restart.replicas if (c := self.of[r]) is not None
-                ]
+                decision.renew += self._renewals(restart)
         if not self.halfway:
             decision.start = [
                 c for replica, c in self.present if _is_new(c) and not replica.waiting
             ]
         return decision
+
+    def _to_warn(self) -> list[Container]:
+        """Return the containers that are due a notice since the end of the job's time is near."""
+        found = [self.of[replica] for replica in self.app.notices(self.now)]
+        return [each for each in found if each is not None and is_alive(each)]
+
+    def _end(self, decision: Decision, containers: Collection[Container]) -> None:
+        """Decide how containers are ended: by a notice, and KILL when its time is over."""
+        for container in containers:
+            notice = self.facts.notice_to(container)
+            if notice is None:
+                decision.end.append(container)
+                continue
+            kill_at = self._kill_at(notice, container)
+            if self.now >= kill_at:
+                decision.kill.append(container)
+            elif decision.due is None or kill_at < decision.due:
+                decision.due = kill_at
+
+    def _kill_at(self, notice: Notice, container: Container) -> float:
+        """Return when a container's time after its notice is over, seconds since the epoch."""
+        kill_at = notice.time + self.plan.seconds_to_end(container.role)
+        if notice.cause == "" and self.plan.timeout is not None:
+            kill_at = min(kill_at, self.plan.created + self.plan.timeout)
+        return kill_at
 
     def _last_moment(self) -> float:
         """Return when the last thing happened that ended the job, as far as the engine tells."""
@@ -276,6 +360,15 @@ class _Look:
             times.append(float(self.stop.get("time") or 0.0))
         return max(times, default=self.now)
 
+    def _renewals(self, restart: Restart) -> list[Renewal]:
+        """Return what is made anew of a restart that is due."""
+        again = self.app.renew(restart, self.now)
+        return [
+            self._renewal(replica, last)
+            for replica in again
+            if (last := self.of[replica]) is not None
+        ]
+
     def _renewal(self, replica: Replica, container: Container) -> Renewal:
         counts = (
             self.app.app_restarts,
@@ -283,9 +376,31 @@ class _Look:
             replica.spent,
             replica.row,
         )
-        used = total_usage((replica.used, replica.usage))
+        used = replica.used
         more = used.get("peak_memory", 0), round(1000 * used.get("cpu_seconds", 0.0))
-        return Renewal(container, container.attempt + 1, Restarts(*counts, *more))
+        return Renewal(
+            container,
+            container.attempt + 1,
+            Restarts(*counts, *more),
+            replica.attempt,
+            self._interruptions(replica),
+        )
+
+    def _interruptions(self, replica: Replica) -> Interruptions | None:
+        """Return what a new container of a replica gets of interruptions; None: they are not
+        counted.
+        """
+        if not any(role.max_interruptions for role in self.plan.roles):
+            return None
+        counts = {name: value for name, value in self.app.counts().items() if name in _COUNTS}
+        return Interruptions(
+            replica.interruptions,
+            replica.interrupted,
+            counts,
+            earlier=replica.earlier,
+            msg=self.app.msg,
+            time=self.now,
+        )
 
     def _state_before_end(self, seen: Collection[str]) -> str:
         """Return the state of a job that has not ended, from the states of its replicas."""
@@ -307,6 +422,12 @@ class _Look:
             status.time_limit = self.plan.timeout
             status.ends_by = self.plan.created + self.plan.timeout
         return status
+
+
+def _latest_counts(containers: Collection[Container]) -> Interruptions:
+    """Return what was counted of interruptions when the latest container was made."""
+    counted = [each.interruptions for each in containers if each.interruptions is not None]
+    return max(counted, key=lambda each: each.time, default=Interruptions())
 
 
 def _has_ended(container: Container) -> bool:

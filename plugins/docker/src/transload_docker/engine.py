@@ -12,18 +12,22 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload.retries import LONGEST_ERROR, read_error, traceback_error
+from transload.retries import ASKS_AGAIN, LONGEST_ERROR, read_error, traceback_error
 from transload.schedulers.api import Visibility, damaged_message
 from transload.specs import AppStatus
 from transload_docker import names
 from transload_docker.plan import (
     DELETED,
+    DELIVERED,
     ENDED,
+    NOTICE,
     RECORD,
     STOP,
     Container,
     Facts,
+    Interruptions,
     NewerPlan,
+    Notice,
     Plan,
     Restarts,
 )
@@ -40,6 +44,7 @@ _LABEL_FILTER: Final = {"label": [names.LABEL_APP]}
 _LOOKS: Final = 5
 _LAST_LINES: Final = 200
 _REMEMBERED: Final = 10_000
+_KILL: Final = ("9", "SIGKILL", "KILL")
 SERVER_ERROR: Final = 500
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
@@ -274,6 +279,8 @@ class Engine:
             raise
         if state["Status"] == "exited" and state["ExitCode"]:
             state["said"] = self._said(container_id, state["ExitCode"])
+        if state["Status"] == "exited" and state["ExitCode"] == ASKS_AGAIN:
+            state["asked_to_end"] = self._asked_to_end(container_id, state)
         if self.meter is not None:
             if state["Status"] == "running":
                 self.meter.follow(container_id)
@@ -307,6 +314,30 @@ class Engine:
                 self.query(lambda api: api.logs(container_id, stdout=False, tail=_LAST_LINES))
             )
         return ""
+
+    def _asked_to_end(self, container_id: str, state: dict[str, Any]) -> float | None:
+        """Return when a container was sent a signal that it could handle, as by ``docker stop``.
+
+        An engine remembers only its last events: None if it has forgotten, or was started again.
+        """
+        end = seconds(state.get("FinishedAt"))
+        if end is None:
+            return None
+        filters = {"type": ["container"], "event": ["kill"], "container": [container_id]}
+        begin = seconds(state.get("StartedAt")) or 0.0
+        with contextlib.suppress(EngineError):
+            events = self.query(
+                lambda api: list(
+                    api.events(
+                        since=f"{begin:.6f}", until=f"{end:.6f}", filters=filters, decode=True
+                    )
+                )
+            )
+            for event in events:
+                signal = (event.get("Actor") or {}).get("Attributes", {}).get("signal")
+                if signal not in _KILL:
+                    return float(event["timeNano"]) / 1e9
+        return None
 
     def has_file(self, container_id: str, path: str) -> bool:
         """Tell whether a container has a file, whether it runs or not."""
@@ -413,8 +444,14 @@ def _guard(function: Callable[[Any], Any], item: Any, errors: list[BaseException
 
 def _note(facts: Facts, kind: str, data: str, volume: str) -> None:
     """Take one noted fact over; what this version does not understand is passed by."""
+    facts.kinds.add(kind)
+    if kind.startswith(DELIVERED):
+        facts.delivered.add(kind[len(DELIVERED) :])
+        return
     try:
-        if kind == RECORD:
+        if kind.startswith(NOTICE):
+            facts.notices.append(Notice.from_object(kind[len(NOTICE) :], _object(data)))
+        elif kind == RECORD:
             facts.plan = Plan.from_json(data)
         elif kind == STOP:
             facts.stop = _object(data)
@@ -494,6 +531,8 @@ def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
         finished=finished,
         said=state.get("said", ""),
         used=state.get("used"),
+        interruptions=Interruptions.from_text(labels.get(names.LABEL_INTERRUPTIONS, "")),
+        asked_to_end=state.get("asked_to_end"),
     )
 
 

@@ -20,12 +20,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
+from transload.runtime.liveness import newest_change
 from transload.schedulers.local.home import make_private, state_home
 from transload_docker import names
+from transload_docker.plan import Facts
 
 _SLOTS: Final = 64
 _PATIENCE_S: Final = 120.0
-_SPAWN_AGAIN_S: Final = 5.0
+_SPAWN_AGAIN_S: Final = 5.0  # while the last one lives, and may not have the lock yet
+_SPAWN_SOON_S: Final = 0.5  # once it has ended
 _STALE_WORD_S: Final = 30 * 86400.0
 _PASSED_ON: Final = frozenset(
     {"HOME", "PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SSH_AUTH_SOCK"}
@@ -49,6 +52,7 @@ class Home:
         self.folder = os.path.join(self.root, hashlib.sha256(url.encode()).hexdigest()[:12])
         self._guard = threading.Lock()
         self._spawned = 0.0
+        self._keeper = 0  # pid of the last one that was started here
 
     @property
     def owner(self) -> str:
@@ -96,6 +100,20 @@ class Home:
     @property
     def _checkpoints(self) -> str:
         return os.path.join(self.root, "checkpoints")
+
+    def add_mark(self, facts: Facts) -> None:
+        """Add what the folders of checkpoints of a job that was submitted from here look like."""
+        plan = facts.plan
+        if plan is None or plan.checkpoints is None or plan.owner != self.owner:
+            return
+        if facts.ended is not None or not facts.asks_again():
+            return
+        folders = [
+            self.checkpoint_folder(plan.checkpoints, role.name)
+            for role in plan.roles
+            if role.checkpoints
+        ]
+        facts.mark = " ".join(str(newest_change(folder)) for folder in folders)
 
     def locked_checkpoints(self, app_id: str) -> contextlib.AbstractContextManager[bool]:
         """Hold the lock under which folders of checkpoints are made and removed."""
@@ -193,12 +211,15 @@ class Home:
             return
         os.close(descriptor)
         with self._guard:
-            if self._spawned and time.monotonic() < self._spawned + _SPAWN_AGAIN_S:
+            now = time.monotonic()
+            pause = _SPAWN_AGAIN_S if self._keeper in _children else _SPAWN_SOON_S
+            if self._keeper and now < self._spawned + pause:
                 return
-            self._spawned = time.monotonic()
-        self._spawn()
+            self._spawned = now
+            self._keeper = self._spawn()
 
-    def _spawn(self) -> None:
+    def _spawn(self) -> int:
+        """Start a keeper; return its pid."""
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -225,6 +246,7 @@ class Home:
             0  # it outlives this process: no complaint about that; `_reap` waits for it
         )
         _children.add(child.pid)
+        return child.pid
 
 
 def _reap() -> None:

@@ -19,11 +19,11 @@ from typing import Final
 
 from transload.errors import SchedulerUnavailable, TransloadError
 from transload.retries import Gang
-from transload_docker import names
-from transload_docker.decide import CANCEL, FAILURE, Decision, Renewal, decide, is_alive
+from transload_docker import names, notices
+from transload_docker.decide import CANCEL, END, FAILURE, Decision, Renewal, decide
 from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
-from transload_docker.plan import ENDED, STOP, Container, Facts, Plan
+from transload_docker.plan import DELETED, ENDED, STOP, Container, Facts, Plan
 from transload_docker.submit import renewed, take_back
 from transload_docker.watch import EngineWatch
 
@@ -35,6 +35,7 @@ _PATIENCE_S: Final = 1800.0
 _MAX_LOG_BYTES: Final = 1 << 20
 _TURNS: Final = 20
 _STARTS: Final = 3
+_KILL_AGAIN_S: Final = 1.0
 
 
 class Keeper:
@@ -47,7 +48,7 @@ class Keeper:
         self.engine = engine
         self.home = home
         self.linger = linger
-        self._ending: dict[str, float] = {}  # container id → when it is killed (monotonic)
+        self._killed: dict[str, float] = {}  # container id → when it is killed again (monotonic)
         self._due: dict[str, float] = {}  # app id → when to look again (monotonic)
         self._refused: dict[str, int] = {}  # container id → how often the engine would not start it
         self._watch: EngineWatch | None = None
@@ -140,7 +141,7 @@ class Keeper:
             if got and _has_no_record(facts):
                 in_parallel(lambda c: self.engine.remove_container(c.id), facts.containers)
                 self.engine.remove_network(names.network_name(app_id))
-                for kind in (STOP, ENDED):
+                for kind in facts.kinds - {DELETED}:
                     self.engine.forget(app_id, kind)
 
     # -- one job
@@ -165,8 +166,10 @@ class Keeper:
             if facts.plan is None or not self._is_ours(facts):
                 self._due.pop(app_id, None)
                 return
+            self.home.add_mark(facts)
             decision = decide(facts, time.time())
-            if not self._has_steps(decision) and not self.home.is_withdrawn(facts.plan.uid):
+            has_steps = self._has_steps(decision) or bool(facts.undelivered(self.home.owner))
+            if not has_steps and not self.home.is_withdrawn(facts.plan.uid):
                 self._due[app_id] = self._next(decision)
                 return
             with self.home.lock(app_id, patience=0.0) as got:
@@ -178,31 +181,46 @@ class Keeper:
                 if facts.plan is not None and self.home.is_withdrawn(facts.plan.uid):
                     take_back(self.engine, app_id, facts)
                 elif facts.plan is not None and self._is_ours(facts):
-                    self._act(facts.plan, decide(facts, time.time()))
+                    self.home.add_mark(facts)
+                    self._act(facts, facts.plan, decide(facts, time.time()))
         self._due[app_id] = time.monotonic() + _BUSY_S
 
     def _has_steps(self, decision: Decision) -> bool:
+        steps = (
+            decision.stop,
+            decision.end,
+            decision.warn,
+            self._to_kill(decision),
+            decision.renew,
+            decision.start,
+            decision.note,
+        )
+        return any(steps)
+
+    def _to_kill(self, decision: Decision) -> list[Container]:
+        """Return the containers to kill, without those that were killed just now."""
         now = time.monotonic()
-        ending = any(self._ending.get(container.id, 0.0) <= now for container in decision.end)
-        return bool(decision.stop or ending or decision.renew or decision.start or decision.note)
+        return [each for each in decision.kill if self._killed.get(each.id, 0.0) <= now]
 
     def _next(self, decision: Decision) -> float:
         now = time.monotonic()
-        dues = [
-            self._ending[container.id] for container in decision.end if container.id in self._ending
-        ]
+        dues = [self._killed[each.id] for each in decision.kill if each.id in self._killed]
         if decision.due is not None:
             dues.append(now + max(0.0, decision.due - time.time()))
         return min(dues, default=now + _RESYNC_S)
 
-    def _act(self, plan: Plan, decision: Decision) -> None:
+    def _act(self, facts: Facts, plan: Plan, decision: Decision) -> None:
         app_id = plan.app_id
         if decision.stop is not None:
             self.engine.note(app_id, STOP, stop_note(*decision.stop, self.home.owner), plan.uid)
-        for container in decision.end:
-            self._end(container, plan.grace)
+        notices.send_missing(self.engine, facts, self.home.owner)
+        notices.send(self.engine, plan, decision.warn, "", self.home.owner)
+        notices.send(self.engine, plan, decision.end, END, self.home.owner)
+        for container in self._to_kill(decision):
+            self.engine.signal(container.id, "SIGKILL")
+            self._killed[container.id] = time.monotonic() + _KILL_AGAIN_S
         if plan.owner == self.home.owner:
-            self._renew(plan, decision.renew)
+            self._renew(facts, plan, decision.renew)
             self._start(plan, decision.start)
         if decision.note:
             if plan.network:  # first: nobody looks after a job that is noted as ended
@@ -210,23 +228,12 @@ class Keeper:
                     self.engine.remove_network(plan.network)
             self.engine.note(app_id, ENDED, decision.status.to_json(), plan.uid)
 
-    def _end(self, container: Container, grace: float) -> None:
-        now = time.monotonic()
-        due = self._ending.get(container.id)
-        if due is None:
-            self.engine.signal(container.id, "SIGTERM")
-            self._ending[container.id] = now + grace
-        elif now >= due and is_alive(container):
-            self.engine.signal(container.id, "SIGKILL")
-            self._ending[container.id] = now + 1.0
-
-    def _renew(self, plan: Plan, renewals: Sequence[Renewal]) -> None:
+    def _renew(self, facts: Facts, plan: Plan, renewals: Sequence[Renewal]) -> None:
+        if renewals:
+            notices.forget_past(self.engine, plan.app_id, facts)
         for renewal in renewals:
-            level = renewal.restarts.to_text()
             try:
-                renewed(
-                    self.engine, plan.app_id, renewal.last, renewal.attempt, level, plan.network
-                )
+                renewed(self.engine, plan.app_id, renewal, plan.network)
             except EngineError as exc:
                 self._give_up(plan, renewal.last, exc)
                 return

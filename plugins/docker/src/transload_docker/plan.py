@@ -6,9 +6,11 @@ Data only.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, fields
+from typing import Any, ClassVar, Final
+
+from transload.retries import ASKS_AGAIN
 
 SCHEMA: Final = 1
 
@@ -16,9 +18,31 @@ RECORD: Final = "app"
 STOP: Final = "stop"
 ENDED: Final = "ended"
 DELETED: Final = "deleted"
+NOTICE: Final = "notice-"
+"""What the kinds begin with that note a notice to containers."""
+DELIVERED: Final = "delivered-"
+"""What the kinds begin with that note that those of a notice were all sent their signal."""
+
+GRACE_S: Final = 5.0
+"""Seconds between asking a replica without a notice to end, and killing it."""
 
 _FIRST_SIGNAL: Final = 129
+_NUMBERS: Final = {
+    "HUP": 1,
+    "INT": 2,
+    "QUIT": 3,
+    "USR1": 10,
+    "USR2": 12,
+    "ALRM": 14,
+    "TERM": 15,
+    "CONT": 18,
+    "URG": 23,
+    "XCPU": 24,
+    "WINCH": 28,
+}
+"""Numbers of signals on Linux, which containers run on, whatever this machine is."""
 _WHEN_SET: Final = ("checkpoints",)
+_LATER: Final = ("max_interruptions", "notice", "notice_signal", "checkpoints")
 
 
 class NewerPlan(ValueError):
@@ -27,7 +51,11 @@ class NewerPlan(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RolePlan:
-    """How a role is kept; the fields are those of `transload.specs.Role`."""
+    """How a role is kept; the fields are those of `transload.specs.Role`.
+
+    Args:
+        notice: seconds that it may go on after its notice; None: it has none.
+    """
 
     name: str
     num_replicas: int
@@ -35,6 +63,29 @@ class RolePlan:
     max_retries: int
     retry_policy: str
     retry_delay: float = 1.0
+    max_interruptions: int = 0
+    notice: float | None = None
+    notice_signal: str = "TERM"
+    checkpoints: bool = False
+
+    @property
+    def signal_number(self) -> int:
+        """The number of the notice's signal, on the engine's machine."""
+        return _NUMBERS.get(self.notice_signal, _NUMBERS["TERM"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return its JSON form, without later fields that say nothing."""
+        values = asdict(self)
+        for each in fields(self):
+            if each.name in _LATER and values[each.name] == each.default:
+                del values[each.name]
+        return values
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> RolePlan:
+        """Read what `as_dict` returned; unknown fields are ignored."""
+        known = {each.name for each in fields(RolePlan)}
+        return RolePlan(**{name: value for name, value in values.items() if name in known})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +100,7 @@ class Plan:
         owner: whose keeper looks after it (host and state folder).
         created: when it was submitted, seconds since the epoch by the submitter's clock.
         timeout: seconds that it may take; None: no limit.
-        grace: seconds between asking a replica to end and killing it.
+        grace: seconds between asking a replica without a notice to end, and killing it.
         network: name of the network made for it; ``""`` if none was.
         results: folder of the host that was made for its results, ``""`` if none was.
         app: the job as JSON text, secret-looking values masked.
@@ -78,6 +129,7 @@ class Plan:
     def to_json(self) -> str:
         """Return the plan as JSON text, without later fields that say nothing."""
         values = {"schema": SCHEMA, **asdict(self)}
+        values["roles"] = [role.as_dict() for role in self.roles]
         for name in _WHEN_SET:
             if values[name] is None:
                 del values[name]
@@ -101,9 +153,9 @@ class Plan:
                     f"was written by a newer version of transload (schema {schema}; this one reads "
                     f"{SCHEMA})"
                 )
-            data["roles"] = tuple(RolePlan(**role) for role in data["roles"])
+            data["roles"] = tuple(RolePlan.from_dict(role) for role in data["roles"])
             plan = Plan(**{key: data[key] for key in Plan.__slots__ if key in data})
-        except (KeyError, TypeError, RecursionError) as exc:
+        except (KeyError, TypeError, AttributeError, RecursionError) as exc:
             raise ValueError(f"not a plan: {exc!r}") from exc
         plan._check()
         return plan
@@ -137,6 +189,13 @@ class Plan:
                 raise ValueError("not a plan: a role is none")
             if not isinstance(least, int):
                 raise ValueError("not a plan: a role is none")
+
+    def seconds_to_end(self, role: str) -> float:
+        """Return the seconds between asking a replica to end and killing it."""
+        notice = self.role(role).notice
+        if notice is None:
+            return self.grace
+        return notice
 
     def role(self, name: str) -> RolePlan:
         """Return a role; KeyError if there is none of that name."""
@@ -177,6 +236,100 @@ class Restarts:
 
 
 @dataclass(frozen=True, slots=True)
+class Interruptions:
+    """What had been counted of interruptions when a container was made.
+
+    Args:
+        replica: how often its replica had been started again after one.
+        own: how many of these were its own, counted against its role's.
+        counts: what `transload.retries.Gang.counts` returned for the job.
+        earlier: the attempts before, in JSON form (`transload.specs.ReplicaAttempt`).
+        msg: what interrupted it last, in words.
+        time: when that was decided, seconds since the epoch.
+    """
+
+    replica: int = 0
+    own: int = 0
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    earlier: Sequence[dict[str, Any]] = ()
+    msg: str = ""
+    time: float = 0.0
+
+    def to_text(self) -> str:
+        """Return the form of a label."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_text(text: str) -> Interruptions | None:
+        """Read `to_text`; None if it is not of that form, or none was counted."""
+        try:
+            data = json.loads(text) if text else None
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(data, dict):
+            return None
+        empty = Interruptions()
+        known = {}
+        for each in fields(Interruptions):
+            default = getattr(empty, each.name)
+            value = data.get(each.name, default)
+            is_list = isinstance(value, list) and each.name == "earlier"
+            if not is_list and not isinstance(value, _TYPES[each.name]):
+                return None
+            known[each.name] = value
+        return Interruptions(**known)
+
+
+_TYPES: Final[dict[str, type | tuple[type, ...]]] = {
+    "replica": int,
+    "own": int,
+    "counts": dict,
+    "earlier": (list, tuple),
+    "msg": str,
+    "time": (int, float),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A notice to containers that is noted on the engine, before it is sent.
+
+    Args:
+        key: what tells it from other ones of the job.
+        ids: beginnings of the ids of the containers that get it.
+        time: when it was noted, seconds since the epoch.
+        cause: ``""``: the end of the job's time is near; ``end``: they are to be ended.
+        owner: who sends it.
+    """
+
+    key: str
+    ids: tuple[str, ...]
+    time: float
+    cause: str
+    owner: str
+
+    ID_LENGTH: ClassVar[int] = 16
+
+    def is_for(self, container: Container) -> bool:
+        """Tell whether a container gets it."""
+        return container.id[: self.ID_LENGTH] in self.ids
+
+    def to_text(self) -> str:
+        """Return what is noted."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_object(key: str, data: Mapping[str, Any]) -> Notice:
+        """Read what was noted; ValueError if it is of another form."""
+        ids = data.get("ids")
+        time = data.get("time")
+        if not isinstance(ids, list) or not isinstance(time, int | float):
+            raise ValueError("not a notice")
+        cause = str(data.get("cause", ""))
+        return Notice(key, tuple(map(str, ids)), float(time), cause, str(data.get("owner", "")))
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """One container of a job, that is one attempt of a replica.
 
@@ -191,6 +344,9 @@ class Container:
         said: what the program wrote to its error file, as `transload.retries.read_error` returns
             it.
         used: what it used, in JSON form; None: not known.
+        interruptions: what had been counted of interruptions when it was made; None: nothing.
+        asked_to_end: when somebody else, as by ``docker stop``, sent it its stop signal, seconds
+            since the epoch; looked up only where its exit code asks for it.
     """
 
     id: str
@@ -208,6 +364,8 @@ class Container:
     finished: float | None = None
     said: str = ""
     used: dict[str, Any] | None = None
+    interruptions: Interruptions | None = None
+    asked_to_end: float | None = None
 
 
 @dataclass(slots=True)
@@ -225,6 +383,11 @@ class Facts:
             up, or it cannot say.
         unread: what is said of a record that is there and cannot be read; "": there is none.
         newer: it cannot be read since a newer version wrote it.
+        notices: those to its containers.
+        delivered: keys of the notices of which all signals were sent.
+        kinds: of all that is noted of it.
+        mark: what its folders of checkpoints look like (`transload.retries.Gang`); "": not looked
+            up.
     """
 
     plan: Plan | None = None
@@ -235,6 +398,25 @@ class Facts:
     engine_since: float | None = None
     unread: str = ""
     newer: bool = False
+    notices: list[Notice] = field(default_factory=list)
+    delivered: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+    mark: str = ""
+
+    def notice_to(self, container: Container) -> Notice | None:
+        """Return the first notice to a container; None: it had none."""
+        own = [each for each in self.notices if each.is_for(container)]
+        return min(own, key=lambda each: each.time, default=None)
+
+    def undelivered(self, owner: str) -> list[Notice]:
+        """Return the notices of an owner who may have died before all signals were sent."""
+        return [
+            each for each in self.notices if each.owner == owner and each.key not in self.delivered
+        ]
+
+    def asks_again(self) -> bool:
+        """Tell whether a container ended with a program's word that it wants to go on later."""
+        return any(each.exit_code == ASKS_AGAIN for each in self.containers)
 
     def killed(self) -> bool:
         """Tell whether a container ended by a signal, and the job's end was not noted yet."""

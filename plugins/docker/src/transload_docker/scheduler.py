@@ -42,8 +42,8 @@ from transload.specs import (
     runopts,
 )
 from transload_docker import convert as _convert
-from transload_docker import images, names
-from transload_docker.decide import decide, is_alive
+from transload_docker import images, names, notices
+from transload_docker.decide import END, decide, is_alive
 from transload_docker.diagnose import diagnose
 from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
@@ -51,7 +51,7 @@ from transload_docker.host_config import covered
 from transload_docker.keeper import cancel_note
 from transload_docker.logview import MAX_OPEN, Key, LogView, Reading
 from transload_docker.names import base_name
-from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Facts
+from transload_docker.plan import DELETED, RECORD, STOP, Facts, Plan
 from transload_docker.sizes import folder_size, sizes_of_apps
 from transload_docker.submit import release_checkpoints, submit
 from transload_docker.watch import EngineWatch, wait_until_ended
@@ -88,6 +88,7 @@ class DockerScheduler(SchedulerBase):
         self._engine = Engine(None if host is None else str(host))
         self._logs: OpenReadings[Key, Reading] = OpenReadings(MAX_OPEN)
         self._home = Home(self._engine.url)
+        self._kept: set[str] = set()  # ids of jobs that were seen to need a supervisor from here
         self.capabilities: Capabilities = _convert.capabilities(self._engine.reach)
 
     def location(self) -> str:
@@ -209,6 +210,7 @@ class DockerScheduler(SchedulerBase):
 
     def _status(self, facts: Facts) -> AppStatus:
         assert facts.plan is not None
+        self._home.add_mark(facts)
         try:
             status = decide(facts, time.time()).status
         except (
@@ -218,7 +220,11 @@ class DockerScheduler(SchedulerBase):
             return AppStatus(
                 AppState.UNKNOWN, msg=f"its record on the engine cannot be read: {exc}"
             )
-        if facts.ended is None and facts.plan.owner == self._home.owner:
+        is_kept = facts.ended is None and facts.plan.owner == self._home.owner
+        if not is_kept:
+            self._kept.discard(facts.plan.app_id)
+        if is_kept:
+            self._kept.add(facts.plan.app_id)
             # its keeper may have been killed; what cannot be started now is for the next one who
             # looks
             with contextlib.suppress(SchedulerUnavailable):
@@ -232,7 +238,16 @@ class DockerScheduler(SchedulerBase):
 
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch on the engine's events, with one thread; none for logs."""
-        return None if logs else EngineWatch(self._engine)
+        if logs:
+            return None
+        return EngineWatch(self._engine, beside=self._look_beside)
+
+    def _look_beside(self, app_ids: Collection[str]) -> Collection[str]:
+        """See to it that a supervisor that was killed is replaced while somebody waits."""
+        if self._kept.intersection(app_ids):
+            with contextlib.suppress(SchedulerUnavailable):
+                self._home.ensure_keeper()
+        return ()
 
     def list(self) -> list[ListAppResponse]:
         """Return the jobs on the engine, newest first, whoever submitted them."""
@@ -259,20 +274,27 @@ class DockerScheduler(SchedulerBase):
             if facts.newer:
                 raise SchedulerUnavailable(f"app {app_id}: {facts.unread}")
             if facts.unread:
-                self._end(facts)
+                self._end_unread(facts)
                 return True
             if facts.plan is None or self._status(facts).is_terminal():
                 return facts.plan is not None
             try:
                 self._engine.note(app_id, STOP, cancel_note(self._home.owner), facts.plan.uid)
+                self._warn(facts, facts.plan)
             except EngineError as exc:  # a full disk
                 raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc
-            self._end(facts)
         self._home.ensure_keeper()
         return True
 
-    def _end(self, facts: Facts) -> None:
-        """Ask all containers of a job to end."""
+    def _warn(self, facts: Facts, plan: Plan) -> None:
+        """Send the notice to all containers of a job that had none."""
+        alive = [
+            each for each in facts.containers if is_alive(each) and facts.notice_to(each) is None
+        ]
+        notices.send(self._engine, plan, alive, END, self._home.owner)
+
+    def _end_unread(self, facts: Facts) -> None:
+        """Ask all containers to end of a job whose record cannot be read."""
         alive = [container for container in facts.containers if is_alive(container)]
         in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
 
@@ -291,7 +313,8 @@ class DockerScheduler(SchedulerBase):
             return False
         if not self._status(facts).is_terminal():
             self.cancel(app_id)
-            self._await_end(app_id, facts.plan.grace)
+            plan = facts.plan
+            self._await_end(app_id, max(plan.seconds_to_end(role.name) for role in plan.roles))
         try:
             with self._home.lock(app_id):
                 self._remove(app_id)
@@ -363,7 +386,7 @@ class DockerScheduler(SchedulerBase):
             lambda container: self._engine.remove_container(container.id), facts.containers
         ):
             raise error
-        for kind in (STOP, ENDED):
+        for kind in facts.kinds - {RECORD, DELETED}:
             self._engine.forget(app_id, kind)
 
     def prune(

@@ -18,6 +18,7 @@ from transload.schedulers.api import Submission
 from transload.specs import MASK, looks_secret, masked_env
 from transload_docker import images, names, networks
 from transload_docker.convert import ContainerRequest, DockerRequest, bind
+from transload_docker.decide import Renewal
 from transload_docker.engine import (
     CONFLICT,
     NOT_FOUND,
@@ -28,7 +29,7 @@ from transload_docker.engine import (
 )
 from transload_docker.gpus import assigned
 from transload_docker.home import Home
-from transload_docker.plan import RECORD, Container, Facts, Plan
+from transload_docker.plan import GRACE_S, RECORD, Container, Facts, Plan
 
 _STALE_S: Final = 300.0
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -275,7 +276,7 @@ class _Submit:
             roles=tuple(request.roles),
             created=time.time(),
             timeout=request.timeout,
-            grace=request.grace,
+            grace=GRACE_S,
             network=request.network,
             digest=submission.digest,
             session=submission.session,
@@ -355,14 +356,13 @@ class _Submit:
         return SubmitError(f"app {self.app_id} was not started: {text}", transient=transient)
 
 
-def renewed(
-    engine: Engine, app_id: str, last: Container, attempt: int, restarts: str, network: str
-) -> None:
+def renewed(engine: Engine, app_id: str, renewal: Renewal, network: str) -> None:
     """Make the container of a replica's next attempt, unless it is there already.
 
     Raises:
         EngineError: if the engine refuses.
     """
+    last = renewal.last
     row = _row(engine, last)
     body = {
         **row["Config"],
@@ -370,18 +370,20 @@ def renewed(
         "HostConfig": row["HostConfig"],
     }  # its id: a tag may have moved
     labels = dict(body["Labels"])
-    labels[names.LABEL_ATTEMPT] = str(attempt)
-    labels[names.LABEL_RESTARTS] = restarts
+    labels[names.LABEL_ATTEMPT] = str(renewal.attempt)
+    labels[names.LABEL_RESTARTS] = renewal.restarts.to_text()
+    counts = {"TRANSLOAD_RETRY": renewal.retry, "TRANSLOAD_INTERRUPTIONS": 0}
+    if renewal.interruptions is not None:
+        labels[names.LABEL_INTERRUPTIONS] = renewal.interruptions.to_text()
+        counts["TRANSLOAD_INTERRUPTIONS"] = renewal.interruptions.replica
     body["Labels"] = labels
-    body["Env"] = [
-        item for item in body.get("Env") or () if not item.startswith("TRANSLOAD_RETRY=")
-    ]
-    body["Env"].append(f"TRANSLOAD_RETRY={attempt}")
+    kept = [item for item in body.get("Env") or () if item.partition("=")[0] not in counts]
+    body["Env"] = [*kept, *(f"{name}={count}" for name, count in counts.items())]
     mode = row["HostConfig"].get("NetworkMode") or ""
     if network or mode not in ("", "default", "bridge", "host", "none"):
         host = labels.get(names.LABEL_HOST, "")
         body["NetworkingConfig"] = {"EndpointsConfig": {network or mode: {"Aliases": [host]}}}
-    name = names.container_name(app_id, last.role, last.replica, attempt)
+    name = names.container_name(app_id, last.role, last.replica, renewal.attempt)
     try:
         engine.call(lambda api: api.create_container_from_config(body, name))
     except EngineError as exc:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload.schedulers import FedWatch, Feeder
+from transload.schedulers import Change, FedWatch, Feeder
 from transload_docker import names
 from transload_docker.engine import Engine, EngineError
 
+_BESIDE_S: Final = 1.0
 _EVENTS: Final = ("create", "start", "die", "destroy", "pause", "unpause")
 
 
@@ -23,13 +26,21 @@ class EngineWatch(FedWatch):
     Args:
         engine: the engine.
         everything: report every job of the engine, watched or not (for a keeper).
+        beside: is given the watched ids each second while somebody waits, and returns those that
+            have changed in a way that the engine does not tell of.
     """
 
-    def __init__(self, engine: Engine, everything: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        everything: bool = False,
+        beside: Callable[[Collection[str]], Collection[str]] | None = None,
+    ) -> None:
         super().__init__(
             names.base_name, everything=everything
         )  # volumes tell no more of a job's id
         self._engine = engine
+        self._beside = beside
         engine.measure()
         self._first: Any = None
         with contextlib.suppress(
@@ -37,6 +48,24 @@ class EngineWatch(FedWatch):
         ):  # opened before anybody looks: nothing falls in between
             self._first = self._open()
         self._feeder = Feeder("transload-docker-watch", self._read)
+
+    def wait(self, timeout: float | None) -> set[Change]:
+        """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
+        if self._beside is None:
+            return super().wait(timeout)
+        end = math.inf
+        if timeout is not None:
+            end = time.monotonic() + timeout
+        while True:
+            began = time.monotonic()
+            pause = min(_BESIDE_S, end - began)
+            changed = super().wait(max(0.0, pause))
+            is_woken = time.monotonic() - began < pause
+            if changed or is_woken or pause < _BESIDE_S:
+                return changed
+            with self._condition:
+                watched = list(self._ids.values())
+            self.feed_ids(self._beside(watched))
 
     def end(self) -> None:
         """End the thread and close the connection."""
