@@ -360,29 +360,98 @@ def fetch_outputs(
 
     ``refuse`` gets a line for each file that is left out; default: the log.
     """
-    from fnmatch import fnmatchcase
-
-    from transload.cli.progress import progress
-    from transload.runtime.tracking.format import told_as_tracking_error
     from transload.runtime.tracking.names import OUTPUTS
 
     store = own_store(backend, description)
     if store is None:
         return []
-    refuse = refuse or _warn
+    what = f"copying files of {description.app_id}"
+    files = Files(store, folder, OUTPUTS)
+    return _copy_files(files, what, pattern, replace=replace, refuse=refuse or _warn)
+
+
+def fetch_checkpoints(
+    backend: SchedulerBase,
+    app_id: str,
+    pattern: str,
+    folder: str,
+    *,
+    replace: bool = True,
+    refuse: Callable[[str], object] | None = None,
+) -> list[str]:
+    """Copy the checkpoints of an app; of several roles each into a folder that is named like it.
+
+    Args:
+        backend: the scheduler that keeps them.
+        app_id: the app.
+        pattern: which of the files, as in `Runner.fetch`.
+        folder: where to.
+        replace: whether files of the same names are replaced.
+        refuse: gets a line for each file that is left out; default: the log.
+
+    Returns:
+        The new paths.
+
+    Raises:
+        SpecError: if it has no checkpoints, they cannot be read from here, or a file is there
+            already that must not be replaced.
+        TrackingError: if they cannot be read.
+    """
+    places = backend.checkpoints(app_id)
+    if not places:
+        raise SpecError(f"{app_id} did not ask for checkpoints (run it with --checkpoints)")
+    copied: list[str] = []
+    for place in places:
+        store = backend.checkpoint_store(app_id, place.role)
+        if store is None:
+            raise SpecError(
+                f"the checkpoints of role {place.role!r} cannot be read from here: they are in "
+                f"{place.path} of scheduler {backend.name!r}"
+            )
+        target = os.path.join(folder, place.role) if len(places) > 1 else folder
+        files = Files(store, target)
+        what = f"copying checkpoints of {app_id}"
+        copied += _copy_files(files, what, pattern, replace=replace, refuse=refuse or _warn)
+    return copied
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of a store that are to be copied to a folder.
+
+    Args:
+        store: where they are.
+        target: the folder.
+        start: the folder of the store that they are in; "": all of it.
+    """
+
+    store: Store
+    target: str
+    start: str = ""
+
+
+def _copy_files(
+    files: Files, what: str, pattern: str, *, replace: bool, refuse: Callable[[str], object]
+) -> list[str]:
+    """Copy those whose names match; return the new paths."""
+    from fnmatch import fnmatchcase
+
+    from transload.cli.progress import progress
+    from transload.runtime.tracking.format import told_as_tracking_error
+
+    store = files.store
     copied = []
-    with (
-        told_as_tracking_error("outputs"),
-        progress(f"copying files of {description.app_id}") as step,
-    ):
-        paths, refused = store.walk(OUTPUTS)
+    with told_as_tracking_error("outputs"), progress(what) as step:
+        paths, refused = store.walk(files.start)
         targets = {}
         for path in paths:
-            name = path.partition("/")[2]
+            name = path
+            if files.start:
+                name = path.partition("/")[2]
             if not fnmatchcase(name, pattern):
                 continue
             if stays_below(name):
-                targets[path] = os.path.join(folder, name)
+                targets[path] = os.path.join(files.target, name)
             else:
                 refused[path] = "a name that leads out of its folder"
         if not replace:

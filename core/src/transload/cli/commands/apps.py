@@ -38,7 +38,7 @@ from transload.cli.quantities import duration_text, limit_text, time_text, usage
 from transload.cli.screen import Screen
 from transload.cli.session import app_json, description_of, find_job, open_runner, status_of
 from transload.cli.wait import AppWait, report_end
-from transload.errors import SpecError
+from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
 from transload.plugins import get_plugins
 from transload.retries import error_line
 from transload.runner.function_keys import forget_keys
@@ -51,13 +51,13 @@ from transload.specs import (
     nearest,
     parse_app_handle,
 )
-from transload.specs.text import parse_size
+from transload.specs.text import parse_size, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from transload.runner import Runner
-    from transload.schedulers import AppDescription, ListAppResponse
+    from transload.runner import Job, Runner
+    from transload.schedulers import AppDescription, CheckpointFolder, ListAppResponse
     from transload.schedulers.environments import MadeEnvironment
     from transload.specs import ReplicaStatus, Role, RoleStatus
 
@@ -259,9 +259,10 @@ def describe(handle: str, as_json: bool) -> None:
     with open_runner() as runner:
         job = find_job(runner, handle)
         description = description_of(job)
+        checkpoints = _checkpoints_of(job, description)
     link = get_plugins().app_link(job.handle)
     if not as_json:
-        _show_description(job.handle, description, link)
+        _show_description(job.handle, description, link, checkpoints)
         return
     app = None
     if description.app is not None:
@@ -278,11 +279,40 @@ def describe(handle: str, as_json: bool) -> None:
             "created": description.created,
             "log_url": description.log_url,
             "link": link,
+            "checkpoints": [vars(folder) for folder in checkpoints],
         }
     )
 
 
-def _show_description(handle: str, description: AppDescription, link: str | None) -> None:
+def _checkpoints_of(job: Job, description: AppDescription) -> Sequence[CheckpointFolder]:
+    """Return the folders of checkpoints of a job; none where they cannot be looked at now."""
+    if description.checkpoints is None:
+        return ()
+    try:
+        return job.scheduler.checkpoints(description.app_id)
+    except (AppNotFound, SchedulerUnavailable) as exc:
+        note(f"its checkpoints: {exc}")
+        return ()
+
+
+def _checkpoints_text(folder: CheckpointFolder) -> str:
+    """Return where the checkpoints of a role are, their size and age."""
+    known = []
+    if folder.size is not None:
+        known.append(size_text(folder.size))
+    if folder.changed is not None:
+        age = duration_text(max(0.0, time.time() - folder.changed))
+        known.append(f"changed {age} ago")
+    more = f" ({', '.join(known)})" if known else ""
+    return f"{folder.role}: {folder.path}{more}"
+
+
+def _show_description(
+    handle: str,
+    description: AppDescription,
+    link: str | None,
+    checkpoints: Sequence[CheckpointFolder],
+) -> None:
     fields = {
         "app": handle,
         "name": "",
@@ -295,6 +325,7 @@ def _show_description(handle: str, description: AppDescription, link: str | None
         "results in": masked_url(description.tracker_base or ""),
         "derives from": description.parent_run_id or "",
         "logs in": description.log_url or "",
+        "checkpoints": "; ".join(map(_checkpoints_text, checkpoints)),
         "page": link or description.status.ui_url or "",
         "arguments": "",
         "metadata": "",

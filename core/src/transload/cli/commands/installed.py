@@ -161,7 +161,7 @@ def _look(runner: Runner, name: str) -> _Scheduler:
 def _plain(value: Any) -> Any:
     """Return a capability as a JSON value: a set as a sorted list of names."""
     if isinstance(value, (set, frozenset)):
-        return sorted(item.value for item in value)
+        return sorted(str(getattr(item, "value", item)) for item in value)
     return value
 
 

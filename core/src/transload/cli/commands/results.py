@@ -10,7 +10,7 @@ from transload.cli.screen import show_progress
 from transload.cli.session import description_of, find_job, open_runner
 from transload.errors import SpecError
 from transload.runner import AppResults
-from transload.runner.results import fetch_outputs
+from transload.runner.results import fetch_checkpoints, fetch_outputs
 
 
 @click.command()
@@ -73,8 +73,11 @@ def _show(handle: str, found: AppResults) -> None:
     "-o", "--output", "folder", default=".", metavar="FOLDER", help="Where to; default: here."
 )
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
+@click.option("--checkpoints", is_flag=True, help="Copy its checkpoints instead.")
 @json_option
-def get(handle: str, pattern: str, folder: str, force: bool, as_json: bool) -> None:
+def get(
+    handle: str, pattern: str, folder: str, force: bool, checkpoints: bool, as_json: bool
+) -> None:
     """Copy files that an app has made in TRANSLOAD_OUTPUT_DIR; PATTERN says which, as in "*.pt".
 
     Only regular files are copied, and no link is followed out of the app's folder; what is left out
@@ -86,19 +89,31 @@ def get(handle: str, pattern: str, folder: str, force: bool, as_json: bool) -> N
         job = find_job(runner, handle)
         description = description_of(job)
         refused: list[str] = []
-        copied = fetch_outputs(
-            job.scheduler,
-            description,
-            pattern,
-            folder,
-            replace=force,
-            refuse=refused.append,
-        )
+        if checkpoints:
+            copied = fetch_checkpoints(
+                job.scheduler,
+                description.app_id,
+                pattern,
+                folder,
+                replace=force,
+                refuse=refused.append,
+            )
+        else:
+            copied = fetch_outputs(
+                job.scheduler,
+                description,
+                pattern,
+                folder,
+                replace=force,
+                refuse=refused.append,
+            )
     for line in refused:
         note(f"not copied: {line}")
     if as_json:
         emit_json({"handle": job.handle, "files": copied})
         return
+    if not copied and checkpoints:
+        raise SpecError(f"{job.handle} has kept no checkpoint {pattern!r}")
     if not copied:
         raise SpecError(
             f"{job.handle} has made no file {pattern!r}: `transload results` lists those that "
