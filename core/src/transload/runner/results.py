@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transload.runtime.tracking import Store
     from transload.runtime.tracking.format import Body
     from transload.schedulers.api import AppDescription, SchedulerBase
-    from transload.specs import AppStatus
+    from transload.specs import AppStatus, ReplicaStatus
 
 __all__ = ["collect_results", "collect_steps"]
 
@@ -285,7 +285,7 @@ def _older_than_attempts(
     from transload.runtime.tracking.stores import LocalStore
 
     replicas = [each for role in status.roles for each in role.replicas]
-    starts = [each.start_time for each in replicas if each.restarts and each.start_time is not None]
+    starts = [start for start in map(_start_after_failure, replicas) if start is not None]
     is_known = (
         replicas and len(starts) == len(replicas) and backend.capabilities.reachable_from == "host"
     )
@@ -298,6 +298,22 @@ def _older_than_attempts(
         return set()
     times = {name: stamp[2] / 1e9 for name, _, stamp in entries if isinstance(stamp, tuple)}
     return {decode_name(name, ".json") or "" for name, written in times.items() if written < first}
+
+
+def _start_after_failure(replica: ReplicaStatus) -> float | None:
+    """Return when a replica was first started after its latest failure; None: it has not failed, or
+    that is not known any more.
+
+    After an interruption it goes on with what it has reported.
+    """
+    if not replica.restarts:
+        return None
+    start = replica.start_time
+    for attempt in reversed(replica.earlier):
+        if attempt.cause in (None, "failed"):
+            return start
+        start = attempt.start_time
+    return start if not replica.interruptions else None
 
 
 def _add_results(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 
 import pytest
 
+from transload.runner import get_runner
 from transload.specs import AppState, Notice, RetryPolicy
 
 LOOP = "while :; do sleep 0.02; done"
@@ -204,3 +206,50 @@ def test_a_stopped_job_gets_its_notice(local) -> None:
     local.scheduler.cancel(app_id)
     assert local.wait(app_id, timeout=20).state is AppState.CANCELLED
     assert local.log(app_id)[1:] == ["saved\n"]
+
+
+REPORTS = """
+import os, signal, sys, time
+from transload.runtime import report
+run = int(os.environ["TRANSLOAD_RETRY"]) + int(os.environ["TRANSLOAD_INTERRUPTIONS"])
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))
+first = run == 0
+for step in range(0, 4) if first else range(2, 3):
+    report(step=step, loss=10.0 * run + step)
+if first:
+    report(only_first=1)
+    with open(os.environ["TRANSLOAD_TRACKER_BASE"] + "/other.json", "w") as file:
+        file.write('{"schema": 1, "results": {"by_hand": 5}}')
+    print("up", flush=True)
+    if sys.argv[1] == "fail":
+        sys.exit(3)
+    time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("how", ["interrupt", "fail"])
+def test_results_after_an_interruption_are_merged(local, how: str) -> None:
+    """After an interruption results of before stay, the newest win, and steps from the resumed one
+    on replace older ones; after a failure the last attempt's count.
+    """
+    role = local.sh(
+        f'exec {sys.executable} -c "$1" {how}',
+        "main",
+        REPORTS,
+        notice=Notice(0.5, "USR1"),
+        max_retries=1,
+        retry_delay=0.1,
+    )
+    app = local.app(role, timeout=60.0)
+    app.segment = 3.0
+    with get_runner("tests") as runner:
+        handle = runner.run(app, "local")
+        status = runner.wait(handle, timeout=60)
+        assert status.state is AppState.SUCCEEDED, status
+        found = runner.results(handle).results
+        steps = runner.steps(handle)
+    assert steps["0"]["loss"] == {0.0: 0.0, 1.0: 1.0, 2.0: 12.0}
+    if how == "fail":
+        assert found == {"0": {"loss": 12.0}}
+    else:
+        assert found == {"0": {"loss": 12.0, "only_first": 1}, "other": {"by_hand": 5}}

@@ -3,7 +3,8 @@ the key.
 
 Each line is ``{"schema": 1, "step": 3, "results": {"loss": 0.5}}``; a line that is still being
 written is passed over, and of two lines about one step the later one holds. A later attempt adds
-``"attempt": 1``: from its first step on, what the attempts before it reported does not count.
+``"attempt": 1``, and one that goes on after an interruption ``"interruptions": 1``. From the first
+step of either on, what was reported before it does not count.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ MAX_POINTS = 10_000
 """A file of so many lines loses every second one; of what comes then, half as much is kept."""
 
 _ENDING = ".steps.jsonl"
+_COUNTS = {"attempt": "TRANSLOAD_RETRY", "interruptions": "TRANSLOAD_INTERRUPTIONS"}
+"""What a line says of the run that wrote it, if it is not the first one: failures, interruptions."""
 
 Curves = dict[str, dict[float, float]]
 
@@ -38,10 +41,11 @@ class StepLog:
             text = store.read(self._path, LARGEST_LOG)
         except FileNotFoundError:
             text = b""
-        retry = os.environ.get("TRANSLOAD_RETRY", "")
         self._attempt = {}
-        if retry.isdigit() and int(retry):
-            self._attempt["attempt"] = int(retry)
+        for name, variable in _COUNTS.items():
+            count = os.environ.get(variable, "")
+            if count.isdigit() and int(count):
+                self._attempt[name] = int(count)
         self._written = text.count(b"\n")  # lines of the file, as far as this process knows
         self._waiting: list[bytes] = []
 
@@ -130,13 +134,13 @@ def _under(folder: str, name: str) -> str:
 
 def _curves(data: bytes) -> Curves:
     found: Curves = {}
-    latest = 0
+    latest = (0, 0)
     for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
         try:
             record = json.loads(line)
             step = float(record["step"])
             results = dict(record["results"])
-            attempt = int(record.get("attempt", 0))
+            attempt = (int(record.get("attempt", 0)), int(record.get("interruptions", 0)))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # of somebody else's, or of a newer form
         if not math.isfinite(step):
