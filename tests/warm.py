@@ -24,7 +24,7 @@ IMPORTED = {
         "airflow.providers.openlineage.plugins.macros",
     ),
     "ax": ("transload_ax.run", "transload_ax.trials", "transload_ax.units"),
-    "kfp": ("transload_kfp.run", "transload_kfp.launch_spec"),
+    "kfp": ("transload_kfp.adapter", "transload_kfp.launch_spec"),
     "prefect": ("transload_prefect.run",),
     "submitit": ("submitit",),
     "torchx": ("ax.runners.torchx", "ax.core.experiment", "torchx.specs"),

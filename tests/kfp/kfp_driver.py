@@ -9,8 +9,8 @@ from transload_testing.adapter_driver import ChildJob
 
 def run(child: ChildJob) -> None:
     """Run one launcher as its task would, and report how it ended."""
+    from transload_kfp.adapter import launcher_driver, task_failed
     from transload_kfp.launch_spec import LaunchSpec
-    from transload_kfp.run import ending_of, execution_of
     from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
 
     job = child.job
@@ -19,16 +19,16 @@ def run(child: ChildJob) -> None:
         spec = LaunchSpec(child.launch, dict(job.options))
         # a person who runs it again makes a new run
         context = {"job_id": job.namespace, "job_name": job.generation, "task_name": job.name}
-        execution = execution_of(
+        _, driver = launcher_driver(
             context,
             LaunchSpec.decode(spec.encode()),
             {},
             sink=lambda role, k, stream, line: child.log(f"{role}/{k} {line}"),
         )
-        child.on_kill(execution.kill)
-        results = execution.run()
+        child.on_kill(driver.kill)
+        results = driver.run()
     except TransloadError as exc:
-        state = ends.get(ending_of(exc).code, AppState.FAILED)
+        state = ends.get(task_failed(exc).code, AppState.FAILED)
         again = LaunchSpec(child.launch, dict(job.options)).execution_options().host_may_retry(exc)
         child.finish(STATES[state], error=exc, retryable=again)
     else:

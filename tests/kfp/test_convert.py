@@ -36,7 +36,8 @@ from transload_kfp import (
     component_spec_from_app,
     launcher_from_app,
 )
-from transload_kfp.convert import KfpAdapter, inline_source
+from transload_kfp.adapter import KfpAdapter
+from transload_kfp.convert import inline_source
 from transload_kfp.inline import text_of
 from transload_kfp.launch_spec import LaunchSpec
 

@@ -25,9 +25,9 @@ from transload.pipelines import app_id_of, host_runner
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
+from transload_kfp.adapter import TaskFailed, identity_of, launcher_driver
 from transload_kfp.fields import field_at
 from transload_kfp.launch_spec import LaunchSpec
-from transload_kfp.run import TaskFailed, execution_of, identity_of
 from transload_kfp.task import launch_in_component, main, run_task
 
 pytestmark = [
@@ -455,7 +455,7 @@ def test_a_result_of_another_type(
     with pytest.raises(TaskFailed) as caught:
         run_task(spec, {}, {"job_id": "1", "job_name": "n", "task_name": "t"}, {})
     assert caught.value.code == 70
-    assert "the app ended well, but result 'n' is" in capfd.readouterr().err
+    assert "the job ended well, but result 'n' is" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -513,7 +513,8 @@ def test_a_try_after_the_first(
         monkeypatch.setenv("KFP_RETRY_INDEX", index)
     made = launcher_from_app(launched.failing, scheduler="local", image=IMAGE)
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-    assert execution_of({}, spec, {}).options.loss_already_reported is answered
+    _, driver = launcher_driver({}, spec, {})
+    assert driver.options.loss_already_reported is answered
 
 
 def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -885,7 +886,7 @@ def test_dry_run_is_of_the_same_runner(
         seen.append((host, more))
         return host_runner(host, **more)
 
-    monkeypatch.setattr("transload_kfp.run.host_runner", recorded)
+    monkeypatch.setattr("transload_kfp.adapter.host_runner", recorded)
     dry_run_launcher(
         launched.group, scheduler="local", arguments={"image": "/tmp"}, inherit_env=inherit
     )

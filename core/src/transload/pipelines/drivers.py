@@ -289,6 +289,11 @@ class Driver:
         """
         return self._carry_out_now(self._lifecycle.collect(self._moment(), status))
 
+    @property
+    def killed(self) -> bool:
+        """Whether `kill` was called."""
+        return self._killed
+
     def kill(self, asked: bool | None = None) -> None:
         """End the step: the job is cancelled if somebody asked for that end, and else goes
         on.

@@ -77,7 +77,7 @@ def compile(app: str, arguments: tuple[str, ...], output: str, **options: Any) -
     except ComponentHelpRequested as exc:
         click.echo(str(exc))
         return 0
-    from transload_kfp.convert import KfpAdapter
+    from transload_kfp.adapter import KfpAdapter
 
     adapter, given = KfpAdapter(), _given(options)
     if options["dry_run"]:

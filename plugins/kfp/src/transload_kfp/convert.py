@@ -9,21 +9,17 @@ import inspect
 import json
 from collections.abc import Iterable, Mapping
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
-from transload.errors import ConfigError
-from transload.pipelines import AdapterCapabilities, Launch
 from transload.specs import masked_args, masked_env
 from transload_kfp.names import component_name
 from transload_kfp.plan import FILES, TRACKER, Inputs, Plan, make_plan
 from transload_kfp.ports import InputPort, Results, pieces
 from transload_kfp.refusals import refuse_reinterpreted
 from transload_kfp.settings import TaskSettings
-from transload_kfp.states import STATES
 
 if TYPE_CHECKING:
     from transload_kfp.component import AppComponent
-    from transload_search import Search
 
 _RESULTS = "{{$.outputs.artifacts['results'].path}}"
 _FILES = "{{$.outputs.artifacts['files'].path}}"
@@ -220,102 +216,21 @@ def shown_component(component: Mapping[str, Any]) -> str:
     return component_yaml({**component, "implementation": {"container": container}})
 
 
-class KfpAdapter:
-    """The adapter that ``transload.pipelines.get_adapter("kfp")`` returns."""
+def dry_run_component(source: Any, *, python: str = "python3", **options: Any) -> str:
+    """Return the YAML of a component for a person, masked as `shown_component` says.
 
-    name = "kfp"
-    state_map = STATES
-    capabilities = AdapterCapabilities(
-        searches=True,
-        notes={
-            "roles": "by launcher_from_app; a component of its own is one container",
-            "replicas": "by launcher_from_app",
-            "ports": "by launcher_from_app",
-            "mounts": "volumes as claims; others by launcher_from_app",
-            "launch_parameters": "by launcher_from_app",
-            "cancel": "a launcher that gets SIGTERM does what on_kill says; a component's pod is ended by the cluster",
-            "deferred": "a launcher is a small pod that waits",
-        },
-    )
+    Args:
+        source: as in `component_from_app`.
+        python: likewise.
+        options: the other arguments of `component_from_app`.
 
-    def convert(self, source: Any, **host_options: Any) -> Any:
-        """Return a component; a launcher if ``scheduler`` or ``launcher=True`` is given; of a
-        search a pipeline.
-
-        Args:
-            source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a
-                `transload_search.Search`.
-            host_options: arguments of `component_from_app`, `launcher_from_app` or
-                `search_pipeline`; ``launch={"args": …, "scheduler": …}`` as in every adapter.
-
-        Raises:
-            UnsupportedFeature: for what one component cannot express, by field name.
-            SpecError: for a wrong source, argument or input.
-            ConfigError: for a wrong option.
-        """
-        if _is_search(source):
-            from transload_kfp.search import search_pipeline
-
-            if "tracker_base" not in host_options:
-                raise ConfigError(
-                    "a search needs tracker_base: where it keeps its state, and its trials report"
-                )
-            return search_pipeline(source, **host_options)
-        source, launches = _launched(source, host_options)
-        if launches:
-            from transload_kfp.launcher import launcher_from_app
-
-            return launcher_from_app(source, **host_options)
-        return component_from_app(source, **host_options)
-
-    def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return the component YAML; of a launcher, what it would submit; of a search, its
-        pipeline.
-
-        Args:
-            source: as in `convert`.
-            host_options: likewise.
-
-        Raises:
-            UnsupportedFeature: for what one component cannot express, by field name.
-            SpecError: for a wrong source, argument or input.
-            ConfigError: for a wrong option.
-        """
-        if _is_search(source):
-            from transload_kfp.component import pipeline_text
-
-            return pipeline_text(self.convert(source, **host_options))
-        source, launches = _launched(source, host_options)
-        if launches:
-            from transload_kfp.launcher import dry_run_launcher
-
-            return dry_run_launcher(source, **host_options)
-        planned = inspect.signature(make_plan).parameters
-        plan = make_plan(
-            source,
-            **{name: host_options.pop(name) for name in list(host_options) if name in planned},
-        )
-        python = host_options.pop("python", "python3")
-        return shown_component(_component(plan, python, TaskSettings.of(plan.app, **host_options)))
-
-
-def _is_search(source: object) -> TypeGuard[Search]:
-    """Tell whether a source is a Search; without transload-search, which is an extra, nothing
-    is.
+    Raises:
+        UnsupportedFeature: for what one component cannot express, by field name.
+        SpecError: for a wrong source, argument or input.
+        ConfigError: for a wrong option.
     """
-    return type(source).__module__.startswith("transload_search.")
-
-
-def _launched(source: Any, host_options: dict[str, Any]) -> tuple[Any, bool]:
-    """Return the source with its ``launch``, and whether a launcher is asked for."""
-    launch = host_options.pop("launch", None)
-    if launch is not None:
-        source = Launch.of(source, **launch)
-    if host_options.pop("launcher", None):
-        return source, True
-    if "scheduler" in host_options or "cfg" in host_options:
-        return source, True
-    if not isinstance(source, Launch):
-        return source, False
-    own = (source.scheduler, source.cfg, source.workspace, source.tracker_base)
-    return source, any(own)
+    planned = inspect.signature(make_plan).parameters
+    of_plan = {name: options.pop(name) for name in list(options) if name in planned}
+    plan = make_plan(source, **of_plan)
+    settings = TaskSettings.of(plan.app, **options)
+    return shown_component(_component(plan, python, settings))

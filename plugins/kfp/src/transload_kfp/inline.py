@@ -327,7 +327,7 @@ def main(words: list[str]) -> int:
         collect(spec, request, results, files, words[4:end])
     except (LookupError, ValueError, TypeError, OSError) as error:
         last_word(
-            f"the app ended well, but {error.args[0] if isinstance(error, LookupError) else error}"
+            f"the job ended well, but {error.args[0] if isinstance(error, LookupError) else error}"
         )
         return EXIT_NO_RESULT
     return 0

@@ -210,7 +210,7 @@ def dry_run_launcher(
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong option.
     """
-    from transload_kfp.run import execution_of
+    from transload_kfp.adapter import launcher_driver
 
     for name in ("name", "form", "image", "packages", "dry_run"):
         options.pop(name, None)  # of the component, not of what it submits
@@ -221,7 +221,8 @@ def dry_run_launcher(
     if missing:
         shown = f"the app is built when the pipeline runs: {', '.join(missing)} must be given"
     else:
-        shown = execution_of({}, spec, values).dry_run()
+        _, driver = launcher_driver({}, spec, values)
+        shown = driver.dry_run()
     # without values, which may be secret
     lines = [
         f"input {port.name}: {port.type}{' (required)' * (port.name in missing)}"

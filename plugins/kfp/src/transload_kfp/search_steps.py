@@ -15,16 +15,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError, TransloadError
-from transload.pipelines import Ending, Execution, ExecutionOptions
-from transload_kfp.inline import say
-from transload_kfp.run import (
+from transload.pipelines import Ending, ExecutionOptions
+from transload_kfp.adapter import (
+    ADAPTER,
+    TaskContext,
     TaskFailed,
-    cancel_on_exit,
+    failing_the_task,
     log_line,
     runner_of,
-    taken_for_a_request,
-    translate_errors,
+    sigterm_is_a_request,
 )
+from transload_kfp.inline import say
 from transload_kfp.states import ENDINGS
 from transload_search import Search, SearchLedger, run_search_async, stopped_early
 from transload_search.check import check_early
@@ -70,7 +71,8 @@ class Steps:
         self.ledger = SearchLedger(Search.from_dict(data["search"]), base)
         # a pod that is started again is no new trial
         self._options = replace(ExecutionOptions(**data["options"]), resubmit_on=frozenset())
-        self._runner = runner_of(data["cluster"], inherit_env=data["inherit_env"])
+        self._cluster: Mapping[str, Any] | None = data["cluster"]
+        self._inherit_env: bool = data["inherit_env"]
 
     def suggest(self, number: int) -> list[str]:
         """Return the items of a round's loop: ``number@base`` of each trial."""
@@ -102,25 +104,22 @@ class Steps:
         return {**ended, "parameters": trial.parameters, "base": base}
 
     def _run(self, trial: SearchTrial) -> None:
-        execution = Execution(
-            self._runner,
-            self.ledger.launch(trial),
+        """Run a trial's job to its end, and note its objective or why it has none."""
+        task = TaskContext(
             self.ledger.identity(trial.index),
-            self._options,
-            sink=log_line,
+            cluster=self._cluster,
+            inherit_env=self._inherit_env,
             context_args=self.ledger.known(trial.index),
-            log=say,
-            asked=taken_for_a_request,
         )
-        with cancel_on_exit(execution) as killed:
+        driver = ADAPTER.driver(task, self.ledger.launch(trial), self._options)
+        with ADAPTER.guard(task, driver):
             try:
-                with stopped_early(self.ledger, trial.index, execution.cancel):
-                    results = execution.run()
+                with stopped_early(self.ledger, trial.index, driver.cancel):
+                    results = driver.run()
             except TransloadError as exc:
-                # a kill is the task's end, not the trial's
-                if killed() or not self.ledger.observe_error(
-                    trial.index, exc, execution.handle or ""
-                ):
+                if driver.killed:  # the end of the task, not of the trial
+                    raise
+                if not self.ledger.observe_error(trial.index, exc, driver.handle or ""):
                     raise
             else:
                 self.ledger.observe(trial.index, results)
@@ -140,10 +139,10 @@ class Steps:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
             return await run_search_async(
                 self.ledger,
-                self._runner,
+                runner_of(self._cluster, inherit_env=self._inherit_env),
                 self._options,
                 sink_of=_sink_of,
-                asked=taken_for_a_request,
+                asked=sigterm_is_a_request,
             )
 
         try:
@@ -192,7 +191,7 @@ def log_best(metrics: Any, summary: Mapping[str, Any]) -> None:
 
 def ending(step: Callable[[], Any]) -> Any:
     """Call a step; a failure is one line in the log and an exit code."""
-    with translate_errors():
+    with failing_the_task():
         return step()
 
 

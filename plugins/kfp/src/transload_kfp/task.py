@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError
 from transload.runtime.tracking import FsspecResultTracker
+from transload_kfp.adapter import ADAPTER, TaskFailed, failing_the_task, launcher_driver
 from transload_kfp.inline import empty, hand_over, metrics_of, say, write
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
-from transload_kfp.run import TaskFailed, execution_of, run_app, translate_errors
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution
+    from transload.pipelines import Driver
     from transload.runner import AppResults
     from transload_kfp.ports import OutputPort
 
@@ -37,36 +37,38 @@ def run_task(
     Args:
         spec: what the component carries.
         arguments: input → value; None: not given.
-        context: see `transload_kfp.run.identity_of`.
+        context: see `transload_kfp.adapter.identity_of`.
         made: artifacts that come out, with ``path`` and ``metadata``, by name.
 
     Raises:
         TaskFailed: with the exit code.
     """
-    with translate_errors():
-        execution = execution_of(context, spec, arguments)
+    with failing_the_task():
+        task, driver = launcher_driver(context, spec, arguments)
         if spec.dry_run:
             empty(made["results"].path)
-            print(execution.dry_run(), flush=True)  # noqa: T201
+            print(driver.dry_run(), flush=True)  # noqa: T201
             return {}
-    results = run_app(execution)
-    say(f"{execution.handle} SUCCEEDED")
-    with translate_errors(ended_well=True):
+    with ADAPTER.guard(task, driver):
+        results = driver.run()
+    say(f"{driver.handle} SUCCEEDED")
+    files = [port for port in spec.outputs if port.is_artifact]
+    with failing_the_task(ended_well=True):
         values = spec.output_values(results)
-        _write_artifacts(execution, results, made)
-        _fetch_files(execution, results, [port for port in spec.outputs if port.is_artifact], made)
-    return {"handle": execution.handle, **values}
+        _write_artifacts(driver, results, made)
+        _fetch_files(driver, results, files, made)
+    return {"handle": driver.handle, **values}
 
 
-def _write_artifacts(execution: Execution, results: AppResults, made: Mapping[str, Any]) -> None:
+def _write_artifacts(driver: Driver, results: AppResults, made: Mapping[str, Any]) -> None:
     """Make the results artifact a tracker base with what the app reported, so that a downstream app
     reads it by key.
     """
     folder = made["results"].path
     empty(folder)
-    link = execution.link()
+    link = driver.link()
     made["results"].metadata.update(
-        {"transload_handle": execution.handle, **({"transload_link": link} if link else {})}
+        {"transload_handle": driver.handle, **({"transload_link": link} if link else {})}
     )
     made["metrics"].metadata.update(metrics_of(results.results))
     tracker = FsspecResultTracker(folder)
@@ -75,7 +77,7 @@ def _write_artifacts(execution: Execution, results: AppResults, made: Mapping[st
 
 
 def _fetch_files(
-    execution: Execution, results: AppResults, ports: Sequence[OutputPort], made: Mapping[str, Any]
+    driver: Driver, results: AppResults, ports: Sequence[OutputPort], made: Mapping[str, Any]
 ) -> None:
     """Copy the files that were declared into their artifacts; where all files are is noted at the
     results artifact.
@@ -83,14 +85,14 @@ def _fetch_files(
     places = {name: str(each["path"]) for name, each in results.artifacts.items()}
     if places:
         made["results"].metadata["transload_files"] = places
-    handle = execution.handle or ""
+    handle = driver.handle or ""
     for port in ports:
         path = made[port.name].path
         with tempfile.TemporaryDirectory(
             dir=os.path.dirname(path)
         ) as folder:  # moved from there, not copied again
             for pattern in (escape(port.source), f"{escape(port.source)}/*"):
-                execution.runner.fetch(handle, pattern, folder)
+                driver.runner.fetch(handle, pattern, folder)
             try:
                 made[port.name].metadata.update(hand_over(folder, port.source, port.type, path))
             except LookupError as exc:
@@ -102,7 +104,7 @@ def launch_in_component(
     spec: str, arguments: Mapping[str, Any], context: Mapping[str, str], made: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Run the launcher inside a Python component: `run_task` with the encoded spec."""
-    with translate_errors():
+    with failing_the_task():
         decoded = LaunchSpec.decode(spec)
     return run_task(decoded, arguments, context, made)
 
@@ -112,7 +114,7 @@ def main(words: list[str]) -> int:
     made ones first.
     """
     try:
-        with translate_errors():
+        with failing_the_task():
             spec = LaunchSpec.decode(words[0])
         request, paths = json.loads(words[1]), iter(words[2:])
         inputs = request.get("inputs", {}).get("parameterValues", {})

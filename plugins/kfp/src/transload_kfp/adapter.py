@@ -1,0 +1,334 @@
+"""Jobs as tasks of Kubeflow Pipelines: what is Kubeflow's own. How a job is run is the core's.
+
+Imports no KFP, since the image of a launcher need not have it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeGuard
+
+from transload.errors import ConfigError, TransloadError
+from transload.pipelines import (
+    Adapter,
+    AdapterCapabilities,
+    AdapterIO,
+    Detached,
+    Driver,
+    Ending,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    LifecycleState,
+    host_runner,
+    inside_job,
+)
+from transload.runner import Cluster
+from transload.runtime.tracking import TrackingError
+from transload_kfp import sigterm
+from transload_kfp.inline import last_word, say
+from transload_kfp.states import ENDINGS, EXIT_NO_RESULT, STATES
+
+if TYPE_CHECKING:
+    from transload.pipelines import LogSink
+    from transload.runner import Runner
+    from transload.schedulers.api import Stream
+    from transload_kfp.launch_spec import LaunchSpec
+    from transload_search import Search
+
+HOST: Final = "kfp"
+"""Session name of all handles."""
+
+
+def log_line(role: str, replica: int, stream: Stream, line: str) -> None:
+    """Put a line of a replica into the log of the task."""
+    print(f"{role}/{replica} {line.rstrip()}", flush=True)  # noqa: T201
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """A task that runs: whose job it looks after, where that is submitted, where its lines go.
+
+    Args:
+        identity: see `identity_of` for a launcher's.
+        cluster: what the component carries of a cluster, if it does.
+        inherit_env: give the job the environment of the task.
+        sink: gets the job's log lines.
+        context_args: arguments that a component may declare (``trial_idx`` …).
+    """
+
+    identity: Identity
+    cluster: Mapping[str, Any] | None = None
+    inherit_env: bool = False
+    sink: LogSink = log_line
+    context_args: Mapping[str, Any] = field(default_factory=dict)
+
+
+class TaskFailed(SystemExit):
+    """Ends the task's process with an exit code; what happened has been said."""
+
+
+class KfpAdapter(Adapter[TaskContext]):
+    """The adapter that ``transload.pipelines.get_adapter("kfp")`` returns."""
+
+    name = HOST
+    states = STATES
+    endings: ClassVar[Mapping[Ending, int]] = ENDINGS
+    capabilities = AdapterCapabilities(
+        searches=True,
+        notes={
+            "roles": "by launcher_from_app; a component of its own is one container",
+            "replicas": "by launcher_from_app",
+            "ports": "by launcher_from_app",
+            "mounts": "volumes as claims; others by launcher_from_app",
+            "launch_parameters": "by launcher_from_app",
+            "cancel": "a launcher that gets SIGTERM does what on_kill says; a component's pod is ended by the cluster",
+            "deferred": "a launcher is a small pod that waits",
+        },
+    )
+
+    def convert(self, source: Any, **host_options: Any) -> Any:
+        """Return a component, a launcher, or of a search a pipeline.
+
+        It is a launcher if ``scheduler``, ``cfg`` or ``launcher=True`` is given.
+
+        Args:
+            source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a
+                `transload_search.Search`.
+            host_options: arguments of `component_from_app`, `launcher_from_app` or
+                `search_pipeline`; ``launch={"args": …, "scheduler": …}`` as in every adapter.
+
+        Raises:
+            UnsupportedFeature: for what one component cannot express, by field name.
+            SpecError: for a wrong source, argument or input.
+            ConfigError: for a wrong option.
+        """
+        from transload_kfp.convert import component_from_app
+        from transload_kfp.launcher import launcher_from_app
+
+        if _is_search(source):
+            return _search_pipeline(source, host_options)
+        source, launches = _launched(source, host_options)
+        if launches:
+            return launcher_from_app(source, **host_options)
+        return component_from_app(source, **host_options)
+
+    def dry_run(self, source: Any, **host_options: Any) -> str:
+        """Return a component's YAML, what a launcher would submit, or a search's pipeline.
+
+        Arguments and errors as in `convert`.
+        """
+        from transload_kfp.component import pipeline_text
+        from transload_kfp.convert import dry_run_component
+        from transload_kfp.launcher import dry_run_launcher
+
+        if _is_search(source):
+            return pipeline_text(_search_pipeline(source, host_options))
+        source, launches = _launched(source, host_options)
+        if launches:
+            return dry_run_launcher(source, **host_options)
+        return dry_run_component(source, **host_options)
+
+    def identity(self, context: TaskContext) -> Identity:
+        """Return whose job it is."""
+        return context.identity
+
+    def io(self, context: TaskContext) -> AdapterIO:
+        """Return the task's log, and who is asked at its end. Kubeflow keeps nothing for us."""
+        return AdapterIO(
+            runner=runner_of(context.cluster, inherit_env=context.inherit_env),
+            sink=context.sink,
+            log=say,
+            context_args=context.context_args,
+            asked=sigterm_is_a_request,
+        )
+
+    @contextmanager
+    def cancel_on_exit(self, context: TaskContext, driver: Driver) -> Iterator[None]:
+        """Give a context in which SIGTERM does with the job what ``on_kill`` says."""
+
+        def kill(number: int, frame: FrameType | None) -> None:
+            if driver.options.on_kill == "cancel" and sigterm_is_a_request():
+                say("SIGTERM: cancelling the job")
+            else:
+                say("SIGTERM: detaching from the job")
+            driver.kill()
+
+        before: Any = None
+        with suppress(ValueError):  # outside of the main thread, signals are somebody else's
+            before = signal.signal(signal.SIGTERM, kill)
+        if sigterm.noted:
+            kill(signal.SIGTERM, None)
+        try:
+            yield
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
+
+    def translate(self, error: TransloadError, context: TaskContext) -> TaskFailed:
+        """Return how the task ends for an error, after saying why; see `task_failed`."""
+        return task_failed(error)
+
+
+ADAPTER: Final = KfpAdapter()
+
+
+# -- whose job it is, and where it goes
+
+
+def identity_of(context: Mapping[str, str], title: str, arguments: Mapping[str, Any]) -> Identity:
+    """Return whose job it is: equal for every try of a task, another one in another run.
+
+    Args:
+        context: what Kubeflow Pipelines says of the task: ``job_id``, ``job_name``, ``task_name``;
+            ``path``, which tells it from others of its pipeline; ``key``, the user's, which tells
+            it from others of its loop.
+        title: the job's name, where the task has none.
+        arguments: input → value.
+    """
+    canonical = json.dumps(dict(arguments), sort_keys=True, default=str)
+    digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
+    key = (
+        context.get("path", ""),
+        context.get("key", ""),
+        digest,
+        context.get("task_name") or title,
+    )
+    return Identity(HOST, f"{context.get('job_id', '')}/{context.get('job_name', '')}", key)
+
+
+def launcher_driver(
+    context: Mapping[str, str],
+    spec: LaunchSpec,
+    arguments: Mapping[str, Any],
+    *,
+    sink: LogSink = log_line,
+) -> tuple[TaskContext, Driver]:
+    """Return the context of a launcher's task, and what looks after its job.
+
+    Args:
+        context: see `identity_of`; ``parent`` is the handle of the job that this one derives from.
+        spec: what the component carries.
+        arguments: input → value.
+        sink: gets the job's log lines.
+
+    Raises:
+        SpecError: for a wrong argument.
+    """
+    launch = spec.launch_with(arguments)
+    if context.get("parent"):
+        launch = replace(launch, parent_run_id=context["parent"])
+    task = TaskContext(
+        identity_of(context, launch.name, arguments),
+        cluster=spec.cluster,
+        inherit_env=spec.inherit_env,
+        sink=sink,
+    )
+    state = LifecycleState(task.identity, launcher_options(spec))
+    return task, Driver(launch, state, ADAPTER.io(task))
+
+
+def launcher_options(spec: LaunchSpec) -> ExecutionOptions:
+    """Return how a launcher runs its job. A later try does not report a loss once more.
+
+    Raises:
+        ConfigError: for a wrong option.
+    """
+    is_later_try = os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0")
+    return replace(spec.execution_options(), loss_already_reported=is_later_try)
+
+
+def runner_of(cluster: Mapping[str, Any] | None, *, inherit_env: bool) -> Runner:
+    """Return the runner of this process, which knows the cluster that a component carries."""
+    clusters = []
+    if cluster:
+        clusters.append(Cluster.from_dict(cluster))
+    return host_runner(HOST, inherit_env=inherit_env, clusters=clusters)
+
+
+# -- the end of a task
+
+
+def sigterm_is_a_request() -> bool:
+    """Tell whether SIGTERM is taken for somebody's request to end the job.
+
+    Kubeflow cannot say who sent it. A job around the task can.
+    """
+    return not inside_job()
+
+
+@contextmanager
+def failing_the_task(*, ended_well: bool = False) -> Iterator[None]:
+    """Give a context in which an error ends the task's process.
+
+    Args:
+        ended_well: the job did, so that its results are to blame.
+
+    Raises:
+        TaskFailed: with the exit code.
+    """
+    try:
+        yield
+    except TransloadError as exc:
+        raise task_failed(exc, ended_well=ended_well) from exc
+
+
+def task_failed(error: TransloadError, *, ended_well: bool = False) -> TaskFailed:
+    """Return how a task ends for an error, after saying why in its log and as its pod's last word.
+
+    Args:
+        error: what happened.
+        ended_well: the job did, so that its results are to blame.
+    """
+    code = ENDINGS[Ending.of(error)]
+    text = str(error)
+    if ended_well or isinstance(error, TrackingError):
+        code = EXIT_NO_RESULT
+        text = f"the job ended well, but {error}"
+    elif isinstance(error, Detached) and error.handle is None:
+        text = (
+            "stopped before the job was submitted or reattached; on_kill concerns one that is there"
+        )
+    last_word(text)
+    return TaskFailed(code)
+
+
+# -- what `convert` is given
+
+
+def _is_search(source: object) -> TypeGuard[Search]:
+    """Tell whether a source is a Search. Without the extra transload-search nothing is."""
+    return type(source).__module__.startswith("transload_search.")
+
+
+def _search_pipeline(search: Search, host_options: Mapping[str, Any]) -> Any:
+    from transload_kfp.search import search_pipeline
+
+    if "tracker_base" not in host_options:
+        raise ConfigError(
+            "a search needs tracker_base, a folder for its state and for what its trials report: "
+            "give tracker_base='s3://…' or a folder that all tasks see"
+        )
+    return search_pipeline(search, **host_options)
+
+
+def _launched(source: Any, host_options: dict[str, Any]) -> tuple[Any, bool]:
+    """Return the source with its ``launch``, and whether a launcher is asked for."""
+    launch = host_options.pop("launch", None)
+    if launch is not None:
+        source = Launch.of(source, **launch)
+    if host_options.pop("launcher", None):
+        return source, True
+    if "scheduler" in host_options or "cfg" in host_options:
+        return source, True
+    if not isinstance(source, Launch):
+        return source, False
+    own = (source.scheduler, source.cfg, source.workspace, source.tracker_base)
+    return source, any(own)
