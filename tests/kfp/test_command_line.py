@@ -37,7 +37,7 @@ def transload(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
         ".states",
         ".sigterm",
         ".launcher",
-        ".run",
+        ".adapter",
         ".backend",
         ".search",
         ".settings",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from transload.plugins.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from transload_kfp.adapter import *
     from transload_kfp.backend import *
     from transload_kfp.component import *
     from transload_kfp.convert import *
@@ -22,9 +23,10 @@ __version__: Final = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "adapter": "KfpAdapter",
         "backend": "RunDescription cancel_run describe_run wait_for_run",
         "component": "AppComponent pipeline_from_component pipeline_text",
-        "convert": "KfpAdapter component_from_app component_spec_from_app",
+        "convert": "component_from_app component_spec_from_app",
         "launcher": "dry_run_launcher launcher_from_app",
         "search": "search_component search_pipeline",
         "settings": "TaskSettings",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
@@ -173,9 +174,8 @@ def _planned(
         Launch.of(source, **{key: value for key, value in where.items() if value}), component_args
     )
     if launch.component is None:
-        launch = Launch.of(
-            launch, app=launch.build(), command=None
-        )  # its JSON does not tell its name
+        # the JSON of a command does not tell its name
+        launch = replace(launch, app=launch.build(), command=None)
         ports, paths = _field_ports(launch.build(), inputs)
     else:
         ports, paths = (

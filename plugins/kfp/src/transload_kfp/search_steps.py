@@ -112,7 +112,7 @@ class Steps:
             context_args=self.ledger.known(trial.index),
         )
         driver = ADAPTER.driver(task, self.ledger.launch(trial), self._options)
-        with ADAPTER.guard(task, driver):
+        with ADAPTER.cancel_on_exit(task, driver):
             try:
                 with stopped_early(self.ledger, trial.index, driver.cancel):
                     results = driver.run()
