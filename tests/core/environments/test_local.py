@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -221,6 +222,19 @@ def makers_of(root: Path) -> list[str]:
         if str(root) in words or place.startswith(str(root)):
             found.append(words)
     return found
+
+
+def test_an_orchestrator_sees_it_in_its_log(
+    index: PackageIndex, scripts: Path, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is made, and how long it took, once; where it is there already, nothing is said."""
+    (scripts / "train.py").write_text(HEADER)
+    with Runner("t") as runner, caplog.at_level("INFO", "transload"):
+        output_of(submit(runner))
+        output_of(submit(runner))
+    said = [each.getMessage() for each in caplog.records if "environment" in each.getMessage()]
+    assert len(said) == 1, said
+    assert re.fullmatch(r"environment train\.py sha256:\w{16}: made in \d+\.\d s", said[0])
 
 
 def test_the_path_of_a_role_stays_behind_the_environment(

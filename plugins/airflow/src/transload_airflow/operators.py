@@ -120,6 +120,9 @@ class TransloadOperator(TemplateRules):
         pass_env: patterns (``HF_*``) of the worker's variables that the job gets.
         inherit_env: give the job the whole environment of the worker; default: only an allow-list
             of it.
+        environment: what must be installed where the job runs: a file beside the DAG's
+            (``requirements.txt``, ``uv.lock``, a script with a header), or ``none``; default: what
+            the app, the settings or the header of its script say.
         template_app: False: ``{{`` in the app's own texts is left alone.
         push_results: push each key of the results as an XCom of its own too, ``results.<key>``, and
             the path of each artifact, files of the output folder among them, as
@@ -203,6 +206,7 @@ class TransloadOperator(TemplateRules):
         tail_lines: int = 20,
         pass_env: Sequence[str] = (),
         inherit_env: bool = False,
+        environment: str | None = None,
         template_app: bool = True,
         push_results: bool = False,
         callbacks: AppCallbacks | None = None,
@@ -245,6 +249,7 @@ class TransloadOperator(TemplateRules):
         self.skip_on_exit_code = exit_codes(skip_on_exit_code)
         self.cancelled = cancelled
         self.pass_env, self.inherit_env = list(pass_env), inherit_env
+        self.environment = environment
         self.template_app = template_app
         self.push_results = push_results
         self._check()
@@ -569,6 +574,7 @@ class TransloadOperator(TemplateRules):
             tracker_base=self.tracker_base or known.tracker_base,
             folder=dag_folder(context),
             pass_env=self.pass_env,
+            environment=self.environment,
         )
 
     # -- OpenLineage, found by name

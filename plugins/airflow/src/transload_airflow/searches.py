@@ -144,6 +144,7 @@ class SearchTrialOperator(TransloadOperator):
             parent_run_id=self.parent_run_id or launch.parent_run_id,
             folder=dag_folder(context),
             pass_env=self.pass_env,
+            environment=self.environment or launch.environment,
         )
 
     def _known(self, context: Mapping[str, Any]) -> dict[str, Any]:

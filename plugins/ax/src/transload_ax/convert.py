@@ -64,6 +64,7 @@ class AxAdapter:
             "parent_run_id": made.parent_run_id,
             "pass_env": made.pass_env,
             "folder": made.folder,
+            "environment": made.environment,
             **host_options,
         }
         return TransloadRunner(component=made.component, **given)

@@ -84,6 +84,8 @@ class TransloadRunner(Runner):
         pass_env: variables of this process that jobs get, by patterns: ``["HF_*"]``.
         folder: what relative paths (component file, ``workspace``) are relative to, and where
             trials work on this machine's disk; default: the folder of the file that calls this.
+        environment: what must be installed where trials run: a file (``requirements.txt``,
+            ``uv.lock``, a script with a header), or ``none``.
         options: of `transload.pipelines.ExecutionOptions`: ``patience``, ``on_kill`` …
 
     Raises:
@@ -110,6 +112,7 @@ class TransloadRunner(Runner):
         parent_run_id: str | None = None,
         pass_env: Sequence[str] = (),
         folder: str | None = None,
+        environment: str | None = None,
         **options: Any,
     ) -> None:
         if tracker_base is not None and (not isinstance(tracker_base, str) or not tracker_base):
@@ -138,6 +141,7 @@ class TransloadRunner(Runner):
         self.options = options
         self.parent_run_id = parent_run_id
         self.pass_env = list(pass_env)
+        self.environment = environment
         self.folder = (caller_folder("transload_ax", "ax") or "") if folder is None else folder
         # a copy, made from what is stored, shares them: it must not take away what is not stored
         self.trials.apps.cfg.update(cfg or {})
@@ -350,6 +354,7 @@ class TransloadRunner(Runner):
             parent_run_id=self.parent_run_id or surrounding_run() or f"search/{self.namespace}",
             tracker_base=base_of(self.tracker_base, arm),
             pass_env=self.pass_env,
+            environment=self.environment,
             folder=self.folder or None,
             mark=digest(parameters),
             ttl=ttl,

@@ -86,7 +86,8 @@ def launcher_from_app(
         image: of the launcher. Must be given, unless ``packages`` of the Python form bring this
             adapter.
         packages: installed when the Python form starts.
-        settings: of the launch (``cfg``, ``tracker_base``, ``workspace``, ``pass_env`` of
+        settings: of the launch (``cfg``, ``tracker_base``, ``workspace``, ``pass_env``,
+            ``environment`` (a file in the launcher's image, or ``none``) of
             `transload.pipelines.Launch`; ``inherit_env``; ``dry_run``: print what would be
             submitted), of how the app is run, see `transload.pipelines.ExecutionOptions`, and of
             the launcher's own tasks, see `TaskSettings`.
@@ -189,7 +190,7 @@ def _planned(
     return launch.name, spec, made
 
 
-_LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env")
+_LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env", "environment")
 
 
 def dry_run_launcher(

@@ -53,6 +53,11 @@ def refuse_inexpressible(app: AppDef) -> None:
             role.max_interruptions,
             "interruptions are not told apart from failures",
         ),
+        (
+            "environment",
+            role.environment is not None and not role.environment.is_none,
+            "packages need an image that is built with them",
+        ),
         ("stall_after", role.stall_after is not None, "nobody looks whether it has stalled"),
         (
             "retry_policy",

@@ -129,6 +129,10 @@ class AppJob(JobBlock[AppResults]):
     pass_env: list[str] = Field(
         default_factory=list, description="Patterns of variables of the caller that it gets."
     )
+    environment: str | None = Field(
+        default=None,
+        description="What is installed for it: requirements.txt, uv.lock, a script, or none.",
+    )
     inherit_env: bool = Field(
         default=False, description="Give the job the whole environment of the caller."
     )
@@ -155,6 +159,7 @@ class AppJob(JobBlock[AppResults]):
             "workspace",
             "tracker_base",
             "pass_env",
+            "environment",
         )
         given = {name: getattr(self, name) for name in names}
         return Launch(args=self.component_args, folder=caller_folder("transload_prefect"), **given)

@@ -21,8 +21,8 @@ def app_task(source: Any = None, **settings: Any) -> AppTask:
         source: an AppDef, its JSON, a component (name or function); None: ``command`` says what to
             run.
         settings: what to launch, of `transload.pipelines.Launch` (``component_args``, ``command``,
-            ``scheduler``, ``cfg``, ``workspace``, ``tracker_base``, ``parent_run_id``, ``pass_env``
-            …); relative paths are relative to the file that calls this; of
+            ``scheduler``, ``cfg``, ``workspace``, ``tracker_base``, ``parent_run_id``, ``pass_env``,
+            ``environment`` …); relative paths are relative to the file that calls this; of
             `transload.pipelines.ExecutionOptions` (``patience``, ``on_kill`` …); of `AppSpec`
             (``cluster``, ``key``, ``artifacts``, ``events``, ``assets``, ``inherit_env``,
             ``stderr_level``); those of ``prefect.task`` (``name``, ``retries``, ``tags``,

@@ -110,6 +110,10 @@ class _Variables(BaseModel):
     pass_env: list[str] = Field(
         default_factory=list, description="Patterns of the worker's variables that it gets."
     )
+    environment: str | None = Field(
+        default=None,
+        description="What is installed for it: requirements.txt, uv.lock, a script, or none.",
+    )
     cpu: float = Field(default=-1, description="CPUs; -1: unset.")
     gpu: int = Field(default=-1, description="GPUs; -1: unset.")
     mem_mb: int = Field(default=-1, description="Memory in MB; -1: unset.")
@@ -274,6 +278,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             cfg=configuration.cfg,
             workspace=configuration.workspace,
             pass_env=configuration.pass_env,
+            environment=configuration.environment,
         )
         stream = configuration.stream_output
         execution = self._execution_of(flow_run, runner, launch, stream, resubmit_on=resubmit_on)

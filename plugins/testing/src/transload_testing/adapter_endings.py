@@ -10,6 +10,7 @@ import pytest
 from transload.specs import AppDef, AppState, Role
 from transload_testing.adapter_driver import HostJob
 from transload_testing.adapter_stage import AdapterSuite, Stage, held, state_name
+from transload_testing.packages import package_index
 from transload_testing.scripted import scripted_app
 
 
@@ -74,6 +75,27 @@ class EndingScenarios(AdapterSuite):
         self.is_state(seen, AppState.FAILED)
         assert "exit code 5" in seen.error
         assert any(line.endswith("said passed none") for line in seen.logs), seen.logs
+
+    def test_packages_of_a_command(
+        self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What a job needs installed is named by a file beside the one that defines the unit."""
+        (tmp_path / "project").mkdir()
+        (tmp_path / "project" / "packages.txt").write_text("tiny\n", encoding="utf-8")
+        launch = {
+            "command": ["python", "-c", "import tiny; print('tiny', tiny.VERSION)"],
+            "environment": "packages.txt",
+            "folder": str(tmp_path / "project"),
+        }
+        with package_index(tmp_path / "index") as index:
+            index.add("tiny", "1.0")
+            for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+                monkeypatch.setenv(name, index.url)
+            monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+            stage.start(job=HostJob(scheduler="local", launch=launch))
+            seen = stage.ended()
+        self.is_state(seen, AppState.SUCCEEDED)
+        assert any(line.endswith("tiny 1.0") for line in seen.logs), seen.logs
 
     @pytest.mark.parametrize("workspace", [None, "data=data"])
     def test_paths_are_relative_to_the_defining_file(
