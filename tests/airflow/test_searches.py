@@ -311,7 +311,7 @@ def test_trial_without_the_objective(scripted: Search, caplog: pytest.LogCapture
     with pytest.raises(AirflowException, match="FAILED"):
         tried(search, trials[1])
     with pytest.raises(
-        AirflowFailException, match="came to a value of 'near': trial 0: .* reported 0: far"
+        AirflowFailException, match="trials has a value of 'near': trial 0: .* reported 0: far"
     ):
         best(search)
 
@@ -330,7 +330,7 @@ def test_base_of_another_search(scripted: Search, tmp_path: Path) -> None:
             execute(task, make_context(task))
             continue
         with pytest.raises(
-            AirflowFailException, match="holds another search: seed is 0 there, 7 here"
+            AirflowFailException, match="has another search: seed is 0 there, 7 here"
         ):
             execute(task, make_context(task))
 

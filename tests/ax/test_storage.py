@@ -562,7 +562,9 @@ def test_one_process_at_a_time(experiment: Callable[..., Any], tmp_path: Path, s
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConfigError, match=r"kept\.json: this search is being run already"):
+        with pytest.raises(
+            ConfigError, match=r"kept\.json: another process is running this search"
+        ):
             run_experiment(experiment(), 1, generation_strategy=sobol(), snapshot=kept)
         assert not kept.exists()
         assert host_runner("ax").list("local") == []

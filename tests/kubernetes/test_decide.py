@@ -111,7 +111,9 @@ def test_a_job_of_a_later_attempt_that_somebody_deletes_is_lost() -> None:
     ]  # half-made
     lost = decide(facts_of(roles, [failed, good, again], **made, **{"made.y.a1r0": "yes"}), NOW)
     assert (
-        lost.restart == [] and lost.stop is not None and "lost: the Job of role y" in lost.stop.msg
+        lost.restart == []
+        and lost.stop is not None
+        and "deleted the Job of role y" in lost.stop.msg
     )
 
 
@@ -149,7 +151,7 @@ def test_a_submit_that_never_ended() -> None:
     roles = [RolePlan("x", 1, 1)]
     assert decide(facts_of(roles, [], submitted=""), NOW).status.state is AppState.SUBMITTED
     late = decide(facts_of(roles, [], NOW - HALF_SUBMITTED_S - 1, submitted=""), NOW)
-    assert late.stop is not None and "never wholly submitted" in late.stop.msg
+    assert late.stop is not None and "submit never finished" in late.stop.msg
 
 
 def test_a_cancel_wins_over_what_fails_by_it() -> None:

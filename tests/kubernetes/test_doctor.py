@@ -30,7 +30,7 @@ def test_doctor(scheduler: Any) -> None:
     assert checks["user"] == (True, "as tester")
     assert checks["jobset"] == (True, "installed")
     for what in ("observe", "submit"):
-        assert checks[what] == (True, "in namespace default this user may do what that needs")
+        assert checks[what] == (True, "this user has all rights for it in namespace default")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_every_missing_right_is_named(
     missing = ", ".join(verb for verb in verbs if verb != "list" or what[1] != "jobsets")
     assert told(scheduler)[part] == (
         False,
-        f"in namespace default this user may not: {missing} {what[1]}",
+        f"this user lacks rights in namespace default: {missing} {what[1]}",
     )
 
 
@@ -61,7 +61,7 @@ def test_jobsets_that_may_not_be_seen(fake: Any, scheduler: Any) -> None:
     checks = told(scheduler)
     assert checks["submit"][0] and checks["jobset"] == (
         True,
-        "not installed, or not to be seen by this user",
+        "not installed, or this user may not see it",
     )
 
 
@@ -70,7 +70,7 @@ def test_the_configured_namespace_is_looked_at(
 ) -> None:
     """Rights are asked for where apps go, which the settings say."""
     monkeypatch.setenv("TRANSLOAD_CFG_KUBERNETES_NAMESPACE", "team")
-    assert told(scheduler)["submit"] == (True, "in namespace team this user may do what that needs")
+    assert told(scheduler)["submit"] == (True, "this user has all rights for it in namespace team")
     assert any("/namespaces/team/jobsets" in each for each in fake.cluster.requests)
 
 

@@ -86,7 +86,7 @@ def test_what_was_made_for_a_submit_that_gave_up_does_not_run(
     """
     app = shell("echo once")
     fake.cluster.lost, fake.cluster.leaves = ("POST", PLURALS[jobset]), True
-    with pytest.raises(SchedulerUnavailable, match="starts only if this is submitted again"):
+    with pytest.raises(SchedulerUnavailable, match="start only if it is submitted again"):
         start(scheduler, app, jobset=jobset)
     fake.cluster.away = False
     eventually(lambda: is_suspended(fake, PLURALS[jobset]), 30)
@@ -94,7 +94,7 @@ def test_what_was_made_for_a_submit_that_gave_up_does_not_run(
     assert scheduler.describe("held") is None
     monkeypatch.setattr(decide, "HALF_SUBMITTED_S", -60.0)
     assert [each.state for each in scheduler.list()] == [AppState.FAILED]
-    assert "never wholly submitted" in status(scheduler).msg
+    assert "submit never finished" in status(scheduler).msg
     assert not start(scheduler, app, jobset=jobset)
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
     assert lines(scheduler) == ["once\n"]
@@ -158,7 +158,7 @@ def test_a_submit_that_gave_up_when_all_was_there(
     """
     app = shell("echo once")
     fake.cluster.lost, fake.cluster.leaves = ("PATCH", "configmaps"), True
-    with pytest.raises(SchedulerUnavailable, match="starts only if this is submitted again"):
+    with pytest.raises(SchedulerUnavailable, match="start only if it is submitted again"):
         start(scheduler, app, jobset=jobset)
     fake.cluster.away = False
     eventually(lambda: is_suspended(fake, PLURALS[jobset]), 30)
@@ -203,7 +203,7 @@ def test_a_cluster_that_goes_away_at_the_start(
         monkeypatch.setattr(Cluster, "change_if", gone)
     with caplog.at_level(logging.WARNING):
         assert start(scheduler, shell("echo once"), jobset=jobset)
-    assert "may start only when somebody waits for it" in caplog.text
+    assert "may not start before a process waits for it" in caplog.text
     monkeypatch.setattr(Cluster, "change_if", change_if)
     fake.cluster.away = False
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
@@ -215,7 +215,9 @@ def test_a_cluster_that_refuses_the_start(
 ) -> None:
     """A user who may make Jobs and not change them gets an error, and nothing stays."""
     fake.cluster.rights -= {("batch", "jobs", "patch")}
-    with pytest.raises(SubmitError, match=r"cannot patch.*the rights that the docs list"):
+    with pytest.raises(
+        SubmitError, match=r"cannot patch.*the rights that the plugin's README lists"
+    ):
         start(scheduler, shell("true"))
     assert [each for each in fake.snapshot() if each["kind"] != "Event"] == []
     assert not fake.cluster.processes

@@ -50,7 +50,7 @@ def test_impersonation(fake: Any, tmp_path: Path, seen: list[Any]) -> None:
         ("anna", "a")
     ] * 2
     path.write_text(json.dumps(configuration(fake, **{"as": "anna", "as-groups": ["a", "b"]})))
-    with pytest.raises(ConfigError, match="several as-groups"):
+    with pytest.raises(ConfigError, match="more than one as-groups"):
         Cluster(kubeconfig=str(path)).version()
 
 

@@ -380,7 +380,7 @@ def test_no_controller(fake: Any, scheduler: Any, shell: Any, eventually: Any) -
     """JobSets that nobody looks after: the message asks whether the controller runs."""
     fake.cluster.jobsets.reconcile = lambda item: None
     start(scheduler, shell("true"))
-    eventually(lambda: "does the JobSet controller run?" in status(scheduler).msg, 30)
+    eventually(lambda: "the JobSet controller has made no Job yet" in status(scheduler).msg, 30)
 
 
 def test_a_cluster_without_jobsets(fake: Any, scheduler: Any, shell: Any) -> None:
@@ -388,7 +388,7 @@ def test_a_cluster_without_jobsets(fake: Any, scheduler: Any, shell: Any) -> Non
     beforehand.
     """
     fake.cluster.jobsets = None
-    with pytest.raises(SubmitError, match="needs JobSet installed"):
+    with pytest.raises(SubmitError, match="needs JobSet on the cluster"):
         start(scheduler, shell("true", replicas=2, env={"A_TOKEN": "x"}))
     assert fake.snapshot() == []
     assert "not installed" in {name: text for name, _, text in scheduler.diagnose()}["jobset"]

@@ -357,7 +357,7 @@ def test_names_fit() -> None:
             {},
             {"queue_priority": "high"},
             ConfigError,
-            "queue_priority='high': only a Kueue queue reads it",
+            "queue_priority='high': it only applies to a Kueue queue",
         ),
         (
             {},
@@ -383,19 +383,19 @@ def test_names_fit() -> None:
             UnsupportedFeature,
             "queue_min_parallelism=1: not possible with a JobSet",
         ),
-        ({}, {"overlay": "{"}, ConfigError, "overlay: is no YAML"),
+        ({}, {"overlay": "{"}, ConfigError, "overlay: must be YAML"),
         (
             {},
             {"overlay": "metadata: {labels: {transload.io/app: x}}"},
             SpecError,
-            "apps are found by it",
+            "is set by transload, to find jobs",
         ),
         ({}, {"overlay": "spec: {completions: 3}"}, SpecError, "use the role's num_replicas"),
         (
             {"metadata": {"kubernetes.job": {"metadata": {"namespace": "x"}}}},
             {},
             SpecError,
-            "metadata.namespace is set by transload itself; use the run option namespace",
+            "metadata.namespace is set by transload; use the run option namespace",
         ),
         ({}, {"overlay": "text"}, ConfigError, "overlay='text'"),
         (

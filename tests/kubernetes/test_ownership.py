@@ -113,7 +113,7 @@ def test_somebody_elses_jobset_is_left_alone(fake: Any, scheduler: Any, shell: A
         {"metadata": {"name": "x"}, "spec": {"network": network, "replicatedJobs": []}},
     )
     before = held(fake)
-    with pytest.raises(SubmitError, match="JobSet x .* somebody else's"):
+    with pytest.raises(SubmitError, match="JobSet x .* another owner's"):
         start(scheduler, shell("sleep 300"), "x", jobset="always")
     assert held(fake) == before
 
@@ -133,7 +133,7 @@ def test_what_an_undone_submit_has_left_passes(fake: Any, scheduler: Any, shell:
     fake.cluster.create(
         "jobs", "default", {"metadata": job, "spec": {"suspend": True, "template": {}}}
     )
-    with pytest.raises(SubmitError, match="left of an earlier submit") as caught:
+    with pytest.raises(SubmitError, match="left over from an earlier submit") as caught:
         start(scheduler, shell("sleep 300"), "x")
     assert caught.value.transient
     fake.cluster.delete("jobs", "default", job["name"])
@@ -151,7 +151,7 @@ def test_a_restart_whose_name_is_taken_says_so(
     app = shell("exit 3", replicas=2, max_retries=1, retry_policy=RetryPolicy.ROLE)
     start(scheduler, app, "train", jobset="never")
     found = reaches(scheduler, eventually, "train", AppState.FAILED)
-    assert "Job train-main-a1r0" in found.msg and "somebody else's" in found.msg
+    assert "Job train-main-a1r0" in found.msg and "another owner's" in found.msg
 
 
 def test_a_conflict_about_something_else_is_no_adoption(

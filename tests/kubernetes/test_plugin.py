@@ -58,6 +58,6 @@ def test_client_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     ((check, ok, details),) = create_scheduler("x").diagnose()
-    assert (check, ok) == ("client", False) and "cannot be imported" in details
+    assert (check, ok) == ("client", False) and "cannot import" in details
     with pytest.raises(SchedulerUnavailable, match="client of kubernetes cannot be imported"):
         create_scheduler("x").list()

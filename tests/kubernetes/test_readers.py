@@ -266,8 +266,8 @@ def test_an_empty_log_says_why(
     )
     eventually(lambda: "ImagePull" in scheduler.describe("waits").status.msg, 30)
     for app_id, words in (
-        ("cancelled", "went when the app was cancelled"),
-        ("lost", "deleted by somebody"),
+        ("cancelled", "removed when the job was cancelled"),
+        ("lost", "another user or program deleted"),
         ("ttl", "run option ttl=60"),
         ("waits", "ImagePull"),
     ):
@@ -279,4 +279,4 @@ def test_what_no_time_mends_says_how_to_end_it(scheduler: Any, shell: Any, event
     """A missing image is named, and the command that ends the app."""
     start(scheduler, shell("true", image="missing/image:1"))
     msg = eventually(lambda: "ImagePull" in (it := scheduler.describe("x").status.msg) and it, 30)
-    assert msg.endswith("`transload cancel kubernetes://tests/x` ends it")
+    assert msg.endswith("to end it: transload cancel kubernetes://tests/x")

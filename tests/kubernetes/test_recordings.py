@@ -135,7 +135,7 @@ def test_a_node_that_does_not_answer_is_told() -> None:
 def test_a_deleted_pod_is_named(name: str, how: str) -> None:
     """Of a replica whose pod was deleted, at once or with its grace period, the message says so."""
     *_, last = replay(name)
-    assert last.msg == f"main/0 {how}: its pod was deleted by somebody"
+    assert last.msg == f"main/0 {how}: another user or program deleted its pod"
 
 
 def test_what_holds_an_app_back_is_told() -> None:

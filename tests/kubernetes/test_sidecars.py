@@ -78,7 +78,7 @@ def test_others_run_on(runner: Runner, shell: Any, tmp_path: Any, eventually: An
     )
     status = eventually(lambda: (it := runner.status(handle)).msg and it, 30)
     assert status.state is AppState.RUNNING
-    assert status.msg == "main/0: main has ended (0), container proxy still runs"
+    assert status.msg == "main/0: its program has ended (0), but container proxy still runs"
     go.touch()
     final = runner.wait(handle, timeout=60)
     assert final is not None and final.state is AppState.SUCCEEDED
@@ -110,7 +110,10 @@ def test_who_only_looks_is_told(
     )
     app_id = handle.rpartition("/")[2]
     found = eventually(lambda: (it := scheduler.describe(app_id)).status.msg and it, 30)
-    assert found.status.msg == f"main/0: main has ended ({code}), container proxy still runs"
+    assert (
+        found.status.msg
+        == f"main/0: its program has ended ({code}), but container proxy still runs"
+    )
     assert (found.status.state, found.needs_reconcile) == (AppState.RUNNING, True)
     fake.cluster.rights = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
     reconcile(scheduler, found)
@@ -155,4 +158,4 @@ def test_a_deleted_pod_is_named(fake: Any, runner: Runner, shell: Any, eventuall
     fake.cluster.delete("pods", "default", fake.cluster.items("pods")[0]["metadata"]["name"])
     final = runner.wait(handle, timeout=60)
     assert final is not None and final.state is AppState.FAILED
-    assert final.msg.endswith(": its pod was deleted by somebody")
+    assert final.msg.endswith(": another user or program deleted its pod")

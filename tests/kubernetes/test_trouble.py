@@ -134,7 +134,7 @@ def test_a_job_deleted_by_somebody_is_lost(
     with fake.cluster.lock:
         fake.cluster.delete("jobs", "default", "trouble-one")
     found = ended(scheduler, eventually)
-    assert found.state is AppState.FAILED and "deleted by somebody" in found.msg
+    assert found.state is AppState.FAILED and "another user or program deleted" in found.msg
     eventually(lambda: not fake.cluster.processes, 60)
 
 
@@ -267,7 +267,7 @@ def test_a_half_submitted_app_is_completed_by_the_next(
         500, "Internal", "down"
     )
     with pytest.raises(
-        (SubmitError, SchedulerUnavailable), match="starts only if this is submitted again"
+        (SubmitError, SchedulerUnavailable), match="start only if it is submitted again"
     ):
         start(scheduler, app)
     fake.cluster.fail.clear()
@@ -607,7 +607,7 @@ def test_list_without_the_right_to_list_everywhere(
     start(scheduler, shell("sleep 300"), "team:mine", namespace="team")
     fake.cluster.only = "team"
     assert [row.app_id for row in scheduler.list()] == ["team:mine"]
-    assert "nor default: only those of team" in caplog.text
+    assert "nor of default; listed are those of team" in caplog.text
     fake.cluster.only = "nowhere"
     with pytest.raises(SchedulerUnavailable, match="forbidden"):
         scheduler.list()
@@ -616,7 +616,7 @@ def test_list_without_the_right_to_list_everywhere(
 def test_a_taken_id_is_named(scheduler: Any, shell: Any) -> None:
     """The error carries the id, and its text the reason."""
     start(scheduler, shell("sleep 300"))
-    with pytest.raises(AppExists, match="is another app") as caught:
+    with pytest.raises(AppExists, match="another job has this id") as caught:
         start(scheduler, shell("sleep 301"))
     assert caught.value.app_id == "trouble"
 
@@ -626,7 +626,10 @@ def test_a_taken_id_is_named(scheduler: Any, shell: Any) -> None:
     [
         ((403, "Forbidden", "exceeded quota: pods"), ""),
         ((401, "Unauthorized", "Unauthorized"), ""),
-        ((403, "Forbidden", 'User "x" cannot create resource "jobs"'), "ask for the rights"),
+        (
+            (403, "Forbidden", 'User "x" cannot create resource "jobs"'),
+            "ask the cluster's administrator for the rights",
+        ),
         ((403, "Forbidden", 'violates PodSecurity "restricted:latest"'), "pod_security=restricted"),
     ],
 )

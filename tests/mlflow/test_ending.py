@@ -193,7 +193,7 @@ def test_an_outage_is_waited_through(
     handles = [runner.run(_app("report final 0.5")) for _ in range(2)]
     for handle in handles:
         assert runner.wait(handle, timeout=60) is not None
-    assert "is not in MLflow yet: it is tried as long as this process lives" in caplog.text
+    assert "is not in MLflow yet; this process tries again until it exits" in caplog.text
     with _server(sqlite_uri, free_port):
         tracker = MlflowTracker(sqlite_uri)
         for handle in handles:

@@ -78,7 +78,7 @@ def test_many_points(sqlite_uri: str, caplog: pytest.LogCaptureFixture) -> None:
         [*steps.items(), (1999, 7.0)]
     )
     assert tracker._runs_of("run")[0].data.metrics == {"loss": 7.0}
-    assert "run: MLflow has no metrics or tags of these names: a=b" in caplog.text
+    assert "run: MLflow does not allow metrics or tags with these names: a=b" in caplog.text
 
 
 def test_too_long_value_is_refused(sqlite_uri: str) -> None:
@@ -86,7 +86,7 @@ def test_too_long_value_is_refused(sqlite_uri: str) -> None:
     tracker = MlflowTracker(sqlite_uri)
     with pytest.raises(
         TrackingError,
-        match=r"metadata 'long': 80\d\d characters as JSON; a tag of MLflow holds 8000",
+        match=r"metadata 'long': 80\d\d characters as JSON, but an MLflow tag may have at most 8000",
     ):
         tracker.add_metadata("run", good=1, long="x" * 8000)
     assert tracker.metadata("run") == {}
@@ -184,7 +184,7 @@ def test_registered() -> None:
         ("sqlite://", "relative"),
         ("file:mlruns", "relative"),
         ("file://mlruns", "relative"),
-        ("relative/mlruns", "not a database, a server or an absolute path"),
+        ("relative/mlruns", "must be a database, a server or an absolute path"),
         ("ftp://user:secret@host/x", "tracking_uri=ftp:…"),
     ],
 )

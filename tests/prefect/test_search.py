@@ -158,7 +158,9 @@ def test_a_search_without_any_objective_fails(host: Any, tmp_path: Path) -> None
     from transload_prefect import search_flow
 
     search = _search(objective=Objective("accuracy"), trials=2)
-    with pytest.raises(TransloadError, match="came to a value of 'accuracy': trial 0: no result"):
+    with pytest.raises(
+        TransloadError, match="trials has a value of 'accuracy': trial 0: no result"
+    ):
         search_flow(search, name="tune-nothing")(tracker_base=str(tmp_path))
 
 
@@ -384,7 +386,7 @@ def test_a_base_of_another_search_is_refused(host: Any, tmp_path: Path) -> None:
     from transload_prefect import search_flow
 
     search_flow(_search(trials=1), name="tune-one")(tracker_base=str(tmp_path))
-    with pytest.raises(SpecError, match="holds another search"):
+    with pytest.raises(SpecError, match="has another search"):
         search_flow(_search(objective=Objective("other")), name="tune-two")(
             tracker_base=str(tmp_path)
         )

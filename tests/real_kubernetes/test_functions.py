@@ -97,6 +97,6 @@ def test_how_large_a_result_may_be(options: dict[str, Any], tmp_path: Path) -> N
     ):
         too_large.result(timeout=90)
     assert by_helper.result(timeout=90) == bytes(200_000)
-    with pytest.raises(TransloadError, match="at most 262,144: give tracker_base"):
+    with pytest.raises(TransloadError, match="at most 262,144; set tracker_base"):
         too_large_for_it.result(timeout=90)
     assert stored.result(timeout=90) == bytes(300_000)

@@ -121,7 +121,7 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
         try:
             if is_refused:
                 with pytest.raises(
-                    SchedulerUnavailable, match="starts only if this is submitted again"
+                    SchedulerUnavailable, match="start only if it is submitted again"
                 ):
                     scheduler.submit(request, app_id, submission)
             else:

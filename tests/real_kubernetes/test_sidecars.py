@@ -70,7 +70,7 @@ def test_the_end_of_the_program_decides(
     """
     app = shell(f"echo hello; sleep 1; exit {code}", beside="sleep 3000")
     app_id = start(scheduler, namespace, app, jobset=jobset)
-    text = f"main has ended ({code}), container proxy still runs"
+    text = f"its program has ended ({code}), but container proxy still runs"
     eventually(lambda: text in scheduler.describe(app_id).status.msg, 60)
     final = ended(scheduler, eventually, app_id)
     assert final.state is (AppState.FAILED if code else AppState.SUCCEEDED)
@@ -118,7 +118,7 @@ def test_a_deleted_pod_is_named(
     cluster.ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{pod}")
     final = ended(scheduler, eventually, app_id)
     assert final.state is AppState.FAILED
-    assert final.msg.endswith(": its pod was deleted by somebody")
+    assert final.msg.endswith(": another user or program deleted its pod")
 
 
 def test_what_keeps_it_waiting_wakes_a_watcher(

@@ -59,7 +59,7 @@ def test_writes_a_page(handle: str, tmp_path: Path, parse: Parse) -> None:
     )
     assert parse((tmp_path / "two.html").read_text()).text(".//h1") == "Both & more"
     assert transload("report", "--all", cwd=tmp_path).stdout == "report.html\n"
-    assert "All apps of local" in parse((tmp_path / "report.html").read_text()).text(".//h1")
+    assert "All jobs of local" in parse((tmp_path / "report.html").read_text()).text(".//h1")
     assert (
         transload(
             "report", "--search", str(EXPERIMENT), "-o", "search.html", cwd=tmp_path
@@ -99,14 +99,14 @@ def test_the_page_is_where_hosts_look_for_it(
         (["://"], "://"),
         ([], "give one or more handles"),
         (["x", "--all"], "give one or more handles, or one of"),
-        (["x", "-s", "local"], "--scheduler goes with --all"),
+        (["x", "-s", "local"], "--scheduler only goes with --all"),
         (["--all", "-s", "lokal"], "did you mean 'local'"),
         (["--search", "nothing"], "no search 'nothing'"),
         (["--lineage", "run"], "no tracker is configured"),
         (["x", "--lines", "-1"], "--lines"),
-        (["x", "--title", "T"], "--title goes with --all, or with several handles"),
-        (["--all", "--lines", "5"], "--lines goes with one handle"),
-        (["--search", "x", "--lines", "5"], "--lines goes with one handle"),
+        (["x", "--title", "T"], "--title only goes with --all, or with several handles"),
+        (["--all", "--lines", "5"], "--lines only goes with one handle"),
+        (["--search", "x", "--lines", "5"], "--lines only goes with one handle"),
         (["--search", str(EXPERIMENT), "-o", "/no/such/folder/x.html"], "/no/such/folder/x.html': cannot be written"),
         (["--search", str(EXPERIMENT), "-o", "/"], "'/': cannot be written"),
     ],

@@ -73,11 +73,11 @@ def test_the_base_of_a_search(tmp_path: Path, parse: Parse) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("{", "not a snapshot of an experiment"),
-        ("[]", "not a snapshot of an experiment"),
-        ('{"schema": 1}', "not a snapshot of an experiment: KeyError"),
-        ('{"schema": 2, "experiment": {}}', "schema 2 is newer than this version reads"),
-        ('{"schema": 1, "experiment": {"trials": {}}}', "no single objective"),
+        ("{", "must be a snapshot of an experiment"),
+        ("[]", "must be a snapshot of an experiment"),
+        ('{"schema": 1}', "must be a snapshot of an experiment: KeyError"),
+        ('{"schema": 2, "experiment": {}}', "schema 2 is too new; this version reads at most 1"),
+        ('{"schema": 1, "experiment": {"trials": {}}}', "must have exactly one objective"),
     ],
 )
 def test_wrong_snapshots_are_refused(tmp_path: Path, body: str, says: str) -> None:

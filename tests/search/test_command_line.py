@@ -158,7 +158,7 @@ def test_several_objectives(transload_home: Path) -> None:
     assert (found["best"], len(found["front"])) == (None, 1)
     done = transload("run", "--name", "none", *SEARCH, "--constraint", "size>=4", "--trials", "1")
     assert done.returncode == 1
-    assert "no trial keeps the constraints: size>=4" in done.stderr
+    assert "no trial satisfies the constraints: size>=4" in done.stderr
 
 
 def test_results_of_another_name(transload_home: Path) -> None:
@@ -168,7 +168,7 @@ def test_results_of_another_name(transload_home: Path) -> None:
     done = transload("run", *SEARCH[:4], "--minimize", "lost", "--trials", "2", "--json")
     assert done.returncode == 1
     assert len(json.loads(done.stdout)["trials"]) == 2
-    assert "none of 2 trials came to a value of 'lost'" in done.stderr
+    assert "none of 2 trials has a value of 'lost'" in done.stderr
     assert "reported final: loss, size" in done.stderr
 
 
@@ -214,7 +214,7 @@ def test_interrupted(begun: Any, tmp_path: Path, number: signal.Signals) -> None
     if number is not signal.SIGKILL:
         assert process.returncode == 130
         assert (
-            "stopped after 0 of 3 trials: `transload search run --name search` goes on; 2 running "
+            "stopped after 0 of 3 trials: `transload search run --name search` continues it; 2 running "
             "trials" in said
         )
     assert states() == ["RUNNING"] * 2
@@ -232,7 +232,7 @@ def test_interrupted_with_cancel_running(begun: Any, tmp_path: Path) -> None:
     process = begun("--cancel-running")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert "2 running trials were cancelled, and run again then" in said
+    assert "2 running trials were cancelled, and will run again then" in said
     with host_runner("search") as runner:
         for row in runner.list("local"):
             runner.wait(row.app_handle)
@@ -251,7 +251,7 @@ def test_sigterm_with_cancel_running(begun: Any, tmp_path: Path) -> None:
     process = begun("--cancel-running")
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
-    assert "2 running trials go on, and are taken up again then" in said
+    assert "2 running trials go on, and that command reattaches to them" in said
     assert states() == ["RUNNING"] * 2
     (tmp_path / "gate").touch()
     done = transload("run", "--json")
@@ -263,7 +263,7 @@ def test_one_process_at_a_time(begun: Any, tmp_path: Path) -> None:
     """A second process that runs the same search is told so, in a line."""
     process = begun()
     done = transload("run")
-    assert (done.returncode, "is being run already" in done.stderr) == (2, True)
+    assert (done.returncode, "another process is running this search" in done.stderr) == (2, True)
     (tmp_path / "gate").touch()
     process.communicate(timeout=60)
     assert process.returncode == 0

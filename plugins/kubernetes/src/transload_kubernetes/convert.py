@@ -1,6 +1,6 @@
-"""From an `AppDef` to Kubernetes objects: an Indexed Job for each role, and a headless Service.
+"""Convert an `AppDef` to Kubernetes objects: an Indexed Job for each role, and Services.
 
-Pure: no request is sent, no file is read.
+Pure: it sends no request and reads no file.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from transload_kubernetes.plan import RolePlan
 from transload_kubernetes.pod import ROOT_KEY, Context, hidden, named_image, template
 
 OVERLAY: Final = "kubernetes.job"
-"""Key of a role's metadata: a strategic-merge overlay of its Job."""
+"""Key of a role's metadata for an overlay of its Job, applied by strategic merge."""
 _OWN: Final = {
     "metadata.name": "use an app id (run --name)",
     "metadata.namespace": "use the run option namespace",
     "spec.completions": "use the role's num_replicas",
     "spec.parallelism": "use the role's num_replicas",
-    "spec.completionMode": "leave it out: replicas are told apart by their index",
+    "spec.completionMode": "leave it out, because replicas need an index",
     "spec.backoffLimit": "use the role's max_retries",
     "spec.backoffLimitPerIndex": "use the role's max_retries, with the policy REPLICA",
     "spec.maxFailedIndexes": "use the role's min_replicas",
-    "spec.activeDeadlineSeconds": "use the app's timeout",
+    "spec.activeDeadlineSeconds": "use the timeout of the app definition",
 }
-"""Fields of a Job that no overlay may hold, and what to do in their place."""
+"""Fields of a Job that an overlay may not contain, and what to use in their place."""
 
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
     mounts=frozenset(MountType),
     ports=True,
-    retry_delay=False,  # the cluster's own: 10 s, doubled up to 6 minutes
+    retry_delay=False,  # the cluster has its own: 10 s, doubled up to 6 minutes
     # a cluster starts each pod when it has room for it; Kueue admits a Job, or a JobSet, as a whole
     gangs=False,
     since_until=True,
@@ -62,20 +62,20 @@ CAPABILITIES: Final = Capabilities(
 
 @dataclass(slots=True)
 class KubernetesRequest:
-    """What is asked of a cluster for a job.
+    """The objects that a submit creates for a job.
 
     Attributes:
         app_id: the id of the job.
-        namespace: where its objects are made.
-        base: what their names start with.
+        namespace: the namespace of its objects.
+        base: the prefix of their names.
         services: its Services.
         jobs: its Jobs of the first attempt; a caller may change them before the submit.
         roles: how its roles are run, for its record.
-        hidden: for its Secret, by key, the values that look secret.
-        references: for its Secret, by role and variable, the key of what is resolved at submit.
-        timeout: seconds for the whole job; None: no limit.
+        hidden: values that look secret, for the job's Secret, by key.
+        references: keys of the job's Secret, by role and variable; submit resolves their values.
+        timeout: seconds for the whole job; None for no limit.
         jobset: its JobSet, in place of Services and Jobs.
-        source: the app definition that it was made of.
+        source: the app definition from which the request was made.
     """
 
     app_id: str
@@ -91,7 +91,7 @@ class KubernetesRequest:
     source: AppDef | None = field(default=None, repr=False, compare=False)
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return what is to be made, beside the job's record and Secret."""
+        """Return the objects to create, except for the job's record and Secret."""
         found = [*self.services, *self.jobs]
         if self.jobset:
             found.append(self.jobset)
@@ -99,7 +99,7 @@ class KubernetesRequest:
 
 
 def app_id_of(app: AppDef) -> str:
-    """Return the id that the runner has put into a job's environment; without one, its name."""
+    """Return the id that the runner put into the environment; without one, the app's name."""
     for role in app.roles:
         handle = role.env.get("TRANSLOAD_JOB_ID")
         if handle:
@@ -113,14 +113,14 @@ def convert(
     """Return the request for a job.
 
     Args:
-        app: its definition, in which ``${app_id}`` is replaced already.
+        app: the app definition, with ``${app_id}`` already replaced.
         cfg: the run options.
         scheduler: the name of the scheduler, for messages.
         app_id: the id of the job.
 
     Raises:
-        SpecError: for a value that cannot be, by its path.
-        UnsupportedFeature: for a field that this scheduler does not have, by its path.
+        SpecError: if a value is not allowed; the message has its path.
+        UnsupportedFeature: if this scheduler does not support a field; the message has its path.
     """
     refuse_unsupported(app, CAPABILITIES, scheduler)
     options = Options.of(cfg)
@@ -144,7 +144,7 @@ def convert(
         path = f"roles[{index}]"
         image = named_image(role, options.text("image"), path)
         if role.image.startswith("/") and not role.workspace:
-            # a folder of the node, which is mounted at the same path
+            # a folder of the node is mounted at the same path
             role.mounts = [*role.mounts, BindMount(role.image, role.image, read_only=True)]
             role.metadata = {**role.metadata, ROOT_KEY: role.image}
         role.image = image
@@ -165,7 +165,7 @@ def convert(
 
 
 def _refuse_for_queue(app: AppDef, cfg: Mapping[str, CfgVal], options: Options) -> None:
-    """Refuse what cannot be a JobSet, or cannot wait in a queue."""
+    """Refuse an app definition that cannot be a JobSet or cannot wait in a queue."""
     if options.jobset:
         _jobset.refuse(app)
     elif options.text("queue") and len(app.roles) > 1:
@@ -177,7 +177,7 @@ def _refuse_for_queue(app: AppDef, cfg: Mapping[str, CfgVal], options: Options) 
         return
     option = f"run option queue_min_parallelism={least!r}"
     if options.jobset:
-        why = "not possible with a JobSet: a queue admits it as a whole"
+        why = "not possible with a JobSet, because a queue admits it as a whole; leave it out"
         raise UnsupportedFeature(f"{option}: {why}", "queue_min_parallelism")
     role = app.roles[0]
     if least > role.num_replicas:
@@ -191,13 +191,13 @@ def _rank0_host(app: AppDef, base: str, options: Options, *, is_single: bool) ->
     if is_single:
         return "localhost"
     if options.jobset:
-        # the pod's own name, which stays when the JobSet is started again
+        # the pod's own name stays the same when the JobSet is restarted
         return f"{base}-{names.role_label(app.roles[0].name)}-0-0.{base}"
     return names.rank0_name(base)
 
 
 def _role_plan(role: Role) -> RolePlan:
-    """Return how a role is run."""
+    """Return the record's entry for a role."""
     return RolePlan(
         name=role.name,
         replicas=role.num_replicas,
@@ -208,18 +208,19 @@ def _role_plan(role: Role) -> RolePlan:
 
 
 def queue_of_roles(app: AppDef) -> UnsupportedFeature:
-    """Return the refusal of several Jobs in a queue.
+    """Return the error for several Jobs in a queue.
 
-    One of them may hold its GPUs while the other waits for its own.
+    Without a JobSet, one of them might hold its GPUs while the other waits for its own.
     """
-    reason = "several roles wait in a queue as one only as a JobSet, which the cluster must have installed"
+    reason = "a queue admits several roles together only as a JobSet, and the cluster has none"
+    advice = "install JobSet on the cluster, or leave out run option queue"
     return UnsupportedFeature(
-        f"roles: not possible with run option queue: {len(app.roles)} roles: {reason}", "roles"
+        f"roles: {len(app.roles)} roles with run option queue: {reason}; {advice}", "roles"
     )
 
 
 def _with_native_policy(role: Role, app: AppDef) -> Role:
-    """Return a copy of a role with a policy of the same meaning that a cluster itself follows."""
+    """Return a copy of a role whose retry policy the cluster itself can follow, if there is one."""
     role = copy.copy(role)
     is_only_role = len(app.roles) == 1
     if role.num_replicas == 1 and (is_only_role or role.retry_policy is RetryPolicy.ROLE):
@@ -230,7 +231,7 @@ def _with_native_policy(role: Role, app: AppDef) -> Role:
 
 
 def _services(app: AppDef, base: str, labels: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the Service of all pods of a job, and that of its first replica."""
+    """Return the Service for all pods of a job, and the Service for its first replica."""
     all_pods = {names.LABEL_APP: base}
     rank0 = {**all_pods, names.LABEL_ROLE: names.role_label(app.roles[0].name), names.INDEX: "0"}
     return [
@@ -254,7 +255,9 @@ def _job(
 ) -> dict[str, Any]:
     """Return the Job of a role in its first attempt."""
     options = context.options
-    retries = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
+    retries = 0
+    if role.retry_policy is RetryPolicy.REPLICA:
+        retries = role.max_retries
     own = {
         **labels,
         names.LABEL_ROLE: names.role_label(role.name),
@@ -271,160 +274,3 @@ def _job(
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
         "backoffLimitPerIndex": retries,
-        "maxFailedIndexes": role.num_replicas - role.needed_replicas,
-        # pre-emption, eviction and lost nodes are no failures of the program
-        "podFailurePolicy": {"rules": [ignored]},
-        "template": pods,
-    }
-    if timeout is not None:
-        spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
-    annotations = {names.ANNOTATION_APP_ID: context.app_id}
-    if not options.jobset:  # otherwise it is the JobSet that is deleted, and waits in a queue
-        own.update(options.queue_labels())
-        spec.update(options.of_the_whole())
-        least = options.text("queue_min_parallelism")
-        if least:
-            annotations[names.QUEUE_MIN] = least
-    metadata = {
-        "name": names.job_name(context.base, role.name),
-        "labels": own,
-        "annotations": annotations,
-    }
-    job: dict[str, Any] = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": spec,
-    }
-    _refuse_own(options.overlay, "run option overlay")
-    job = merge(job, options.overlay, "run option overlay")
-    overlay = role.metadata.get(OVERLAY, {})
-    if not isinstance(overlay, dict):
-        raise SpecError(
-            f"{path}.metadata[{OVERLAY!r}]: must be a mapping, a strategic-merge overlay of the Job"
-        )
-    _refuse_own(overlay, f"{path}.metadata[{OVERLAY!r}]")
-    merged: dict[str, Any] = merge(job, overlay, f"{path}.metadata[{OVERLAY!r}]")
-    return merged
-
-
-def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
-    """Refuse fields of an overlay by which a Job is found or counted.
-
-    Raises:
-        SpecError: for the first such field, with what to use in its place.
-    """
-    metadata = _mapping(overlay, "metadata")
-    spec = _mapping(overlay, "spec")
-    of_pods = _mapping(_mapping(spec, "template"), "metadata")
-    _refuse_own_marks(metadata, "metadata", path)
-    _refuse_own_marks(of_pods, "spec.template.metadata", path)
-    given = [f"metadata.{name}" for name in metadata]
-    given += [f"spec.{name}" for name in spec]
-    for name in given:
-        if name in _OWN:
-            raise SpecError(f"{path}: {name} is set by transload itself; {_OWN[name]}")
-
-
-def _refuse_own_marks(metadata: Mapping[str, Any], place: str, path: str) -> None:
-    """Refuse labels and annotations by which jobs are found."""
-    for kind in ("labels", "annotations"):
-        for name in _mapping(metadata, kind):
-            if str(name).startswith(names.OWN):
-                what = f"{place}.{kind}[{name!r}]"
-                raise SpecError(f"{path}: {what} is set by transload itself: apps are found by it")
-
-
-def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a field of an overlay that should be a mapping; empty if it is none."""
-    found = value.get(name)
-    if not isinstance(found, Mapping):
-        return {}
-    return found
-
-
-def later_attempt(
-    job: dict[str, Any], base: str, role: str, attempt: Attempt, left: float | None
-) -> dict[str, Any]:
-    """Return the Job of a role for a later attempt.
-
-    Args:
-        job: the Job of the first attempt.
-        base: what the names of the job's objects start with.
-        role: the name of the role.
-        attempt: the later attempt.
-        left: what is left of the timeout, in seconds; None: no limit.
-    """
-    job = copy.deepcopy(job)
-    text = names.attempt_text(attempt)
-    job["metadata"]["name"] = names.job_name(base, role, attempt)
-    pods = job["spec"]["template"]
-    for metadata in (job["metadata"], pods["metadata"]):
-        metadata["labels"][names.LABEL_ATTEMPT] = text
-    for container in (*pods["spec"].get("initContainers", ()), *pods["spec"]["containers"]):
-        for each in container.get("env", ()):
-            if each["name"] == "TRANSLOAD_RETRY":
-                each.clear()
-                each.update({"name": "TRANSLOAD_RETRY", "value": str(sum(attempt))})
-    if left is not None:
-        job["spec"]["activeDeadlineSeconds"] = max(1, math.ceil(left))
-    return job
-
-
-def format_request(request: KubernetesRequest) -> str:
-    """Return a request as YAML that ``kubectl`` takes, secret values masked."""
-    import yaml  # type: ignore[import-untyped,unused-ignore]
-
-    from transload.specs import MASK
-
-    masked = dict.fromkeys(request.hidden, MASK)
-    sources: dict[str, dict[str, str]] = {}
-    if request.source is not None:
-        sources = {role.name: role.secrets for role in request.source.roles}
-    for (role, variable), key in request.references.items():
-        source = sources.get(role, {}).get(variable)
-        masked[key] = MASK
-        if source:
-            masked[key] += f" from {source}"
-    objects = []
-    if masked:
-        objects.append(secret(request, dict(sorted(masked.items()))))
-    for item in request.objects():
-        metadata = {**item["metadata"], "namespace": request.namespace}
-        objects.append({**item, "metadata": metadata})
-    shown = [_masked(item) for item in objects]
-    return str(yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True, width=120))
-
-
-def _masked(value: Any) -> Any:
-    """Return a part of a manifest in which secrets of commands and URLs are masked."""
-    from transload.specs import masked_args, masked_url
-
-    if isinstance(value, str):
-        return masked_url(value)
-    if isinstance(value, list):
-        return [_masked(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    found = {name: _masked(item) for name, item in value.items()}
-    for name in ("command", "args"):
-        if isinstance(value.get(name), list):
-            found[name] = masked_args(value[name])
-    return found
-
-
-def secret(request: KubernetesRequest, values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the job's Secret."""
-    labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: request.base}
-    metadata = {
-        "name": names.secret_name(request.base),
-        "namespace": request.namespace,
-        "labels": labels,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": metadata,
-        "type": "Opaque",
-        "stringData": dict(values),
-    }

@@ -1,4 +1,4 @@
-"""Making the objects of a job, and letting those run that were made on hold."""
+"""Create the objects of a job, and resume those that were created on hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AGAIN_S: Final = 0.5
 
 
 def owned(item: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """Return an object that the cluster deletes together with the record of its job."""
+    """Return a copy of an object that the cluster deletes together with the job's record."""
     own = record["metadata"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": own["name"], "uid": own["uid"]}
     metadata = {**item["metadata"], "ownerReferences": [owner], "namespace": own["namespace"]}
@@ -24,13 +24,13 @@ def owned(item: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
 def create(
     cluster: Cluster, namespace: str, item: dict[str, Any], *, only_try: bool = False
 ) -> dict[str, Any]:
-    """Make an object, or return the one that another owner of the same job has made.
+    """Create an object, or return the one that another owner of the same job has created.
 
     Args:
-        cluster: where to make it.
+        cluster: the cluster.
         namespace: that of the job.
         item: the object, `owned` by the record of its job.
-        only_try: make nothing, and raise what making it would raise, as far as the cluster can say.
+        only_try: create nothing, but raise an error if the cluster says that it would refuse it.
 
     Raises:
         ClusterError: if the cluster refuses it.
@@ -40,7 +40,7 @@ def create(
         return cluster.create(item, namespace, only_try=only_try)
     except ClusterError as exc:
         if only_try and exc.status == 400 and "support dry run" in str(exc):
-            return item  # a webhook of this cluster cannot say it
+            return item  # a webhook of this cluster does not support the question
         if exc.status != 409:
             raise
         found = cluster.get(item["kind"], namespace, item["metadata"]["name"])
@@ -53,9 +53,9 @@ def create(
 def _refuse_other_owner(
     item: dict[str, Any], found: dict[str, Any], namespace: str, cause: ClusterError
 ) -> None:
-    """Raise a SubmitError unless an object that was found has the same record as its owner.
+    """Raise a SubmitError unless an existing object belongs to the same record.
 
-    Names follow from the app id, so another owner of the same job makes the same objects.
+    Names follow from the app id, so another owner of the same job creates the same objects.
     """
     record = item["metadata"]["ownerReferences"][0]
     owners = found["metadata"].get("ownerReferences") or ()
@@ -63,9 +63,9 @@ def _refuse_other_owner(
         return
     records = [owner.get("name") for owner in owners if owner.get("kind") == "ConfigMap"]
     is_left_over = record["name"] in records
-    why = "somebody else's, and this app needs that name: choose another app id or role name"
+    why = "another owner's, and this job needs that name; choose another app id or role name"
     if is_left_over:
-        why = "left of an earlier submit of this id, and is about to be removed"
+        why = "left over from an earlier submit of this id, and is about to be removed; try again"
     what = f"{item['kind']} {item['metadata']['name']} of namespace {namespace}"
     raise SubmitError(f"{what} is {why}", transient=is_left_over) from cause
 
@@ -73,10 +73,10 @@ def _refuse_other_owner(
 def let_run(
     cluster: Cluster, namespace: str, kind: str, name: str, facts: Facts, patience: float = 0.0
 ) -> None:
-    """Let a Job or JobSet run that is held until its submit is complete.
+    """Resume a Job or JobSet that was held until its submit is complete.
 
     Args:
-        cluster: where it is.
+        cluster: the cluster.
         namespace: that of the job.
         kind: ``Job`` or ``JobSet``.
         name: the name of the object.
@@ -85,7 +85,7 @@ def let_run(
 
     Raises:
         ClusterError: if the cluster refuses it.
-        SchedulerUnavailable: if the cluster could not be reached for that long.
+        SchedulerUnavailable: if the cluster was unreachable for that long.
     """
     assert facts.record is not None
     steps = hold.off(facts.record["metadata"]["uid"])

@@ -1,6 +1,7 @@
-"""What the facts of a cluster mean for a job, and what is left to do for it.
+"""Decide from a cluster's facts which status a job has, and what is left to do for it.
 
-Pure: the same facts and the same time give the same decision. `roles` says how each role stands.
+Pure: the same facts and the same time give the same decision. The module `roles` gives the status
+of each role.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from transload_kubernetes.roles import RoleView, running_state, view_role
 HALF_SUBMITTED_S: Final = 120.0
 """Seconds after which a job whose submit was never completed counts as failed.
 
-Before, a new submit of its id completes it."""
+Before that, a new submit with its id completes it."""
 
 _NEVER_SUBMITTED: Final = (
-    "it was never wholly submitted: the submitting process ended, or gave up, in the middle of it"
+    "its submit never finished: the submitting process ended or gave up before that"
 )
 _SETS_HIDDEN: Final = (
-    "; whether its JobSet starts it again cannot be seen: this user may not list JobSets"
+    "; this user may not list JobSets, so it is unknown whether its JobSet starts it again"
 )
 
 
 @dataclass(slots=True)
 class Decision:
-    """What a job is doing, and what is left to do for the process that waits for it as its owner.
+    """The status of a job, and the steps left for the process that waits for it as its owner.
 
     Attributes:
         status: the status of the job.
@@ -70,14 +71,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why a job cannot go on as it is, and whether a retry may help."""
+    """Why a job has failed, and whether a retry may help."""
 
     why: str
     may_retry: bool = False
 
 
 def is_half_submitted(facts: Facts, now: float) -> bool:
-    """Tell whether a job does not exist yet: its submit goes on, or its submitter has just died."""
+    """Tell whether a job does not exist yet: its submit goes on, or the submitter has just died."""
     if facts.plan is None or facts.stop is not None or facts.ended is not None:
         return False
     if facts.is_complete:
@@ -110,7 +111,7 @@ def decide(facts: Facts, now: float) -> Decision:
 def _decide_after_end(facts: Facts, plan: Plan, ended: AppStatus) -> Decision:
     """Return the decision on a job whose end was noted.
 
-    First what runs beside its programs is ended, then its Jobs are.
+    First the other containers beside its programs are ended, then its Jobs.
     """
     lingering = [pod for pod in facts.pods if states.still_running(pod)]
     if plan.jobset and lingering:
@@ -126,7 +127,7 @@ def _decide_after_end(facts: Facts, plan: Plan, ended: AppStatus) -> Decision:
 def _pods_to_release(views: list[RoleView]) -> list[str]:
     """Return the pods of failed programs in which other containers still run.
 
-    The cluster then answers the failure as it would without those containers.
+    Then the cluster treats the failure as if those containers did not exist.
     """
     lingering = [pod for view in views for pod in view.lingering.values()]
     return _unreleased(
@@ -140,7 +141,7 @@ def _unreleased(pods: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _end_time(facts: Facts, now: float) -> float:
-    """Return when the cluster says that the Jobs ended; now if no Job is left that could say it."""
+    """Return when the Jobs ended, according to the cluster; ``now`` if no Job is left."""
     times: list[float] = []
     for thing in (*facts.jobs, facts.jobset or {}):
         ended = states.condition(thing, "Complete", "Completed", "Failed") or {}
@@ -168,7 +169,7 @@ def _decide_before_end(plan: Plan, views: list[RoleView], facts: Facts, now: flo
     reasons = [why for view in views for why in view.reasons]
     lingers = any(view.lingering for view in views)
     if lingers and not missing and all(map(_programs_have_succeeded, views)):
-        # noted first: the cluster takes the end of what still runs in a pod for a failure
+        # the end is noted first, because the cluster counts ending other containers as a failure
         final = _as_succeeded(status)
         status.msg = _joined(reasons)
         return Decision(status, note=True, final=final)
@@ -194,7 +195,7 @@ def _status_of(views: list[RoleView]) -> AppStatus:
 
 
 def _restarts_of(views: list[RoleView]) -> int:
-    """Return how often the job was started again, its roles and replicas included."""
+    """Return the restarts of the job, of its roles and of its replicas together."""
     of_job = max(view.attempt[0] for view in views)
     of_roles = sum(view.attempt[1] for view in views)
     of_replicas = 0
@@ -204,12 +205,12 @@ def _restarts_of(views: list[RoleView]) -> int:
 
 
 def _joined(reasons: list[str]) -> str:
-    """Return reasons as one text, each once."""
+    """Return reasons as one text, without repeats."""
     return "; ".join(dict.fromkeys(reasons))
 
 
 def _missing_jobs(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
-    """Return the Jobs that a restart of the job has not made: its process may have died."""
+    """Return the Jobs that a restart has not made, because its process may have died."""
     if plan.jobset:
         return []
     latest = max(view.attempt[0] for view in views)
@@ -217,7 +218,7 @@ def _missing_jobs(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]
 
 
 def _programs_have_succeeded(view: RoleView) -> bool:
-    """Tell whether all programs of a role have ended, and enough of them well.
+    """Tell whether all programs of a role have ended, and enough of them succeeded.
 
     Other containers of their pods may still run.
     """
@@ -236,7 +237,7 @@ def _programs_have_succeeded(view: RoleView) -> bool:
 
 
 def _as_succeeded(status: AppStatus) -> AppStatus:
-    """Return a copy of a status in which all that still runs has succeeded."""
+    """Return a copy of a status in which all running replicas have succeeded."""
     final = copy.deepcopy(status)
     final.state = AppState.SUCCEEDED
     final.msg = ""
@@ -252,7 +253,7 @@ def _replicas_of(status: AppStatus) -> list[ReplicaStatus]:
 
 
 def _status_by_jobs(status: AppStatus, plan: Plan, views: list[RoleView]) -> AppStatus:
-    """Return the status of a job whose JobSet cannot be seen, as far as its Jobs and pods say."""
+    """Return the status of a job whose JobSet is hidden, from its Jobs and pods alone."""
     failed = [view for view in views if view.failed]
     if all(view.succeeded for view in views):
         status.state = AppState.SUCCEEDED
@@ -266,7 +267,7 @@ def _status_by_jobs(status: AppStatus, plan: Plan, views: list[RoleView]) -> App
 
 
 def _explain_waiting(status: AppStatus, plan: Plan, facts: Facts, now: float) -> None:
-    """Say in the status why a job does not run that has not failed."""
+    """Add to the status why a job does not run although it has not failed."""
     if hold.held(facts):
         if now - plan.created > hold.LONG_S:
             status.msg = status.msg or hold.LEFT
@@ -276,14 +277,14 @@ def _explain_waiting(status: AppStatus, plan: Plan, facts: Facts, now: float) ->
     elif plan.jobset and status.num_restarts and status.state is AppState.SUBMITTED:
         status.state = AppState.PENDING  # between two attempts
     elif plan.jobset and not facts.jobs:
-        status.msg = status.msg or "no Job of it was made yet: does the JobSet controller run?"
+        status.msg = status.msg or "the JobSet controller has made no Job yet; check that it runs"
 
 
 # -- failures and retries
 
 
 def _failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
-    """Return why a job cannot go on as it is, or None."""
+    """Return why a job has failed; None if it has not."""
     if not facts.is_complete:
         if now - plan.created > HALF_SUBMITTED_S:
             return _Failure(_NEVER_SUBMITTED)
@@ -294,7 +295,7 @@ def _failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Fa
 
 
 def _failure_of_jobs(plan: Plan, views: list[RoleView]) -> _Failure | None:
-    """Return why a job of Jobs cannot go on, or None; Jobs have their own timeouts."""
+    """Return why a job without a JobSet has failed, or None. Jobs have their own timeouts."""
     failed = [view for view in views if view.failed]
     if failed:
         first = _status_of(failed).first_failure()
@@ -302,13 +303,13 @@ def _failure_of_jobs(plan: Plan, views: list[RoleView]) -> _Failure | None:
         return _Failure(_failure_text(view), may_retry=not view.timed_out)
     for view in views:
         if not view.job:
-            # it is not made again: the reason for which it was deleted is not known
+            # it is not made again, because the reason for its deletion is unknown
             return _Failure(_lost_text(f"the Job of role {view.plan.name}", plan))
     return None
 
 
 def _failure_of_set(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
-    """Return why a job that is a JobSet cannot go on, or None; its controller does the retries."""
+    """Return why a job with a JobSet has failed, or None. Its controller does the retries."""
     if facts.jobset is None:
         return _Failure(_lost_text("its JobSet", plan))
     failed = states.condition(facts.jobset, "Failed")
@@ -325,12 +326,12 @@ def _failure_of_set(plan: Plan, views: list[RoleView], facts: Facts, now: float)
 
 
 def _lost_text(what: str, plan: Plan) -> str:
-    """Return the message for a part of a job that is gone without having been deleted here."""
+    """Return the message for a missing part of a job that transload has not deleted."""
     seconds = plan.cfg.get("ttl")
     if seconds is None:
-        return f"lost: {what} was deleted by somebody"
-    reason = f"by run option ttl={seconds} the cluster deletes it so many seconds after its end"
-    return f"lost: {what} is gone: {reason}, and nobody waited for that end"
+        return f"lost: another user or program deleted {what}"
+    reason = f"run option ttl={seconds} lets the cluster delete it {seconds} seconds after its end"
+    return f"lost: {what} is gone, and no process waited for its end; {reason}"
 
 
 def _failure_text(view: RoleView) -> str:
@@ -366,7 +367,7 @@ def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
 def _decide_restart(
     status: AppStatus, views: list[RoleView], restart: list[tuple[str, Attempt]], facts: Facts
 ) -> Decision:
-    """Return the decision to start roles again: first nothing of their last attempt may run."""
+    """Return the decision to start roles again, once nothing of their last attempt runs."""
     status.state = AppState.PENDING
     roles = {name for name, _ in restart}
     running = []
@@ -394,7 +395,7 @@ def _decide_failed(status: AppStatus, failure: _Failure, facts: Facts) -> Decisi
 
 
 def _decide_stop_asked(status: AppStatus, stop: Stop, facts: Facts) -> Decision:
-    """Return the decision on a job that is to end, as its record says."""
+    """Return the decision on a job whose record says that it is to end."""
     decision = _decide_stop(status, stop, facts)
     ends = {replica.state for replica in _replicas_of(status)}
     if decision.note and stop.kind == "cancel" and ends == {AppState.SUCCEEDED}:
@@ -405,26 +406,30 @@ def _decide_stop_asked(status: AppStatus, stop: Stop, facts: Facts) -> Decision:
 
 
 def _decide_stop(status: AppStatus, stop: Stop, facts: Facts) -> Decision:
-    """Return the decision on a job that is being ended: final once nothing of it can run."""
+    """Return the decision on a job that is being ended; it is final once nothing can run."""
     status.msg = stop.msg
     status.cancel_requested = stop.kind == "cancel"
-    things = [facts.jobset] if facts.jobset is not None else facts.jobs
+    things = facts.jobs
+    if facts.jobset is not None:
+        things = [facts.jobset]
     if not all(_is_over(thing, facts) for thing in things):
         if status.state is not AppState.RUNNING:
             status.state = AppState.PENDING
         return Decision(status, end=_unfinished_of_all(facts))
-    status.state = AppState.CANCELLED if status.cancel_requested else AppState.FAILED
+    status.state = AppState.FAILED
+    if status.cancel_requested:
+        status.state = AppState.CANCELLED
     if stop.seen:
         _restore_ends(status, AppStatus.from_json(stop.seen))
     for replica in _replicas_of(status):
         if not is_terminal(replica.state):
             replica.state = AppState.CANCELLED
-    # what only waits for its submit, or for its queue, is ended too
+    # Jobs that only wait for their submit or their queue are ended too
     return Decision(status, note=True, end=_unfinished_of_all(facts))
 
 
 def _restore_ends(status: AppStatus, before: AppStatus) -> None:
-    """Put back the replicas that had ended before their pods were deleted to end the job."""
+    """Restore the status of replicas that had ended before their pods were deleted."""
     for role, seen in zip(status.roles, before.roles, strict=True):
         for index, old in enumerate(seen.replicas):
             if is_terminal(old.state) and role.replicas[index].exit_code is None:
@@ -432,11 +437,11 @@ def _restore_ends(status: AppStatus, before: AppStatus) -> None:
 
 
 def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
-    """Tell whether nothing of a Job, or of the JobSet of a job, runs or will run."""
+    """Tell whether no pod of a Job or JobSet runs or will run."""
     if states.is_finished(thing):
         return True
     if hold.is_held(thing) and facts.is_complete:
-        return False  # a request that is under way may resume it
+        return False  # a pending request may still resume it
     pods = facts.pods
     if thing is not facts.jobset:
         name = thing["metadata"]["name"]
@@ -445,14 +450,14 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
 
 
 def _unfinished_of_all(facts: Facts) -> list[tuple[str, str]]:
-    """Return kind and name of each object of a job that has not ended and might run again."""
+    """Return the kind and the name of each object of a job that might still run."""
     if facts.jobset is not None:
         return _unfinished("JobSet", [facts.jobset])
     return _unfinished("Job", facts.jobs)
 
 
 def _unfinished(kind: str, things: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return kind and name of those that have not ended and might run again."""
+    """Return the kind and the name of those objects that might still run."""
     found = []
     for thing in things:
         if states.is_finished(thing) or thing["metadata"].get("deletionTimestamp"):

@@ -1,4 +1,4 @@
-"""What ``transload doctor`` tells of a cluster: can it be reached, as whom, what is missing."""
+"""Checks of ``transload doctor``: whether a cluster answers, and what the user may do there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.names import JOBSET_API
+
+_OLDEST: Final = (1, 29)
 
 Check = tuple[str, bool, str]
 Rights = Mapping[tuple[str, str], tuple[str, ...]]
@@ -19,7 +21,7 @@ OBSERVE: Final[Rights] = {
     ("", "events"): ("list", "watch"),
     (JOBSET_API[0], "jobsets"): ("list", "watch"),
 }
-"""What it takes to see jobs and to read their logs: API group and resource → verbs."""
+"""Rights to see jobs and to read their logs: API group and resource → verbs."""
 SUBMIT: Final[Rights] = {
     ("batch", "jobs"): ("create", "get", "patch", "delete"),
     ("", "configmaps"): ("create", "get", "patch", "delete"),
@@ -28,15 +30,15 @@ SUBMIT: Final[Rights] = {
     ("", "secrets"): ("create", "get", "delete"),
     (JOBSET_API[0], "jobsets"): ("create", "get", "patch", "delete"),
 }
-"""What it takes besides to submit, cancel, delete, and look after jobs while waiting for them."""
+"""More rights, to submit, cancel and delete jobs, and to reconcile them while waiting."""
 
 
 def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
-    """Return ``(check, ok, details)`` of all that must work; nothing is changed on the cluster."""
+    """Return ``(check, ok, details)`` for each requirement, without changing the cluster."""
     try:
         import kubernetes
     except ImportError as exc:
-        return [("client", False, f"the Python client of kubernetes cannot be imported: {exc}")]
+        return [("client", False, f"cannot import the kubernetes client: {exc}")]
     checks = [("client", True, f"kubernetes {kubernetes.__version__}")]
     try:
         version = cluster.version()
@@ -44,39 +46,43 @@ def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
         return [*checks, ("cluster", False, f"{exc}; set KUBECONFIG, or run inside of a cluster")]
     except (SchedulerUnavailable, ClusterError) as exc:
         return [*checks, ("cluster", False, f"{exc}; check KUBECONFIG and the current context")]
-    digits = [
-        int("".join(filter(str.isdigit, version.get(key, ""))) or 0) for key in ("major", "minor")
-    ]
-    old = (
-        ": Jobs with a limit of failures for each index need 1.29 or newer"
-        if tuple(digits) < (1, 29)
-        else ""
-    )
-    checks.append(("cluster", not old, f"{cluster.url}: {version.get('gitVersion', '?')}{old}"))
+    checks.append(_version_check(cluster, version))
     try:
-        checks.append(("user", True, f"as {cluster.user() or 'nobody in particular'}"))
+        checks.append(("user", True, f"as {cluster.user() or 'an unnamed user'}"))
         installed = cluster.has_jobsets(namespace)
         for what, rights in (("observe", OBSERVE), ("submit", SUBMIT)):
             missing = _missing(cluster, namespace, rights, installed)
-            details = f"in namespace {namespace} this user may {f'not: {missing}' if missing else 'do what that needs'}"
+            details = f"this user has all rights for it in namespace {namespace}"
+            if missing:
+                details = f"this user lacks rights in namespace {namespace}: {missing}"
             checks.append((what, not missing, details))
     except (SchedulerUnavailable, ClusterError) as exc:
-        return [
-            *checks,
-            ("rights", False, f"the cluster does not tell what this user may do: {exc}"),
-        ]
-    return [
-        *checks,
-        (
-            "jobset",
-            True,
-            "installed" if installed else "not installed, or not to be seen by this user",
-        ),
-    ]
+        unknown = f"the cluster does not say what this user may do: {exc}"
+        return [*checks, ("rights", False, unknown)]
+    jobset = "not installed, or this user may not see it"
+    if installed:
+        jobset = "installed"
+    return [*checks, ("jobset", True, jobset)]
+
+
+def _version_check(cluster: Cluster, version: Mapping[str, str]) -> Check:
+    """Return the check of the server's version."""
+    details = f"{cluster.url}: {version.get('gitVersion', '?')}"
+    number = (_digits_of(version.get("major", "")), _digits_of(version.get("minor", "")))
+    is_new_enough = number >= _OLDEST
+    if not is_new_enough:
+        details += "; Jobs with a failure limit for each index need Kubernetes 1.29 or newer"
+    return "cluster", is_new_enough, details
+
+
+def _digits_of(text: str) -> int:
+    """Return the number in a text such as ``29+``; 0 if there is none."""
+    digits = "".join(filter(str.isdigit, text))
+    return int(digits or 0)
 
 
 def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) -> str:
-    """Return the rights that the user does not have, as text; on JobSets only if there are some."""
+    """Return the rights that the user lacks, as text; those on JobSets only if ``jobsets``."""
     found: dict[str, list[str]] = {}
     for (group, resource), verbs in rights.items():
         if jobsets or group != JOBSET_API[0]:

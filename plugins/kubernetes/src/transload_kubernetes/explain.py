@@ -1,4 +1,4 @@
-"""Why a job waits or has failed, where its objects do not say it: events, and the ends of logs."""
+"""Find out from events and logs why a job waits or has failed, if its objects do not say it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from transload_kubernetes.plan import Facts
 from transload_kubernetes.roles import replica_pods
 
 POD_SECURITY_HINT: Final = (
-    "; run option pod_security=restricted sets what such a namespace asks for"
+    "; set run option pod_security=restricted, which gives pods what such a namespace requires"
 )
 _TAIL: Final = 200  # lines of a program's log in which a traceback is looked for
 _LAST_LINES: Final = 10  # lines of another container's log that are shown
 
 
 def is_unexplained(status: AppStatus) -> bool:
-    """Tell whether a job waits, or failed before it ever ran, without a reason in its status."""
+    """Tell whether a job waits, or failed before it ran, without a reason in its status."""
     if status.state is AppState.FAILED:
         replicas = [replica for role in status.roles for replica in role.replicas]
         return all(each.start_time is None and each.exit_code is None for each in replicas)
@@ -33,7 +33,7 @@ def is_unexplained(status: AppStatus) -> bool:
 
 
 def last_warning(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
-    """Return the text of the last warning about what a job waits for; empty if there is none."""
+    """Return the last warning about the object that a job waits for; empty if there is none."""
     item = _what_it_waits_for(facts)
     if item is None:
         return []
@@ -42,7 +42,7 @@ def last_warning(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
     uids = {None, item["metadata"]["uid"]}
     selector = f"involvedObject.name={name}"
     if facts.plan and facts.plan.queued and states.condition(item, "Suspended"):
-        # a queue reports on a Job or JobSet by a Workload, which is named after it
+        # a queue reports about a Job or JobSet through a Workload with a similar name
         kind = "jobset" if item is facts.jobset else "job"
         start = f"{kind}-{name}-"
         uids = set()
@@ -63,7 +63,7 @@ def last_warning(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
 
 
 def _what_it_waits_for(facts: Facts) -> dict[str, Any] | None:
-    """Return a pod that waits, else a Job, else the JobSet; None if there is none of them."""
+    """Return a waiting pod, else a Job, else the JobSet; None if the job has none of them."""
     pods = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING]
     return next(iter(pods or _current_jobs(facts)), facts.jobset)
 
@@ -82,8 +82,8 @@ def _is_about(event: dict[str, Any], start: str, uids: set[str | None]) -> bool:
     Args:
         event: the event.
         start: how the name of the object begins.
-        uids: the uids that the event may have; empty: any. The Job of a later attempt of a JobSet
-            has the name of the one before.
+        uids: the uids that the event may have; empty allows any. Each attempt of a JobSet uses
+            the same names for its Jobs.
     """
     about = event.get("involvedObject") or {}
     if not str(about.get("name")).startswith(start):
@@ -94,7 +94,7 @@ def _is_about(event: dict[str, Any], start: str, uids: set[str | None]) -> bool:
 def error_by_pod(
     cluster: Cluster, namespace: str, facts: Facts, bad: ReplicaStatus
 ) -> dict[str, str]:
-    """Return the error of a replica by the name of its pod, if a log tells more than the pod."""
+    """Return a replica's error from a log, by the name of its pod; empty if logs say no more."""
     pods = replica_pods(facts, bad.role, bad.id)
     if not pods:
         return {}
@@ -108,7 +108,7 @@ def error_by_pod(
 def _error_in_logs(
     cluster: Cluster, namespace: str, pod: dict[str, Any], bad: ReplicaStatus
 ) -> str | None:
-    """Return the error that the logs of a pod tell of; None if they are not to be asked."""
+    """Return the error in the logs of a pod; None if the logs need not be read."""
     name = pod["metadata"]["name"]
     other, _ = states.other_failure(pod)
     if other:

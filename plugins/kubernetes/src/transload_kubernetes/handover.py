@@ -1,7 +1,7 @@
-"""Results of pods without storage: their helpers hand them over through their logs.
+"""Read the results of pods without storage; a helper container writes them to its log.
 
-What a pod hands over is read when somebody asks for results. Of a pod that is about to be deleted
-it is read before, in a thread, and noted in the record of the job.
+They are read when somebody asks for results. If a pod is about to be deleted, a thread reads them
+before and keeps them in the record of the job.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LOOK_S: Final = 0.1
 
 
 def _notify_nobody(namespace: str, base: str) -> None:
-    """Do nothing: there is no watch."""
+    """Do nothing, because no watch is open."""
 
 
 class HandOver:
-    """Reads what the helpers of pods hand over.
+    """Reads the results that the helpers of pods hand over.
 
     Attributes:
         notify: called with the namespace and base name of a job whose record has changed.
@@ -48,14 +48,14 @@ class HandOver:
     # -- results that somebody asks for
 
     def store(self, app_id: str) -> results.PodStore | None:
-        """Return the files that the pods of a job handed over, those of later attempts last.
+        """Return the files that the pods of a job handed over; those of later attempts come last.
 
         Returns:
             The files; None if the job was given another place for them.
 
         Raises:
             TrackingError: if a replica had more than can be handed over.
-            SchedulerUnavailable: if the cluster does not show all that a helper has written.
+            SchedulerUnavailable: if the cluster does not return the whole log of a helper.
         """
         self.wait()
         facts = self._lookup.facts(app_id)
@@ -75,7 +75,7 @@ class HandOver:
     def _collect(
         self, store: results.PodStore, namespace: str, facts: Facts, role: str, k: int, key: str
     ) -> None:
-        """Put what the pods of a replica handed over into a store; ``key`` names its results."""
+        """Put the results that a replica's pods handed over into a store, under ``key``."""
         who = f"{role}/{k}"
         pods = replica_pods(facts, role, k)
         present = {pod["metadata"]["name"] for pod in pods}
@@ -94,9 +94,9 @@ class HandOver:
                 store.take_log(self._helper_log(namespace, pod), who)
 
     def _helper_log(self, namespace: str, pod: dict[str, Any]) -> bytes:
-        """Return the log of a pod's helper; if the helper has ended, wait until the log is whole.
+        """Return the log of a pod's helper; if the helper has ended, wait for the complete log.
 
-        A kubelet that was killed, and begins again, shows nothing or a part of a log for a while.
+        After a restart, a kubelet returns nothing or only a part of a log for a while.
         """
         from urllib3.exceptions import HTTPError
 
@@ -104,11 +104,11 @@ class HandOver:
         must_be_whole = states.program(pod, "terminated", names.HELPER).get("exitCode") == 0
         limit = _END_S
         if states.is_released(pod):
-            # what runs beside the program is being ended, and then the helper is
+            # the other containers are being ended, and the helper ends last
             must_be_whole = True
             limit += pod["spec"].get("terminationGracePeriodSeconds", 0)
         if pod["metadata"].get("deletionTimestamp"):
-            must_be_whole = False  # its log goes with it
+            must_be_whole = False  # its log is gone with it
         deadline = time.monotonic() + limit
         while True:
             try:
@@ -121,18 +121,18 @@ class HandOver:
                 trouble = str(exc)
             if not must_be_whole or time.monotonic() >= deadline:
                 raise SchedulerUnavailable(
-                    f"what the helper of pod {name} said cannot be read: {trouble}"
+                    f"the log of the helper of pod {name} cannot be read: {trouble}"
                 )
             time.sleep(_AGAIN_S)
 
     # -- results of pods that are about to be deleted
 
     def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
-        """Return the pods that are being deleted, and whose helper is not read here yet.
+        """Return the pods that are being deleted and whose helper this process does not read yet.
 
         Args:
             facts: those of the job.
-            every: return all that run, for all of them are about to be deleted.
+            every: return all running pods, because all of them are about to be deleted.
         """
         read = {uid for uid, thread in list(self._threads.items()) if thread.is_alive()}
         found = []
@@ -145,9 +145,9 @@ class HandOver:
         return found
 
     def begin(self, namespace: str, pod: dict[str, Any]) -> None:
-        """Begin to read what the helper of a pod hands over that is about to be deleted.
+        """Start to read the results of a pod that is about to be deleted.
 
-        A thread notes it in the record of the job.
+        A thread keeps them in the record of the job.
         """
 
         def read() -> None:
@@ -155,7 +155,7 @@ class HandOver:
                 self._read_and_note(namespace, pod)
             except Exception as exc:
                 name = pod["metadata"]["name"]
-                _log.warning("what pod %s had as results is lost with it: %s", name, exc)
+                _log.warning("the results of pod %s are lost with it: %s", name, exc)
 
         self.start_thread(pod["metadata"]["uid"], read)
 
@@ -179,7 +179,7 @@ class HandOver:
             return
 
     def _exit_of(self, namespace: str, base: str, name: str) -> list[bytes]:
-        """Return the line with the exit code of a pod's program; none if the pod is gone."""
+        """Return the line with the exit code of a pod's program; empty if the pod is gone."""
         deadline = time.monotonic() + _END_S
         while time.monotonic() < deadline:
             with contextlib.suppress(SchedulerUnavailable):
@@ -202,13 +202,13 @@ class HandOver:
         self._threads[key] = thread
 
     def wait(self, seconds: float = _END_S) -> None:
-        """Wait for what is being handed over, which takes up to a second longer than the end."""
+        """Wait until all results are handed over, up to a second after the pods end."""
         deadline = time.monotonic() + seconds
         for thread in list(self._threads.values()):
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Wait for what is being handed over or ended, then end the threads."""
+        """Wait until all results are handed over and all pods have ended, then end the threads."""
         self.wait()
         self.closing.set()
         self.wait(_AGAIN_S)

@@ -1,6 +1,6 @@
-"""Holding Jobs and JobSets until their submit is complete. Pure.
+"""Hold Jobs and JobSets until their submit is complete. Pure.
 
-They are made suspended, so that a submit that gave up starts nothing.
+They are created suspended, so that an incomplete submit starts nothing.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from transload_kubernetes import names
 from transload_kubernetes.plan import Facts
 
 LONG_S: Final = 10.0
-"""Seconds after which what is still held is said to be left by its submit."""
+"""Seconds after which the status of a held job says that its submit did not finish."""
 LEFT: Final = "it was not started: its submit gave up just before"
 OFF: Final = {"metadata": {"annotations": {names.ANNOTATION_HELD: None}}, "spec": {"suspend": True}}
-"""The change of a Job or JobSet after which it is suspended, and no submit will start it."""
+"""Change that suspends a Job or JobSet, and keeps every submit from starting it."""
 _KINDS: Final = ("Job", "JobSet")
 _PATH: Final = f"/metadata/annotations/{names.ANNOTATION_HELD.replace('/', '~1')}"
 
 
 def on_hold(item: dict[str, Any], uid: str) -> dict[str, Any]:
-    """Return an object as it is made before its submit is complete.
+    """Return an object in the form in which it is created before its submit is complete.
 
     Args:
         item: the object. One that a queue, or its user, wants suspended stays as it is.
@@ -49,7 +49,7 @@ def is_held(thing: Mapping[str, Any]) -> bool:
 
 
 def held(facts: Facts) -> list[tuple[str, str]]:
-    """Return kind and name of what is held of a job."""
+    """Return the kind and the name of each held object of a job."""
     things = [("Job", job) for job in facts.jobs]
     if facts.jobset is not None:
         things = [("JobSet", facts.jobset)]
@@ -57,7 +57,7 @@ def held(facts: Facts) -> list[tuple[str, str]]:
 
 
 def off(uid: str) -> list[dict[str, Any]]:
-    """Return the JSON patch (RFC 6902) that resumes what is held for this record, else fails.
+    """Return the JSON patch (RFC 6902) that resumes an object held for this record.
 
     So what was cancelled, or suspended by somebody, in the meantime never runs by it.
     """

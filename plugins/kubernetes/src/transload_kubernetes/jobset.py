@@ -1,6 +1,6 @@
-"""A JobSet in place of one Job for each role. Pure.
+"""Make a JobSet in place of one Job for each role. Pure.
 
-Its controller ends and restarts roles that belong together.
+The controller of the JobSet ends and restarts its roles together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from transload_kubernetes.options import Options
 
 
 def is_wanted(app: AppDef) -> bool:
-    """Tell whether a job needs what only a JobSet can do: end or restart its roles together."""
+    """Tell whether a job needs a JobSet, which ends or restarts its roles together."""
     together = len(app.roles) > 1 or any(
         role.max_retries and role.num_replicas > 1 and role.retry_policy is not RetryPolicy.REPLICA
         for role in app.roles
@@ -28,7 +28,7 @@ def is_wanted(app: AppDef) -> bool:
 
 
 def refuse(app: AppDef) -> None:
-    """Refuse the first field that a JobSet cannot express."""
+    """Raise an UnsupportedFeature for the first field that a JobSet cannot express."""
     limits: set[int] = set()
     alone = len(app.roles) == 1
     for index, role in enumerate(app.roles):
@@ -36,17 +36,17 @@ def refuse(app: AppDef) -> None:
         again = role.max_retries > 0 and (several or not alone)
         native = not again or policy is RetryPolicy.REPLICA
         if role.min_replicas not in (None, role.num_replicas) and not (alone and native):
-            reason = "a JobSet ends, or starts again, with the first replica that fails for good"
+            reason = "a JobSet ends or restarts as soon as one replica has failed for good"
             _refuse(f"{path}.min_replicas", f"={role.min_replicas}", reason)
         if again and policy is RetryPolicy.ROLE and several and not alone:
             _refuse(
                 f"{path}.retry_policy",
                 "=ROLE",
-                "a JobSet starts all roles again, or single replicas",
+                "a JobSet can restart all roles together, or single replicas, but not one role",
             )
         limits |= {role.max_retries} if again and policy is RetryPolicy.APPLICATION else set()
         if len(limits) > 1:
-            reason = "a JobSet has one limit for all roles that retry the application"
+            reason = "a JobSet has one retry limit for all roles with the policy APPLICATION"
             _refuse(f"{path}.max_retries", f"={role.max_retries}", reason)
 
 
@@ -64,7 +64,7 @@ def jobset(
 ) -> dict[str, Any]:
     """Return the JobSet of a job.
 
-    The roles have the policies that their Jobs really follow.
+    Each role must have the policy that its Job follows.
     """
     several = sum(role.num_replicas for role in roles) > 1
     for job in jobs:  # the JobSet names them
@@ -94,7 +94,7 @@ def jobset(
 
 
 def _failure_policy(roles: list[Role]) -> dict[str, Any]:
-    """Return what a JobSet does when a Job has failed: start all again, or fail."""
+    """Return the failure policy of a JobSet: restart everything, or fail."""
     again = [
         role for role in roles if role.max_retries and role.retry_policy is RetryPolicy.APPLICATION
     ]
@@ -105,7 +105,7 @@ def _failure_policy(roles: list[Role]) -> dict[str, Any]:
     ]
     if others := [names.role_label(role.name) for role in roles if role not in again]:
         rules.append({"name": "notRetried", "action": "FailJobSet", "targetReplicatedJobs": others})
-    # nothing of an attempt begins before all of the one before is gone
+    # an attempt starts only after all objects of the earlier one are gone
     return {
         "maxRestarts": again[0].max_retries,
         "restartStrategy": "BlockingRecreate",

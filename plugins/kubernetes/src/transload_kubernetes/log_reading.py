@@ -1,8 +1,8 @@
-"""One request for the log of a pod, and places in logs.
+"""Read the log of a pod by one request, and remember places in logs.
 
-A cluster gives the log of a pod as lines with the time at which each was taken, stdout and stderr
-merged. Times never run backwards, so "the pod, the time of the last line read, and how many of that
-time" is a place in the log.
+A cluster returns the log of a pod as lines with stdout and stderr merged, each with its time. Times
+never decrease. So a place in the log is a pod, the time of the last line read, and the number of
+lines read with that time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from transload_kubernetes import names
 from transload_kubernetes.cluster import Cluster, cut
 
 NS: Final = 1_000_000_000
-"""Nanoseconds of a second."""
+"""Nanoseconds in a second."""
 _BLOCK: Final = 1 << 16
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)")
 _SECOND: Final = len("2026-11-25T12:00:00")
 
 Line = tuple[str, int]
-"""A line, and when it was written: nanoseconds since the epoch."""
+"""A line, and the time when it was written, in nanoseconds since the epoch."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Cursor:
     Attributes:
         pod: the name of the pod; ``""`` is the place before the first pod.
         time: the time of the last line read, in nanoseconds since the epoch.
-        count: how many lines of exactly that time were read.
+        count: the number of lines read with exactly that time.
     """
 
     pod: str = ""
@@ -51,7 +51,7 @@ class Cursor:
             self.count = 0
 
     def pass_over(self, lines: list[Line]) -> None:
-        """Move behind lines that follow this place."""
+        """Move past lines that follow this place."""
         if not lines:
             return
         moment = lines[-1][1]
@@ -67,7 +67,7 @@ class Cursor:
 
     @staticmethod
     def of(text: str | None) -> Cursor:
-        """Read what `text` has returned; None is the beginning.
+        """Parse a text of `text`; None means the beginning.
 
         Raises:
             SpecError: if it is not a cursor.
@@ -78,23 +78,25 @@ class Cursor:
             pod, moment, count = text.split(":")
             return Cursor(pod, int(moment), int(count))
         except ValueError as exc:
-            raise SpecError(f"log cursor {text!r}: is not one that this scheduler gave") from exc
+            raise SpecError(
+                f"log cursor {text!r}: must be one that this scheduler has returned"
+            ) from exc
 
 
 class Reading:
     """A request for the log of a pod, from a place on.
 
     Args:
-        cluster: where the pod is.
+        cluster: the cluster.
         namespace: that of the pod.
-        place: the place to begin at.
-        over: whether its program has ended, so that a last line without a newline is whole.
-        since: a time before which no line is wanted, in nanoseconds since the epoch.
-        tail: begin with so many last lines; None: with the first.
+        place: the place to start from.
+        over: whether its program has ended, so that a last line without a newline is complete.
+        since: the time from which on lines are wanted, in nanoseconds since the epoch.
+        tail: the number of last lines to start with; None starts with the first line.
         follow: go on until the container ends.
 
     Attributes:
-        pieces: whole lines as they come, until the log ends or the connection breaks.
+        pieces: complete lines as they arrive, until the log ends or the connection breaks.
         broken: whether the connection broke.
     """
 
@@ -113,14 +115,14 @@ class Reading:
         self._namespace = namespace
         self._pod = place.pod
         self._time = place.time
-        self._skip = place.count  # lines of that time that were read before
+        self._skip = place.count  # lines of that time that were already read
         self._over = over
         self._since = _api_time(max(place.time, since))
         self._tail = tail
         self._follow = follow
         self._response: Any = None
         self._clock = _StampReader()
-        self._left: list[Line] = []  # lines that came and were not read yet
+        self._left: list[Line] = []  # lines that have arrived and were not read yet
         self._closed = False
         self._ended = False
         self.broken = False
@@ -128,19 +130,19 @@ class Reading:
 
     @property
     def is_over(self) -> bool:
-        """Whether it brings no more."""
+        """Whether no more lines will arrive."""
         return self._ended and not self._left
 
     @property
     def is_all(self) -> bool:
-        """Whether it brought all that was there when it was sent.
+        """Whether it returned all lines that existed when it was sent.
 
-        False for a pod that had ended, for another pod may come after it.
+        False for a pod that had ended, because another pod may follow it.
         """
         return self.is_over and not self.broken and not self._over
 
     def read(self, max_bytes: int | None = None) -> list[Line]:
-        """Return what comes next, about so much of it; None: all."""
+        """Return the next lines, about ``max_bytes`` of them; None returns all."""
         taken: list[Line] = []
         size = 0
         while max_bytes is None or size < max_bytes:
@@ -155,16 +157,16 @@ class Reading:
         return taken
 
     def close(self) -> None:
-        """End the request, also while another thread reads it."""
+        """End the request, even while another thread reads it."""
         self._closed = True
         if self._response is not None:
             cut(self._response)
 
     def _read_pieces(self) -> Iterator[list[Line]]:
-        """Yield what `pieces` has."""
+        """Yield the lines of `pieces`."""
         from urllib3.exceptions import HTTPError
 
-        begun: list[bytes] = []  # of a line whose end has not come yet
+        begun: list[bytes] = []  # the part of a line whose end has not arrived yet
         try:
             self._response = self._cluster.log(
                 self._namespace,
@@ -190,20 +192,20 @@ class Reading:
                 lines = self._new_lines(b"".join(begun), "")
                 if lines:
                     yield lines
-        except (HTTPError, OSError, AttributeError):  # it broke, or was closed
+        except (HTTPError, OSError, AttributeError):  # the connection broke, or was closed here
             self.broken = not self._closed
         finally:
             self._ended = True
             self.close()
 
     def _new_lines(self, data: bytes, end: str) -> list[Line]:
-        """Return the lines behind the place where the reading began, each with this end."""
+        """Return the lines after the place where the reading started, each with this line end."""
         taken: list[Line] = []
         for line in data.decode("utf-8", "replace").split("\n"):
             stamp, _, text = line.partition(" ")
             moment = self._clock.moment(stamp)
             if moment < self._time:
-                # read before, or no line of the log but the server's reason for having none
+                # already read, or the server's reason for having no log
                 continue
             if self._skip and moment == self._time:
                 self._skip -= 1
@@ -214,7 +216,7 @@ class Reading:
 
 
 class _StampReader:
-    """Reads the stamps of lines. Most are of the same second as the one before."""
+    """Parses the time stamps of lines; it is fast if most are in the same second as the last."""
 
     def __init__(self) -> None:
         self._second = ""  # date and time of the last stamp
@@ -222,7 +224,7 @@ class _StampReader:
         self._start = 0  # when that second began, in nanoseconds since the epoch
 
     def moment(self, stamp: str) -> int:
-        """Return `nanoseconds` of a stamp; −1 if it is not a stamp."""
+        """Return the `nanoseconds` of a time stamp; −1 if it is not one."""
         zone = "Z" if stamp.endswith("Z") else stamp[-6:]
         second = stamp[:_SECOND]
         fraction = stamp[_SECOND : -len(zone)]
@@ -240,7 +242,7 @@ class _StampReader:
 
 
 def nanoseconds(text: str) -> int:
-    """Return a time of the API as nanoseconds since the epoch; ValueError if it is not one."""
+    """Convert a time of the API to nanoseconds since the epoch; ValueError if it is not one."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a time")
@@ -250,7 +252,7 @@ def nanoseconds(text: str) -> int:
 
 
 def last_moment(log: bytes) -> bytes:
-    """Return the lines of a stamped log that were written in its last second, without stamps."""
+    """Return the lines of a log's last second, without their time stamps."""
     lines = [line.partition(b" ") for line in log.splitlines(keepends=True)]
     found: list[bytes] = []
     end = None
@@ -268,12 +270,12 @@ def last_moment(log: bytes) -> bytes:
 
 
 def size_of(lines: list[Line]) -> int:
-    """Return how many characters lines have."""
+    """Return the number of characters in lines."""
     return sum(len(line) for line, _ in lines)
 
 
 def split(lines: list[Line], size: int) -> tuple[list[Line], list[Line]]:
-    """Split lines where so many characters have come, behind one line at least."""
+    """Split lines after about ``size`` characters, but not before the end of the first line."""
     for index, (line, _) in enumerate(lines, 1):
         size -= len(line)
         if size <= 0:
@@ -282,10 +284,10 @@ def split(lines: list[Line], size: int) -> tuple[list[Line], list[Line]]:
 
 
 def _api_time(moment: int) -> str | None:
-    """Return a time as the API takes it, in whole seconds; None for the epoch itself.
+    """Convert a time to the API's form, in whole seconds; None for the epoch itself.
 
-    The lines are stamped by the clock that this is compared with. What comes of the same second too
-    early is left out when it is read.
+    The server compares it with its own time stamps. Lines of the same second that are too early are
+    left out when they are read.
     """
     seconds = moment // NS
     if not seconds:

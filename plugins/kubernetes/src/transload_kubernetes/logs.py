@@ -1,4 +1,4 @@
-"""Reading the logs of a replica through all its pods: whole lines, each once."""
+"""Read the log of a replica through all its pods: complete lines, each once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from transload_kubernetes.plan import Facts
 from transload_kubernetes.roles import replica_pods
 
 MAX_STREAMS: Final = 64
-"""How many pods' logs are followed at once."""
+"""The largest number of pods whose logs are followed at the same time."""
 _TURN_S: Final = 0.125
-"""Seconds between two requests for the logs of pods beyond that, which take turns."""
+"""Seconds between two requests for the logs of further pods, which take turns."""
 _BUFFER: Final = 1 << 20
 _IDLE_S: Final = 30.0
 _END_S: Final = 5.0
@@ -35,36 +35,36 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """When the log of a pod was last read that is not followed, and up to where."""
+    """When the log of a pod without a stream was last read, and up to which place."""
 
     moment: float  # `time.monotonic`
     place: str
 
 
 class Logs:
-    """The logs on a cluster.
+    """Reads the logs on a cluster page by page.
 
-    A page is a piece of what one request brings. The request stays open while somebody reads on, so
-    that a long log is sent only once. The log of a running pod that somebody follows has an open
-    request and a thread.
+    A page is a part of the answer to one request. The request stays open while a caller reads on,
+    so that a long log is sent only once. The followed log of a running pod has an open request and
+    a thread.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._open: OpenReadings[Key, Reading] = OpenReadings(MAX_STREAMS, _IDLE_S)
         self._tails: dict[Key, _Tail] = {}
-        self._turns: dict[Key, _Turn] = {}  # pods that somebody follows beyond `MAX_STREAMS`
+        self._turns: dict[Key, _Turn] = {}  # followed pods beyond `MAX_STREAMS`
         self._lock = threading.Lock()
 
     def page(self, look: Callable[[], Facts], app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a replica's log, through all its pods; never blocks.
+        """Return the next page of a replica's log, through all its pods, without waiting.
 
-        The cluster passes over what lies before ``since`` or the last lines.
+        The cluster leaves out the lines before ``since`` or before the last lines.
 
         Args:
-            look: asks the cluster for the job.
+            look: reads the facts of the job from the cluster.
             app_id: the job.
-            query: what is wanted.
+            query: the wanted part of the log.
         """
         namespace, _ = names.parse_app_id(app_id)
         place = Cursor.of(query.cursor)
@@ -101,7 +101,7 @@ class Logs:
     # -- pages of one request
 
     def _page_without_look(self, namespace: str, place: Cursor, max_bytes: int) -> LogPage | None:
-        """Return the next page from what is open, moving the place; None: there is none."""
+        """Return the next page from an open request and move the place; None if none is open."""
         followed = self._take_followed(namespace, place, max_bytes)
         if followed is not None:
             return _page(followed, place, left=None)
@@ -114,9 +114,9 @@ class Logs:
         return _page(taken, place, left=0 if reading.is_all else None)
 
     def _read(self, reading: Reading, namespace: str, place: Cursor, max_bytes: int) -> list[Line]:
-        """Return what a request brings next, moving the place.
+        """Return the next lines of a request and move the place.
 
-        The request is kept open if that was not all of it.
+        The request stays open if it has more lines.
         """
         taken = reading.read(max_bytes)
         place.pass_over(taken)
@@ -125,7 +125,7 @@ class Logs:
         return taken
 
     def _is_end(self, namespace: str, place: Cursor) -> bool:
-        """Tell whether nothing comes behind a place in the log of a pod that has ended.
+        """Tell whether a place is the end of the log of a pod that has ended.
 
         This asks the cluster for a few lines.
         """
@@ -143,7 +143,7 @@ class Logs:
     def _last_lines(
         self, namespace: str, pods: list[dict[str, Any]], place: Cursor, count: int
     ) -> list[Line]:
-        """Return at least the last whole lines; the place is moved behind them."""
+        """Return at least ``count`` last lines, and move the place behind them."""
         taken: list[Line] = []
         for pod in reversed(pods):
             is_last = pod is pods[-1]
@@ -162,8 +162,8 @@ class Logs:
     ) -> tuple[list[Line], Cursor]:
         """Return at least the last lines of a pod, and the place behind them.
 
-        Few lines are asked for, then twice as many, until the place is known: how many lines of its
-        time there are is known once an earlier line is among them.
+        The place needs the number of lines with the last line's time. It is known once an earlier
+        line is among the lines. So this asks for a few lines, then for twice as many, and so on.
         """
         name = pod["metadata"]["name"]
         wanted = count + 1
@@ -181,7 +181,7 @@ class Logs:
     # -- logs that are followed
 
     def _take_followed(self, namespace: str, place: Cursor, max_bytes: int) -> list[Line] | None:
-        """Return what has come behind a place, moving it; None if its pod is to be asked."""
+        """Return the lines after a place and move it; None if the cluster must be asked."""
         key = namespace, place.pod
         with self._lock:
             tail = self._tails.get(key)
@@ -195,14 +195,14 @@ class Logs:
         return taken
 
     def _must_wait(self, key: Key, place: Cursor) -> bool:
-        """Tell whether a pod has no stream, and it is not its turn yet; the lock is held."""
+        """Tell whether a pod without a stream must wait for its turn; the caller holds the lock."""
         turn = self._turns.get(key)
         if turn is None or turn.place != place.text() or len(self._tails) < MAX_STREAMS:
             return False
         return time.monotonic() - turn.moment < len(self._turns) * _TURN_S
 
     def _follow(self, namespace: str, place: Cursor) -> None:
-        """Follow the log of a pod from a place on; beyond `MAX_STREAMS` pods it takes turns."""
+        """Follow the log of a pod from a place on; pods beyond `MAX_STREAMS` take turns."""
         now = time.monotonic()
         key = namespace, place.pod
         with self._lock:
@@ -215,7 +215,7 @@ class Logs:
                 self._turns.pop(key, None)
                 self._tails[key] = _Tail(self._cluster, namespace, place)
                 return
-            # the logs that nobody reads any more take no turns
+            # logs that are no longer read take no turns
             oldest = now - _IDLE_S - 2 * _TURN_S * len(self._turns)
             self._turns = {each: turn for each, turn in self._turns.items() if turn.moment > oldest}
             self._turns[key] = _Turn(now, place.text())
@@ -230,7 +230,7 @@ class Logs:
 
 
 class _Tail:
-    """The log of one pod as it grows, from a place on, in a buffer."""
+    """A buffer with the growing log of one pod, from a place on."""
 
     def __init__(self, cluster: Cluster, namespace: str, place: Cursor) -> None:
         self.used = time.monotonic()
@@ -258,10 +258,10 @@ class _Tail:
             self._ended = True
 
     def take(self, place: Cursor, max_bytes: int) -> list[Line] | None:
-        """Return what has come behind a place, moving it.
+        """Return the lines after a place, and move it.
 
         Returns:
-            The lines; None if no more will come, or this is at another place.
+            The lines; None if no more will come, or the buffer is at another place.
         """
         with self._condition:
             if place != self._place or (self._ended and not self._pieces):
@@ -293,7 +293,7 @@ class _Tail:
 def _pods(facts: Facts, app_id: str, name: str, k: int) -> tuple[list[dict[str, Any]], bool]:
     """Return a replica's pods, oldest first, and whether it has ended for good."""
     if facts.unreadable:
-        raise SchedulerUnavailable(f"app {app_id}: {facts.unreadable}")
+        raise SchedulerUnavailable(f"job {app_id}: {facts.unreadable}")
     if facts.plan is None:
         raise AppNotFound(app_id)
     check_replica(app_id, {each.name: each.replicas for each in facts.plan.roles}, name, k)
@@ -321,7 +321,7 @@ def _has_ended(pod: dict[str, Any]) -> bool:
 def _from_start(pods: list[dict[str, Any]], since: float | None) -> list[dict[str, Any]]:
     """Return only the last pod if ``since`` is the time at which it was started; else all pods.
 
-    Times of starts are whole seconds: the pod before may have written in the same one.
+    Start times are whole seconds, so the pod before may have written in the same second.
     """
     if since is None or not pods:
         return pods
@@ -333,7 +333,7 @@ def _from_start(pods: list[dict[str, Any]], since: float | None) -> list[dict[st
 
 
 def _from(pods: list[dict[str, Any]], place: Cursor) -> list[dict[str, Any]]:
-    """Return the pods that are still to be read; if the place's pod is gone, those made later."""
+    """Return the pods that are still to be read; if the place's pod is gone, the later ones."""
     if not place.pod:
         return pods
     for index, pod in enumerate(pods):
@@ -343,5 +343,5 @@ def _from(pods: list[dict[str, Any]], place: Cursor) -> list[dict[str, Any]]:
 
 
 def _made(pod: dict[str, Any]) -> float:
-    """Return when a pod was made, in seconds since the epoch; 0 if it does not say."""
+    """Return when a pod was created, in seconds since the epoch; 0 if it is unknown."""
     return states.seconds(pod["metadata"].get("creationTimestamp")) or 0.0

@@ -1,4 +1,4 @@
-"""What a cluster tells of jobs. It only reads."""
+"""Read what a cluster says about jobs. Nothing here changes the cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError
 from transload_kubernetes.plan import Facts
 
 _log = logging.getLogger("transload.kubernetes")
-_FEW: Final = 40  # so many jobs are named in a query; more are found among all of a namespace
+_FEW: Final = 40  # a query names up to this many jobs; for more it lists the whole namespace
 
 
 class Lookup:
@@ -20,23 +20,23 @@ class Lookup:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._warned: set[str] = set()  # the places of which a warning was logged
+        self._warned: set[str] = set()  # the places for which a warning was logged
 
     def facts(self, app_id: str) -> Facts:
-        """Return what the cluster tells of one job."""
+        """Return the facts of one job."""
         namespace, base = names.place(app_id)
         return self.many(namespace, {base}).get((namespace, base), Facts())
 
     def many(
         self, namespace: str | None, bases: Collection[str] | None = None
     ) -> dict[tuple[str, str], Facts]:
-        """Return what the cluster tells of many jobs, by namespace and base name.
+        """Return the facts of many jobs, by namespace and base name.
 
-        This takes three queries, four with JobSets.
+        This takes three queries, or four with JobSets.
 
         Args:
-            namespace: where the jobs are; None: in all namespaces.
-            bases: what the names of their objects start with; None: all jobs.
+            namespace: the namespace of the jobs; None searches all namespaces.
+            bases: the prefixes of the names of their objects; None selects all jobs.
         """
         selector = MANAGED
         if bases is not None and len(bases) <= _FEW:
@@ -47,7 +47,7 @@ class Lookup:
             found[metadata["namespace"], metadata["name"]] = Facts(record)
         if not any(facts.kind == plan.APP for facts in found.values()):
             return found
-        # from the outside in: the Jobs of a JobSet that has ended are final, and the pods of a Job
+        # in this order, because the Jobs of an ended JobSet and the pods of an ended Job are final
         with_set = [facts for facts in found.values() if facts.plan and facts.plan.jobset]
         if with_set:
             sets = self._sets(namespace, selector)
@@ -62,10 +62,10 @@ class Lookup:
         return found
 
     def all(self, namespaces: Collection[str]) -> dict[tuple[str, str], Facts]:
-        """Return what the cluster tells of the jobs of all namespaces.
+        """Return the facts of the jobs in all namespaces.
 
         Args:
-            namespaces: the ones to ask for where this user may not list all.
+            namespaces: the namespaces to read if this user may not list all.
         """
         try:
             return self.many(None)
@@ -77,7 +77,7 @@ class Lookup:
     def _some(
         self, namespaces: Collection[str], refused: SchedulerUnavailable
     ) -> dict[tuple[str, str], Facts]:
-        """Return what the cluster tells of the jobs of some namespaces; raise if none is listed."""
+        """Return the facts of the jobs in some namespaces; raise if all of them refuse."""
         found: dict[tuple[str, str], Facts] = {}
         missed: set[str] = set()
         for namespace in namespaces:
@@ -87,44 +87,45 @@ class Lookup:
                 missed.add(namespace)
         if missed == {*namespaces}:
             raise refused
-        more = f", nor {', '.join(missed)}" if missed else ""
+        missing = "all namespaces together"
+        if missed:
+            missing += f", nor of {', '.join(missed)}"
         seen = ", ".join({*namespaces} - missed)
-        _log.warning(
-            "this user may not list the apps of all namespaces%s: only those of %s", more, seen
-        )
+        _log.warning("this user may not list the jobs of %s; listed are those of %s", missing, seen)
         return found
 
     def items(self, kind: str, namespace: str | None, selector: str) -> list[dict[str, Any]]:
-        """Return the objects of a kind with these labels; a refusal is a SchedulerUnavailable."""
+        """Return the objects of a kind with these labels; raise SchedulerUnavailable if refused."""
         try:
             return list(self._cluster.list(kind, namespace, selector).get("items") or ())
         except ClusterError as exc:
             raise SchedulerUnavailable(f"kubernetes at {self._cluster.url}: {exc}") from exc
 
     def _sets(self, namespace: str | None, selector: str) -> list[dict[str, Any]] | None:
-        """Return JobSets; None if this user may not list them, of which one warning is logged."""
+        """Return JobSets; None, with one warning, if this user may not list them."""
         try:
             return self.items("JobSet", namespace, selector)
         except SchedulerUnavailable as exc:
             if not _is_forbidden(exc):
                 raise
-        place = f"namespace {namespace}" if namespace else "all namespaces"
+        place = "all namespaces"
+        if namespace:
+            place = f"namespace {namespace}"
         if place not in self._warned:
             self._warned.add(place)
             _log.warning(
-                "this user may not list the JobSets of %s: of these apps only the Jobs are seen",
-                place,
+                "this user may not list the JobSets of %s, so only their Jobs are seen", place
             )
         return None
 
 
 def base_of(item: dict[str, Any]) -> str:
-    """Return the base name of the job that an object belongs to, by its label."""
+    """Return the base name of the job to which an object belongs, from its label."""
     return str(names.labels_of(item).get(names.LABEL_APP, ""))
 
 
 def _facts_of(item: dict[str, Any], found: dict[tuple[str, str], Facts]) -> Facts:
-    """Return the facts that an object belongs to; new ones for an object without a record."""
+    """Return the facts to which an object belongs; new ones for an object without a record."""
     return found.get((item["metadata"]["namespace"], base_of(item)), Facts())
 
 

@@ -1,4 +1,4 @@
-"""Names and labels of what is made on a cluster; all of them follow from the app id."""
+"""Names and labels of the objects on a cluster; all of them follow from the app id."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from transload.errors import SpecError
 DEFAULT_NAMESPACE: Final = "default"
 MAIN: Final = "main"
 HELPER: Final = "transload-results"
-"""Containers of the program, and of what hands over its results."""
+"""Names of the containers of the program, and of the helper that hands over its results."""
 LABEL_MANAGED: Final = "app.kubernetes.io/managed-by"
 MANAGED: Final = "transload"
 OWN: Final = "transload.io/"
-"""Begins the labels and annotations that are ours."""
+"""Prefix of transload's labels and annotations."""
 LABEL_APP: Final = "transload.io/app"
 LABEL_ROLE: Final = "transload.io/role"
 LABEL_ATTEMPT: Final = "transload.io/attempt"
@@ -24,16 +24,18 @@ LABEL_RECORD: Final = "transload.io/record"
 ANNOTATION_APP_ID: Final = "transload.io/app-id"
 ANNOTATION_DIGEST: Final = "transload.io/digest"
 ANNOTATION_RELEASED: Final = "transload.io/main-has-ended"
-"""Annotation of a pod whose program has ended and whose other containers were ended for that."""
+"""Annotation of a pod whose other containers were ended because its program had ended."""
 ANNOTATION_HELD: Final = "transload.io/held"
-"""Annotation of a Job or JobSet that is suspended until its submit is complete: uid of the job's
-record."""
+"""Annotation of a Job or JobSet that is suspended until its submit is complete.
+
+Its value is the uid of the job's record.
+"""
 JOBSET_API: Final = ("jobset.x-k8s.io", "v1alpha2")
-"""API group and version of JobSets, which a cluster has only where somebody has installed them."""
+"""API group and version of JobSets. A cluster has them only if they were installed."""
 JOBSET_RESTARTS: Final = "jobset.sigs.k8s.io/restart-attempt"
-"""Label and annotation of what a JobSet has made: how often it was started again by then."""
+"""Label and annotation of a JobSet's objects: the number of its restarts before them."""
 JOB: Final = "batch.kubernetes.io/job-name"
-"""Label of a pod: the Job that made it."""
+"""Label of a pod with the name of the Job that made it."""
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 QUEUE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-{}-topology"
@@ -52,10 +54,10 @@ NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 def parse_app_id(app_id: str) -> tuple[str, str]:
-    """Split ``namespace:name``; without a namespace it is ``default``.
+    """Split ``namespace:name``; the default namespace is ``default``.
 
     Raises:
-        SpecError: for a namespace or name that cannot be.
+        SpecError: if the namespace or the name is not allowed.
     """
     namespace, colon, name = app_id.partition(":")
     if not colon:
@@ -83,23 +85,23 @@ def label(text: str, limit: int) -> str:
 
 
 def base_name(app_id: str) -> str:
-    """Return the name that all objects of a job start with; its record and Service have it."""
+    """Return the prefix of the names of a job's objects; its record and Service are named so."""
     name = parse_app_id(app_id)[1]
     if name.endswith(_RANK0):
-        name += "."  # no label, so that it gets a digest and no other end
+        name += "."  # this is not a valid label, so `label` shortens it with a digest
     return label(name, _BASE)
 
 
 def place(app_id: str) -> tuple[str, str]:
-    """Return the namespace of a job, and what the names of its objects start with."""
+    """Return the namespace of a job, and the prefix of the names of its objects."""
     return parse_app_id(app_id)[0], base_name(app_id)
 
 
 def role_label(role: str) -> str:
-    """Return the name of a role within names and labels.
+    """Return the form of a role's name that is used in names and labels.
 
-    It has no dash and is no attempt: what stands behind the last dash of a Job's name says what it
-    is, and no two jobs need the same name.
+    It has no dash and does not look like an attempt. So the part behind the last dash of a Job's
+    name is unambiguous, and no two jobs need the same name.
     """
     if _DASHLESS.match(role) and not _ATTEMPT.match(role):
         return role
@@ -108,7 +110,7 @@ def role_label(role: str) -> str:
 
 
 def job_name(base: str, role: str, attempt: Attempt = (0, 0)) -> str:
-    """Return the name of the Job of a role, so short that host names fit in 63 characters."""
+    """Return the name of a role's Job, short enough for host names of 63 characters."""
     first = f"{base}-{role_label(role)}"
     if attempt == (0, 0):
         return first
@@ -116,7 +118,7 @@ def job_name(base: str, role: str, attempt: Attempt = (0, 0)) -> str:
 
 
 Attempt = tuple[int, int]
-"""How often the job was started again, and how often its role by itself."""
+"""The restarts of the whole job, and those of the role alone."""
 
 
 def attempt_text(attempt: Attempt) -> str:
@@ -125,7 +127,7 @@ def attempt_text(attempt: Attempt) -> str:
 
 
 def read_attempt(text: str) -> Attempt:
-    """Read what `attempt_text` gave; anything else is the first attempt."""
+    """Parse a text of `attempt_text`; any other text means the first attempt."""
     match = _ATTEMPT.match(text)
     if match is None:
         return (0, 0)
@@ -133,7 +135,7 @@ def read_attempt(text: str) -> Attempt:
 
 
 def attempt_of(item: Mapping[str, Any]) -> Attempt:
-    """Return the attempt that a Job or pod belongs to; a JobSet counts its own."""
+    """Return the attempt to which a Job or pod belongs; a JobSet counts its own attempts."""
     labels = labels_of(item)
     restarts = str(labels.get(JOBSET_RESTARTS, ""))
     if restarts.isdigit():
@@ -163,7 +165,7 @@ def secret_name(base: str) -> str:
 
 def secret_key(role: str, variable: str) -> str:
     """Return the key of a variable in the job's Secret."""
-    # keys, unlike names, may have capital letters and "_"; the first "." ends the role
+    # keys may have capital letters and "_", names may not; the first "." ends the role
     key = variable
     if not _KEY.match(variable):
         key = label(variable, 40)

@@ -1,4 +1,4 @@
-"""The run options of the scheduler, checked."""
+"""Define and check the run options of the scheduler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHOICES: Final = {
 }
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 QUEUED: Final = ("queue_priority", "queue_topology", "queue_min_parallelism")
-"""Options that only a queue reads."""
+"""Options that only apply to a queue."""
 _TOPOLOGY: Final = re.compile(r"(required|preferred):(\S+)\Z")
 FORMS: Final = {
     "namespace": (names.NAMESPACE, "1 to 63 lower-case letters, digits and '-'"),
@@ -31,104 +31,112 @@ _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effec
 def run_opts() -> runopts:
     """Return the options of this scheduler."""
     opts = runopts()
-    opts.add("namespace", str, "namespace of the app", names.DEFAULT_NAMESPACE)
+    opts.add("namespace", str, "namespace of the job", names.DEFAULT_NAMESPACE)
     opts.add("service_account", str, "service account of the pods; default: the namespace's")
     opts.add("priority_class", str, "priority class of the pods")
-    opts.add(
-        "queue", str, "name of a Kueue local queue: the Jobs are suspended until it admits them"
-    )
+    opts.add("queue", str, "name of a Kueue local queue; the job waits until the queue admits it")
     opts.add("queue_priority", str, "name of a Kueue workload priority class")
     opts.add(
         "queue_topology",
         str,
-        "required:LABEL or preferred:LABEL: a role's pods go to nodes of one such label",
+        "required:LABEL or preferred:LABEL; a role's pods go to nodes with one value of that label",
     )
     opts.add(
         "queue_min_parallelism",
         int,
-        "the queue may start a Job with so many replicas at once; default: with all",
+        "fewest replicas with which the queue may start a role; default: all",
     )
-    jobset = "one JobSet instead of Jobs: always, never, or auto: where installed, and several things belong together"
-    opts.add("jobset", str, jobset, "auto")
+    opts.add(
+        "jobset",
+        str,
+        "make one JobSet in place of Jobs: always, never, or auto (if the job needs one and JobSet "
+        "is installed)",
+        "auto",
+    )
     opts.add("node_selector", dict[str, str], "labels that a node must have")
-    opts.add("tolerations", list[str], "taints that are tolerated: KEY[=VALUE][:EFFECT]")
-    opts.add("labels", dict[str, str], "more labels for every object of the app")
+    opts.add("tolerations", list[str], "taints that the pods tolerate, each KEY[=VALUE][:EFFECT]")
+    opts.add("labels", dict[str, str], "more labels for every object of the job")
     opts.add("annotations", dict[str, str], "more annotations for the pods")
     opts.add(
         "image",
         str,
-        "image for roles without one; a role's that is a folder is mounted from the node into it",
+        "image for roles without one; if a role's image is a folder, it is mounted from the node",
     )
     opts.add("image_pull_policy", str, "Always, IfNotPresent or Never; default: the cluster's")
     opts.add("image_pull_secrets", list[str], "names of Secrets with the registry's credentials")
-    opts.add("gpu_resource", str, "resource that a role's gpu asks for", "nvidia.com/gpu")
+    opts.add("gpu_resource", str, "resource that a role's gpu requests", "nvidia.com/gpu")
     opts.add("grace_period", int, "seconds between SIGTERM and SIGKILL when a pod is ended", 30)
     opts.add(
         "ttl",
         int,
-        "seconds after its end when the cluster deletes an app's Jobs and logs; default: never",
+        "seconds after a job's end until the cluster deletes its Jobs and logs; default: never",
     )
     opts.add(
         "share_process_namespace",
         bool,
-        "the program is not process 1, so that signals end it as elsewhere",
+        "the program is not process 1, so that signals end it as on other schedulers",
         True,
     )
     opts.add(
-        "pod_security", str, "restricted: set what namespaces of that Pod Security level ask for"
+        "pod_security",
+        str,
+        "restricted: give pods what namespaces of that Pod Security level require",
     )
     opts.add(
         "privileged",
         bool,
-        "containers may do what root of the node may; device mounts need it",
+        "give containers the rights of root on the node; device mounts need it",
         False,
     )
     opts.add(
         "helper_image",
         str,
-        "image with a shell (busybox) that hands over results of 256 KiB; without it: 4 KiB",
+        "image with a shell (busybox) for the helper that returns up to 256 KiB of results; "
+        "without it: 4 KiB",
     )
-    opts.add(
-        "overlay", str, "YAML or JSON that is merged into every Job, before a role's own overlay"
-    )
+    opts.add("overlay", str, "YAML or JSON to merge into every Job, before a role's own overlay")
     opts.add(
         "workspace_url",
         str,
-        "fsspec URL of a folder that workspaces are uploaded to and fetched from",
+        "fsspec URL of a folder to which workspaces are uploaded, and from which pods fetch them",
     )
     opts.add(
         "workspace_image",
         str,
-        "image with Python (and fsspec) that fetches workspaces; default: the role's own",
+        "image with Python (and fsspec) that fetches workspaces; default: the role's image",
     )
-    opts.add("image_repo", str, "repository that images with workspaces are pushed to, instead")
+    opts.add(
+        "image_repo",
+        str,
+        "repository to which images with workspaces are pushed, in place of workspace_url",
+    )
     return opts
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options as the conversion uses them, under the names of `run_opts`; checked."""
+    """The checked options, under the names of `run_opts`."""
 
     cfg: Mapping[str, Any]
     tolerations: list[dict[str, Any]]
     overlay: dict[str, Any]
-    jobset: bool  # it is a JobSet for certain
+    jobset: bool  # whether a JobSet is made for certain
 
     def text(self, name: str) -> str:
-        """Return an option of type str, ``""`` if it is not set."""
+        """Return an option of type str; ``""`` if it is not set."""
         return str(self.cfg.get(name) or "")
 
     def map(self, name: str) -> dict[str, str]:
-        """Return an option of type dict, empty if it is not set."""
+        """Return an option of type dict; empty if it is not set."""
         return dict(self.cfg.get(name) or {})
 
     def queue_labels(self) -> dict[str, str]:
-        """Return the labels of what waits in a queue; empty without one."""
+        """Return the labels of a Job or JobSet for its queue; empty without a queue."""
         found = {names.QUEUE: self.text("queue"), names.QUEUE_PRIORITY: self.text("queue_priority")}
         return {name: value for name, value in found.items() if value}
 
     def of_the_whole(self) -> dict[str, Any]:
-        """Return fields of the Job or JobSet: when it is deleted, whether it waits."""
+        """Return the fields of a Job or JobSet for its deletion and for its wait in a queue."""
         found = {
             "ttlSecondsAfterFinished": self.cfg.get("ttl"),
             "suspend": True if self.text("queue") else None,
@@ -145,7 +153,7 @@ class Options:
 
     @staticmethod
     def of(cfg: Mapping[str, CfgVal]) -> Options:
-        """Read resolved run options; ConfigError for a value that is not allowed."""
+        """Check resolved run options; raise ConfigError for a value that is not allowed."""
         for name, allowed in CHOICES.items():
             if cfg.get(name) and cfg[name] not in allowed:
                 raise ConfigError(
@@ -162,8 +170,8 @@ class Options:
         for name in QUEUED:
             if cfg.get(name) and not cfg.get("queue"):
                 raise ConfigError(
-                    f"run option {name}={cfg[name]!r}: only a Kueue queue reads it: set run option "
-                    "queue"
+                    f"run option {name}={cfg[name]!r}: it only applies to a Kueue queue; set run "
+                    "option queue, too"
                 )
         own: dict[str, Any] = {**cfg, "namespace": cfg.get("namespace") or names.DEFAULT_NAMESPACE}
         own["gpu_resource"] = cfg.get("gpu_resource") or "nvidia.com/gpu"
@@ -172,7 +180,7 @@ class Options:
                 raise ConfigError(f"run option {name}={own[name]!r}: must be {wanted}")
         if cfg.get("image_repo") and cfg.get("workspace_url"):
             what = f"run options image_repo={cfg['image_repo']!r} and workspace_url"
-            raise ConfigError(f"{what}: only one of them can be used")
+            raise ConfigError(f"{what}: only one of them can be used; leave out the other")
         tolerations = [toleration(text) for text in own.get("tolerations") or ()]
         return Options(
             own, tolerations, _overlay(own.get("overlay")), own.get("jobset") == "always"
@@ -187,7 +195,9 @@ def _overlay(text: Any) -> dict[str, Any]:
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as exc:
-        raise ConfigError(f"run option overlay: is no YAML: {' '.join(str(exc).split())}") from exc
+        raise ConfigError(
+            f"run option overlay: must be YAML or JSON: {' '.join(str(exc).split())}"
+        ) from exc
     if not isinstance(found, dict):
         raise ConfigError(
             f"run option overlay={text!r}: must be a mapping, a strategic-merge overlay of a Job"
@@ -196,12 +206,14 @@ def _overlay(text: Any) -> dict[str, Any]:
 
 
 def toleration(text: str) -> dict[str, Any]:
-    """Read ``KEY[=VALUE][:EFFECT]``; an empty key tolerates every taint."""
+    """Parse ``KEY[=VALUE][:EFFECT]``; an empty key tolerates every taint."""
     match = _TOLERATION.match(text)
     if match is None or (match["effect"] and match["effect"] not in EFFECTS):
         raise ConfigError(
             f"run option tolerations={text!r}: must be KEY[=VALUE][:{'|'.join(EFFECTS)}]"
         )
-    made: dict[str, Any] = {"operator": "Exists" if match["value"] is None else "Equal"}
+    made: dict[str, Any] = {"operator": "Equal"}
+    if match["value"] is None:
+        made["operator"] = "Exists"
     made.update({name: match[name] for name in ("key", "value", "effect") if match[name]})
     return made

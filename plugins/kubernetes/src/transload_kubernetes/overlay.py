@@ -1,6 +1,6 @@
-"""Strategic merge of an overlay into an object, as ``kubectl patch`` does it.
+"""Merge an overlay into an object by strategic merge, like ``kubectl patch``.
 
-Lists of named things merge by name.
+Lists of named elements merge by name.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from transload.errors import SpecError
 
-# Lists that merge, and what tells two elements apart (patchMergeKey of the Kubernetes API); others
-# are replaced.
+# The lists that merge, and the key by which their elements match (patchMergeKey of the Kubernetes
+# API). All other lists are replaced.
 _KEYS: Final = {
     **dict.fromkeys(
         ("containers", "initContainers", "ephemeralContainers", "env", "volumes"), "name"
@@ -29,7 +29,7 @@ _KEYS: Final = {
 def merge(target: Any, overlay: Any, path: str) -> Any:
     """Return ``target`` with ``overlay`` merged into it; neither is changed.
 
-    None deletes a field; ``$patch: replace`` in a mapping replaces all of it; ``$patch: delete`` in
+    None deletes a field. ``$patch: replace`` in a mapping replaces all of it. ``$patch: delete`` in
     an element of a list removes that element.
 
     Raises:
@@ -37,11 +37,9 @@ def merge(target: Any, overlay: Any, path: str) -> Any:
     """
     if not isinstance(overlay, dict):
         return copy.deepcopy(overlay)
-    merged = (
-        copy.deepcopy(target)
-        if isinstance(target, dict) and overlay.get("$patch") != "replace"
-        else {}
-    )
+    merged: dict[str, Any] = {}
+    if isinstance(target, dict) and overlay.get("$patch") != "replace":
+        merged = copy.deepcopy(target)
     for name, value in overlay.items():
         if value is None:
             merged.pop(name, None)
@@ -56,12 +54,22 @@ def _merge_list(merged: list[Any], overlay: list[Any], key: str, path: str) -> l
     for number, each in enumerate(overlay):
         if not isinstance(each, dict) or key not in each:
             raise SpecError(
-                f"{path}[{number}]: must be a mapping with {key!r}, which tells what to merge it "
-                "into"
+                f"{path}[{number}]: must be a mapping with the key {key!r}, by which it merges"
             )
-        place = next(
-            (index for index, old in enumerate(merged) if old.get(key) == each[key]), len(merged)
-        )
-        new = merge(merged[place] if place < len(merged) else {}, each, f"{path}[{number}]")
-        merged[place : place + 1] = [] if each.get("$patch") == "delete" else [new]
+        place = _place_of(merged, key, each[key])
+        is_deleted = each.get("$patch") == "delete"
+        if is_deleted and place is not None:
+            del merged[place]
+        elif place is not None:
+            merged[place] = merge(merged[place], each, f"{path}[{number}]")
+        elif not is_deleted:
+            merged.append(merge({}, each, f"{path}[{number}]"))
     return merged
+
+
+def _place_of(elements: list[Any], key: str, value: Any) -> int | None:
+    """Return the index of the element that has a value under a key; None if there is none."""
+    for index, element in enumerate(elements):
+        if element.get(key) == value:
+            return index
+    return None

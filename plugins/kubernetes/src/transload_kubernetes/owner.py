@@ -1,6 +1,6 @@
-"""What a process does for a job that it waits for as its owner, and how a job is ended.
+"""Look after a job while this process waits for it as its owner, and end jobs.
 
-All of it is safe to repeat, and for several processes at the same time.
+Every step is safe to repeat. Several processes may do it at the same time.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _CANCEL_S: Final = 8.0
 """Seconds for which a cancel waits; SIGTERM comes after two, and the helper stays two more."""
-_APART_S: Final = 60.0  # cancels within so many seconds share one such wait
+_APART_S: Final = 60.0  # cancels within this time share one such wait
 _GRACE_S: Final = 20.0
 _AGAIN_S: Final = 0.5
 
 
 class Owner:
-    """Does for jobs what the controllers of a cluster cannot do."""
+    """Does the steps for a job that the controllers of a cluster cannot do."""
 
     def __init__(self, cluster: Cluster, lookup: Lookup, handover: HandOver) -> None:
         self._cluster = cluster
@@ -49,9 +49,9 @@ class Owner:
 
         Args:
             app_id: the job.
-            facts: what the cluster tells of it.
-            explained: ask the cluster why the job waits or has failed, where its objects do not
-                say it.
+            facts: the cluster's facts about it.
+            explained: also look for a reason in events and logs, if the job's objects do not say
+                why it waits or has failed.
         """
         found = decide(facts, time.time())
         if not explained or facts.notes or facts.causes:
@@ -68,9 +68,10 @@ class Owner:
         return found
 
     def reconcile(self, app_id: str) -> None:
-        """Do what is left to do for a job.
+        """Do the steps that are left to do for a job.
 
-        Called by who waits for it as its owner, and by who has just cancelled it.
+        The process that waits for the job as its owner calls this; so does the one that has just
+        cancelled it.
         """
         namespace, _ = names.parse_app_id(app_id)
         for _ in range(_ROUNDS):
@@ -90,7 +91,7 @@ class Owner:
                 return
 
     def _carry_out(self, namespace: str, facts: Facts, decision: Decision) -> None:
-        """Do what a decision asks for."""
+        """Carry out a decision."""
         if decision.stop is not None:
             self._note_stop(namespace, facts, decision.stop)
         for name in decision.release:
@@ -100,14 +101,14 @@ class Owner:
                 # a queue would resume what is only suspended
                 self._cluster.delete(kind, namespace, name, "Foreground")
             else:
-                # pods that run are ended; those that have ended stay, with their logs
+                # running pods are ended; pods that have ended stay, with their logs
                 self._cluster.patch(kind, namespace, name, hold.OFF)
         for kind, name in decision.start:
             let_run(self._cluster, namespace, kind, name, facts)
         for role, attempt in decision.restart:
             try:
                 self._make_job(namespace, facts, role, attempt)
-            except SubmitError as exc:  # the name is taken by somebody, for good
+            except SubmitError as exc:  # an object of another owner has the name and keeps it
                 why = f"role {role} could not be started again: {exc}"
                 self._note_stop(namespace, facts, Stop("failed", why))
                 return
@@ -117,7 +118,7 @@ class Owner:
             self._note_end(namespace, facts, decision)
 
     def _release(self, namespace: str, name: str) -> None:
-        """End what still runs in a pod whose program has ended.
+        """End the containers that still run in a pod whose program has ended.
 
         The pod stays, with its log and the exit codes of all its containers.
         """
@@ -133,7 +134,7 @@ class Owner:
             if name not in self._warned:
                 self._warned.add(name)
                 _log.warning(
-                    "pod %s: its program has ended, and what else runs in it cannot be ended: %s",
+                    "pod %s: its program has ended, but its other containers cannot be ended: %s",
                     name,
                     exc,
                 )
@@ -177,21 +178,21 @@ class Owner:
     # -- notes in the record
 
     def _note_stop(self, namespace: str, facts: Facts, stop: Stop) -> None:
-        """Note why a job is ended, and its status if it is deleted for it; the first note stays."""
+        """Note in the record why a job is being ended, unless a reason is there already."""
         if facts.plan and facts.plan.queued:
             stop = replace(stop, seen=decide(facts, time.time()).status.to_json())
         self._note(namespace, facts, "stop", json.dumps(asdict(stop)))
 
     def _note_end(self, namespace: str, facts: Facts, decision: Decision) -> None:
-        """Note the final status of a job."""
+        """Note the final status of a job in its record."""
         status = decision.final or decision.status
         self._note(namespace, facts, "ended", status.to_json())
         if decision.final is not None and facts.record is not None:
-            # no object that is watched need change by it
+            # this may change no object that is watched
             self._handover.notify(namespace, facts.record["metadata"]["name"])
 
     def _note(self, namespace: str, facts: Facts, key: str, value: str) -> None:
-        """Add a value to the record of a job, unless the record has one under that key."""
+        """Add a value to the record of a job, unless the record already has that key."""
         record = facts.record or {}
         while not (record.get("data") or {}).get(key):
             name = record["metadata"]["name"]
@@ -213,8 +214,8 @@ class Owner:
     def cancel(self, app_id: str) -> bool:
         """Note that a job is to end, and suspend its Jobs, which ends their pods.
 
-        The process that asks for it may be about to end, and only it sees what a program hands over
-        at its end. So this waits for it, once for all jobs that are cancelled one after the other.
+        The process that cancels may be about to end, but it has to read the results that a program
+        hands over at its end. So this waits for them, once for all jobs cancelled in a row.
 
         Returns:
             False if there is no such job.
@@ -232,7 +233,7 @@ class Owner:
             self._note_stop(namespace, facts, Stop("cancel", Gang.ON_REQUEST))
             self.reconcile(app_id)
         except ClusterError as exc:
-            raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc
+            raise SchedulerUnavailable(f"job {app_id} could not be cancelled: {exc}") from exc
         now = time.monotonic()
         if now > self._first_cancel + _APART_S:
             self._first_cancel = now
@@ -240,12 +241,12 @@ class Owner:
         return True
 
     def end_damaged(self, app_id: str, facts: Facts, *, stay: bool = False) -> None:
-        """End what runs of a job whose record is damaged.
+        """End a job whose record is damaged.
 
         Args:
             app_id: the job.
-            facts: what the cluster tells of it.
-            stay: leave its Jobs, suspended; otherwise they are deleted.
+            facts: the cluster's facts about it.
+            stay: keep its Jobs, suspended; otherwise they are deleted.
 
         Raises:
             SchedulerUnavailable: if a newer version wrote the record, or the cluster refuses.
@@ -264,22 +265,22 @@ class Owner:
                 elif self._cluster.get(kind, namespace, name) is not None:
                     self._cluster.patch(kind, namespace, name, hold.OFF)
         except ClusterError as exc:
-            raise SchedulerUnavailable(f"app {app_id} could not be ended: {exc}") from exc
+            raise SchedulerUnavailable(f"job {app_id} could not be ended: {exc}") from exc
 
     # -- deleting
 
     def forget_damaged(self, app_id: str) -> None:
-        """Remove what is left of a job whose record was damaged.
+        """Remove the rest of a job whose record was damaged.
 
-        Its id stays used, for the damaged record does not say whether the caller gave that id.
+        Its id cannot be used again, because the record does not say whether the caller gave it.
         """
         namespace, base = names.place(app_id)
         self._delete(app_id, namespace, base, _dependents(base), keep_id=True)
 
     def forget(self, app_id: str, facts: Facts) -> None:
-        """Remove all that a job has on the cluster.
+        """Remove all objects of a job from the cluster.
 
-        The record of an id that the caller gave stays, without its contents.
+        If the caller gave the id, an empty record of it stays.
         """
         namespace, base = names.place(app_id)
         assert facts.plan is not None
@@ -302,18 +303,18 @@ class Owner:
         *,
         keep_id: bool,
     ) -> None:
-        """Delete objects, each a kind and a name; ``keep_id``: leave an empty record of the id."""
+        """Delete objects, given by kind and name; with ``keep_id`` an empty record stays."""
         try:
             if keep_id:
                 self._cluster.patch("ConfigMap", namespace, base, plan.GRAVESTONE)
             for kind, name in things:
                 self._cluster.delete(kind, namespace, name)
         except ClusterError as exc:
-            raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
+            raise SchedulerUnavailable(f"job {app_id} could not be deleted: {exc}") from exc
 
 
 def _dependents(base: str) -> list[tuple[str, str]]:
-    """Return kind and name of what is made beside the Jobs of a job."""
+    """Return the kind and the name of each object of a job that is not a Job."""
     return [
         ("Service", base),
         ("Service", names.rank0_name(base)),
@@ -322,7 +323,7 @@ def _dependents(base: str) -> list[tuple[str, str]]:
 
 
 def _seconds_left(made: Plan, facts: Facts) -> float | None:
-    """Return what is left of the timeout of a job; None if it has none."""
+    """Return the seconds that are left of a job's timeout; None if it has none."""
     if made.timeout is None:
         return None
     now = time.time()

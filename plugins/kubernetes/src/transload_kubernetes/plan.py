@@ -1,6 +1,6 @@
-"""What is kept of a job on its cluster: one ConfigMap, the record.
+"""The record of a job, a ConfigMap on its cluster.
 
-It is also the lock: the process that makes it submits the job.
+It is also the lock of a submit: only the process that creates the record submits the job.
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ SCHEMA: Final = 1
 APP: Final = "app"
 DELETED: Final = "deleted"
 GRAVESTONE: Final = {"metadata": {"labels": {names.LABEL_RECORD: DELETED}}, "data": None}
-"""The change of a record after which it only says that its id was used, and for what."""
+"""Change after which a record only says that its id was used, and by which job."""
 MADE: Final = "made."
-"""How keys of the record begin that tell of Jobs of later attempts."""
+"""Prefix of the record's keys for Jobs of later attempts."""
 FILES: Final = "files."
-"""How keys of the record begin that hold what the helpers of pods handed over that were ended from
-outside."""
+"""Prefix of the record's keys for the results of pods that were ended from outside."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolePlan:
-    """How a role is run."""
+    """How to run a role."""
 
     name: str
     replicas: int
-    needed: int  # how many must end well
-    retries: int = 0  # how often it may be started again
-    policy: str = "REPLICA"  # what is started again; REPLICA is the Job's own doing
+    needed: int  # how many must succeed
+    retries: int = 0  # how often it may be restarted
+    policy: str = "REPLICA"  # what is restarted; the Job itself does it for REPLICA
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Stop:
 
 @dataclass(slots=True)
 class Plan:
-    """The record of a job, read.
+    """The contents of a job's record.
 
     Attributes:
         session: the session that submitted it.
@@ -82,20 +81,20 @@ class Plan:
 
 @dataclass(slots=True)
 class Facts:
-    """What a cluster tells of a job.
+    """What a cluster says about a job.
 
     Attributes:
         record: its ConfigMap; None if there is none.
         jobs: its Jobs.
         pods: its pods.
         notes: why it waits, from events.
-        causes: by name of a pod, the error of its program, if a log tells more than the pod.
+        causes: by name of a pod, the error of its program, if a log says more than the pod.
         jobset: its JobSet.
         set_hidden: whether it has a JobSet that this user may not see.
-        plan: the record, read; None if there is no such job, or its record is not understood.
+        plan: the contents of the record; None if there is no such job, or they are not understood.
         stop: why it is being ended; None if it is not.
         ended: its final status, once it was noted.
-        unreadable: why its record is not understood; ``""`` if it is.
+        unreadable: why its record is not understood; ``""`` if it is understood.
         newer: whether a newer version wrote the record, so that it is not understood.
     """
 
@@ -141,7 +140,7 @@ class Facts:
 
     @property
     def app_id(self) -> str:
-        """The id of a job whose record is there, read or not."""
+        """The id of the job; it is known even if its record is not understood."""
         if self.plan is not None:
             return self.plan.app_id
         metadata = (self.record or {}).get("metadata") or {}
@@ -154,12 +153,12 @@ class Facts:
 
     @property
     def data(self) -> Mapping[str, str]:
-        """What its record holds."""
+        """The data of the record."""
         return (self.record or {}).get("data") or {}
 
     @property
     def kind(self) -> str | None:
-        """``app``, ``deleted``, or None where there is no record."""
+        """``app`` or ``deleted``; None if there is no record."""
         if self.record is None:
             return None
         kind: str = (self.record["metadata"].get("labels") or {}).get(names.LABEL_RECORD, APP)
@@ -167,11 +166,11 @@ class Facts:
 
     @property
     def is_complete(self) -> bool:
-        """Whether a submit has made all of it."""
+        """Whether a submit has created all objects of the job."""
         return self.kind == APP and bool(self.data.get("submitted"))
 
     def is_active(self, pod: dict[str, Any]) -> bool:
-        """Tell whether the program of a pod may still run, or its helper has yet to hand over."""
+        """Tell whether a pod's program may still run, or its helper has not handed over yet."""
         if pod["metadata"].get("deletionTimestamp"):
             if files_key(pod) in self.data:
                 return False
@@ -180,10 +179,10 @@ class Facts:
         return states.is_active(pod)
 
     def own_end(self, role: str, k: int, job: str, pod: dict[str, Any] | None) -> AppState | None:
-        """Return how the program of a replica ended by itself.
+        """Return how the program of a replica ended, if it ended by itself.
 
-        A pod that is ended from outside is deleted. So may be a pod whose program had ended, as
-        long as no kubelet has reported that; its helper knows.
+        A pod that is ended from outside is deleted. A pod whose program had ended by itself may be
+        deleted too, before its kubelet reports that end. Then the helper's log says it.
 
         Args:
             role: the name of the role.
@@ -211,7 +210,7 @@ class Facts:
         return AppState.FAILED if code else AppState.SUCCEEDED
 
     def made(self, role: str) -> set[names.Attempt]:
-        """Return the later attempts of a role whose Job was made, as far as that was noted."""
+        """Return the later attempts of a role for which the record notes a Job."""
         start = f"{MADE}{names.role_label(role)}."
         return {
             names.read_attempt(key.removeprefix(start))
@@ -220,10 +219,10 @@ class Facts:
         }
 
     def files(self, role: str, k: int) -> list[tuple[str, str]]:
-        """Return what the helpers of pods handed over that were ended from outside.
+        """Return the logs of the helpers of a replica's pods that were ended from outside.
 
         Returns:
-            Name of the pod and what its helper handed over, oldest first.
+            The name of each pod and the log of its helper, oldest first.
         """
         start = f"{FILES}{names.role_label(role)}.{k}."
         found = {
@@ -235,7 +234,7 @@ class Facts:
 
 
 def _read_plan(values: dict[str, Any]) -> Plan:
-    """Return the plan that a record holds; fields that are not known are left out."""
+    """Return the plan in a record, without unknown fields."""
     roles = [RolePlan(**role) for role in values["roles"]]
     known = {each.name for each in fields(Plan)} - {"roles"}
     given = {name: value for name, value in values.items() if name in known}
@@ -252,15 +251,15 @@ def _check(plan: Plan) -> None:
     ]
     numbers = [plan.created, plan.timeout or 0.0, *counts]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError("a text is none")
+        raise ValueError("a text has another type")
     if not all(isinstance(number, int | float) for number in numbers):
-        raise ValueError("a number is none")
+        raise ValueError("a number has another type")
     if not isinstance(plan.cfg, dict) or not all(isinstance(job, dict) for job in plan.jobs):
-        raise ValueError("options or Jobs are none")
+        raise ValueError("the options or the Jobs have another type")
 
 
 def files_key(pod: Mapping[str, Any]) -> str:
-    """Return the key of the record under which is noted what the helper of a pod hands over.
+    """Return the key of the record for the log of a pod's helper.
 
     The keys of a replica's pods sort by age.
     """

@@ -1,4 +1,4 @@
-"""The pod template of a role: program, environment, resources, mounts. Pure."""
+"""Make the pod template of a role: program, environment, resources, mounts. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 PLACEHOLDER: Final = "<content hash>"
 WORKSPACE: Final = "/workspace"
 WORKSPACE_KEY: Final = "kubernetes.workspace"
-"""Key of a role's metadata under which ``prepare`` notes where its workspace was uploaded."""
+"""Key of a role's metadata for the URL to which ``prepare`` has uploaded its workspace."""
 ROOT_KEY: Final = "kubernetes.root"
-"""Key of a role's metadata under which it is noted in which folder of its image its code is."""
+"""Key of a role's metadata for the folder of its code in its image."""
 _TOKEN: Final = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env)\}")
 _REPLICA: Final = "${replica_id}"
 _SECRET_SOURCE: Final = re.compile(r"k8s:([^/]+)/([^/]+)\Z")
@@ -72,32 +72,30 @@ class Context:
     """What the pods of all roles share."""
 
     app_id: str  # of the job
-    base: str  # the name that all its objects start with
+    base: str  # the prefix of its objects' names
     options: Options  # the run options
     rank0: str  # host name of replica 0 of the first role
 
 
 def named_image(role: Role, default: str, path: str = "role") -> str:
-    """Return the image that a role names, or the default one if the role has none or a path.
+    """Return a role's image, or the default one if the role has none or has a folder as image.
 
     Raises:
-        SpecError: if there is no default one.
+        SpecError: if a default image is needed and missing.
     """
     if role.image and not role.image.startswith(("/", ".")):
         return role.image
     if not default:
-        reason = "must be the name of a container image that the cluster can pull, or set run option image"
-        raise SpecError(f"{path}.image={role.image!r}: {reason}")
+        reason = "must be the name of a container image that the cluster can pull"
+        raise SpecError(f"{path}.image={role.image!r}: {reason}; or set run option image")
     return default
 
 
 def escaped(text: str, values: Mapping[str, str]) -> str:
-    """Return a text of a role as a field of a container, with its macros replaced.
+    """Return a text of a role in the form of a container's field, with its macros replaced.
 
-    Every other ``$`` stays as the user wrote it.
-
-    Kubernetes itself replaces ``$(NAME)`` and reads ``$$`` as ``$``; the replica's number, which
-    differs within a Job, is left to it.
+    Every other ``$`` reaches the program unchanged. Kubernetes replaces ``$(NAME)`` and reads
+    ``$$`` as ``$``. It also replaces the replica's number, which differs within a Job.
     """
     if not _TOKEN.search(text) and "$(" not in text and "$$" not in text:
         return text
@@ -109,32 +107,32 @@ def escaped(text: str, values: Mapping[str, str]) -> str:
 
 
 def _root(role: Role) -> str:
-    """Return the folder of a role's code, ``""`` for the root of its image."""
+    """Return the folder of a role's code; ``""`` for the root of its image."""
     if role.metadata.get(ROOT_KEY):
         return str(role.metadata[ROOT_KEY])
     return WORKSPACE if role.workspace else ""
 
 
 def _known(role: Role, context: Context) -> dict[str, str]:
-    """Return what the macros stand for, but for the replica's number."""
+    """Return the values of the macros, except for the replica's number."""
     return {"img_root": _root(role), "app_id": context.app_id, "rank0_env": RANK0_ENV}
 
 
 def macro_values(role: Role, context: Context) -> dict[str, str]:
-    """Return what the macros stand for in a container's fields."""
+    """Return the values of the macros in a container's fields."""
     known = {name: value.replace("$", "$$") for name, value in _known(role, context).items()}
     return {**known, "replica_id": "$(TRANSLOAD_REPLICA_ID)"}
 
 
 def hidden(role: Role, context: Context) -> dict[str, dict[str, str]]:
-    """Return what the Secret of a job holds of a role's variables whose names look secret.
+    """Return the entries of a job's Secret for a role's variables whose names look secret.
 
-    A Secret cannot hold what differs between the replicas of a Job. So a value with the replica's
-    number is stored as the parts around it, each a variable by itself, and the kubelet joins them.
+    A Secret has one value for all replicas of a Job. So a value with the replica's number is stored
+    as the parts around it, each as a separate variable, and the kubelet joins them.
 
     Returns:
-        By variable, what is stored: name of a part → value. Without the number there is one part,
-        with the variable's own name.
+        For each variable, the name and the value of each part. A value without the number is one
+        part, with the variable's own name.
     """
     known = _known(role, context)
     found: dict[str, dict[str, str]] = {}
@@ -154,13 +152,13 @@ def hidden(role: Role, context: Context) -> dict[str, dict[str, str]]:
 
 
 def _has_helper(role: Role, options: Options) -> bool:
-    """Tell whether a helper hands over a role's results: they go to no other place."""
+    """Tell whether a helper hands over a role's results, because they go to no other place."""
     elsewhere = role.env.get("TRANSLOAD_TRACKER_BASE", results.FOLDER) != results.FOLDER
     return bool(options.text("helper_image")) and not elsewhere
 
 
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
-    """Return the variables of a container, the replica's number first: others may use it."""
+    """Return the variables of a container; the replica's number is first, as others may use it."""
     values = macro_values(role, context)
     made: list[dict[str, Any]] = [
         {"name": "TRANSLOAD_REPLICA_ID", **_annotation(names.INDEX)},
@@ -179,14 +177,14 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
         if name in taken or looks_secret(name):
             continue
         if value == results.FOLDER and not has_helper:
-            continue  # there is no such folder
+            continue  # without a helper that folder does not exist
         made.append({"name": name, "value": escaped(value, values)})
     return [*made, *_from_own_secret(role, context), *_from_secrets(role, path, context)]
 
 
 def _retry_value(role: Role, options: Options) -> dict[str, Any]:
-    """Return what ``TRANSLOAD_RETRY`` is: counted by the Job or the JobSet, or 0."""
-    # the Job itself starts single replicas again; `convert` has made the policy REPLICA for them
+    """Return the value of ``TRANSLOAD_RETRY``: the count of the Job or JobSet, or 0."""
+    # the Job itself restarts single replicas; `convert` has set the policy REPLICA for them
     if role.max_retries > 0 and role.retry_policy is RetryPolicy.REPLICA:
         return _annotation(names.INDEX_FAILURES)
     if options.jobset:
@@ -195,7 +193,7 @@ def _retry_value(role: Role, options: Options) -> dict[str, Any]:
 
 
 def _from_own_secret(role: Role, context: Context) -> list[dict[str, Any]]:
-    """Return the variables whose values look secret, which the job's own Secret holds."""
+    """Return the variables that look secret, as references to the job's own Secret."""
     own = names.secret_name(context.base)
     made: list[dict[str, Any]] = []
     for name, parts in hidden(role, context).items():
@@ -207,7 +205,7 @@ def _from_own_secret(role: Role, context: Context) -> list[dict[str, Any]]:
 
 
 def _from_secrets(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
-    """Return the variables of a role's ``secrets``, from the Secrets it names or its own."""
+    """Return the variables of a role's ``secrets``, from the named Secrets or the job's own."""
     made: list[dict[str, Any]] = []
     for name, source in role.secrets.items():
         match = _SECRET_SOURCE.match(source)
@@ -230,7 +228,7 @@ def _reference(name: str, secret: str, key: str) -> dict[str, Any]:
 
 
 def resources(role: Role, gpu: str) -> dict[str, Any]:
-    """Return requests and limits, which are equal; ``gpu`` is the name of the resource of GPUs."""
+    """Return requests and limits, which are equal; ``gpu`` is the resource name of GPUs."""
     wanted = role.resource
     asked: dict[str, str] = {}
     if wanted.cpu > 0:
@@ -257,8 +255,10 @@ def mounts(
     used: list[dict[str, Any]] = []
     for number, mount in enumerate(role.mounts):
         where = f"{path}.mounts[{number}]"
-        if isinstance(mount, JobMount):  # a runner has refused it already
-            raise UnsupportedFeature(f"{where}: files of another job are not mounted here", where)
+        if isinstance(mount, JobMount):  # the runner has refused it already
+            raise UnsupportedFeature(
+                f"{where}: mounting another job's files is not supported", where
+            )
         if isinstance(mount, DeviceMount) and not privileged:
             reason = "the kernel refuses devices to a container without run option privileged"
             raise UnsupportedFeature(f"{where}={mount.src_path!r}: not possible: {reason}", where)
@@ -271,7 +271,7 @@ def mounts(
             entry["readOnly"] = True
         used.append(entry)
     if all(entry["mountPath"] != "/dev/shm" for entry in used):  # noqa: S108 - the pod's own
-        # a container's own is 64 MB: too little for data loaders
+        # the default size of 64 MB is too small for data loaders
         volumes["dshm"] = {"name": "dshm", "emptyDir": {"medium": "Memory"}}
         used.append({"name": "dshm", "mountPath": "/dev/shm"})  # noqa: S108
     return list(volumes.values()), used
@@ -307,7 +307,12 @@ def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[s
 
 
 def template(role: Role, path: str, context: Context) -> dict[str, Any]:
-    """Return the pod template of a role, or refuse what a pod cannot take."""
+    """Return the pod template of a role.
+
+    Raises:
+        SpecError: if a value is not allowed; the message has its path.
+        UnsupportedFeature: if a pod does not support a field; the message has its path.
+    """
     options = context.options
     values = macro_values(role, context)
     privileged = options.cfg.get("privileged") is True
@@ -343,7 +348,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         "securityContext": security,
     }
     container = {name: value for name, value in container.items() if value or name == "args"}
-    # demands of a resource that are spelled like a label of a node are one
+    # capabilities of a resource that look like a node's label select nodes by it
     wanted = {name: str(value) for name, value in role.resource.capabilities.items() if "/" in name}
     spec = {
         "restartPolicy": "Never",
@@ -361,7 +366,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     }
     spec = {name: value for name, value in spec.items() if value not in ("", {}, [])}
     if role.workspace and options.text("image_repo"):
-        # only in a dry-run: a submit has built it by now
+        # this is only a dry-run, because a submit would have built the image by now
         container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
@@ -374,8 +379,8 @@ def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Optio
     """Add the init container that unpacks a role's workspace into the pod."""
     if not options.text("workspace_url"):
         raise UnsupportedFeature(
-            f"{path}.workspace: not possible without a place that pods can fetch it from: "
-            "set the run option workspace_url or image_repo, or put the code into the image",
+            f"{path}.workspace: pods need a place from which to fetch it; set run option "
+            "workspace_url or image_repo, or put the code into the image",
             f"{path}.workspace",
         )
     default = f"{options.text('workspace_url').rstrip('/')}/{PLACEHOLDER}.tar.gz"

@@ -1,4 +1,4 @@
-"""An image with one more layer, made in a registry by requests to it, without an engine."""
+"""Add a layer to an image in a registry, by requests to the registry alone."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from typing import Any, Final
 from transload.cli.progress import progress
 from transload.errors import SubmitError
 
-# the registry of names without one: as it is written, where it listens, and what it is called in
-# Docker's settings
+# the registry of names without one: its name, its address, and its name in Docker's settings
 _HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
 _TIMEOUT_S: Final = 600
 
@@ -25,7 +24,7 @@ _TIMEOUT_S: Final = 600
 class Image:
     """An image in a registry, or a place for one.
 
-    A name without a registry is Docker's, one without a tag is ``latest``.
+    A name without a registry belongs to Docker's. The default tag is ``latest``.
     """
 
     def __init__(self, name: str) -> None:
@@ -51,7 +50,7 @@ class Image:
         )
 
     def manifest(self, architecture: str) -> tuple[str, dict[str, Any]]:
-        """Return digest and manifest of the image for ``architecture``."""
+        """Return the digest and the manifest of the image for ``architecture``."""
         tag = self.tag
         while True:
             text, answer = self._api.get_manifest_and_response(tag)
@@ -69,19 +68,20 @@ class Image:
             offered = {each["platform"]["architecture"]: each["digest"] for each in reversed(linux)}
             if architecture not in offered:
                 raise SubmitError(
-                    f"image {self.name}: is for {', '.join(offered)}, not for {architecture}"
+                    f"image {self.name}: has no {architecture} version, only "
+                    f"{', '.join(offered)}; choose another image or node architecture"
                 )
             tag = offered[architecture]
 
     def config(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Return what a manifest's image says of itself."""
+        """Return the configuration of a manifest's image."""
         found: dict[str, Any] = json.loads(
             b"".join(self._api.pull_blob(manifest["config"]["digest"]))
         )
         return found
 
     def exists(self) -> bool:
-        """Tell whether it is there."""
+        """Tell whether the image exists."""
         from requests import HTTPError
 
         try:
@@ -99,8 +99,14 @@ class Image:
         layer: str,
         diff_id: str,
     ) -> None:
-        """Push it: all of a base, and one layer more, a file (gzip) and the digest of the archive
-        in it.
+        """Push the image: the layers of a base image, and one more.
+
+        Args:
+            base: the base image.
+            manifest: the manifest of the base image.
+            config: the configuration of the image.
+            layer: the file of the additional layer, a tar archive packed with gzip.
+            diff_id: the digest of the archive before packing.
         """
         missing = [each for each in manifest["layers"] if not self._has(base, each["digest"])]
         total = sum(each["size"] for each in missing) + os.path.getsize(layer)
@@ -136,7 +142,7 @@ class Image:
         self._api.set_manifest(self.tag, json.dumps(made))
 
     def _has(self, base: Image, digest: str) -> bool:
-        """Tell whether a layer is there, or was mounted from another repository of the registry."""
+        """Tell whether the repository has a layer, or could mount it from the base image's."""
         from dxf.exceptions import DXFError
         from requests import HTTPError
 
@@ -148,20 +154,19 @@ class Image:
 
 
 @contextlib.contextmanager
-def told_as_submit_error(what: str) -> Iterator[None]:
-    """Make one line of what goes wrong between here and registries: a submit that failed."""
+def as_submit_error(what: str) -> Iterator[None]:
+    """Raise each error of a registry or its client as a SubmitError of one line."""
     try:
         from dxf.exceptions import DXFError
         from requests import RequestException
     except ImportError as exc:
-        needed = "needs a client of registries (pip install python-dxf)"
+        needed = "needs the package python-dxf (pip install python-dxf)"
         raise SubmitError(f"run option image_repo: {needed}: {exc}") from exc
     try:
         yield
     except DXFError as exc:
-        raise SubmitError(
-            f"{what}: {type(exc).__name__} {exc}: docker login notes who may"
-        ) from exc
+        hint = "if it needs a user, log in with docker login"
+        raise SubmitError(f"{what}: {type(exc).__name__} {exc}; {hint}") from exc
     except RequestException as exc:
         code = getattr(exc.response, "status_code", 503)
         text = " ".join(f"{exc} {getattr(exc.response, 'text', '')[:300]}".split())

@@ -1,4 +1,4 @@
-"""Results, files and errors of pods without storage, from their status or a helper's log. Pure."""
+"""Read results, files and errors of pods without storage, from a status or a helper's log. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transload.runtime.tracking.names import OUTPUTS, encode_name
 from transload_kubernetes import names, states
 
 MESSAGE_FILE: Final = "/dev/termination-log"
-"""The file of a container whose first 4,096 bytes come back with the status of its pod."""
+"""A container's message file; the status of the pod has its first 4,096 bytes."""
 MESSAGE_LIMIT: Final = 4096
 FOLDER: Final = "/transload/results"  # of a pod with a helper
 FILES_LIMIT: Final = 1 << 18
@@ -25,9 +25,9 @@ _TORCH_ERROR: Final = "/dev/shm/transload-error"  # noqa: S108 - torchrun remove
 _LOOK_S: Final = 2
 _STAY_S: Final = 15
 _FEW_S: Final = 2
-"""Seconds that a helper stays in which the exit code of its program is asked for.
+"""Seconds for which a helper stays, so that the exit code of its program can be read.
 
-A kubelet reports that code only after the end of the helper."""
+A kubelet reports that code only after the helper has ended."""
 _SPARE_S: Final = 30
 _HEAD: Final = 3000
 _TICKS: Final = 100
@@ -35,7 +35,7 @@ IS_END: Final = re.compile(rb"\.|! \d+ results")  # begins the last line of a he
 BY_ITSELF: Final = "by-itself"
 """The line of a helper whose program has ended before a SIGTERM came."""
 _EXIT: Final = "exit="
-_LAST_OWN: Final = 128  # above are the ends by a signal
+_LAST_OWN: Final = 128  # higher codes are ends by a signal
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
 _TIMES: Final = f"look={_LOOK_S} few={_FEW_S} stay={_STAY_S}"
@@ -45,7 +45,7 @@ _BEGIN: Final = _HELPER.partition("size()")[0]
 
 
 def variables(folder: bool) -> dict[str, str]:
-    """Return the variables that say where a program reports, unless another place was given."""
+    """Return the variables that name the place for a program's reports, if none was given."""
     error = f"{FOLDER}/{ERROR}" if folder else MESSAGE_FILE
     torch = error if folder else _TORCH_ERROR
     found = {
@@ -57,10 +57,10 @@ def variables(folder: bool) -> dict[str, str]:
 
 
 def add_helper(spec: dict[str, Any], image: str) -> None:
-    """Add a sidecar to a pod that hands over the folder for results when the program has ended."""
+    """Add a sidecar to a pod; it hands over the results folder once the program has ended."""
     main = spec["containers"][0]
     mount = {"name": names.HELPER, "mountPath": FOLDER}
-    # a quota may ask for limits; programs that take whole nodes still fit beside these
+    # a quota may require limits; these are small enough for programs that need a whole node
     limits = {"cpu": "0", "memory": "16Mi"}
     helper = {
         "name": names.HELPER,
@@ -75,7 +75,7 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
     # the kubelet makes the folder of a subPath, for any user
     outputs = {"name": names.HELPER, "mountPath": f"{FOLDER}/{OUTPUTS}", "subPath": OUTPUTS}
     main["volumeMounts"] = [*main["volumeMounts"], mount, outputs]
-    # the helper's hook comes first, and what it writes takes its time on a busy node
+    # the helper's hook runs first, and on a busy node it may need a while to write
     main["lifecycle"] = {"preStop": {"sleep": {"seconds": _LOOK_S}}}
     spec["terminationGracePeriodSeconds"] += _LOOK_S + _SPARE_S
     spec["volumes"] = [*spec["volumes"], {"name": names.HELPER, "emptyDir": {}}]
@@ -83,14 +83,14 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
 
 
 def helper_of(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the helper of a pod, if it has one."""
+    """Return the helper container of a pod; None if it has none."""
     return next(
         (each for each in spec.get("initContainers") or () if each["name"] == names.HELPER), None
     )
 
 
 def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a Job that only starts the helper's image as a pod would; None without a helper."""
+    """Return a Job that only tries the helper's image; None if the pod has no helper."""
     helper = helper_of(spec)
     if helper is None:
         return None
@@ -130,9 +130,9 @@ def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def own_exit(log: str) -> int | None:
-    """Return the exit code of a program that had ended by itself, from its helper's note.
+    """Return the exit code of a program that ended by itself, from its helper's log.
 
-    None if the program did not, or the note does not say it.
+    None if the program did not end by itself, or the log does not have the code.
     """
     lines = log.splitlines()
     codes = [int(line.removeprefix(_EXIT)) for line in lines if line.startswith(_EXIT)]
@@ -140,21 +140,21 @@ def own_exit(log: str) -> int | None:
 
 
 def exit_line(code: int) -> str:
-    """Return the line of a helper's note that says the exit code of its program."""
+    """Return the line of a helper's log that gives the exit code of its program."""
     return f"{_EXIT}{code}\n"
 
 
 class PodStore(Store):
-    """The files that the pods of a job handed over, to be read as if they lay in one folder."""
+    """The files that the pods of a job handed over, presented as one folder."""
 
     def __init__(self, base: str) -> None:
-        self.base = base  # what messages call it
+        self.base = base  # its name in messages
         self.files: dict[str, bytes] = {}  # path → content
         self.refused: TrackingError | None = None  # why there are no outputs
-        self.error = b""  # what was last taken in of a program's error
+        self.error = b""  # the latest error of the program
 
     def read(self, path: str, limit: int = FILES_LIMIT) -> bytes:
-        """Return a file's content, which is never larger than what a pod may hand over."""
+        """Return the content of a file; it is never larger than a pod may hand over."""
         if path not in self.files:
             raise FileNotFoundError(self.where(path))
         return self.files[path]
@@ -172,10 +172,10 @@ class PodStore(Store):
         return [(name, bool(slash), None) for name, slash in found]
 
     def take_log(self, log: bytes, who: str) -> None:
-        """Take in what the helper of a replica handed over; nothing as long as it has not.
+        """Store the files in the log of a replica's helper, once the helper has written them.
 
         Raises:
-            TrackingError: if that was too much, outputs left aside.
+            TrackingError: if the files without the outputs are too large.
         """
         for words in (line.split(b" ") for line in log.splitlines()):
             if words[0] == b"!" and int(words[1]):
@@ -191,19 +191,22 @@ class PodStore(Store):
         self.error = self.files.pop(ERROR, b"")
 
     def take_end(self, end: dict[str, Any], key: str, who: str) -> None:
-        """Take in what a program left in its message file: JSON lines, each a result file's body,
-        or plain results.
+        """Store the results in a program's message file.
+
+        The file has JSON lines; each is the content of a result file, or plain results.
 
         Raises:
-            TrackingError: if that was too much.
+            TrackingError: if the file is too large.
         """
         message = states.said(end)
         if end.get("exitCode") == 0 and len(message.encode()) >= MESSAGE_LIMIT:
-            more = ", or the cluster a helper_image"
+            more = ", or set run option helper_image"
             raise _too_much(
                 f"results of {who}", f"{MESSAGE_LIMIT:,} bytes or more", MESSAGE_LIMIT - 1, more
             )
-        for found in _read_lines(message)[0]:  # escapes may hold what no text can: lone surrogates
+        for found in _read_lines(message)[
+            0
+        ]:  # escapes may hold lone surrogates, which no text can have
             if "base64" in found:
                 self.files[str(found.get("file"))] = base64.b64decode(str(found["base64"]) + "==")
             else:
@@ -219,11 +222,11 @@ class PodStore(Store):
 
 
 class PodReport(NamedTuple):
-    """What the status of a pod says of a program that has ended.
+    """What the status of a pod says about a program that has ended.
 
     Attributes:
         error: the error that the program left, any text as JSON; ``""`` if it left none.
-        usage: what the program used, as fields of `Usage`.
+        usage: the program's resource usage, as fields of `Usage`.
         is_cut: whether the error is only its beginning, and the helper's log has all of it.
     """
 
@@ -233,7 +236,7 @@ class PodReport(NamedTuple):
 
 
 def report_of(pod: Mapping[str, Any]) -> PodReport:
-    """Return what the status of a pod says of its program."""
+    """Return what the status of a pod says about its program."""
     if not helper_of(pod["spec"]):
         message = states.said(states.program(pod, "terminated"))
         _, error = _read_lines(message)
@@ -255,7 +258,7 @@ def _read_usage(line: str) -> dict[str, Any]:
 
 
 def _error(said: str) -> str:
-    """Return what a program left as its error in the form of `read_error`."""
+    """Return the error that a program left, in the form of `read_error`."""
     cut = _CUT_MESSAGE.search(said)
     if cut and _read_object(said) is None:
         # the end was cut off, and the message is there
@@ -266,7 +269,7 @@ def _error(said: str) -> str:
 
 
 def _read_lines(text: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the lines that are results or files, and the rest, which is an error."""
+    """Split a text into lines with results or files, and the rest, which is an error."""
     bodies: list[dict[str, Any]] = []
     rest: list[str] = []
     for line in text.splitlines():
@@ -287,5 +290,5 @@ def _read_object(text: str) -> dict[str, Any] | None:
 
 
 def _too_much(what: str, size: str, limit: int, more: str = "") -> TrackingError:
-    text = f"{what}: {size}; from a pod without storage come at most {limit:,}"
-    return TrackingError(f"{text}: give tracker_base a store, or a folder on a volume{more}")
+    text = f"{what}: {size}; a pod without storage can hand over at most {limit:,}"
+    return TrackingError(f"{text}; set tracker_base to a store, or to a folder on a volume{more}")

@@ -1,4 +1,4 @@
-"""How the roles of a job stand: which Jobs and pods count now, and what they say of each replica.
+"""Work out the status of each role: which Jobs and pods count, and what they say of each replica.
 
 Pure: the same facts give the same view.
 """
@@ -16,12 +16,12 @@ from transload_kubernetes.plan import Facts, RolePlan
 from transload_kubernetes.results import report_of
 
 _MADE_AGAIN_S: Final = 30.0
-"""Seconds after its JobSet in which the first Job is made; a later one replaces it."""
+"""The first Job is made within these seconds after its JobSet; a later Job replaces it."""
 
 
 @dataclass(slots=True)
 class RoleView:
-    """How a role stands.
+    """The status of a role.
 
     Attributes:
         plan: how the role is run.
@@ -31,11 +31,11 @@ class RoleView:
         reasons: why the role waits or has failed.
         causes: by replica, the cause of a failure that is not the exit code of its program.
         lingering: by replica, its pod, if the program has ended while other containers still run.
-        role_restarts: how often the role was started again without the other roles.
+        role_restarts: how often the role was restarted without the other roles.
         finished: whether its Job has ended.
         succeeded: whether its Job has ended, and enough replicas succeeded.
         failed: whether its Job has ended, and too few replicas succeeded.
-        timed_out: whether its Job took longer than it may.
+        timed_out: whether its Job exceeded its time limit.
     """
 
     plan: RolePlan
@@ -53,13 +53,13 @@ class RoleView:
 
 
 def view_role(role: RolePlan, facts: Facts, *, stopping: bool) -> RoleView:
-    """Return how a role stands; ``stopping`` says that the job is being ended."""
+    """Return the view of a role; ``stopping`` says that the job is being ended."""
     jobs = {names.attempt_of(job): job for job in _of_role(facts.jobs, role.name)}
     attempts = {*jobs, *facts.made(role.name)}
     view = RoleView(plan=role, attempt=max(attempts, default=(0, 0)))
     view.role_restarts = sum(attempt[1] > 0 for attempt in attempts)
     if facts.jobset is not None:
-        # the JobSet says which attempt counts: Jobs of an earlier attempt are being removed
+        # the JobSet says which attempt counts, because Jobs of earlier attempts are being removed
         view.attempt = (states.set_restarts(facts.jobset), 0)
     view.job = jobs.get(view.attempt, {})
     view.finished = states.is_finished(view.job)
@@ -76,7 +76,7 @@ def view_role(role: RolePlan, facts: Facts, *, stopping: bool) -> RoleView:
 
 
 def replica_pods(facts: Facts, role: str, k: int) -> list[dict[str, Any]]:
-    """Return the pods that were or are a replica, oldest first, through all attempts."""
+    """Return all pods of a replica, of all attempts, oldest first."""
     pods = [pod for pod in _of_role(facts.pods, role) if states.index_of(pod) == k]
     return sorted(pods, key=_age)
 
@@ -91,7 +91,7 @@ def running_state(views: list[RoleView]) -> AppState:
     some_ended = bool(seen & {AppState.SUCCEEDED, AppState.FAILED})
     some_wait = bool(seen & {AppState.PENDING, AppState.SUBMITTED})
     if some_ended and (not some_wait or any(map(_runs_in_turns, views))):
-        # all have ended, and the Job has yet to say so or to start the next replicas
+        # all have ended, but the Job has not reported it or not started the next replicas yet
         return AppState.RUNNING
     if seen <= {AppState.SUBMITTED}:
         return AppState.SUBMITTED
@@ -105,9 +105,9 @@ def _of_role(things: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
 
 
 def _age(pod: dict[str, Any]) -> tuple[Attempt, str, int, str]:
-    """Return what orders the pods of a replica by age.
+    """Return the sort key of a replica's pods by age.
 
-    Times are whole seconds. Of two pods made in the same second, the count of failures decides.
+    Times are whole seconds. For two pods of the same second, the count of failures decides.
     """
     metadata = pod["metadata"]
     made = metadata.get("creationTimestamp") or ""
@@ -115,7 +115,7 @@ def _age(pod: dict[str, Any]) -> tuple[Attempt, str, int, str]:
 
 
 def _runs_in_turns(view: RoleView) -> bool:
-    """Tell whether a queue has admitted a part of a role, so that its replicas run in turns."""
+    """Tell whether a queue has admitted only a part of a role, so that replicas take turns."""
     spec = view.job.get("spec") or {}
     if spec.get("suspend"):
         return False
@@ -141,10 +141,10 @@ def _replicas(view: RoleView, facts: Facts, *, stopping: bool) -> list[ReplicaSt
         if pod is not None:
             _describe_by_pod(replica, view, facts, pod)
         elif state is AppState.SUCCEEDED:
-            replica.exit_code = 0  # no other exit code succeeds; the pod has been removed
+            replica.exit_code = 0  # the pod is gone, but only exit code 0 is a success
         if state is AppState.FAILED and _was_deleted(pod):
             end = exit_text(replica.exit_code)
-            view.causes[k] = f"{end}: its pod was deleted by somebody"
+            view.causes[k] = f"{end}: another user or program deleted its pod"
         used = total_usage(report_of(each).usage for each in all_pods)
         if used:
             replica.usage = Usage(**used)
@@ -157,7 +157,7 @@ def _replicas(view: RoleView, facts: Facts, *, stopping: bool) -> list[ReplicaSt
 
 
 def _was_made_again(view: RoleView, facts: Facts) -> bool:
-    """Tell whether a JobSet has replaced a Job that was deleted; it reports that nowhere."""
+    """Tell whether a JobSet has replaced a deleted Job, which it does not report."""
     if facts.jobset is None or not view.job or view.attempt != (0, 0):
         return False
     job_made = states.seconds(view.job["metadata"].get("creationTimestamp"))
@@ -181,7 +181,7 @@ def _replica_state(
 
     Args:
         view: its role.
-        facts: those of the job.
+        facts: the facts of the job.
         k: its number.
         pod: its last pod of the attempt that counts; None if there is none.
         done: whether the Job says that it has succeeded.
@@ -217,12 +217,12 @@ def _state_of_pod(pod: dict[str, Any] | None) -> AppState:
     if pod is None:
         return AppState.SUBMITTED
     if states.still_running(pod):
-        return AppState.RUNNING  # whatever phase the kubelet gives a pod that has ended in part
+        return AppState.RUNNING  # in any phase, since some containers still run
     return states.pod_state(pod)
 
 
 def _restarts_of(pods: list[dict[str, Any]]) -> int:
-    """Return how often a Job has replaced the pod of a replica."""
+    """Return how often the Job has replaced the pod of a replica."""
     if not pods:
         return 0
     counted = _failures_before(pods[-1]) + _disruptions_before(pods[-1])
@@ -230,7 +230,7 @@ def _restarts_of(pods: list[dict[str, Any]]) -> int:
 
 
 def _was_deleted(pod: dict[str, Any] | None) -> bool:
-    """Tell whether somebody has deleted a pod, and not the cluster for a reason of its own."""
+    """Tell whether a user or program has deleted a pod, rather than the cluster itself."""
     if pod is None:
         return True
     if not pod["metadata"].get("deletionTimestamp"):
@@ -239,14 +239,15 @@ def _was_deleted(pod: dict[str, Any] | None) -> bool:
 
 
 def _is_suspended(view: RoleView, facts: Facts) -> bool:
-    """Tell whether somebody has suspended the Job of a role; before its submit is complete, not."""
+    """Tell whether a user or a queue has suspended a role's Job, rather than its submit."""
     return states.is_suspended(view.job) and not hold.is_held(facts.jobset or view.job)
 
 
 def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
-    """Tell whether the Job will give up a replica for this failure, which it counts a second later.
+    """Tell whether the Job will give up the replica after this failure.
 
-    A pod that the cluster has disrupted has not failed.
+    The Job itself counts the failure only a second later. A pod that the cluster has disrupted
+    has not failed.
     """
     limit = view.job.get("spec", {}).get("backoffLimitPerIndex")
     if limit is None or pod is None:
@@ -269,7 +270,7 @@ def _disruptions_before(pod: dict[str, Any]) -> int:
 def _describe_by_pod(
     replica: ReplicaStatus, view: RoleView, facts: Facts, pod: dict[str, Any]
 ) -> None:
-    """Fill in what a pod says of a replica, and why the replica waits or has failed."""
+    """Fill in a replica's status from its pod, and why the replica waits or has failed."""
     replica.hostname = (pod.get("spec") or {}).get("nodeName") or ""
     program_end = states.program(pod, "terminated")
     started = program_end or states.program(pod, "running")
@@ -289,7 +290,7 @@ def _describe_by_pod(
     why = ""
     if left and not is_terminal(replica.state):
         view.lingering[replica.id] = pod
-        why = f"main has ended ({code}), container {', '.join(left)} still runs"
+        why = f"its program has ended ({code}), but container {', '.join(left)} still runs"
     elif replica.state is AppState.PENDING:
         why = other_failure or states.stuck(pod)
     elif replica.state is AppState.FAILED:

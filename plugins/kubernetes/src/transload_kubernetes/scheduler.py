@@ -1,4 +1,4 @@
-"""The scheduler: jobs as Indexed Jobs of a Kubernetes cluster."""
+"""The scheduler ``kubernetes``, which runs jobs as Indexed Jobs of a cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from transload_kubernetes.workspace import with_images, with_uploads
 _log = logging.getLogger("transload.kubernetes")
 _DELETE_S: Final = 70.0
 _FIRST_LOOK_S: Final = 0.1
-_LOOKED_S: Final = 1.0  # for which readers of logs share what is known of a job
+_LOOKED_S: Final = 1.0  # readers of logs share the facts of a job for this long
 
 
 class KubernetesScheduler(SchedulerBase):
@@ -65,15 +65,18 @@ class KubernetesScheduler(SchedulerBase):
         self.connect({})
 
     def connection_opts(self) -> runopts:
-        """Return the settings that say which cluster this is."""
+        """Return the settings that select the cluster."""
         opts = runopts()
         opts.add("context", str, "context of the client's configuration; default: its current one")
-        text = "file of the client's configuration, or its text; default: KUBECONFIG, else ~/.kube/config"
-        opts.add("kubeconfig", str, text)
+        opts.add(
+            "kubeconfig",
+            str,
+            "path or text of the client's configuration; default: KUBECONFIG, else ~/.kube/config",
+        )
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:
-        """Lead to the cluster that these settings name."""
+        """Use the cluster that these settings select; nothing is sent yet."""
         given = {key: str(value) for key, value in connection.items() if value is not None}
         self._cluster = Cluster(given.get("context"), given.get("kubeconfig"))
         self._lookup = Lookup(self._cluster)
@@ -83,15 +86,15 @@ class KubernetesScheduler(SchedulerBase):
         self._logs = Logs(self._cluster)
 
     def location(self) -> str:
-        """Return the context and the file that say which cluster it is."""
+        """Return the context and the configuration file that select the cluster."""
         return self._cluster.location
 
     def run_opts(self) -> runopts:
-        """Return the options that this scheduler takes."""
+        """Return the run options of this scheduler."""
         return run_opts()
 
     def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
-        """Return ``namespace:name``: a job is found again in its namespace alone."""
+        """Return ``namespace:name``, because a job can only be found in its namespace."""
         if ":" in app_id:
             return app_id
         return f"{cfg.get('namespace') or names.DEFAULT_NAMESPACE}:{app_id}"
@@ -99,7 +102,7 @@ class KubernetesScheduler(SchedulerBase):
     # -- submitting
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.KubernetesRequest:
-        """Return the objects to make: Services and one Job for each role. Nothing is touched."""
+        """Return the objects to create, without creating them: Services, and a Job for each role."""
         return _convert.convert(app, cfg, self.name, _convert.app_id_of(app))
 
     def format_request(self, request: _convert.KubernetesRequest) -> str:
@@ -107,11 +110,11 @@ class KubernetesScheduler(SchedulerBase):
         return _convert.format_request(request)
 
     def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
-        """Tell whether there is a place through which local folders reach the cluster."""
+        """Tell whether the run options name a place through which workspaces reach the cluster."""
         return bool(cfg.get("image_repo") or cfg.get("workspace_url"))
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Upload the workspaces of roles, or push images with them, unless they are there."""
+        """Upload the workspaces of roles, or push images with them, unless they exist already."""
         options = Options.of(cfg)
         if repository := options.text("image_repo"):
             architecture = options.map("node_selector").get("kubernetes.io/arch", "amd64")
@@ -121,17 +124,23 @@ class KubernetesScheduler(SchedulerBase):
     def submit(
         self, request: _convert.KubernetesRequest, app_id: str, submission: Submission
     ) -> bool:
-        """Start the job under ``app_id``, or reattach to it: all or nothing."""
+        """Start the job under ``app_id``, all or nothing, or reattach to it.
+
+        Returns:
+            Whether this call has started it.
+        """
         return self._submitter.submit(self._bound(request, app_id, submission), app_id, submission)
 
     def _bound(
         self, request: _convert.KubernetesRequest, app_id: str, submission: Submission
     ) -> _convert.KubernetesRequest:
-        """Return the request under the id that the job really gets."""
+        """Return the request for the id that the job gets, adjusted to what the cluster has."""
         namespace, _ = names.parse_app_id(app_id)
         if namespace != request.namespace:
-            named = f"but run option namespace={request.namespace!r}"
-            raise SpecError(f"app_id={app_id!r}: is of namespace {namespace!r}, {named}")
+            named = f"run option namespace={request.namespace!r}"
+            raise SpecError(
+                f"app_id={app_id!r}: its namespace must be that of {named}; change one of them"
+            )
         cfg = dict(submission.cfg)
         app = request.source or submission.app
         changes: dict[str, CfgVal] = {}
@@ -144,7 +153,7 @@ class KubernetesScheduler(SchedulerBase):
             why = self._submitter.helper_fails(request)
             if why:
                 _log.warning(
-                    "app %s runs without its helper, so that 4 KiB of results come back: %s",
+                    "job %s runs without its helper, so it can return only 4 KiB of results: %s",
                     app_id,
                     why,
                 )
@@ -153,20 +162,21 @@ class KubernetesScheduler(SchedulerBase):
             return request
         if request != _convert.convert(app, cfg, self.name, request.app_id):
             if request.app_id == app_id:
-                return request  # the caller has changed it
+                return request  # the caller has changed it on purpose
             raise ConfigError(
-                f"the request was made for {request.app_id!r} and changed: submit it under that id"
+                f"app_id={app_id!r}: the request was changed after it was made for "
+                f"{request.app_id!r}; submit it under that id"
             )
         return _convert.convert(app, {**cfg, **changes}, self.name, app_id)
 
     # -- afterwards
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job; None if it does not exist."""
+        """Return the description of a job; None if it does not exist."""
         return self._description(app_id, self._facts(app_id), explained=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` for many jobs: three queries for each namespace."""
+        """Return the descriptions of many jobs, with three queries for each namespace."""
         if len(set(app_ids)) == 1:
             return {app_id: self.describe(app_id) for app_id in app_ids}
         places = {app_id: names.place(app_id) for app_id in app_ids}
@@ -206,31 +216,31 @@ class KubernetesScheduler(SchedulerBase):
         )
 
     def _say_how_to_end(self, app_id: str, made: Plan, status: AppStatus) -> None:
-        """Add what a person can do about a job that waits for what will perhaps never be there."""
+        """Add to the status what a person can do about a job that may wait forever."""
         if status.state is AppState.PENDING and any(word in status.msg for word in states.HOPELESS):
             handle = make_app_handle(self.name, made.session, app_id)
-            status.msg += f"; it waits until that is mended: `transload cancel {handle}` ends it"
+            status.msg += f"; it waits until that is fixed; to end it: transload cancel {handle}"
         if status.msg == hold.LEFT:
             handle = make_app_handle(self.name, made.session, app_id)
             status.msg += (
-                f": `transload wait {handle}` starts it, `transload cancel {handle}` ends it"
+                f"; to start it: transload wait {handle}; to end it: transload cancel {handle}"
             )
 
     def reconcile(self, app_id: str) -> None:
-        """Do what the cluster's controllers cannot; it is safe to repeat.
+        """Do the steps that the cluster's controllers cannot do; it is safe to repeat.
 
-        That is to note the end, to end other roles, and to start roles again.
+        These are to note the end, to end other roles, and to restart roles.
         """
-        with contextlib.suppress(ClusterError):  # this user may only look; another owner will act
+        with contextlib.suppress(ClusterError):  # this user may only read; another owner will act
             self._owner.reconcile(app_id)
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether a job of that id is or was here; of deleted jobs only given ids count."""
+        """Tell whether a job has or had this id; a deleted job counts only if its id was given."""
         facts = self._lookup.facts(app_id)
         return facts.kind is not None and not is_half_submitted(facts, time.time())
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch, which has a few connections for each namespace; none for logs."""
+        """Return a new watch, with a few connections for each namespace; None for logs."""
         if logs:
             return None
         made = ClusterWatch(self._cluster)
@@ -240,7 +250,7 @@ class KubernetesScheduler(SchedulerBase):
     def list(self) -> list[ListAppResponse]:
         """Return the jobs of all namespaces, newest first.
 
-        A user who may not list all namespaces gets those of the settings' and the default one.
+        A user who may not list all namespaces gets those of the settings' and the default namespace.
         """
         seen = self._seen()
         known = sorted(self._known(seen), key=lambda each: each[0].created, reverse=True)
@@ -259,13 +269,13 @@ class KubernetesScheduler(SchedulerBase):
         return [*self._lookup.all(namespaces).values()]
 
     def _known(self, seen: Sequence[Facts]) -> Iterator[tuple[Plan, Decision]]:
-        """Yield what can be listed and read."""
+        """Yield the plan of each job that has a readable record, and the decision on it."""
         for facts in seen:
             if facts.plan is not None and not is_half_submitted(facts, time.time()):
                 yield facts.plan, self._owner.decision(facts.plan.app_id, facts)
 
     def _namespace(self) -> str:
-        """Return the namespace that the settings name for apps."""
+        """Return the namespace that the settings name for jobs."""
         from transload.runner import load_settings
 
         connection = [key for key, _ in self.connection_opts()]
@@ -280,10 +290,10 @@ class KubernetesScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete jobs that ended more than so many seconds ago; return their ids."""
+        """Delete jobs that ended more than ``older_than`` seconds ago; return their ids."""
         if max_size is not None:
             raise UnsupportedFeature(
-                "max_size: a cluster does not tell how much an app takes", "max_size"
+                "max_size: a cluster does not report the size of a job; use older_than", "max_size"
             )
         if older_than is None:
             return []
@@ -303,13 +313,16 @@ class KubernetesScheduler(SchedulerBase):
         return app_ids
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job, within seconds; False: there is none. An ended job stays."""
+        """Ask for the end of a job, within seconds; False if there is no such job.
+
+        A job that has ended is not changed.
+        """
         return self._owner.cancel(app_id)
 
     def delete(self, app_id: str) -> bool:
-        """Delete a job, which is ended first if it runs; False: there is none.
+        """Delete a job, after ending it if it runs; False if there is no such job.
 
-        The record of an id that the caller gave stays.
+        If the caller gave the id, an empty record of it stays.
         """
         facts = self._lookup.facts(app_id)
         if facts.kind != plan.APP:
@@ -325,7 +338,7 @@ class KubernetesScheduler(SchedulerBase):
         return True
 
     def _delete_damaged(self, app_id: str, facts: Facts) -> None:
-        """Delete a job whose record is damaged: first its Jobs, whose pods get their time to end.
+        """Delete a job whose record is damaged, after its pods had their grace period to end.
 
         Raises:
             SchedulerUnavailable: if a newer version wrote the record, the cluster refuses, or a pod
@@ -337,16 +350,14 @@ class KubernetesScheduler(SchedulerBase):
         pause = _FIRST_LOOK_S
         while facts.jobs or facts.pods:
             if time.monotonic() >= deadline:
-                raise SchedulerUnavailable(
-                    f"app {app_id} does not end: a pod of it cannot be ended"
-                )
+                raise SchedulerUnavailable(_does_not_end(app_id))
             time.sleep(pause)
             pause = min(pause * 1.5, 1.0)
             facts = self._lookup.facts(app_id)
         self._owner.forget_damaged(app_id)
 
     def _ended(self, app_id: str, facts: Facts) -> Facts:
-        """Wait until a job that was cancelled has ended; return what is left of it."""
+        """Wait until a cancelled job has ended; return its facts."""
         cfg = facts.plan.cfg if facts.plan else {}
         deadline = time.monotonic() + _DELETE_S + float(str(cfg.get("grace_period") or 0))
         with contextlib.closing(ClusterWatch(self._cluster)) as watch:
@@ -358,12 +369,12 @@ class KubernetesScheduler(SchedulerBase):
                     return facts
                 if self._owner.decision(app_id, facts).status.is_terminal():
                     return facts
-        raise SchedulerUnavailable(f"app {app_id} does not end: a pod of it cannot be ended")
+        raise SchedulerUnavailable(_does_not_end(app_id))
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the folder that a helper hands over.
 
-        None without a helper: then the statuses of pods hold the results.
+        None without a helper, because then the results are in the status of the pods.
         """
         return results.FOLDER if cfg.get("helper_image") else None
 
@@ -374,9 +385,9 @@ class KubernetesScheduler(SchedulerBase):
     # -- logs
 
     def _facts(self, app_id: str, age: float = 0.0) -> Facts:
-        """Return what is known of a job, up to so many seconds old.
+        """Return the facts of a job; they may be up to ``age`` seconds old.
 
-        The readers of its replicas' logs share it.
+        The readers of its replicas' logs share them.
         """
         with self._lock:
             moment, facts = self._looked.get(app_id, (0.0, None))
@@ -391,12 +402,12 @@ class KubernetesScheduler(SchedulerBase):
         return facts
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a log; never blocks. Kubernetes merges both streams."""
+        """Return the next page of a log without waiting. Kubernetes merges stdout and stderr."""
         age = _LOOKED_S if query.cursor else _LOOKED_S / 4
         return self._logs.page(partial(self._facts, app_id, age), app_id, query)
 
     def why_no_log(self, app_id: str, role_name: str, k: int) -> str:
-        """Return why the log of a replica is empty, if not since it wrote nothing."""
+        """Return why the log of a replica is empty; ``""`` if the replica has written nothing."""
         facts = self._facts(app_id)
         if facts.plan is None:
             return ""
@@ -405,12 +416,12 @@ class KubernetesScheduler(SchedulerBase):
         if any(map(states.has_begun, pods)):
             return ""
         if not status.is_terminal():
-            return status.msg or "no pod of it has begun yet"
+            return status.msg or "none of its pods has started yet"
         if pods:
-            return f"its pod never began; {status.msg}".rstrip("; ")
+            return f"its pod never started; {status.msg}".rstrip("; ")
         if facts.stop is not None and facts.stop.kind == "cancel":
-            return "a log is gone with its pod, and the pod went when the app was cancelled"
-        gone = "a log is gone with its pod, and the pod is no longer on the cluster"
+            return "its pod was removed when the job was cancelled, and the log with it"
+        gone = "its pod is no longer on the cluster, and the log is gone with it"
         if not status.msg:
             return gone
         return f"{gone}; {status.msg}"
@@ -418,7 +429,7 @@ class KubernetesScheduler(SchedulerBase):
     # -- rest
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return checks for ``transload doctor``: each a subject, whether it is well, details."""
+        """Return the checks of ``transload doctor``, each ``(check, ok, details)``."""
         return diagnose(self._cluster, self._namespace())
 
     def close(self) -> None:
@@ -428,8 +439,13 @@ class KubernetesScheduler(SchedulerBase):
         self._cluster.close()
 
 
+def _does_not_end(app_id: str) -> str:
+    pods = f"kubectl get pods -l {names.LABEL_APP}={names.base_name(app_id)}"
+    return f"job {app_id} does not end, because one of its pods does not; see {pods}"
+
+
 def _end_time(status: AppStatus) -> float:
-    """Return when the last replica ended, in seconds since the epoch; 0 if none says it."""
+    """Return when the last replica ended, in seconds since the epoch; 0 if it is unknown."""
     replicas = [replica for role in status.roles for replica in role.replicas]
     return max((replica.end_time or 0.0 for replica in replicas), default=0.0)
 

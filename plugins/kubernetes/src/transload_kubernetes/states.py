@@ -1,6 +1,6 @@
-"""What a cluster's words for Jobs and pods mean, total over the phases of a pod.
+"""Translate a cluster's words for Jobs and pods; the table covers all phases of a pod.
 
-Words that are not known are tolerated.
+Unknown words are tolerated.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ PHASES: Final = {
     "Failed": AppState.FAILED,
     "Unknown": AppState.UNKNOWN,
 }
-"""Phase of a pod → state of the replica. A Failed pod that its Job will replace is shown as
-PENDING."""
+"""Phase of a pod → state of the replica.
+
+A Failed pod that its Job will replace is shown as PENDING.
+"""
 
 _MAX_SIGNAL: Final = 64
 _ENDS: Final = ("Error", "Completed", "OOMKilled", "")
-"""Reasons of programs that ran; with others the message is that of the container runtime."""
+"""Reasons of programs that ran. With any other reason, the message is the container runtime's."""
 FROM_HELPER: Final = "the helper of run option helper_image: "
 HOPELESS: Final = (
     *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
@@ -36,18 +38,20 @@ HOPELESS: Final = (
         "Failed: Error",
     ),
 )
-"""Reasons of a pod that waits which no time mends: somebody has to bring what is missing, or end
-it."""
+"""Reasons of waiting pods that time does not cure.
+
+A person has to provide what is missing, or cancel the job.
+"""
 _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
 
 
 def pod_state(pod: dict[str, Any]) -> AppState:
-    """Return the state of a pod; UNKNOWN for a phase that is not known."""
+    """Return the state of a pod; UNKNOWN for an unknown phase."""
     return PHASES.get((pod.get("status") or {}).get("phase", "Pending"), AppState.UNKNOWN)
 
 
 def condition(thing: dict[str, Any], *kinds: str, status: str = "True") -> dict[str, Any] | None:
-    """Return the first condition of these types that is True, or has another status."""
+    """Return the first condition of these types that has the status."""
     for each in (thing.get("status") or {}).get("conditions") or ():
         if each.get("type") in kinds and each.get("status") == status:
             found: dict[str, Any] = each
@@ -56,7 +60,7 @@ def condition(thing: dict[str, Any], *kinds: str, status: str = "True") -> dict[
 
 
 def is_finished(job: dict[str, Any]) -> bool:
-    """Tell whether a Job or JobSet has ended, so that none of its pods runs or will run."""
+    """Tell whether a Job or JobSet has ended: none of its pods runs, and none will run."""
     return condition(job, "Complete", "Completed", "Failed") is not None
 
 
@@ -66,17 +70,17 @@ def is_suspended(thing: dict[str, Any]) -> bool:
 
 
 def is_active(pod: dict[str, Any]) -> bool:
-    """Tell whether something of a pod may still run."""
+    """Tell whether a container of a pod may still run."""
     return (pod.get("status") or {}).get("phase", "Pending") not in ("Succeeded", "Failed")
 
 
 def set_restarts(jobset: dict[str, Any]) -> int:
-    """Return how often the controller has started a JobSet again."""
+    """Return how often the controller has restarted a JobSet."""
     return int((jobset.get("status") or {}).get("restarts") or 0)
 
 
 def resumed(jobset: dict[str, Any]) -> float | None:
-    """Return when a JobSet was resumed by its queue, else when it was made."""
+    """Return when the queue resumed a JobSet; if it never did, when the JobSet was created."""
     end_of_wait = condition(jobset, "Suspended", status="False")
     if end_of_wait:
         return seconds(end_of_wait.get("lastTransitionTime"))
@@ -84,9 +88,10 @@ def resumed(jobset: dict[str, Any]) -> float | None:
 
 
 def exit_code(code: int | None) -> int | None:
-    """Return an exit code as `ReplicaStatus` has it; runtimes report signal N as 128 + N.
+    """Return an exit code in the form of `ReplicaStatus`: −N for signal N.
 
-    A program that exits with such a code looks the same.
+    Container runtimes report signal N as 128 + N. A program that exits with such a code looks the
+    same.
     """
     if code is not None and 128 < code <= 128 + _MAX_SIGNAL:
         return 128 - code
@@ -94,7 +99,7 @@ def exit_code(code: int | None) -> int | None:
 
 
 def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[str, Any]:
-    """Return the status of a container in a state, such as ``running``; empty in another state."""
+    """Return a container's status in a state such as ``running``; empty if it is in another."""
     status = pod.get("status") or {}
     for each in (
         *(status.get("initContainerStatuses") or ()),
@@ -106,7 +111,7 @@ def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[
 
 
 def attempt_of_program(pod: Mapping[str, Any], name: str = names.MAIN) -> int | None:
-    """Return what a pod's program finds in ``TRANSLOAD_RETRY``; None if that is not known."""
+    """Return the ``TRANSLOAD_RETRY`` that a pod's program sees; None if it is unknown."""
     containers = (pod.get("spec") or {}).get("containers") or ()
     main: Mapping[str, Any] = next((each for each in containers if each.get("name") == name), {})
     variables = {each.get("name"): each for each in main.get("env") or ()}
@@ -122,21 +127,20 @@ def attempt_of_program(pod: Mapping[str, Any], name: str = names.MAIN) -> int | 
 
 
 def has_begun(pod: Mapping[str, Any], name: str = names.MAIN) -> bool:
-    """Tell whether a container has begun; before, its kubelet may not even know the pod."""
+    """Tell whether a container has started; before that, its kubelet may not know the pod."""
     return bool(program(pod, "running", name) or program(pod, "terminated", name))
 
 
 def is_released(pod: Mapping[str, Any]) -> bool:
-    """Tell whether what a pod still ran was ended since its program had ended."""
+    """Tell whether a pod's other containers were ended because its program had ended."""
     return names.ANNOTATION_RELEASED in ((pod.get("metadata") or {}).get("annotations") or {})
 
 
 def still_running(pod: dict[str, Any]) -> list[str]:
-    """Return the containers of a pod that still run though its program has ended.
+    """Return the containers of a pod that still run although its program has ended.
 
-    Native sidecars are left out: they end by themselves.
-
-    None of a pod that is being deleted: all of it ends.
+    Native sidecars are left out, because they end by themselves. A pod that is being deleted has
+    none, because all its containers end.
     """
     if (
         not is_active(pod)
@@ -149,9 +153,9 @@ def still_running(pod: dict[str, Any]) -> list[str]:
 
 
 def other_failure(pod: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the container other than the program for which a pod has failed, and its end.
+    """Return the other container that made a pod fail, and the status of its end.
 
-    The name is ``""`` if there is none.
+    The name is ``""`` if the pod has not failed, or its program made it fail.
     """
     status = pod.get("status") or {}
     main = program(pod, "terminated")
@@ -167,17 +171,17 @@ def other_failure(pod: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def said(end: dict[str, Any]) -> str:
-    """Return what a program that has ended left in its message file."""
+    """Return what an ended program wrote into its message file."""
     if end.get("reason", "") not in _ENDS:
         return ""
     return str(end.get("message") or "")
 
 
 def lost_node(pod: dict[str, Any]) -> str:
-    """Return why a pod that is said to run may not do so; ``""`` if nothing is wrong.
+    """Return why a pod whose phase is Running may not run; ``""`` if nothing is wrong.
 
-    A node that does not answer leaves its pods' phases as they were: the cluster only says that
-    they are not ready.
+    The pods of a node that does not answer keep their phase. The cluster only reports that they
+    are not ready.
     """
     if not program(pod, "running") or not condition(pod, "ContainersReady"):
         return ""
@@ -193,12 +197,12 @@ def lost_node(pod: dict[str, Any]) -> str:
     if disrupted:
         text += f"; {_text(disrupted)}"
     if pod["metadata"].get("deletionTimestamp"):
-        text += "; to be ended there"
+        text += "; the cluster has asked that node to end the pod"
     return text
 
 
 def index_of(pod: dict[str, Any]) -> int:
-    """Return the number of the replica that a pod is; −1 if it does not say."""
+    """Return the number of a pod's replica; −1 if the pod does not have it."""
     text = names.annotations_of(pod).get(names.INDEX) or names.labels_of(pod).get(names.INDEX)
     if text is None or not str(text).isdigit():
         return -1
@@ -206,7 +210,7 @@ def index_of(pod: dict[str, Any]) -> int:
 
 
 def indexes(text: str | None) -> set[int]:
-    """Read the indexes of a Job's status: ``"0,2-4"``."""
+    """Read the indexes in a Job's status, such as ``"0,2-4"``."""
     found: set[int] = set()
     for part in (text or "").split(","):
         first, dash, last = part.partition("-")
@@ -220,7 +224,7 @@ def indexes(text: str | None) -> set[int]:
 
 
 def seconds(text: str | None) -> float | None:
-    """Return a time of the API (RFC 3339) as seconds since the epoch; None for its zero (1970)."""
+    """Convert a time of the API (RFC 3339) to seconds since the epoch; None for its zero (1970)."""
     try:
         return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp() or None
     except ValueError:
@@ -228,10 +232,10 @@ def seconds(text: str | None) -> float | None:
 
 
 def event_time(event: dict[str, Any]) -> float:
-    """Return when an event was last seen, seconds since the epoch; 0 where it does not say.
+    """Return when an event was last seen, in seconds since the epoch; 0 if it is unknown.
 
-    Which fields it has depends on the API through which it was reported: a series of the newer one
-    counts in its own.
+    The fields depend on the API through which the event was reported. The newer API keeps the time
+    of a series in a field of the series.
     """
     times = (
         (event.get("series") or {}).get("lastObservedTime"),
@@ -243,7 +247,7 @@ def event_time(event: dict[str, Any]) -> float:
 
 
 def stuck(pod: dict[str, Any]) -> str:
-    """Return why a pending pod does not start, as the cluster says; ``""`` if nothing is wrong."""
+    """Return the cluster's reason why a pending pod does not start; ``""`` if nothing is wrong."""
     status = pod.get("status") or {}
     for each in (
         *(status.get("initContainerStatuses") or ()),
@@ -259,7 +263,7 @@ def stuck(pod: dict[str, Any]) -> str:
 
 
 def _text(thing: dict[str, Any]) -> str:
-    """Return reason and message of a part of a status."""
+    """Return the reason and the message of a part of a status."""
     reason = str(thing.get("reason", ""))
     message = thing.get("message", "")
     if not message:
@@ -268,7 +272,7 @@ def _text(thing: dict[str, Any]) -> str:
 
 
 def why_failed(pod: dict[str, Any]) -> str:
-    """Return what is known of a pod's failure beyond its exit code, such as an eviction."""
+    """Return why a pod failed, beyond its exit code; for example an eviction."""
     disrupted = condition(pod, "DisruptionTarget")
     reason = program(pod, "terminated").get("reason", "")
     if reason == "OOMKilled":

@@ -1,7 +1,7 @@
-"""Submitting a job: all of it is made on a cluster, or nothing.
+"""Submit a job: create all its objects on a cluster, or none.
 
-The record is made first, which only one process can. All else belongs to it, and is deleted with
-it.
+The record comes first, and only one process can create it. All other objects belong to the record
+and are deleted with it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ _TRIAL_PAUSE_S: Final = 0.2
 _WITHDRAW_S: Final = 30.0
 _START_S: Final = 30.0
 _NOT_WITHDRAWN: Final = (
-    "; what was made could not be removed either: it starts only if this is submitted again"
+    "; its objects could not be removed either, but they start only if it is submitted again"
 )
 _MAY_BE_ADMITTED: Final = (
-    "; what was made could not be removed either: until it is cancelled, its queue may start it"
+    "; its objects could not be removed either, and its queue may start them until it is cancelled"
 )
-_RIGHTS_HINT: Final = "; ask for the rights that the docs list"
+_RIGHTS_HINT: Final = (
+    "; ask the cluster's administrator for the rights that the plugin's README lists"
+)
 _JOBSET_HINT: Final = (
-    "; run option jobset needs JobSet installed on the cluster (jobset.x-k8s.io/v1alpha2)"
+    "; run option jobset needs JobSet on the cluster (jobset.x-k8s.io/v1alpha2); "
+    "install it, or set jobset=never"
 )
 
 
@@ -53,7 +56,7 @@ class Submitter:
     def helper_fails(self, request: KubernetesRequest) -> str:
         """Return why the helper of a job cannot be started; ``""`` if it can.
 
-        A Job of its own tries the image.
+        A separate Job tries the image.
         """
         job = _trial_of(request)
         if job is None:
@@ -65,13 +68,13 @@ class Submitter:
             if why:
                 return f"{states.FROM_HELPER}{why}"
             if time.monotonic() > deadline:
-                return f"{states.FROM_HELPER}it was not tried within {_TRIAL_S:g} s"
+                return f"{states.FROM_HELPER}its trial took longer than {_TRIAL_S:g} s"
             if place not in self._tried:
                 time.sleep(_TRIAL_PAUSE_S)
         return ""
 
     def _look_at_trial(self, job: dict[str, Any], namespace: str) -> str:
-        """Make the Job of a trial, or see how it stands; return why it has failed, if it has."""
+        """Create the Job of a trial, or read its status; return why it has failed, if it has."""
         name = job["metadata"]["name"]
         try:
             found = self._cluster.get("Job", namespace, name)
@@ -101,7 +104,7 @@ class Submitter:
             Whether this call has started it.
 
         Raises:
-            AppExists: if the id is taken by another job.
+            AppExists: if another job has the id.
             SchedulerUnavailable: if the cluster cannot be reached.
             SubmitError: if the cluster refuses the job.
         """
@@ -118,7 +121,7 @@ class Submitter:
         not_withdrawn = _MAY_BE_ADMITTED if made.queued else _NOT_WITHDRAWN
         try:
             facts = self._make_all(request, record, submission)
-        except BaseException as exc:  # a Ctrl-C too: otherwise no process would know of the job
+        except BaseException as exc:  # also Ctrl-C, else no process would know about the job
             left = self._withdraw(namespace, base, insist=isinstance(exc, Exception))
             if not isinstance(exc, (ClusterError, SchedulerUnavailable, SubmitError)):
                 raise
@@ -126,7 +129,7 @@ class Submitter:
                 raise _refused(app_id, exc, not_withdrawn) from exc
             if not left.is_complete:
                 raise _refused(app_id, exc) from exc
-            # only the answer was lost, or another process has completed it
+            # only the answer was lost, or another process has completed the submit
             facts = self._lookup.facts(app_id)
         try:
             self._start(app_id, facts)
@@ -139,23 +142,24 @@ class Submitter:
         return True
 
     def _reattach(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
-        """Go on with the job that has this id, or refuse a job that is another.
+        """Reattach to the job that has this id, or refuse if it is another job.
 
         Returns:
-            False, for it was started before.
+            False, because the job was started before.
         """
         facts = self._lookup.facts(app_id)
         if facts.record is None:
-            place = f"namespace {request.namespace} has a ConfigMap {request.base}"
-            raise SubmitError(f"app {app_id}: {place} of somebody else's")
+            taken = f"ConfigMap {request.base} of namespace {request.namespace}"
+            why = f"{taken} belongs to another owner, and this job needs that name"
+            raise SubmitError(f"job {app_id}: {why}; choose another app id")
         if facts.unreadable:
-            raise AppExists(app_id, f"app {app_id} is there: {facts.unreadable}")
+            raise AppExists(app_id, f"job {app_id} exists: {facts.unreadable}")
         if facts.kind == plan.DELETED:
-            why = "was used by an app that has been deleted"
-            raise AppExists(app_id, f"app {app_id}: this id {why}; choose another")
+            why = "a job that has been deleted used this id"
+            raise AppExists(app_id, f"job {app_id}: {why}; choose another")
         digest = names.annotations_of(facts.record).get(names.ANNOTATION_DIGEST)
         if digest != submission.digest:
-            raise AppExists(app_id, f"app {app_id}: this id is another app; choose another")
+            raise AppExists(app_id, f"job {app_id}: another job has this id; choose another")
         if facts.stop is not None or facts.ended is not None:
             return False
         try:
@@ -169,13 +173,13 @@ class Submitter:
     def _make_all(
         self, request: KubernetesRequest, record: dict[str, Any], submission: Submission
     ) -> Facts:
-        """Make all of a job, Jobs and JobSet on hold, and note that it is complete.
+        """Create all objects of a job, with its Jobs or JobSet on hold, and note it in the record.
 
         Returns:
-            What was made.
+            The facts of the job.
         """
         namespace = request.namespace
-        # if the cluster would refuse a later Job, the first is not made
+        # the first Job is not created if the cluster would refuse a later one
         for job in request.jobs[1:]:
             create(self._cluster, namespace, owned(job, record), only_try=True)
         values = dict(request.hidden)
@@ -189,7 +193,7 @@ class Submitter:
             made.append(create(self._cluster, namespace, held))
         facts = Facts(self._note_complete(request))
         if facts.kind != plan.APP:
-            # the record of its deletion stays, and so would what was made; none of that runs
+            # the record that the job was deleted stays; the objects, which do not run, must go
             self._cluster.patch("ConfigMap", namespace, request.base, plan.GRAVESTONE)
             for item in made:
                 self._cluster.delete(item["kind"], namespace, item["metadata"]["name"])
@@ -209,15 +213,15 @@ class Submitter:
             raise
 
     def _note_complete(self, request: KubernetesRequest) -> dict[str, Any]:
-        """Note in the record that all of a job was made; return the record."""
+        """Note in the record that all objects of a job exist; return the record."""
         change = {"data": {"submitted": "yes"}}
         return self._cluster.patch("ConfigMap", request.namespace, request.base, change)
 
     def _start(self, app_id: str, facts: Facts) -> None:
-        """Let a job run that was made completely, unless it was asked to end meanwhile.
+        """Start a job whose objects all exist, unless it was asked to end in the meantime.
 
-        It is submitted by now. If the cluster cannot be reached, the process that waits for the job
-        as its owner starts it.
+        The job counts as submitted. If the cluster cannot be reached, the process that waits for
+        the job as its owner starts it.
 
         Raises:
             ClusterError: if the cluster refuses to start it.
@@ -231,22 +235,24 @@ class Submitter:
                 let_run(self._cluster, namespace, kind, name, facts, patience=_START_S)
         except SchedulerUnavailable as exc:
             _log.warning(
-                "app %s is submitted; it may start only when somebody waits for it: %s", app_id, exc
+                "job %s is submitted, but it may not start before a process waits for it: %s",
+                app_id,
+                exc,
             )
 
     def _withdraw(
         self, namespace: str, base: str, *, insist: bool, complete: bool = False
     ) -> Facts | None:
-        """Remove the record of a submit that failed, and with it all that was or will be made.
+        """Remove the record of a failed submit, and with it all objects of the job.
 
         Args:
             namespace: that of the job.
             base: the name of the record.
-            insist: try for a while to reach a cluster that cannot be reached.
-            complete: remove the record of a complete submit, too; otherwise that stays.
+            insist: try again for a while if the cluster cannot be reached.
+            complete: also remove the record of a complete submit; otherwise that stays.
 
         Returns:
-            The record as it was, empty if there was none; None if it could not be removed.
+            The record before its removal, empty if there was none; None if it could not be removed.
         """
         deadline = time.monotonic()
         if insist:
@@ -266,7 +272,7 @@ class Submitter:
 
 
 def _trial_of(request: KubernetesRequest) -> dict[str, Any] | None:
-    """Return the Job that tries the helper's image of a job; None if no role has a helper."""
+    """Return the Job that tries the image of a job's helper; None if no role has a helper."""
     jobs = request.jobs
     if not jobs and request.jobset is not None:
         jobs = [each["template"] for each in request.jobset["spec"]["replicatedJobs"]]
@@ -278,7 +284,7 @@ def _trial_of(request: KubernetesRequest) -> dict[str, Any] | None:
 
 
 def _plan_of(request: KubernetesRequest, app_id: str, submission: Submission) -> Plan:
-    """Return what the record of a job holds."""
+    """Return the contents of a job's record."""
     return Plan(
         app_id=app_id,
         name=submission.app.name,
@@ -300,31 +306,3 @@ def _refused(app_id: str, exc: Exception, more: str = "") -> SubmitError | Sched
     """Return the error of a submit that has failed; ``more`` is added to its message."""
     if isinstance(exc, SchedulerUnavailable):
         return SchedulerUnavailable(f"{exc}{more}") if more else exc
-    text = f"app {app_id} was not started: {exc}{_hint(exc)}{more}"
-    transient = _is_transient(exc)
-    of_secret = isinstance(exc, ClusterError) and exc.of_secret
-    return SubmitError(text, transient=transient, secrets=of_secret and not transient)
-
-
-def _hint(exc: Exception) -> str:
-    """Return what to do about an error of a cluster; ``""`` if that is not known."""
-    text = str(exc)
-    if "PodSecurity" in text:
-        return POD_SECURITY_HINT
-    if not isinstance(exc, ClusterError):
-        return ""
-    if exc.status == 404 and "requested resource" in text:
-        return _JOBSET_HINT
-    if exc.status == 403 and " cannot " in text:
-        return _RIGHTS_HINT
-    return ""
-
-
-def _is_transient(exc: Exception) -> bool:
-    """Tell whether the same submit may succeed later."""
-    if isinstance(exc, SubmitError):
-        return exc.transient
-    if not isinstance(exc, ClusterError):
-        return False
-    # a conflict that is not about the name, such as one about the count of a quota, passes
-    return exc.status == 429 or exc.status >= 500 or exc.reason == "Conflict"

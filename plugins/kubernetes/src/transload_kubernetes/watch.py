@@ -1,6 +1,6 @@
-"""Which jobs may have changed.
+"""Watch a cluster for jobs that may have changed.
 
-There is one connection for each kind of object and namespace, however many jobs are watched.
+There is one connection for each kind of object and namespace, for any number of jobs.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _LONGEST_PAUSE_S: Final = 10.0
 class ClusterWatch(FedWatch):
     """Reports which jobs may have changed.
 
-    A watch that breaks goes on where it was. If the server has forgotten that place (410), every
-    watched job of the namespace counts as changed. Pods, and warnings about them, say why a job
-    waits, for that changes neither its Jobs nor its JobSet. A user who may not watch those learns
-    it later.
+    A broken watch resumes at its last place. If the server no longer knows that place (410), every
+    watched job of the namespace counts as changed.
+
+    Pods, and warnings about them, are watched because they say why a job waits. Without the right
+    to watch them, such a change is noticed later.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -35,7 +36,7 @@ class ClusterWatch(FedWatch):
         self._namespaces: dict[str, list[Feeder]] = {}
 
     def update(self, app_ids: Collection[str]) -> None:
-        """Replace the set of watched ids; those just added count as changed."""
+        """Replace the set of watched ids; new ids count as changed."""
         super().update(app_ids)
         wanted = {names.parse_app_id(app_id)[0] for app_id in app_ids}
         with self._condition:
@@ -120,16 +121,16 @@ class ClusterWatch(FedWatch):
 
 
 def _is_pod_of(pod: str, namespace: str, key: object) -> bool:
-    """Tell whether a pod is of the job with a key; its name begins with the job's base name."""
+    """Tell whether a pod's name begins with the base name of the job with this key."""
     if not isinstance(key, tuple) or key[0] != namespace:
         return False
     return pod.startswith(f"{key[1]}-")
 
 
 def _selectors(kind: str) -> tuple[str | None, str | None]:
-    """Return which objects of a kind are watched, by labels and by fields.
+    """Return the label selector and the field selector for watching a kind of object.
 
-    Events have no labels: of them, warnings about pods are watched.
+    Events have no labels, so the fields select warnings about pods.
     """
     if kind == "Event":
         return None, "involvedObject.kind=Pod,type=Warning"

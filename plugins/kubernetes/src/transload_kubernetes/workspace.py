@@ -1,4 +1,4 @@
-"""Bringing workspaces to a cluster: by an init container, or as a layer of an image."""
+"""Bring workspaces to a cluster, through an init container or as a layer of an image."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from transload.errors import SpecError, SubmitError
 from transload.specs import AppDef, Role, Workspace
 from transload.workspace import archive_digest, workspace_digest, write_workspace_archive
 from transload_kubernetes.pod import ROOT_KEY, WORKSPACE, WORKSPACE_KEY, named_image
-from transload_kubernetes.registry import Image, told_as_submit_error
+from transload_kubernetes.registry import Image, as_submit_error
 
 
 def _workspaces(
     app: AppDef, digest_of: Callable[[Workspace], str]
 ) -> Iterator[tuple[Role, Workspace, str]]:
-    """Yield each role that has a workspace, the workspace and its digest."""
+    """Yield each role that has a workspace, with the workspace and its digest."""
     for index, role in enumerate(app.roles):
         if role.workspace:
             try:
@@ -32,10 +32,10 @@ def _workspaces(
 
 @contextlib.contextmanager
 def _packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the files of a workspace, below a folder, as an archive: its path (gzip), and the
-    digest of what is in it.
+    """Pack a workspace below a folder; yield the path of the archive and a digest.
 
-    The same content has the same bytes.
+    The archive is packed with gzip, and the digest is that of the archive before packing. The
+    same files give the same bytes.
     """
     with tempfile.TemporaryFile() as archive, tempfile.NamedTemporaryFile() as packed:
         write_workspace_archive(archive, workspace, folder)
@@ -48,10 +48,10 @@ def _packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def with_uploads(app: AppDef, folder: str) -> AppDef:
-    """Return a job whose roles say where their workspaces were uploaded; what is there already is
-    not sent again.
+    """Upload workspaces; return the app definition with the place of each in its role's metadata.
 
-    Pods refuse an archive that is not what its name says: others may be able to write there.
+    An archive that is there already is not sent again. Others may be able to write there, so pods
+    refuse an archive whose content does not match its name.
     """
     app = copy.deepcopy(app)
     for role, workspace, digest in _workspaces(app, archive_digest) if folder else ():
@@ -60,7 +60,7 @@ def with_uploads(app: AppDef, folder: str) -> AppDef:
 
 
 def _upload(workspace: Workspace, digest: str, folder: str) -> str:
-    """Upload a workspace to a folder (fsspec URL); return its URL, which has a digest of it."""
+    """Upload a workspace to a folder (fsspec URL); return its URL, which contains its digest."""
     import fsspec
 
     url = f"{folder.rstrip('/')}/{digest}.tar.gz"
@@ -73,7 +73,7 @@ def _upload(workspace: Workspace, digest: str, folder: str) -> str:
                 with store.open(aside, "wb") as target:
                     target.writelines(pieces(file, f"uploading to {url}"))
                 store.mv(aside, path)
-    except Exception as exc:  # whatever a store raises
+    except Exception as exc:  # a store may raise any error
         raise SubmitError(
             f"workspace {workspace}: cannot be uploaded to {url}: {exc}", transient=True
         ) from exc
@@ -83,16 +83,20 @@ def _upload(workspace: Workspace, digest: str, folder: str) -> str:
 def with_images(
     app: AppDef, repository: str, default: str = "", architecture: str = "amd64"
 ) -> AppDef:
-    """Return a job whose roles have images that carry their workspaces; what was pushed already is
-    not pushed again.
+    """Push images that contain the workspaces; return the app definition that uses them.
 
-    ``default`` is the image of roles that name none, ``architecture`` that of the nodes, for images
-    of several.
+    An image that was pushed already is not pushed again.
+
+    Args:
+        app: the app definition.
+        repository: the repository for the images.
+        default: the image of roles that name none.
+        architecture: that of the nodes; it chooses among images for several.
     """
     app = copy.deepcopy(app)
     for role, workspace, digest in _workspaces(app, workspace_digest):
         image = named_image(role, default)
-        with told_as_submit_error(f"image {image!r} with a workspace, to {repository}"):
+        with as_submit_error(f"image {image!r} with a workspace, to {repository}"):
             role.image, role.metadata[ROOT_KEY] = _pushed(
                 Image(image), repository, workspace, digest, architecture
             )
@@ -103,11 +107,12 @@ def with_images(
 def _pushed(
     base: Image, repository: str, workspace: Workspace, digest: str, architecture: str
 ) -> tuple[str, str]:
-    """Return name and working directory of an image with a workspace, pushed if need be."""
+    """Push an image with a workspace, if it is missing; return its name and working directory."""
     base_digest, manifest = base.manifest(architecture)
     config = base.config(manifest)
     folder = (config.get("config") or {}).get("WorkingDir") or "/"
-    folder = WORKSPACE if folder == "/" else folder
+    if folder == "/":
+        folder = WORKSPACE
     tag = hashlib.sha256(f"{base_digest}\n{folder}\n{digest}".encode()).hexdigest()[:32]
     made = Image(f"{repository}:{tag}")
     if not made.exists():

@@ -1,8 +1,7 @@
-"""Records as MLflow tags and metrics, and back: pure, no MLflow.
+"""Convert records to MLflow tags and metrics, and back. Pure, and without MLflow.
 
-A tag holds only text, up to a length, under a name of few characters. So each record is a tag named
-by a digest, with JSON as its value; tags with readable names and metrics are written beside it for
-people, and never read.
+A tag has a short name and a text of limited length. So each record is a tag with JSON as its value,
+and a digest as its name. Readable tags and metrics are only written for people and never read.
 """
 
 from __future__ import annotations
@@ -38,47 +37,47 @@ RUN_KEY: Final = "transload.run_key"
 PARENT: Final = "transload.parent."
 
 MAX_VALUE: Final = 8000
-"""Most characters of a tag's value (``MAX_TAG_VAL_LENGTH`` of MLflow 3)."""
+"""Largest number of characters in a tag's value (``MAX_TAG_VAL_LENGTH`` of MLflow 3)."""
 
 _MAX_SHOWN: Final = 500
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
-_LAST_STEP: Final = 2**53  # a step has 64 bits, and JSON's numbers in a browser have fewer
+_LAST_STEP: Final = 2**53  # a step has 64 bits, but numbers in a browser's JSON have fewer
 _RESERVED: Final = ("mlflow.", PREFIX)
 _SHOWN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\- ]{0,99}")
 _RESULT_NAME: Final = re.compile(r"(?=[\w\-:])[\w.\- :/]{1,250}(?<![/. ])")
 
 
 def digest(*texts: str) -> str:
-    """Return a short name for texts of any kind and length."""
+    """Return a short name for a list of texts."""
     return sha256(json.dumps(texts).encode()).hexdigest()[:32]
 
 
 def record_tag(kind: str, name: str, record: Mapping[str, object]) -> tuple[str, str]:
-    """Return the tag that keeps a record.
+    """Return the tag for a record.
 
     Args:
         kind: ``metadata``, ``artifact`` or ``source``.
-        name: what the record replaces an older one of.
+        name: the name of the record; it replaces an older record with this name.
         record: its JSON content.
 
     Raises:
-        TrackingError: it is longer than a tag may be.
+        TrackingError: if it is too long for a tag.
     """
     value = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
     if not value.isascii():
         try:
             value.encode()
-        except UnicodeEncodeError:  # lone surrogates can be kept as escapes only
+        except UnicodeEncodeError:  # lone surrogates can only be kept as escapes
             value = json.dumps(record, separators=(",", ":"))
     if len(value) > MAX_VALUE:
         raise TrackingError(
-            f"{kind} {name!r}: {len(value)} characters as JSON; a tag of MLflow holds {MAX_VALUE}"
+            f"{kind} {name!r}: {len(value)} characters as JSON, but an MLflow tag may have at most {MAX_VALUE}"
         )
     return f"{PREFIX}{kind}.{digest(name)}", value
 
 
 def read(tags: Mapping[str, str], kind: str) -> list[dict[str, Any]]:
-    """Return the records of a kind, oldest first; a tag that is not whole does not count."""
+    """Return the records of a kind, oldest first, without incomplete tags."""
     records = []
     for key, value in tags.items():
         if key.startswith(f"{PREFIX}{kind}."):
@@ -92,14 +91,14 @@ def read(tags: Mapping[str, str], kind: str) -> list[dict[str, Any]]:
 
 
 def shown_tag(name: str, value: object) -> tuple[str, str] | None:
-    """Return a tag for people, or None if MLflow or MLflow's own tags do not allow the name."""
+    """Return a tag for people; None if MLflow does not allow the name or uses it itself."""
     if not _SHOWN_NAME.fullmatch(name) or name.startswith(_RESERVED) or name.endswith((".", " ")):
         return None
     return name, _text(value)
 
 
 def _text(value: object) -> str:
-    """Return a value as a text that MLflow can show: printable, and not too long."""
+    """Return a value as a printable text that is not too long for MLflow."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True)
     text = printable(text)
     if len(text) > _MAX_SHOWN:
@@ -108,16 +107,16 @@ def _text(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text with a replacement character for each one that cannot be printed."""
+    """Replace the characters of a text that cannot be printed."""
     return "".join(char if char.isprintable() else _REPLACEMENT for char in text)
 
 
 @dataclass
 class Shown:
-    """What MLflow shows of results.
+    """The tags and metrics with which MLflow shows results.
 
     Args:
-        points: of metrics, as ``(name, value, step)``, the last one of a metric last.
+        points: the points of metrics, ``(name, value, step)``; the last point of a metric is last.
         tags: name → text.
         refused: names that MLflow does not allow.
         last: metric → its last point.
@@ -135,7 +134,7 @@ class Shown:
         self.points.append(self.last[name])
 
     def add_final(self, name: str, value: float) -> None:
-        """Add the value that was reported without a step, unless the last point has it."""
+        """Add a value that was reported without a step, unless the last point has it."""
         if name not in self.last:
             self.add_point(name, value, 0)
             return
@@ -149,19 +148,19 @@ def shown_results(
     steps: Mapping[str, Mapping[str, Mapping[float, float]]],
     first: str = "0",
 ) -> Shown:
-    """Return how MLflow shows what an app reported.
+    """Return the tags and metrics for the results of a job.
 
-    A number is the last point of a metric, any other value a tag.
+    A number becomes the last point of a metric. Any other value becomes a tag.
 
     Args:
         results: key → name → value.
-        steps: key → name → step → value: the points before the last one.
-        first: what stands under this key, or under ``final``, bears its name alone; other names
-            begin with the key.
+        steps: key → name → step → value, for the points before the last one.
+        first: results under this key, or under ``final``, keep their name. Other names start with
+            the key.
     """
     shown = Shown()
     keys = dict.fromkeys([*results, *steps])
-    # what is final is the last point, whatever the steps before it
+    # a final value is the last point, even if an earlier step has a higher number
     for key in sorted(keys, key=lambda key: key == "final"):
         values = results.get(key, {})
         curves = steps.get(key, {})
@@ -183,21 +182,21 @@ def shown_results(
 
 
 def _is_result_name(name: str) -> bool:
-    """Tell whether MLflow, and we, leave a name to results."""
+    """Tell whether results may use a name, which neither MLflow nor transload uses itself."""
     if not _RESULT_NAME.fullmatch(name) or name.startswith(_RESERVED):
         return False
     return posixpath.normpath(name) == name
 
 
 def shown_metric(name: str, value: object) -> float | None:
-    """Return the value of a metric for people; None if no metric can have that name or value."""
+    """Return a metric's value for people; None if no metric can have that name or value."""
     if shown_tag(name, 0) is None:
         return None
     return _number(value)
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number, else None."""
+    """Return a value as a finite number; None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not abs(value) <= sys.float_info.max:

@@ -1,4 +1,4 @@
-"""The end of an app in MLflow: its results become metrics, and its run ends as the app did."""
+"""Write the end of a job into MLflow: its results as metrics, and the state of its run."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _STATUS: Final[dict[AppState, Status]] = {
     AppState.CANCELLED: "KILLED",
 }
 _LIMIT: Final = 30.0
-"""Seconds for which an end is waited for: the process may be ended right after it."""
+"""Seconds for which a caller waits for an end, because its process may exit right after it."""
 
 _FIRST_PAUSE: Final = 1.0  # seconds between two tries
 _LONGEST_PAUSE: Final = 60.0
-_READING: Final = 600.0  # seconds after which an end does without what cannot be read
+_READING: Final = 600.0  # seconds after which an end is written without unreadable results
 _TRYING: Final = 3600.0
 _log = logging.getLogger("transload_mlflow")
 _ends: dict[str, threading.Thread | None] = {}
-"""Event → the thread that writes its end; None: it is written."""
+"""Event → the thread that writes its end; None once it is written."""
 
 
 def note_end(event: AppEvent) -> None:
-    """Finish the MLflow run of an app that has ended, where a tracker ``mlflow`` is configured.
+    """Finish the MLflow run of a job that has ended, if a tracker ``mlflow`` is configured.
 
-    The caller waits for that, up to `_LIMIT` seconds. While MLflow is out of reach it is tried
-    again in the background, and later ends are not waited for.
+    The caller waits for that, up to `_LIMIT` seconds. While MLflow is unreachable, a thread tries
+    again in the background, and callers do not wait for later ends.
     """
     if event.state not in _STATUS or event.id in _ends:
         return
@@ -61,7 +61,7 @@ def note_end(event: AppEvent) -> None:
     thread.join(_LIMIT)
     if thread.is_alive():
         _log.warning(
-            "the end of %s is not in MLflow yet: it is tried as long as this process lives",
+            "the end of %s is not in MLflow yet; this process tries again until it exits",
             event.handle,
         )
 
@@ -73,7 +73,7 @@ def _keep_trying(event: AppEvent, tracker: MlflowTracker) -> None:
     while passed < _TRYING:
         try:
             _finish(tracker, event, patient=passed < _READING)
-        except Exception as exc:  # the app itself is well
+        except Exception as exc:  # the job itself is not affected
             if pause == _FIRST_PAUSE:
                 _log.warning(
                     "the end of %s is not in MLflow: %s: %s", event.handle, type(exc).__name__, exc
@@ -89,7 +89,7 @@ def _keep_trying(event: AppEvent, tracker: MlflowTracker) -> None:
 
 @dataclass
 class _End:
-    """What is known of an app that has ended; without the scheduler only what the event says."""
+    """The end of a job; if the scheduler cannot be asked, only what the event says."""
 
     run_id: str
     status: AppStatus
@@ -100,12 +100,12 @@ class _End:
 
 
 def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
-    """Write the end of an app into MLflow.
+    """Write the end of a job into MLflow.
 
     Args:
-        tracker: writes it.
-        event: says which app has ended, and how.
-        patient: raise if its results cannot be read now; False: do without them.
+        tracker: the MLflow tracker.
+        event: the event, with the job and its state.
+        patient: raise if its results cannot be read now; otherwise write the end without them.
     """
     end = _End(event.handle, event.status)
     try:
@@ -130,14 +130,14 @@ def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
 
 
 def _read_end(end: _End) -> None:
-    """Fill in what the scheduler and the app's tracker base know of its end."""
+    """Fill in the facts that the scheduler and the job's tracker base have about its end."""
     parsed = parse_app_handle(end.run_id)
     with get_runner() as runner:
         backend = runner.scheduler(parsed.scheduler_backend)
         found = backend.describe(parsed.app_id)
         if found is None:
             raise AppNotFound(end.run_id)
-        # a job knows itself by the session that submitted it
+        # the job itself uses the session that submitted it
         session = found.session or parsed.session_name
         end.run_id = make_app_handle(parsed.scheduler_backend, session, parsed.app_id)
         end.status = found.status

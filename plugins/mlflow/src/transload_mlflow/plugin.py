@@ -1,4 +1,4 @@
-"""What transload loads: names only, no MLflow."""
+"""The hook implementations, named by the entry point. Importing them does not import MLflow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def transload_trackers(register: Register) -> None:
 
 @hookimpl
 def transload_app_event(event: AppEvent) -> None:
-    """Finish the MLflow run of an app that has ended."""
+    """Finish the MLflow run of a job that has ended."""
     from transload.specs import is_terminal
 
     if is_terminal(event.state):

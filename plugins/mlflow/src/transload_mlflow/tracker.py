@@ -1,4 +1,4 @@
-"""``MlflowTracker``: runs of transload as runs of MLflow."""
+"""The tracker ``MlflowTracker``, which keeps the runs of transload as runs of MLflow."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ _SCHEMES: Final = (
 _log = logging.getLogger("transload_mlflow")
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
-"""How MLflow says that a run has ended."""
+"""State of a job → MLflow's status of an ended run."""
 
 
 class MlflowTracker(TrackerBase):
-    """Keeps runs in an experiment of MLflow; making one calls no server.
+    """Keeps runs in an experiment of MLflow; creating a tracker connects to no server.
 
     Args:
-        tracking_uri: a database, a server or a folder, as MLflow takes it; None:
+        tracking_uri: a database, a server or a folder, in MLflow's form. None uses
             ``MLFLOW_TRACKING_URI``.
-        experiment_name: the experiment, made at the first write if it does not exist; None:
+        experiment_name: the experiment; the first write creates it if it does not exist. None uses
             ``MLFLOW_EXPERIMENT_NAME``, else ``transload``.
     """
 
@@ -89,13 +89,13 @@ class MlflowTracker(TrackerBase):
 
     @functools.cached_property
     def client(self) -> MlflowClient:
-        """MLflow's own client, for what transload has no word for."""
+        """MLflow's own client, for operations that transload does not have."""
         from mlflow import MlflowClient
 
         return MlflowClient(tracking_uri=self.tracking_uri)
 
     def _experiment(self) -> str | None:
-        """Return the id of the experiment, or None if there is none yet."""
+        """Return the id of the experiment; None if it does not exist yet."""
         with self._lock:
             if self._experiment_id is None:
                 found = self.client.get_experiment_by_name(self.experiment_name)
@@ -111,7 +111,7 @@ class MlflowTracker(TrackerBase):
         try:
             return str(self.client.create_experiment(self.experiment_name))
         except MlflowException:
-            # somebody else made it meanwhile; if not, it is no race but an error
+            # another process may have created it meanwhile; if not, this is a real error
             found = self._experiment()
             if found is None:
                 raise
@@ -133,14 +133,12 @@ class MlflowTracker(TrackerBase):
                 return found
 
     def _runs_of(self, run_id: str) -> list[Run]:
-        """Return the MLflow runs of a run: one, unless two processes made it at the very same
-        time.
-        """
+        """Return the MLflow runs of a run; there are several if processes created it together."""
         found = self._search(f"tags.`{RUN_KEY}` = '{digest(check_run_id(run_id))}'")
         return sorted(found, key=lambda run: (run.info.start_time or 0, run.info.run_id))
 
     def _run_to_write(self, run_id: str) -> str:
-        """Return the MLflow run of a run; it is made if there is none."""
+        """Return the id of the MLflow run of a run, and create it if it is missing."""
         with self._lock:
             if run_id not in self._runs:
                 runs = self._runs_of(run_id)
@@ -153,7 +151,7 @@ class MlflowTracker(TrackerBase):
             self._experiment_to_write(), tags=tags, run_name=printable(run_id)[:250]
         )
         first = self._runs_of(run_id)[0]
-        if first.info.run_id != made.info.run_id:  # another process was first: its run counts
+        if first.info.run_id != made.info.run_id:  # another process was first, so its run counts
             self.client.delete_run(made.info.run_id)
         return str(first.info.run_id)
 
@@ -162,7 +160,7 @@ class MlflowTracker(TrackerBase):
     ) -> None:
         """Write tags, and points of metrics (name, value, step).
 
-        MLflow takes the last point of a metric for the latest.
+        MLflow shows the last written point of a metric as its latest value.
         """
         from mlflow.entities import Metric, RunTag
 
@@ -171,7 +169,7 @@ class MlflowTracker(TrackerBase):
             Metric(name, value, began + at, step) for at, (name, value, step) in enumerate(points)
         ]
         items = [RunTag(name, value) for name, value in tags.items()]
-        # one call is one transaction; only what is more than a call may hold takes several
+        # one call is one transaction; several calls are made only if one cannot take everything
         while items or metrics:
             self.client.log_batch(
                 uuid, metrics=metrics[:_METRICS_A_CALL], tags=items[:_TAGS_A_CALL]
@@ -192,7 +190,7 @@ class MlflowTracker(TrackerBase):
         return sorted(records, key=lambda record: int(record["t"]))
 
     def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
-        """Record metadata of a run: as tags, and numbers as metrics too."""
+        """Record metadata of a run as tags, and numbers as metrics too."""
         check_run_id(run_id)
         values = check_values(kwargs)
         now = self._next_time()
@@ -209,13 +207,13 @@ class MlflowTracker(TrackerBase):
         self._write(self._run_to_write(run_id), tags, points)
 
     def metadata(self, run_id: str) -> dict[str, object]:
-        """Return the metadata of a run by name; empty for a run that is not known."""
+        """Return the metadata of a run by name; empty for an unknown run."""
         return {record["name"]: record["value"] for record in self._read(run_id, "metadata")}
 
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Record an artifact of a run: its name and path; the file is not copied."""
+        """Record the name and the path of a run's artifact; the file is not copied."""
         check_run_id(run_id)
         check_text(name, "name")
         path = check_text(os.fspath(path), "path")
@@ -228,12 +226,12 @@ class MlflowTracker(TrackerBase):
         self._write(self._run_to_write(run_id), tags)
 
     def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
-        """Return the artifacts of a run by name; empty for a run that is not known."""
+        """Return the artifacts of a run by name; empty for an unknown run."""
         records = self._read(run_id, "artifact")
         return {r["name"]: TrackerArtifact(r["name"], r["path"], r["metadata"]) for r in records}
 
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
-        """Record that a run came from another one; below its parent run it is shown nested."""
+        """Record that a run came from another one; MLflow shows it nested in its parent run."""
         check_run_id(run_id)
         tags = self._source_tags(source_id, artifact_name)
         if not artifact_name and source_id == os.environ.get(ENV_TRANSLOAD_PARENT_RUN_ID):
@@ -252,9 +250,9 @@ class MlflowTracker(TrackerBase):
         return tags
 
     def _parent(self, run_id: str) -> str:
-        """Return the MLflow run to nest in.
+        """Return the id of the MLflow run in which to nest a run.
 
-        The run of a search, which is no app, is set to finished with each of its trials.
+        The run of a search is not a job, so it is marked as finished with each of its trials.
         """
         uuid = self._run_to_write(run_id)
         if "://" not in run_id and self.client.get_run(uuid).info.status in ("RUNNING", "FINISHED"):
@@ -262,9 +260,7 @@ class MlflowTracker(TrackerBase):
         return uuid
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
-        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name
-        only.
-        """
+        """Return the direct sources of a run; with ``artifact_name`` only those under that name."""
         found = {(r["run_id"], r["artifact_name"]): None for r in self._read(run_id, "source")}
         return [
             TrackerSource(source, name)
@@ -273,17 +269,15 @@ class MlflowTracker(TrackerBase):
         ]
 
     def lineage(self, run_id: str) -> Lineage:
-        """Return everything that a run came from and that came from it, with the artifacts of
-        all.
-        """
+        """Return all runs from which a run came or that came from it, with their artifacts."""
         return trace_lineage(self, check_run_id(run_id))
 
     def run_ids(self, parent_run_id: str | None = None, **kwargs: str) -> list[str]:
-        """Return the ids of all runs of the experiment that transload made, sorted.
+        """Return the sorted ids of all runs of the experiment that transload has made.
 
         Args:
             parent_run_id: only runs that have this one as a direct source; MLflow does the search.
-            kwargs: no other filter is known.
+            kwargs: other filters, which are not supported.
         """
         if kwargs:
             raise TrackingError(
@@ -307,23 +301,23 @@ class MlflowTracker(TrackerBase):
         first: str = "0",
         parent: str | None = None,
     ) -> None:
-        """Set the state that MLflow shows for a run; a run that has ended already is not changed.
+        """Set the state that MLflow shows for a run; a run that has already ended is not changed.
 
         Args:
-            run_id: the run; one that is not known is made.
+            run_id: the run; it is created if it is unknown.
             status: the state.
-            results: what the app reported, key → name → value: numbers become metrics, other values
-                tags. The names of a key other than ``final`` and ``first`` begin with the key.
-            usage: what it used: each number becomes a system metric, ``system/<name>``.
-            steps: what it reported step by step, key → name → step → value: the points of a metric
-                before the last.
+            results: the job's results, key → name → value. Numbers become metrics, other values become
+                tags. Names start with the key, except for the keys ``final`` and ``first``.
+            usage: its resource usage; each number becomes a system metric, ``system/<name>``.
+            steps: its results with steps, key → name → step → value; they become the points of a
+                metric before the last.
             first: the key of replica 0 of the first role.
-            parent: the run that launched it, in which it is nested, and which is its source.
+            parent: the run that launched it; it becomes its source, and MLflow nests the run in it.
         """
         shown = shown_results(results, steps, first)
         if shown.refused:
             _log.warning(
-                "%s: MLflow has no metrics or tags of these names: %s",
+                "%s: MLflow does not allow metrics or tags with these names: %s",
                 run_id,
                 ", ".join(shown.refused),
             )
@@ -347,29 +341,31 @@ class MlflowTracker(TrackerBase):
 
 
 def _shown_tags(name: str, value: object) -> dict[str, str]:
-    """Return the tag for people, if there can be one of that name."""
+    """Return the tag for people; empty if no tag can have that name."""
     shown = shown_tag(name, value)
     return {} if shown is None else dict([shown])
 
 
 def create(config: str | None) -> MlflowTracker:
-    """Make a tracker of its configuration text; the factory of the tracker named ``mlflow``.
+    """Create the tracker ``mlflow`` from its configuration text.
 
     Args:
         config: a tracking URI, or a JSON object with ``tracking_uri`` and ``experiment_name``, each
-            optional; None: as MLflow's own environment variables say.
+            optional. None uses MLflow's own environment variables.
 
     Raises:
-        ConfigError: it is neither, or MLflow is not installed.
+        ConfigError: if it is neither, or MLflow is not installed.
     """
     if importlib.util.find_spec("mlflow") is None:
-        raise ConfigError("the package mlflow is not installed")
+        raise ConfigError("the package mlflow is not installed (pip install mlflow)")
     settings: dict[str, Any] = {}
     if config and config.lstrip().startswith("{"):
         try:
             settings = json.loads(config)
         except ValueError as exc:
-            raise ConfigError(f"the configuration is not a JSON object: {exc}") from exc
+            raise ConfigError(
+                f"the configuration must be a tracking URI or a JSON object: {exc}"
+            ) from exc
     elif config:
         settings = {"tracking_uri": config}
     unknown = sorted(settings.keys() - {"tracking_uri", "experiment_name"})
@@ -382,10 +378,10 @@ def create(config: str | None) -> MlflowTracker:
         raise ConfigError(f"{wrong[0]}={settings[wrong[0]]!r}: must be a text")
     uri = settings.get("tracking_uri") or os.environ.get("MLFLOW_TRACKING_URI")
     if not uri:
-        raise ConfigError("no tracking_uri is configured, and MLFLOW_TRACKING_URI is not set")
+        raise ConfigError("no tracking_uri is configured; set it, or MLFLOW_TRACKING_URI")
     if not uri.startswith(("/", *_SCHEMES)):
         raise ConfigError(
-            f"tracking_uri={uri.partition(':')[0]}:…: not a database, a server or an absolute path"
+            f"tracking_uri={uri.partition(':')[0]}:…: must be a database, a server or an absolute path"
         )
     if _is_relative(uri):
         raise ConfigError(
@@ -396,13 +392,13 @@ def create(config: str | None) -> MlflowTracker:
 
 
 def _is_relative(uri: str) -> bool:
-    """Tell whether a URI names a file that is another one in another folder.
+    """Tell whether the file of a URI depends on the working directory.
 
     Examples are ``sqlite:///x``, ``file:x`` and a database in memory.
     """
     scheme, _, rest = uri.partition(":")
     if scheme == "sqlite":
-        # a third slash ends the empty host; SQLite's own URIs come after it as well
+        # a third slash ends the empty host name; SQLite's own URIs come after it, too
         return not rest.startswith(("////", "///file:/"))
     if scheme == "file":
         path = rest.removeprefix("//").removeprefix("localhost")

@@ -1,8 +1,8 @@
-"""Pages about transload jobs: what an app did, how a search went, where a run came from.
+"""Make pages about transload jobs, searches and lineages.
 
-The functions ``…_report`` return the HTML text of one self-contained page, from data alone; the
-functions ``collect_…`` read such data. Importing this loads no templates: every command of
-``transload`` imports it.
+The functions ``collect_…`` read the data of a page. The functions ``…_report`` turn such data into
+the HTML text of one self-contained page. Importing this package loads no templates, because every
+``transload`` command imports it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page of one app."""
+"""The page of one job."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from transload_report.words import shown
 __all__ = ["app_report", "worth_filtering"]
 
 MAX_REPLICAS: Final = 500
-"""How many replicas the table has at most."""
+"""The largest number of replicas in the table."""
 MAX_PLOTS: Final = 24
 MAX_VALUES: Final = 200
-"""How many rows a table of values has at most."""
+"""The largest number of rows in a table of values."""
 _MAX_LINKS: Final = 500
 _MIN_FILTERED: Final = 12
 _SHOWN_FAILURES: Final = 5
 
 
 def app_report(data: AppData) -> str:
-    """Return the page of an app as HTML text: self-contained, without any request to the network.
+    """Return the page of a job as self-contained HTML text, which makes no network requests.
 
     Args:
-        data: all that the page shows, for instance from `collect_app`.
+        data: the data of the page, for instance from `collect_app`.
     """
     status = data.status
     replicas = replicas_of(status)
@@ -109,20 +109,20 @@ def _sections(data: AppData) -> dict[str, str]:
 
 
 def worth_filtering(problems: int, rows: int) -> int:
-    """Return how many rows a filter for problems shows; 0: the table needs no filter."""
+    """Return the number of rows that a filter for problems shows; 0 if no filter is needed."""
     is_long = rows > _MIN_FILTERED
     return problems if is_long and 0 < problems < rows else 0
 
 
 def _opened_logs(data: AppData) -> int:
-    """Return how many logs are open when the page is shown."""
+    """Return how many logs are open when the page is first shown."""
     if data.status.state is AppState.FAILED or len(data.logs) <= 2:
         return 2
     return 1
 
 
 def _waited(created: float | None, started: float | None) -> float | None:
-    """Return the seconds from the submit to the first start; None if they are not known."""
+    """Return the seconds from the submit to the first start; None if they are unknown."""
     if created is None or started is None or started < created:
         return None
     return started - created
@@ -131,7 +131,7 @@ def _waited(created: float | None, started: float | None) -> float | None:
 def _most_telling(
     replicas: Sequence[ReplicaStatus], problems: Sequence[ReplicaStatus]
 ) -> list[ReplicaStatus]:
-    """Return as many replicas as the table may have: those with a problem first."""
+    """Return the replicas for the table; those with a problem take precedence."""
     marked = {id(each) for each in problems}
     others = [each for each in replicas if id(each) not in marked]
     return [*problems, *others][:MAX_REPLICAS]
@@ -142,7 +142,7 @@ def _failures(replicas: Sequence[ReplicaStatus], message: str) -> list[str]:
     failed = [each for each in replicas if each.state is AppState.FAILED and each.exit_code != 0]
     failed.sort(key=_failure_rank)
     if len(failed) == 1 and message and failed[0].structured_error_msg == NONE:
-        return []  # the scheduler's message says it already
+        return []  # the scheduler's message has it already
     lines = [_failure_line(each) for each in failed[:_SHOWN_FAILURES]]
     if len(failed) > _SHOWN_FAILURES:
         lines.append(f"and {len(failed) - _SHOWN_FAILURES} more replicas")
@@ -150,7 +150,7 @@ def _failures(replicas: Sequence[ReplicaStatus], message: str) -> list[str]:
 
 
 def _failure_rank(replica: ReplicaStatus) -> tuple[bool, float]:
-    """Return a sort key: replicas that were not ended by a signal first, then by time."""
+    """Return a sort key: first replicas that ended by themselves, then those killed; by time."""
     was_killed = replica.exit_code is None or replica.exit_code < 0
     return was_killed, replica.end_time or 0.0
 
@@ -165,7 +165,7 @@ def _failure_line(replica: ReplicaStatus) -> str:
 
 
 def _more(data: AppData) -> list[tuple[str, str]]:
-    """Return the other facts about the app."""
+    """Return the other facts about the job."""
     peak, seconds = usage_texts(data.status.usage())
     name = arguments = metadata = timeout = ""
     if data.app is not None:
@@ -179,7 +179,7 @@ def _more(data: AppData) -> list[tuple[str, str]]:
         ("Cancel", "requested" if data.status.cancel_requested else ""),
         ("Timeout", timeout),
         ("Options", _pairs(data.cfg)),
-        ("Memory at most", peak),
+        ("Peak memory", peak),
         ("CPU time", seconds),
         ("Arguments", arguments),
         ("Metadata", metadata),
@@ -190,10 +190,10 @@ def _more(data: AppData) -> list[tuple[str, str]]:
 
 
 def _definition(role: Role) -> list[tuple[str, str]]:
-    """Return what is known of a role, secrets masked, as ``transload describe`` shows it."""
+    """Return the definition of a role with secrets masked, like ``transload describe``."""
     replicas = str(role.num_replicas)
     if role.min_replicas is not None:
-        replicas += f", at least {role.min_replicas} must end well"
+        replicas += f", at least {role.min_replicas} must succeed"
     retries = ""
     if role.max_retries:
         retries = f"{role.max_retries} by {role.retry_policy.value}"
@@ -244,7 +244,7 @@ def _results(data: AppData) -> dict[str, Any]:
 
 
 def _results_note(data: AppData, series_count: int) -> str:
-    """Return why results are missing, or not all drawn; ``""`` if nothing is to be said."""
+    """Return why results are missing or not all drawn; ``""`` if there is nothing to say."""
     results = data.results
     if series_count > MAX_PLOTS:
         return f"{series_count} series were reported; the first {MAX_PLOTS} are drawn."
@@ -258,7 +258,7 @@ def _results_note(data: AppData, series_count: int) -> str:
 
 
 def _tables(series: Sequence[Series]) -> list[tuple[list[str], list[list[Any]], int]]:
-    """Return one table for each group of keys: its head, its rows, how many rows are left out."""
+    """Return a table for each group of keys: its head, its rows, the number of rows left out."""
     groups: dict[str, list[Series]] = {}
     for each in series:
         groups.setdefault(each.group, []).append(each)

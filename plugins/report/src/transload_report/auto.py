@@ -1,4 +1,4 @@
-"""Write the page of an app when it is submitted and when it ends, and link to it."""
+"""Write the page of a job when it is submitted and when it ends, and link to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["link", "note"]
 
 @lru_cache(maxsize=8)
 def _settings_of(folder: str, home: str) -> Settings:
-    """Return the settings in force in a folder: they are asked for at every event."""
+    """Return the settings for a folder; cached, because every event needs them."""
     return load_settings(folder)
 
 
@@ -29,12 +29,12 @@ def _settings() -> Settings:
 
 
 def link(handle: str) -> str | None:
-    """Return the link to an app's page, if there is one."""
+    """Return the link to a job's page; None if there is no page."""
     return page_link(handle, _settings())
 
 
 def note(event: AppEvent) -> None:
-    """Write the page of an app that was submitted or has ended.
+    """Write the page of a job that was submitted or has ended.
 
     It does so only if ``auto`` of ``[plugins.report]`` is set.
     """
@@ -54,7 +54,7 @@ def note(event: AppEvent) -> None:
 
 
 def _page(handle: str) -> str:
-    # templates and their library are loaded only where a page is drawn
+    # templates and their library are loaded only if a page is drawn
     from transload_report.app_page import app_report
     from transload_report.collect import collect_app
 

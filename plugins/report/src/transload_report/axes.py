@@ -1,4 +1,4 @@
-"""Where the marks of an axis stand, and what they say."""
+"""Choose the marks of an axis and their texts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _DURATIONS: Final = (
 )
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _WIDE: Final = 100.0
-_GREATEST: Final = 1e150  # beyond, ratios and margins might not fit a float
+_GREATEST: Final = 1e150  # beyond this, ratios and margins might overflow a float
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Return round numbers from ``low`` to ``high``: 1, 2 or 5 times a power of ten apart."""
+    """Return round numbers from ``low`` to ``high``, 1, 2 or 5 times a power of ten apart."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return [low]
     if high - low <= 1e-9 * max(abs(low), abs(high)):
-        return [low]  # no marks in between could be told apart
+        return [low]  # marks in between would look the same
     exact = (high - low) / max(1, most)
     if exact <= 0 or not math.isfinite(exact):
         return [low, high]
@@ -36,7 +36,7 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def _round_step(exact: float) -> float:
-    """Return 1, 2, 5 or 10 times a power of ten: the first that is about ``exact`` or greater."""
+    """Return the first of 1, 2, 5 or 10 times a power of ten that is at least about ``exact``."""
     base = 10.0 ** math.floor(math.log10(exact))
     for digit in (1, 2, 5):
         if base * digit >= exact * 0.8:
@@ -47,7 +47,7 @@ def _round_step(exact: float) -> float:
 def log_ticks(low: float, high: float) -> list[float]:
     """Return powers of ten from ``low`` to ``high``, both above 0.
 
-    Many of them are thinned out; where there are few, multiples of them are marked too.
+    If there are many, only some are returned; if there are few, multiples of them are added.
     """
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high) + 1e-9) + 1)
     digits: tuple[int, ...] = (1,)
@@ -61,7 +61,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def tick_text(value: float, neighbours: Sequence[float] = ()) -> str:
-    """Return a mark's number, as short as possible and yet different from its neighbours'."""
+    """Return the shortest text of a mark that differs from its neighbours'."""
     distances = [abs(b - a) for a, b in pairwise(neighbours)]
     step = min(distances, default=0.0)
     if not math.isfinite(step):
@@ -74,7 +74,7 @@ def tick_text(value: float, neighbours: Sequence[float] = ()) -> str:
 
 
 def _decimal_text(value: float, step: float) -> str:
-    """Write a number with as many decimals as a step between marks needs; 0: no step is known."""
+    """Write a number with the decimals that a step between marks needs; step 0 is unknown."""
     if step > 0:
         digits = max(0, -math.floor(math.log10(step) + 1e-9))
         return f"{value:.{min(digits, 12)}f}"
@@ -82,7 +82,7 @@ def _decimal_text(value: float, step: float) -> str:
 
 
 def _scientific_text(value: float, step: float) -> str:
-    """Write a number with as many digits as a step between marks needs; 0: no step is known."""
+    """Write a number with the digits that a step between marks needs; step 0 is unknown."""
     digits = 3
     if step > 0:
         needed = math.ceil(math.log10(abs(value) / step)) + 1
@@ -92,17 +92,17 @@ def _scientific_text(value: float, step: float) -> str:
 
 
 def is_wide(values: Sequence[float]) -> bool:
-    """Tell whether values are so far apart that only a logarithmic axis shows them all."""
+    """Tell whether values are so far apart that they need a logarithmic axis."""
     return bool(values) and min(values) > 1 / _GREATEST and max(values) / min(values) > _WIDE
 
 
 def is_drawable(value: float) -> bool:
-    """Tell whether a number has a place on an axis: it is finite, and not close to infinite."""
+    """Tell whether a number has a place on an axis, so that it is finite and not too large."""
     return -_GREATEST < value < _GREATEST
 
 
 def duration_ticks(seconds: float, most: int = 7) -> list[tuple[float, str]]:
-    """Return ``(seconds, text)`` of marks from 0 to ``seconds``."""
+    """Return ``(seconds, text)`` for marks from 0 to ``seconds``."""
     step = _duration_step(seconds, most)
     size, unit = _unit_of(step)
     count = int(seconds / step + 1e-9)
@@ -124,7 +124,7 @@ def _duration_step(seconds: float, most: int) -> float:
 
 
 def _unit_of(step: float) -> tuple[float, str]:
-    """Return the greatest unit that is not longer than a step, and its seconds."""
+    """Return the largest unit that is not longer than a step, and its length in seconds."""
     for size, unit in _UNITS:
         if step >= size:
             return size, unit

@@ -1,4 +1,4 @@
-"""Small plots: a series of results, the trials of a search, one parameter against the objective."""
+"""Small plots of a series of results, of a search's trials, and of a parameter."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ from transload_report.words import value_text
 __all__ = ["Frame", "parameter_plot", "search_plot", "series_plot"]
 
 MAX_POINTS: Final = 400
-"""How many points a line has at most; of more, the least and the greatest of each stretch are
-drawn."""
+"""The largest number of points in a line.
+
+With more points, the least and the greatest of each stretch are drawn.
+"""
 
 _TOP: Final = 26.0
 _BOTTOM: Final = 38.0
 _RIGHT: Final = 14.0
-_DOTTED: Final = 50  # up to so many points of a line are marked
+_DOTTED: Final = 50  # a line with at most this many points has marks
 
 
 class Frame:
-    """Axes, and where a point is between them.
+    """The axes of a plot, and the position of a point between them.
 
     Args:
-        width: of the whole, in px.
-        height: of the whole, in px.
-        xs: the values across.
-        ys: the values upwards; spread logarithmically where they are far apart.
-        x_name: what is across.
-        y_name: what is upwards.
-        whole: the values across are whole numbers.
-        log_x: spread the values across logarithmically.
+        width: of the plot, in px.
+        height: of the plot, in px.
+        xs: the values on the x axis.
+        ys: the values on the y axis, which is logarithmic if they are far apart.
+        x_name: the name of the x axis.
+        y_name: the name of the y axis.
+        whole: whether the values on the x axis are whole numbers.
+        log_x: make the x axis logarithmic.
     """
 
     def __init__(
@@ -78,21 +80,21 @@ class Frame:
         return ticks(*span, most)
 
     def x(self, value: float) -> float:
-        """Return where a value is across."""
+        """Return the x coordinate of a value, in px."""
         share = _share(value, self.x_range, self.log_x)
         return self.left + share * (self.width - self.left - _RIGHT)
 
     def y(self, value: float) -> float:
-        """Return where a value is upwards."""
+        """Return the y coordinate of a value, in px."""
         bottom = self.height - _BOTTOM
         share = _share(value, self.y_range, self.log_y)
         return bottom - share * (bottom - _TOP)
 
     def parts(self, x_texts: Mapping[float, str] | None = None) -> list[Markup]:
-        """Return grid, marks and names.
+        """Return the grid, the marks and the names of the axes.
 
         Args:
-            x_texts: the marks across, where they are no numbers.
+            x_texts: the marks on the x axis, if they are not numbers.
         """
         return [*self._upward_parts(), *self._across_parts(x_texts), *self._names()]
 
@@ -133,8 +135,8 @@ def series_plot(series: Series, key: str) -> Markup:
     """Draw one series of results.
 
     Args:
-        series: what to draw; values without a place on the axis leave a gap.
-        key: tells this picture from the others of the page.
+        series: the series; values without a place on the axis leave a gap.
+        key: a text that no other picture of the page has.
     """
     points = _drawable_points(series)
     frame = Frame(
@@ -171,7 +173,7 @@ def _drawable_points(series: Series) -> list[tuple[float, float]]:
 
 
 def series_words(series: Series) -> str:
-    """Return what is to be seen in a series, in words."""
+    """Return a description of a series in words."""
     points = _drawable_points(series)
     low = min(points, key=lambda point: point[1])
     high = max(points, key=lambda point: point[1])
@@ -249,7 +251,7 @@ def parameter_plot(data: SearchData, name: str, key: str) -> Markup:
     Args:
         data: the search, with at least one trial that has a value.
         name: the parameter.
-        key: tells this picture from the others of the page.
+        key: a text that no other picture of the page has.
     """
     good = [trial for trial in measured(data) if name in trial.parameters]
     values = [trial.parameters[name] for trial in good]
@@ -294,19 +296,19 @@ def _is_number(value: Any) -> bool:
 
 
 def measured(data: SearchData) -> list[TrialData]:
-    """Return the trials that have an objective that can be drawn, by number."""
+    """Return the trials with an objective that can be drawn, by number."""
     good = [trial for trial in data.trials if trial.value is not None and is_drawable(trial.value)]
     return sorted(good, key=lambda trial: trial.index)
 
 
 def best_trial(data: SearchData) -> TrialData | None:
-    """Return the best trial; the first of equal ones; None if none has an objective."""
+    """Return the best trial, the first if several are equal; None if none has an objective."""
     sign = 1 if data.minimize else -1
     return min(measured(data), key=lambda trial: sign * (trial.value or 0.0), default=None)
 
 
 def best_so_far(data: SearchData) -> list[tuple[float, float]]:
-    """Return ``(trial, objective)`` wherever the best became better."""
+    """Return ``(trial, objective)`` for each trial that improved the best objective."""
     is_better = operator.lt if data.minimize else operator.gt
     steps: list[tuple[float, float]] = []
     for trial in measured(data):
@@ -349,9 +351,9 @@ def _pieces(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, flo
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return a line of fewer points that looks the same.
+    """Return a line with fewer points that looks the same.
 
-    Of each stretch its least and its greatest value are kept.
+    The least and the greatest value of each stretch are kept.
     """
     if len(points) <= MAX_POINTS:
         return list(points)
@@ -367,7 +369,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _mark_texts(marks: Sequence[float], log: bool) -> list[str]:
-    """Return the number at each mark; those of a linear axis have the same decimals."""
+    """Return the text at each mark; all texts of a linear axis have the same decimals."""
     neighbours: Sequence[float] = () if log else marks
     return [tick_text(mark, neighbours) for mark in marks]
 
@@ -377,7 +379,7 @@ def _axis_name(name: str, log: bool) -> str:
 
 
 def _widened(low: float, high: float, log: bool, share: float) -> tuple[float, float]:
-    """Return the range of an axis: the values, and some room on both sides."""
+    """Return the range of an axis, which is that of the values with a margin on both sides."""
     if log:
         factor = (high / low) ** share if high > low else 2.0
         return low / factor, high * factor
@@ -389,7 +391,7 @@ def _widened(low: float, high: float, log: bool, share: float) -> tuple[float, f
 
 
 def _share(value: float, span: tuple[float, float], log: bool) -> float:
-    """Return where a value is on an axis, from 0 to 1."""
+    """Return the position of a value on an axis, from 0 to 1."""
     low, high = span
     if log:
         return math.log(value / low) / math.log(high / low)

@@ -1,4 +1,4 @@
-"""``transload report``."""
+"""The command ``transload report``."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ if TYPE_CHECKING:
 
 _EPILOG = """
 \b
-  transload report HANDLE -o report.html          one app
-  transload report HANDLE HANDLE HANDLE           several, side by side
-  transload report --all -s slurm                 all apps of a scheduler
-  transload report --search NAME                  a search: its name, tracker base or snapshot
-  transload report --lineage HANDLE               where a run came from, and what came of it
+  transload report HANDLE -o report.html          one job
+  transload report HANDLE HANDLE HANDLE           several jobs, side by side
+  transload report --all -s slurm                 all jobs of a scheduler
+  transload report --search NAME                  a search, by its name, tracker base or snapshot
+  transload report --lineage HANDLE               the origin of a run, and the runs that used it
   transload report --lineage HANDLE -o FILE.svg   only the picture of it
 
-Without -o the page of one app is kept where hosts find it and show a link to it; the others go to report.html.
+Without -o, the page of one job is kept where orchestrators find it and link to it. Other pages go to report.html.
 """
 
 
-@click.command(epilog=_EPILOG, short_help="Write a page about apps, a search or a lineage.")
+@click.command(epilog=_EPILOG, short_help="Write a page about jobs, a search or a lineage.")
 @click.argument("handles", nargs=-1, metavar="[HANDLE]...", shell_complete=complete_handles)
-@click.option("-o", "--output", metavar="FILE", help="The file; - for stdout.")
+@click.option("-o", "--output", metavar="FILE", help="File to write; - for stdout.")
 @click.option(
     "--search",
     metavar="WHERE",
-    help="A search instead of an app: its name, tracker base or snapshot.",
+    help="Show a search, by its name, tracker base or snapshot.",
 )
-@click.option("--lineage", metavar="RUN", help="The lineage of a run instead of an app.")
-@click.option("--all", "everything", is_flag=True, help="All apps of a scheduler.")
+@click.option("--lineage", metavar="RUN", help="Show the lineage of a run.")
+@click.option("--all", "everything", is_flag=True, help="Show all jobs of a scheduler.")
 @click.option(
     "-s",
     "--scheduler",
     metavar="NAME",
-    help="With --all: which scheduler; default: the configured one.",
+    help="Scheduler for --all; default: the configured one.",
 )
-@click.option("--title", metavar="TEXT", default="", help="Headline of a page about several apps.")
+@click.option("--title", metavar="TEXT", default="", help="Headline of a page about several jobs.")
 @click.option(
     "--lines",
     type=click.IntRange(0, 1000),
-    help="Last log lines of each replica of one app; default: 20.",
+    help="Number of last log lines for each replica of one job; default: 20.",
 )
 @click.pass_context
 def command(
@@ -69,23 +69,21 @@ def command(
     title: str,
     lines: int | None,
 ) -> None:
-    """Write one self-contained page: timeline, states, exit codes, results, last log lines,
-    lineage.
-    """
+    """Write one self-contained page with timeline, states, results, last log lines and lineage."""
     wanted = [bool(handles), search is not None, lineage is not None, everything]
     if sum(wanted) != 1:
         raise click.UsageError(
             "give one or more handles, or one of --search, --lineage, --all", ctx
         )
     if scheduler and not everything:
-        raise click.UsageError("--scheduler goes with --all", ctx)
+        raise click.UsageError("--scheduler only goes with --all", ctx)
     several = everything or len(handles) > 1
     if title and not several:
-        raise click.UsageError("--title goes with --all, or with several handles", ctx)
+        raise click.UsageError("--title only goes with --all, or with several handles", ctx)
     if lines is not None and (several or not handles):
-        raise click.UsageError("--lines goes with one handle", ctx)
+        raise click.UsageError("--lines only goes with one handle", ctx)
     with open_runner() as runner:
-        own_settings(runner.settings)  # reports a mistake there before anything is read
+        own_settings(runner.settings)  # reports a mistake in the settings before anything is read
         target = _target(runner, handles, output)
         if search is not None:
             page = search_report(collect_experiment(search))
@@ -103,7 +101,7 @@ def command(
 
 
 def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path | None:
-    """Return the file to write; None: stdout."""
+    """Return the file to write; None for stdout."""
     if output == "-":
         return None
     if output is not None:
@@ -115,7 +113,7 @@ def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path 
 
 def _app_page(runner: Runner, text: str, lines: int) -> str:
     job = find_job(runner, text)
-    description_of(job)  # its error suggests the nearest app
+    description_of(job)  # its error suggests the nearest job
     return app_report(collect_app(runner, job.handle, lines=lines))
 
 
@@ -126,7 +124,7 @@ def _runs_page(runner: Runner, handles: Sequence[str], scheduler: str | None, ti
     if not found:
         name = scheduler or runner.settings.scheduler
         found = [row.app_handle for row in runner.list(name)]
-        title = title or f"All apps of {name}"
+        title = title or f"All jobs of {name}"
     return runs_report(collect_runs(runner, found, title=title))
 
 

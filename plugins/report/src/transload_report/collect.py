@@ -1,4 +1,4 @@
-"""Reading what a page shows: through the runner, the trackers and the ledger of a search."""
+"""Read the data of a page from the runner, the trackers and the ledger of a search."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["collect_app", "collect_lineage", "collect_runs"]
 
 LINES: Final = 20
-"""How many of the last log lines are shown of a replica, unless told otherwise."""
+"""The default number of last log lines for each replica."""
 
 Curves = Mapping[str, Mapping[str, Mapping[float, float]]]
 
 MAX_LOGS: Final = 30
-"""Of how many replicas log lines are shown."""
-_FEW: Final = 12  # of more replicas, only so many of those that did well are shown
+"""The largest number of replicas whose log lines are shown."""
+_FEW: Final = 12  # with more replicas, this many of those without a problem are shown
 _MAX_ASKED: Final = 200
 
-# how a replica did, the first to be shown first
+# ranks of replicas, the first to show first
 _FAILED_BY_ITSELF: Final = -1
 _FAILED: Final = 0
 _RESTARTED: Final = 1
@@ -45,16 +45,16 @@ _DOING_WELL: Final = 2
 
 
 def collect_app(runner: Runner, handle: str, *, lines: int = LINES) -> AppData:
-    """Read all that the page of an app shows.
+    """Read the data of a job's page.
 
     Args:
         runner: asks the scheduler and the trackers.
-        handle: the app.
-        lines: how many of the last log lines of each replica; of many replicas, those that failed
-            come first.
+        handle: the job.
+        lines: the number of last log lines for each replica; with many replicas, those that
+            failed take precedence.
 
     Raises:
-        AppNotFound: if there is no such app.
+        AppNotFound: if there is no such job.
         MalformedAppHandleException: if it is not a handle.
         SchedulerUnavailable: if the scheduler cannot be reached.
     """
@@ -73,7 +73,7 @@ def collect_app(runner: Runner, handle: str, *, lines: int = LINES) -> AppData:
 
 
 def _collect(runner: Runner, handle: str) -> AppData:
-    """Read everything but logs and lineage."""
+    """Read everything except for logs and lineage."""
     written = time.time()
     found = runner.description(handle)
     if found is None:
@@ -95,11 +95,11 @@ def _collect(runner: Runner, handle: str) -> AppData:
 
 
 def collect_runs(runner: Runner, handles: Sequence[str], *, title: str = "") -> RunsData:
-    """Read what the page of several runs shows; those that are not there are named on it.
+    """Read the data of a page about several runs; the page names those that do not exist.
 
     Args:
         runner: asks the schedulers.
-        handles: the apps.
+        handles: the jobs.
         title: headline of the page.
 
     Raises:
@@ -119,12 +119,11 @@ def collect_runs(runner: Runner, handles: Sequence[str], *, title: str = "") -> 
 
 
 def collect_lineage(runner: Runner, run_id: str) -> LineageData | None:
-    """Read what the page of a lineage shows; None if no configured tracker knows anything of the
-    run.
+    """Read the data of a lineage's page; None if no configured tracker has the run.
 
     Args:
-        runner: knows the trackers, and asks for the states of those runs that are apps.
-        run_id: the run, mostly an app handle.
+        runner: knows the trackers, and asks for the states of the runs that are jobs.
+        run_id: the run, usually the handle of a job.
     """
     lineage = _lineage(runner, run_id)
     if lineage is None:
@@ -145,7 +144,7 @@ def _states(runner: Runner, runs: Sequence[str]) -> dict[str, AppState]:
         try:
             found = runner.status_many(handles)
         except TransloadError:
-            continue  # no such scheduler here, or not reached: the page shows no states of its apps
+            continue  # its scheduler is unknown or unreachable, so the page shows no state
         states.update(
             {handle: status.state for handle, status in found.items() if status is not None}
         )
@@ -153,12 +152,12 @@ def _states(runner: Runner, runs: Sequence[str]) -> dict[str, AppState]:
 
 
 def _lineage(runner: Runner, run_id: str) -> Lineage | None:
-    """Return the lineage of a run from the first tracker that knows something of it."""
+    """Return the lineage of a run from the first tracker that has the run."""
     for tracker in build_trackers(runner.settings.trackers()):
         try:
             found = tracker.lineage(run_id)
         except (TransloadError, OSError):
-            continue  # the rest of the page is worth having
+            continue  # the rest of the page is still useful
         if found.edges or found.artifacts:
             return found
     return None
@@ -172,14 +171,14 @@ def _results(runner: Runner, handle: str) -> tuple[AppResults | None, Curves, st
 
 
 def _chosen(status: AppStatus) -> list[ReplicaStatus]:
-    """Return the replicas whose logs are shown: failed ones first, then the others in order."""
+    """Return the replicas whose logs are shown, the failed ones first, the others in order."""
     ranked = sorted(replicas_of(status), key=_rank)
     telling = sum(_rank(replica)[0] < _DOING_WELL for replica in ranked)
     return ranked[: min(MAX_LOGS, max(_FEW, telling))]
 
 
 def _rank(replica: ReplicaStatus) -> tuple[int, float]:
-    """Return a sort key: how much a log is worth reading, then when the replica failed."""
+    """Return a sort key by the importance of a replica's log, then by the time of its failure."""
     if replica.state is AppState.FAILED:
         failed_by_itself = replica.exit_code is not None and replica.exit_code > 0
         ended = replica.end_time or 0.0
@@ -196,7 +195,7 @@ def _tail(runner: Runner, handle: str, replica: ReplicaStatus, count: int) -> Lo
     parsed = parse_app_handle(handle)
     try:
         scheduler = runner.scheduler(parsed.scheduler_backend)
-        # one line more than is shown tells whether there are more
+        # one more line than needed shows whether there are more
         found = last_lines(
             scheduler, parsed.app_id, role, number, stream=Stream.COMBINED, number=count + 1
         )

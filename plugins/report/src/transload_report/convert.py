@@ -1,4 +1,4 @@
-"""From what is known of apps to what is drawn: rows of a timeline, series of results. Pure."""
+"""Convert jobs to rows of a timeline, and their results to series. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 500
-"""How many rows a timeline has at most."""
+"""The largest number of rows in a timeline."""
 
 _NUMBERED: Final = re.compile(r"(-?|.*?)(\d{1,15})\Z", re.DOTALL)
 
@@ -49,10 +49,10 @@ class Bar:
     """One attempt of a replica.
 
     Args:
-        start: seconds since the epoch.
-        end: likewise; where it still runs, when this was read.
-        state: how it ended, or what it is doing.
-        says: everything about it in one line.
+        start: in seconds since the epoch.
+        end: in seconds since the epoch; for a running attempt, when the status was read.
+        state: its state.
+        says: a description in one line.
     """
 
     start: float
@@ -63,16 +63,16 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One replica, or one app, of a timeline.
+    """One replica, or one job, in a timeline.
 
     Args:
         label: its name.
-        group: name of what it belongs to; rows of one group stand together.
-        state: what it is doing.
+        group: the name of its group; the rows of a group are adjacent.
+        state: its state.
         bars: its attempts, oldest first.
-        waited: since when it waited for its first start; None: not known.
-        note: few words for its end, for example ``exit code 3``.
-        restarts: attempts before the latest of which no times are known.
+        waited: the time since which it waited for its first start; None if it is unknown.
+        note: a few words about its end, for example ``exit code 3``.
+        restarts: the number of earlier attempts whose times are unknown.
     """
 
     label: str
@@ -86,14 +86,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when to when; seconds since the epoch, None where it is not known."""
+    """A start and an end, in seconds since the epoch; None if it is unknown."""
 
     start: float | None
     end: float | None
 
     @property
     def seconds(self) -> float | None:
-        """How long it is."""
+        """Its length in seconds; None if it is unknown."""
         if self.start is None or self.end is None:
             return None
         return max(0.0, self.end - self.start)
@@ -105,8 +105,8 @@ class Series:
 
     Args:
         name: name of the result.
-        group: what the keys have in common: ``""`` for 0, 1, 2 …, ``epoch-`` for epoch-0 …; ``step
-            `` for steps.
+        group: the common part of the keys, such as ``""`` for 0, 1, 2 … or ``epoch-`` for epoch-0 …;
+            ``step `` for steps.
         points: ``(number, value)`` by number.
     """
 
@@ -116,14 +116,15 @@ class Series:
 
     @property
     def joined(self) -> bool:
-        """Whether one point leads to the next: steps and epochs do, replicas (``0``, ``1``,
-        ``trainer/0``) do not.
+        """Whether a line joins the points: true for steps and epochs, false for replicas.
+
+        The keys of replicas are ``0``, ``1``, ``trainer/0`` and so on.
         """
         return bool(self.group) and not self.group.endswith("/")
 
     @property
     def across(self) -> str:
-        """What its numbers count: step, epoch, key."""
+        """The unit of its numbers: step, epoch or key."""
         return self.group.rstrip("-_/.: ") or "key"
 
 
@@ -131,8 +132,8 @@ def replica_rows(status: AppStatus, created: float | None, written: float) -> li
     """Return a row for each replica, by role and number.
 
     Args:
-        status: the app's status.
-        created: when it was submitted, seconds since the epoch.
+        status: the status of the job.
+        created: when it was submitted, in seconds since the epoch.
         written: when the status was read.
     """
     return [_replica_row(replica, created, written) for replica in replicas_of(status)]
@@ -167,12 +168,12 @@ def _replica_row(replica: ReplicaStatus, created: float | None, written: float) 
 
 
 def _waits_again(replica: ReplicaStatus) -> bool:
-    """Tell whether a replica waits for its next attempt: its times are those of the last one."""
+    """Tell whether a replica waits for its next attempt, so that its times are the last one's."""
     return bool(replica.earlier) and replica.earlier[-1].start_time == replica.start_time
 
 
 def _waited_since(created: float | None, bars: Sequence[Bar]) -> float | None:
-    """Return since when the first bar was waited for; None if that is not known."""
+    """Return when the wait for the first bar began; None if it is unknown."""
     if created is None or not bars or created > bars[0].start:
         return None
     return created
@@ -184,7 +185,7 @@ def _attempt_bar(attempt: ReplicaStatus | ReplicaAttempt, written: float) -> Bar
 
 
 def _bar(state: AppState, code: int | None, span: Span, written: float) -> Bar | None:
-    """Return the bar of an attempt; None if its start is not known."""
+    """Return the bar of an attempt; None if its start is unknown."""
     if span.start is None:
         return None
     if span.end is not None:
@@ -201,7 +202,7 @@ def _bar(state: AppState, code: int | None, span: Span, written: float) -> Bar |
 
 
 def run_rows(runs: Sequence[AppData]) -> list[Row]:
-    """Return a row for each app, from the first start of a replica to the last end."""
+    """Return a row for each job, from the first start of a replica to the last end."""
     rows = []
     for run in runs:
         state = run.status.state
@@ -217,8 +218,8 @@ def app_span(status: AppStatus, written: float) -> Span:
     """Return the time from the first start of a replica to the last end, or to ``written``.
 
     Args:
-        status: the app's status.
-        written: the end of an app that has not ended, seconds since the epoch.
+        status: the status of the job.
+        written: the end for a job that has not ended, in seconds since the epoch.
     """
     attempts: list[ReplicaStatus | ReplicaAttempt] = []
     for replica in replicas_of(status):
@@ -235,7 +236,7 @@ def app_span(status: AppStatus, written: float) -> Span:
 def thinned(rows: Sequence[Row], limit: int = MAX_ROWS) -> list[Row]:
     """Return at most ``limit`` rows in their order.
 
-    Rows of what failed or was started again are kept first; the others are thinned out evenly.
+    Rows with a failure or a restart take precedence. From the others, an even selection is kept.
     """
     if len(rows) <= limit:
         return list(rows)
@@ -252,7 +253,7 @@ def _is_remarkable(row: Row) -> bool:
 
 
 def _evenly(items: Sequence[int], count: int) -> list[int]:
-    """Return at most ``count`` of the items, from all along the sequence."""
+    """Return at most ``count`` items, evenly spread over the sequence."""
     if len(items) <= count:
         return list(items)
     return [items[k * len(items) // count] for k in range(count)]
@@ -261,11 +262,11 @@ def _evenly(items: Sequence[int], count: int) -> list[int]:
 def series_of(
     results: AppResults, steps: Mapping[str, Mapping[str, Mapping[float, float]]] | None = None
 ) -> list[Series]:
-    """Return the series of an app: what it reported by step, then numbers under numbered keys.
+    """Return the series of a job: first its results with steps, then numbers under numbered keys.
 
     Args:
-        results: what the app reported.
-        steps: key → name → step → value, of what it reported step by step.
+        results: the results of the job.
+        steps: key → name → step → value, for the results with steps.
     """
     return [*_step_series(steps or {}), *_numbered_series(results)]
 
@@ -286,7 +287,7 @@ def _key_text(key: str) -> str:
 
 
 def _numbered_series(results: AppResults) -> list[Series]:
-    """Return a series for each result that was reported under keys that differ in their number."""
+    """Return a series for each result whose keys differ only in a number."""
     found: dict[tuple[str, str], dict[int, float]] = {}
     for key, values in results.results.items():
         place = _numbered(key)
@@ -305,7 +306,7 @@ def _numbered_series(results: AppResults) -> list[Series]:
 
 
 def _numbered(key: str) -> tuple[str, int] | None:
-    """Return the text before the number at the end of a key, and the number; None without one."""
+    """Split a key into a text and the number at its end; None if there is no number."""
     match = _NUMBERED.match(key)
     if match is None:
         return None
@@ -326,7 +327,7 @@ def _as_float(value: float) -> float:
 def single_results(
     results: AppResults, series: Iterable[Series]
 ) -> list[tuple[str, str, int | float | str]]:
-    """Return ``(key, name, value)`` of each result that is in none of the series."""
+    """Return ``(key, name, value)`` for each result that is in no series."""
     plotted = {(each.group, each.name, place) for each in series for place, _ in each.points}
     rows = []
     for key, values in results.results.items():
@@ -338,7 +339,7 @@ def single_results(
 
 
 def last_values(results: AppResults) -> dict[str, int | float | str]:
-    """Return name → value: the last one of a curve, the first one of replicas.
+    """Return name → value, with the last value of a curve and the first value of replicas.
 
     A result under a key without a number takes precedence.
     """
@@ -352,7 +353,7 @@ def last_values(results: AppResults) -> dict[str, int | float | str]:
 
 
 def earlier_counts(status: AppStatus) -> Mapping[AppState, int]:
-    """Return how many attempts before the latest ended in each state."""
+    """Return state → the number of earlier attempts that ended in it."""
     states: list[AppState] = []
     for replica in replicas_of(status):
         states += [attempt.state for attempt in replica.earlier]
@@ -360,6 +361,6 @@ def earlier_counts(status: AppStatus) -> Mapping[AppState, int]:
 
 
 def counts(states: Iterable[AppState]) -> Mapping[AppState, int]:
-    """Return how many there are of each state, in the order of the states."""
+    """Return the number of each state, in the order of the states."""
     listed = list(states)
     return {state: listed.count(state) for state in AppState if state in listed}

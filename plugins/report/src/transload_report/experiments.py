@@ -1,5 +1,6 @@
-"""Reading searches: the JSON snapshot of an Ax experiment, without Ax, or the tracker base of a
-search.
+"""Read searches from the JSON snapshot of an Ax experiment, or from a tracker base.
+
+A snapshot is read without Ax.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _AX_STATES: Final[Mapping[str, AppState]] = {
     "STALE": AppState.FAILED,
     "DISPATCHED": AppState.SUBMITTED,
 }
-"""What a trial of Ax is doing → how it is coloured here."""
+"""State of a trial in Ax → the `AppState` that gives its colour."""
 
 
 def collect_experiment(where: str) -> SearchData:
@@ -42,7 +43,7 @@ def collect_experiment(where: str) -> SearchData:
 
     Raises:
         ConfigError: if it is none of these.
-        SpecError: if it is one that cannot be read.
+        SpecError: if it cannot be read.
     """
     if _is_file(Path(where)):
         return experiment_data(_load(Path(where)), where)
@@ -83,20 +84,20 @@ def _load(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as exc:
-        raise SpecError(f"{file}: not a snapshot of an experiment: {exc}") from exc
+        raise SpecError(f"{file}: must be a snapshot of an experiment: {exc}") from exc
 
 
 def ledger_data(summary: Mapping[str, Any], written: float | None = None) -> SearchData:
-    """Return the data of a page from what ``SearchLedger.summary()`` returned.
+    """Return the data of a page from a summary of ``SearchLedger.summary()``.
 
     Args:
         summary: the summary.
-        written: when it was read, seconds since the epoch; None: now.
+        written: when it was read, in seconds since the epoch; None for now.
     """
     search = summary["search"]
     objective = search["objective"]
     if not isinstance(objective, Mapping):
-        objective = objective[0]  # a search with several: the first one is drawn
+        objective = objective[0]  # if a search has several objectives, the first is drawn
     base = str(summary["tracker_base"])
     constants = [f"{key}={value}" for key, value in search["constants"].items()]
     facts = {
@@ -143,24 +144,23 @@ def experiment_data(body: Any, where: str, written: float | None = None) -> Sear
     """Return the data of a page from the JSON of a snapshot.
 
     Args:
-        body: what the snapshot holds.
+        body: the contents of the snapshot.
         where: its name, for messages.
-        written: when it was read, seconds since the epoch; None: now.
+        written: when it was read, in seconds since the epoch; None for now.
 
     Raises:
-        SpecError: if it is not a snapshot of an experiment with one objective, or of a newer
+        SpecError: if it is not a snapshot of an experiment with one objective, or has a newer
             schema.
     """
     try:
         if body["schema"] > _SCHEMA:
-            raise SpecError(
-                f"{where}: schema {body['schema']!r} is newer than this version reads ({_SCHEMA})"
-            )
+            newest = f"this version reads at most {_SCHEMA}; upgrade transload-report"
+            raise SpecError(f"{where}: schema {body['schema']!r} is too new; {newest}")
         return _snapshot_data(body, where, time.time() if written is None else written)
     except SpecError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
-        raise SpecError(f"{where}: not a snapshot of an experiment: {exc!r}") from exc
+        raise SpecError(f"{where}: must be a snapshot of an experiment: {exc!r}") from exc
 
 
 def _snapshot_data(body: Mapping[str, Any], where: str, written: float) -> SearchData:
@@ -191,9 +191,9 @@ def _snapshot_data(body: Mapping[str, Any], where: str, written: float) -> Searc
 
 
 def _objective(experiment: Mapping[str, Any], where: str) -> tuple[str, bool]:
-    """Return the name of the objective, and whether small is good.
+    """Return the name of the objective, and whether it is minimized.
 
-    Ax writes ``-loss`` for a loss that is to be made small.
+    Ax writes ``-loss`` for a loss that is minimized.
     """
     objective = (experiment.get("optimization_config") or {}).get("objective") or {}
     expression = objective.get("expression")
@@ -203,7 +203,7 @@ def _objective(experiment: Mapping[str, Any], where: str) -> tuple[str, bool]:
     metric = objective.get("metric")
     if isinstance(metric, dict):
         return str(metric["name"]), bool(objective["minimize"])
-    raise SpecError(f"{where}: the experiment has no single objective to draw")
+    raise SpecError(f"{where}: the experiment must have exactly one objective")
 
 
 def _trial(experiment: Mapping[str, Any], trial: Mapping[str, Any], metric: str) -> TrialData:
@@ -236,9 +236,9 @@ def _parameters(trial: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _value(experiment: Mapping[str, Any], index: str, metric: str) -> float | None:
-    """Return the objective of a trial: the mean in the last of its data.
+    """Return the objective of a trial, which is the mean in its latest data.
 
-    Ax keeps each of them as the text of a JSON table, column → row → value.
+    Ax keeps data as the text of a JSON table, column → row → value.
     """
     found = None
     by_trial = experiment.get("data_by_trial") or {}

@@ -1,4 +1,4 @@
-"""A lineage as a picture."""
+"""Draw a lineage."""
 
 from __future__ import annotations
 
@@ -38,17 +38,16 @@ _ARROW: Final = (
 
 
 def lineage_svg(lineage: Lineage, *, style: str | None = None) -> str:
-    """Draw a lineage as one self-contained SVG: sources on the left, what came of them on the
-    right.
+    """Draw a lineage as one self-contained SVG, with sources to the left of their children.
 
-    Every run is a box with its artifacts; the run that was asked for stands out; a link carries the
-    name of the artifact that was used. Long texts are cut, and shown whole when pointed at.
+    Every run is a box with its artifacts, and the requested run is highlighted. A link has the name of
+    the artifact that was used. Long texts are cut; a tooltip shows them complete.
 
     Args:
-        lineage: as ``TrackerBase.lineage`` returns it.
-        style: CSS in the place of the built-in one; ``""``: none, for a page whose own style sheet
-            knows the classes ``box``, ``self``, ``link``, ``tip``, ``paper``, ``halo``, ``id``,
-            ``small`` and ``what``.
+        lineage: the lineage, for example from ``TrackerBase.lineage``.
+        style: CSS in place of the built-in one. ``""`` is for a page whose own style sheet has the
+            classes ``box``, ``self``, ``link``, ``tip``, ``paper``, ``halo``, ``id``, ``small`` and
+            ``what``.
 
     Returns:
         The SVG text, in UTF-8 when written to a file.
@@ -80,7 +79,7 @@ def lineage_svg(lineage: Lineage, *, style: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """Where the box of a run is: its left upper corner and its height, in px."""
+    """The upper left corner and the height of a run's box, in px."""
 
     x: float
     y: float
@@ -88,7 +87,7 @@ class _Box:
 
 
 def _boxes(lineage: Lineage, columns: Sequence[Sequence[str]], tallest: float) -> dict[str, _Box]:
-    """Return run → box: a column beside the other, each centred upwards."""
+    """Return run → box; the columns are side by side, and each is centred vertically."""
     boxes = {}
     for index, column in enumerate(columns):
         x = _MARGIN_X + index * (_BOX_WIDTH + _GAP_X)
@@ -106,21 +105,21 @@ def _column_height(lineage: Lineage, column: Sequence[str]) -> float:
 
 
 def _columns(lineage: Lineage) -> list[list[str]]:
-    """Return the runs in columns: each right of all its sources, as far as cycles allow."""
+    """Return the runs in columns, each to the right of its sources, as far as cycles allow."""
     named = [*reversed(lineage.parents), lineage.run_id, *lineage.descendants]
     for edge in lineage.edges:
         named += [edge.source_run_id, edge.run_id]
     runs = list(dict.fromkeys(named))
     links = dict.fromkeys((edge.source_run_id, edge.run_id) for edge in lineage.edges)
     children: dict[str, list[str]] = {run: [] for run in runs}
-    waiting = dict.fromkeys(runs, 0)  # run → how many of its sources have no column yet
+    waiting = dict.fromkeys(runs, 0)  # run → the number of its sources without a column
     for source, child in links:
         if source != child:
             children[source].append(child)
             waiting[child] += 1
     level = dict.fromkeys(runs, 0)
     while waiting:
-        # in a cycle every run waits for another: the one with the fewest sources begins
+        # in a cycle every run waits for another, so the one with the fewest sources is first
         run = min(waiting, key=lambda name: waiting[name])
         del waiting[run]
         for child in children[run]:
@@ -227,7 +226,7 @@ def _drawn_links(
 
 
 def _artifact_lines(lineage: Lineage, run: str) -> list[tuple[str, str]]:
-    """Return line and tooltip of each artifact shown."""
+    """Return the line and the tooltip of each artifact in the picture."""
     artifacts = list(lineage.artifacts.get(run, {}).values())
     lines = [
         (f"▪ {artifact.name}", f"{artifact.name}: {masked_url(artifact.path)}")
@@ -240,7 +239,7 @@ def _artifact_lines(lineage: Lineage, run: str) -> list[tuple[str, str]]:
 
 
 def _is_long(source: _Box, child: _Box) -> bool:
-    """Tell whether a link does not lead to the next column on the right."""
+    """Tell whether a link does not lead to the next column to the right."""
     return abs(child.x - source.x - _BOX_WIDTH - _GAP_X) > 1
 
 
@@ -279,7 +278,7 @@ def _cut(text: str, limit: int = _CHARACTERS) -> str:
 
 
 def _cut_middle(run: str) -> str:
-    """Shorten a run id in its middle: the scheduler and the distinguishing end both matter."""
+    """Shorten a run id in its middle, to keep the scheduler and the distinguishing end."""
     if len(run) <= _CHARACTERS:
         return run
     head = _CHARACTERS // 3
@@ -288,7 +287,7 @@ def _cut_middle(run: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Escape for XML, which has no way to hold most control characters."""
+    """Escape a text for XML, and replace the control characters that XML does not allow."""
     return escape("".join(_printable(char) for char in text))
 
 

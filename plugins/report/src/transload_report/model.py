@@ -1,4 +1,4 @@
-"""What a page is made from: plain data, read by `collect`, drawn by `page`."""
+"""The plain data of a page; `collect` reads it and `page` draws it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LogTail:
         role: name of the role.
         replica: its number within the role.
         lines: the lines, without their newlines.
-        cut: there are lines before these.
+        cut: whether there are earlier lines.
         problem: why the log could not be read; ``""`` if it could.
     """
 
@@ -34,23 +34,23 @@ class LogTail:
 
 @dataclass(frozen=True, slots=True)
 class AppData:
-    """All that the page of an app shows. Times are seconds since the epoch.
+    """The data of a job's page. Times are seconds since the epoch.
 
     Args:
-        handle: the app.
+        handle: the handle of the job.
         status: its status.
-        written: when all this was read.
-        app: the app as submitted; None if the scheduler does not keep it.
+        written: when the data were read.
+        app: the app definition; None if the scheduler does not keep it.
         created: when it was submitted.
-        cfg: the run options that it was submitted with.
+        cfg: the run options of its submit.
         tracker_base: where it reports results.
         log_url: folder or page of its logs.
-        results: what it reported; None if that could not be read.
-        results_problem: why it could not.
-        steps: key → name → step → value, of what it reported step by step.
-        logs: the last log lines of its replicas, or of those that matter most.
-        logs_left_out: how many replicas are not in ``logs``.
-        lineage: where it came from and what came of it; None without a tracker.
+        results: its results; None if they could not be read.
+        results_problem: why they could not be read.
+        steps: key → name → step → value, for the results with steps.
+        logs: the last log lines of its replicas, or of the most important ones.
+        logs_left_out: the number of replicas that are not in ``logs``.
+        lineage: the runs before and after it; None without a tracker.
     """
 
     handle: str
@@ -71,13 +71,13 @@ class AppData:
 
 @dataclass(frozen=True, slots=True)
 class RunsData:
-    """All that the page of several runs shows.
+    """The data of a page about several runs.
 
     Args:
         title: headline of the page.
-        runs: the apps; their logs and lineage are not shown.
-        written: when all this was read, seconds since the epoch.
-        missing: handles of apps that are not there.
+        runs: the jobs; their logs and lineage are not shown.
+        written: when the data were read, in seconds since the epoch.
+        missing: handles of jobs that do not exist.
     """
 
     title: str
@@ -88,12 +88,12 @@ class RunsData:
 
 @dataclass(frozen=True, slots=True)
 class LineageData:
-    """All that the page of a lineage shows.
+    """The data of a lineage's page.
 
     Args:
         lineage: the lineage.
-        written: when it was read, seconds since the epoch.
-        states: run id → state, of those runs that are apps which can be asked.
+        written: when it was read, in seconds since the epoch.
+        states: run id → state, for the runs that are jobs of a reachable scheduler.
     """
 
     lineage: Lineage
@@ -108,10 +108,10 @@ class TrialData:
     Args:
         index: its number, from 0.
         parameters: argument → value.
-        state: what it is doing, in the host's own word, for example ``EARLY_STOPPED``.
-        app_state: the same as an `AppState`.
+        state: its state in the orchestrator's own word, for example ``EARLY_STOPPED``.
+        app_state: its state as an `AppState`.
         value: the objective; None if there is none (yet).
-        handle: its app; ``""`` if it has none.
+        handle: the handle of its job; ``""`` if it has none.
     """
 
     index: int
@@ -124,16 +124,16 @@ class TrialData:
 
 @dataclass(frozen=True, slots=True)
 class SearchData:
-    """All that the page of a search shows.
+    """The data of a search's page.
 
     Args:
-        name: the search.
-        objective: name of the result that it makes small or large.
-        minimize: True: small is good.
+        name: the name of the search.
+        objective: the name of the result that it minimizes or maximizes.
+        minimize: whether small values are good.
         trials: the trials so far, by number.
-        written: when all this was read, seconds since the epoch.
-        planned: how many trials in all; None: not known.
-        facts: more to say about it, name → text.
+        written: when the data were read, in seconds since the epoch.
+        planned: the number of trials in all; None if it is unknown.
+        facts: further facts about it, name → text.
     """
 
     name: str

@@ -34,10 +34,10 @@ _MAX_COLUMNS: Final = 6
 
 
 def search_report(data: SearchData) -> str:
-    """Return the page of a search as HTML text: progress, parameters, trials.
+    """Return the page of a search as HTML text, with its progress, parameters and trials.
 
     Args:
-        data: all that the page shows, for instance from `collect_experiment`.
+        data: the data of the page, for instance from `collect_experiment`.
     """
     slices = []
     for k, name in enumerate(_drawn_parameters(data)):
@@ -69,10 +69,10 @@ def _drawn_parameters(data: SearchData) -> list[str]:
 
 
 def lineage_report(data: LineageData) -> str:
-    """Return the page of a lineage as HTML text: its graph and its tables.
+    """Return the page of a lineage as HTML text, with its graph and its tables.
 
     Args:
-        data: all that the page shows, for instance from `collect_lineage`.
+        data: the data of the page, for instance from `collect_lineage`.
     """
     return render(
         template="lineage.html",
@@ -88,10 +88,10 @@ def lineage_report(data: LineageData) -> str:
 
 
 def runs_report(data: RunsData) -> str:
-    """Return the page of several runs as HTML text: how each ended, and how their results compare.
+    """Return the page of several runs as HTML text, with their states and results compared.
 
     Args:
-        data: all that the page shows, for instance from `collect_runs`.
+        data: the data of the page, for instance from `collect_runs`.
     """
     values = _comparable(data.runs)
     columns = list(values)[:_MAX_COLUMNS]
@@ -136,7 +136,7 @@ def _had_problems(status: AppStatus) -> bool:
 
 
 def _differing(given: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the arguments that are not the same in all runs."""
+    """Return the arguments that differ between the runs."""
     names = dict.fromkeys(name for arguments in given for name in arguments)
     differing = []
     for name in names:
@@ -147,7 +147,7 @@ def _differing(given: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _comparable(runs: Sequence[AppData]) -> dict[str, dict[int, Any]]:
-    """Return result → place of a run → number: those that most runs reported come first."""
+    """Return result → place of a run → number; results of the most runs come first."""
     found: dict[str, dict[int, Any]] = {}
     for place, run in enumerate(runs):
         if run.results is None:

@@ -1,4 +1,4 @@
-"""Rendering: a template and its values become one self-contained page."""
+"""Render a template with values as one self-contained page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from transload_report.words import (
 __all__ = ["graph_of", "render"]
 
 MAX_RUNS: Final = 80
-"""A lineage of more runs is not drawn: the picture would be many screens long."""
+"""A lineage of more runs is not drawn, because the picture would be many screens long."""
 
 
 def render(
@@ -58,13 +58,13 @@ def render(
 
     Args:
         template: file name of the template.
-        kind: what the page is about, above its headline.
+        kind: the subject of the page, above its headline.
         title: the headline.
         sections: id of a section → its name in the navigation.
-        written: when the data were read, seconds since the epoch.
-        state: the state of what the page is about, for the head and the icon.
+        written: when the data were read, in seconds since the epoch.
+        state: the state of the page's subject, for the head and the icon.
         subtitle: a line below the headline.
-        values: what else the template shows.
+        values: the other values of the template.
     """
     style, script = _assets()
     return (
@@ -88,7 +88,7 @@ def render(
 
 
 def graph_of(lineage: Lineage) -> Markup | None:
-    """Return a lineage as a picture; None if it is too large for one."""
+    """Draw a lineage; None if it is too large for a picture."""
     runs = {lineage.run_id}
     for edge in lineage.edges:
         runs |= {edge.run_id, edge.source_run_id}
@@ -123,7 +123,7 @@ def _environment() -> Environment:
 
 
 def _cleaned(value: object) -> object:
-    """Spell out the characters that a page cannot hold, in every value that a template writes."""
+    """Replace the characters that a page cannot contain in every value of a template."""
     if value is None:
         return ""
     if isinstance(value, str) and not isinstance(value, Markup):
@@ -140,7 +140,7 @@ def _assets() -> tuple[Markup, Markup]:
 
 
 def _policy(style: str, script: str) -> str:
-    """Return a content security policy: this style sheet and this script, no network."""
+    """Return a content security policy that allows this style sheet and script, but no network."""
     rules = [
         "default-src 'none'",
         "img-src data:",
@@ -172,7 +172,7 @@ def _exit(attempt: ReplicaStatus | ReplicaAttempt) -> str:
 
 
 def _took(attempt: ReplicaStatus | ReplicaAttempt, written: float) -> str:
-    """Return how long an attempt took, or has taken so far; ``""`` if that is not known."""
+    """Return the duration of an attempt, up to now if it runs; ``""`` if it is unknown."""
     if attempt.start_time is None:
         return ""
     end = attempt.end_time

@@ -1,4 +1,4 @@
-"""Where pages are kept, and how they are written."""
+"""Find the files of pages, and write them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = [
 ]
 
 ENV_REPORTS: Final = "TRANSLOAD_REPORTS"
-"""Environment variable: the folder that pages are kept in."""
+"""Environment variable with the folder of the pages."""
 
 ENV_REPORTS_URL: Final = "TRANSLOAD_REPORTS_URL"
-"""Environment variable: the URL under which a web server shows that folder."""
+"""Environment variable with the URL under which a web server shows that folder."""
 
 _KEYS: Final = {"auto": bool, "dir": str, "url": str}
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -38,7 +38,7 @@ _MAX_NAME: Final = 120
 
 
 def own_settings(settings: Settings) -> dict[str, Any]:
-    """Return the table ``[plugins.report]`` of the settings in force.
+    """Return the table ``[plugins.report]`` of the current settings.
 
     Raises:
         ConfigError: for an unknown key or a wrong type.
@@ -58,7 +58,7 @@ def reports_folder(settings: Settings) -> Path:
 
 
 def page_path(handle: str, settings: Settings) -> Path:
-    """Return where the page of an app is kept, whether it is there or not.
+    """Return the path of a job's page, which may not exist.
 
     Raises:
         MalformedAppHandleException: if it is not a handle.
@@ -72,7 +72,7 @@ def page_path(handle: str, settings: Settings) -> Path:
 
 
 def page_link(handle: str, settings: Settings) -> str | None:
-    """Return the link to an app's page, a URL or a path; None if there is no page."""
+    """Return the link to a job's page, a URL or a path; None if there is no page."""
     path = page_path(handle, settings)
     if not path.is_file():
         return None
@@ -83,12 +83,12 @@ def page_link(handle: str, settings: Settings) -> str | None:
 
 
 def write_page(html: str, path: Path, *, make_folder: bool = False) -> Path:
-    """Write a page in one step: a reader sees the old one or the new one.
+    """Write a page in one step, so that a reader sees either the old or the new one.
 
     Args:
         html: the page.
         path: the file.
-        make_folder: make its folder, if need be.
+        make_folder: create its folder if it is missing.
 
     Raises:
         SpecError: if it cannot be written.
@@ -98,7 +98,7 @@ def write_page(html: str, path: Path, *, make_folder: bool = False) -> Path:
             make_private(path.parent)
         if path.is_dir():
             raise IsADirectoryError(21, "is a folder")
-        if path.exists() and not path.is_file():  # a pipe, a device
+        if path.exists() and not path.is_file():  # a pipe or a device
             path.write_text(html, encoding="utf-8")
         else:
             _replace(path, html)

@@ -1,4 +1,4 @@
-"""The hook implementations; named by the entry point, imports no template."""
+"""The hook implementations, named by the entry point. Importing them loads no template."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def transload_cli_commands(register: Register) -> None:
 
 @hookimpl
 def transload_app_link(handle: str) -> str | None:
-    """Return the page of an app, where one was written."""
+    """Return the link to a job's page; None if no page was written."""
     from transload_report.auto import link
 
     return link(handle)
@@ -29,7 +29,7 @@ def transload_app_link(handle: str) -> str | None:
 
 @hookimpl
 def transload_app_event(event: AppEvent) -> None:
-    """Write a page when an app is submitted or ends, where the configuration wants that."""
+    """Write a page when a job is submitted or ends, if the settings ask for it."""
     from transload_report.auto import note
 
     note(event)

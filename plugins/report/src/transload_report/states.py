@@ -1,4 +1,4 @@
-"""How a state looks: a sign besides the colour, for all who do not see the colour. Total."""
+"""The sign of each state, for readers who cannot see its colour. The table covers all states."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ SIGNS: Final[Mapping[AppState, str]] = {
     AppState.CANCELLED: "■",
     AppState.UNKNOWN: "?",
 }
-"""State → the sign that stands beside its name."""
+"""State → the sign beside its name."""

@@ -1,5 +1,6 @@
-"""Writing SVG: elements with everything escaped. Colours come from the page's style sheet, by
-class.
+"""Write SVG elements with all texts escaped.
+
+Colours come from the classes in the page's style sheet.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from transload_report.words import clean
 
 __all__ = ["element", "number", "picture", "text_width"]
 
-_CHARACTER = 6.6  # width of a character at 12 px, in px; a generous one, as fonts differ
+_CHARACTER = 6.6  # width of a character at 12 px, in px; generous, because fonts differ
 
 
 def element(name: str, *children: str | Markup, **attributes: object) -> Markup:
@@ -20,9 +21,9 @@ def element(name: str, *children: str | Markup, **attributes: object) -> Markup:
 
     Args:
         name: its name.
-        children: what is in it: texts, which are escaped, and elements.
-        attributes: attribute → value; None leaves it out; ``cls`` is ``class``, and ``_`` in a name
-            is ``-``.
+        children: its contents, which are elements, and texts that are escaped.
+        attributes: attribute → value. None leaves it out. ``cls`` is written ``class``, and ``_`` in
+            a name is written ``-``.
     """
     given = [
         f' {_attribute_name(key)}="{_value(value)}"'
@@ -62,10 +63,10 @@ def picture(
     Args:
         width: in px.
         height: in px.
-        title: what it is.
-        description: what is to be seen in it, in words.
+        title: its title.
+        description: its contents in words.
         parts: the elements.
-        key: tells it from the other pictures of the page.
+        key: a text that no other picture of the page has.
         cls: class of the picture.
     """
     return element(
@@ -83,14 +84,14 @@ def picture(
 
 
 def number(value: float) -> str:
-    """Return a coordinate as short text: one decimal at most."""
+    """Return a coordinate as a short text with at most one decimal."""
     if value % 1 == 0:
         return f"{value:.0f}"
     return f"{value:.1f}".rstrip("0").rstrip(".")
 
 
 def text_width(text: str) -> float:
-    """Return about how wide a text of 12 px is, in px."""
+    """Return the approximate width of a text of 12 px, in px."""
     return len(text) * _CHARACTER
 
 

@@ -1,5 +1,6 @@
-"""The colours, light and dark, from which the style sheet is made; every text on its ground has a
-contrast of AA.
+"""The light and dark colours of the style sheet.
+
+Every text has a contrast of AA to its background.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ COLORS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def colors_css() -> str:
-    """Return the colours as CSS variables: light, dark where the system is, and as the reader has
-    chosen.
+    """Return the colours as CSS variables.
+
+    They are light by default, dark if the system is dark, and follow the reader's choice.
     """
     light, dark = (
         ";".join(f"--{name}:{pair[index]}" for name, pair in COLORS.items()) for index in (0, 1)

@@ -1,4 +1,4 @@
-"""The timeline: a row for each replica, a bar for each of its attempts."""
+"""Draw a timeline, with a row for each replica and a bar for each of its attempts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transload_report.words import duration_text
 __all__ = ["MANY", "timeline"]
 
 MANY: Final = 40
-"""From so many rows on a timeline is compact: thin bars, few labels."""
+"""A timeline with at least this many rows is compact, with thin bars and few labels."""
 
 _WIDTH: Final = 1000.0
 _TOP: Final = 8.0
@@ -27,16 +27,16 @@ _BAR: Final = 16.0
 _COMPACT: Final = 720.0
 _MAX_LABEL: Final = 24
 _MAX_RIGHT: Final = 300.0
-_NARROW: Final = 1.5  # px: a bar that is shorter in time is drawn so wide
+_NARROW: Final = 1.5  # smallest width of a bar, in px
 
 
 def timeline(rows: Sequence[Row], what: str, key: str = "timeline") -> Markup | None:
-    """Draw rows; None if no times are known.
+    """Draw a timeline; None if no times are known.
 
     Args:
-        rows: what to draw; too many are thinned out.
-        what: what a row is, for the description: ``replicas`` or ``runs``.
-        key: tells this picture from the others of the page.
+        rows: the rows; if there are too many, only some are drawn.
+        what: the subject of the rows for the description, ``replicas`` or ``runs``.
+        key: a text that no other picture of the page has.
     """
     bars = [bar for row in rows for bar in row.bars]
     if not bars:
@@ -73,9 +73,9 @@ class _Chart:
     """Draws one timeline.
 
     Args:
-        rows: what to draw; many rows make it compact, with thin bars.
-        begin: left edge, seconds since the epoch.
-        end: right edge.
+        rows: the rows; many rows make it compact, with thin bars.
+        begin: the time at the left edge, in seconds since the epoch.
+        end: the time at the right edge.
     """
 
     def __init__(self, rows: Sequence[Row], begin: float, end: float) -> None:
@@ -99,11 +99,11 @@ class _Chart:
         self.height = _TOP + len(rows) * self.step + _BOTTOM
 
     def x(self, moment: float) -> float:
-        """Return where a moment is."""
+        """Return the x coordinate of a point in time, in px."""
         return self.left + (moment - self.begin) / self.seconds * (_WIDTH - self.left - self.right)
 
     def parts(self) -> list[Markup]:
-        """Return everything that is drawn, from back to front."""
+        """Return all parts of the picture, from back to front."""
         labels = self._compact_labels() if self.compact else self._labels()
         rows = [self._row(index, row) for index, row in enumerate(self.rows)]
         return [*self._grid(), *labels, *rows]
@@ -129,9 +129,9 @@ class _Chart:
         return parts
 
     def _compact_labels(self) -> list[Markup]:
-        """Return a line above each group, and the labels for which there is room."""
+        """Return a line above each group, and as many labels as there is room for."""
         parts = []
-        labelled = -100.0  # where the label above is
+        labelled = -100.0  # the position of the label above
         for index, row in enumerate(self.rows):
             y = _TOP + index * self.step
             is_first = index == 0 or row.group != self.rows[index - 1].group
@@ -182,7 +182,7 @@ class _Chart:
         title = element("title", f"{row.label}{attempt}: {bar.says}")
         parts = [element("rect", title, x=x, y=y, width=width, height=size, rx=radius, cls=cls)]
         if bar.state is AppState.FAILED:
-            # a failure is marked besides its colour: its bar ends in a wall, higher than the bar
+            # besides its colour, the bar of a failure has a high line at its end
             over = 1.0 if self.compact else 4.0
             wall = f"M{number(x + width)} {number(y - over)}V{number(y + size + over)}"
             parts.append(element("path", d=wall, cls="wall FAILED"))
@@ -200,7 +200,7 @@ def _note_text(row: Row) -> str:
 
 
 def _short(text: str) -> str:
-    """Return a label that fits: a long one keeps its begin and its end."""
+    """Return a label that fits; of a long one, the beginning and the end are kept."""
     if len(text) <= _MAX_LABEL:
         return text
     return f"{text[: _MAX_LABEL - 12]}…{text[-11:]}"

@@ -1,4 +1,4 @@
-"""Values as words: times, numbers, and text of unknown origin made fit for a page."""
+"""Format times, numbers and untrusted text for a page."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from transload.specs import masked_url
 __all__ = ["clean", "duration_text", "log_text", "moment_iso", "moment_text", "shown", "value_text"]
 
 MAX_LINE: Final = 1000
-"""How many characters of a log line are shown."""
+"""The largest number of characters shown of a log line."""
 
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-# what HTML does not allow in a document: control characters but tab and newline, surrogates,
+# characters that HTML does not allow: control characters except for tab and newline, surrogates,
 # non-characters
 _FORBIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
     + "".join(chr(plane << 16 | low) for plane in range(1, 17) for low in (0xFFFE, 0xFFFF))
     + "]"
 )
-# characters that turn the direction of what follows: a name could look like another one
+# characters that change the direction of the text after them, so that a name could look different
 _TURNING: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
-    r"""Return a text without characters that a page cannot hold, or that would deceive a reader.
+    r"""Replace the characters that a page cannot contain, or that could deceive a reader.
 
-    Each of them is spelled out, for example as ``\x00``.
+    Each of them becomes its escape sequence, for example ``\x00``.
     """
     text = _FORBIDDEN.sub(_spelled, text)
     return _TURNING.sub(_spelled, text)
 
 
 def _spelled(found: re.Match[str]) -> str:
-    """Return the escape sequence of the character that was found."""
+    """Return the escape sequence of a matched character."""
     code = ord(found[0])
     if code < 0x100:
         return f"\\x{code:02x}"
@@ -47,14 +47,14 @@ def _spelled(found: re.Match[str]) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text fit for display: as `clean`, passwords in URLs masked."""
+    """Return a text for display: cleaned by `clean`, with passwords in URLs masked."""
     return clean(masked_url(text))
 
 
 def log_text(line: str) -> str:
-    """Return a log line fit for display.
+    """Return a log line for display.
 
-    It has no colours, the last state of a progress bar only, and is cut after `MAX_LINE`
+    It has no colours and only the last state of a progress bar. It is cut after `MAX_LINE`
     characters.
     """
     line = _ANSI.sub("", line.rstrip("\r\n"))
@@ -66,7 +66,7 @@ def log_text(line: str) -> str:
 
 
 def _last_state(line: str) -> str:
-    """Return what a line that overwrites itself showed last."""
+    """Return the last state of a line that overwrites itself."""
     for part in reversed(line.split("\r")):
         if part.strip():
             return part
@@ -74,7 +74,7 @@ def _last_state(line: str) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Return a value for a person: floats to six digits."""
+    """Return a value as text, floats with six digits."""
     if not isinstance(value, float):
         return shown(str(value))
     if not math.isfinite(value):
@@ -90,5 +90,5 @@ def moment_text(seconds: float | None) -> str:
 
 
 def moment_iso(seconds: float) -> str:
-    """Return a point in time as HTML's ``<time>`` wants it."""
+    """Return a point in time in the form of HTML's ``<time>``."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")

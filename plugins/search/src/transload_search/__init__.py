@@ -1,7 +1,7 @@
-"""Searches: a component run many times with other arguments, to make a result small or large.
+"""Search: run a component many times with different arguments to optimize one of its results.
 
-Workflow hosts run a `Search` as stages of their own; `run_search` and ``transload search`` need no
-host.
+Orchestrators run a `Search` as their own steps. `run_search` and ``transload search`` need no
+orchestrator.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
     "trial_values",
 ]
 
-# lazy: every command of ``transload`` imports this package for its plugin
+# lazy, because every ``transload`` command imports this package for its plugin
 __getattr__, __dir__, _ = lazy_names(
     __name__,
     {

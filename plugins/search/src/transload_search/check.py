@@ -1,4 +1,4 @@
-"""Whether a search fits its component: names, and what their values may be. Nothing is started."""
+"""Check that the names and values of a search fit its component, before anything is started."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from transload_search.search import Parameter, Search
 
 AUTOMATIC: Final = ("trial_idx", "experiment_name", "tracker_base")
-"""Arguments that a component gets without being told, if its signature declares them."""
+"""Arguments that a component gets automatically if its signature declares them."""
 
 
 def check_search(search: Search) -> None:
     """Check that parameters and constants are exactly what the component needs.
 
     Raises:
-        SpecError: if there is no such component, for an unknown, missing or doubly given name, or a
-            value that does not fit its annotation or that the suggester does not take, by name.
+        SpecError: if there is no such component, if a name is unknown, missing or given twice, or if
+            a value does not fit its annotation or the suggester. The message has the name.
         ConfigError: if there is no such suggester.
     """
     suggester = get_suggester(search)
@@ -48,20 +48,19 @@ def _check_value(component: Component, name: str, value: Any, place: str) -> Non
 
 
 def check_early(search: Search, *, more_constants: bool = False) -> None:
-    """Check the names of a search before its first task runs, where its component can be found
-    already.
+    """Check the names of a search before its first task runs, if its component is available here.
 
     Args:
-        search: the search; values of its constants may not be known yet.
-        more_constants: others may be given when it runs.
+        search: the search; the values of its constants may still be unknown.
+        more_constants: whether further constants may be given when it runs.
 
     Raises:
-        SpecError: for an unknown, missing or doubly given name.
+        SpecError: if a name is unknown, missing or given twice.
     """
     try:
         found = as_component(search.component)
     except ComponentNotFound:
-        return  # it is where the tasks run
+        return  # it exists where the tasks run
     names = [each.name for each in search.parameters]
     if more_constants:
         for name in (*search.constants, *names):
@@ -76,17 +75,16 @@ def check_names(
     searched: Iterable[str],
     constants_name: str = "constants",
 ) -> None:
-    """Check that the names of a search space, and those of constants, are exactly what a component
-    needs.
+    """Check that the search space and the constants have exactly the names a component needs.
 
     Args:
         component: the component.
         constants: arguments that are the same in all trials.
         searched: names of the search space.
-        constants_name: what a message calls the constants.
+        constants_name: the name of the constants in messages.
 
     Raises:
-        SpecError: for an unknown, missing or doubly given name.
+        SpecError: if a name is unknown, missing or given twice.
     """
     found = as_component(component)
     names = list(searched)
@@ -97,33 +95,33 @@ def check_names(
     for name in names:
         if name in constants:
             raise SpecError(
-                f"search space: {name!r} is in {constants_name} too: leave one of them out"
+                f"search space: {name!r} is in {constants_name}, too; leave one of them out"
             )
     check_missing(found, {*names, *constants}, constants_name)
 
 
 def check_name(found: Component, name: str, place: str) -> None:
-    """Check that a component has an argument, and one that is not filled in by itself.
+    """Check that a component has an argument, and that it is not filled in automatically.
 
     Raises:
-        SpecError: if not.
+        SpecError: if there is no such argument, or it is filled in automatically.
     """
-    if name in AUTOMATIC:  # results would be looked for elsewhere
-        raise SpecError(f"{place}: {name!r} is given to each trial automatically: leave it out")
+    if name in AUTOMATIC:  # otherwise results would be read from another place
+        raise SpecError(f"{place}: each trial gets {name!r} automatically; leave it out")
     known = [parameter.name for parameter in found.parameters]
     if name not in known:
-        raise SpecError(f"{place}: {found.name} has no argument {name!r}: {nearest(name, known)}")
+        raise SpecError(f"{place}: {found.name} has no argument {name!r}; {nearest(name, known)}")
 
 
 def check_unique(names: Iterable[str]) -> None:
     """Check that no parameter is given twice.
 
     Raises:
-        SpecError: naming those that are.
+        SpecError: if a parameter is given twice; the message has its name.
     """
     twice = [repr(name) for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise SpecError(f"search space: {', '.join(twice)} is given twice: leave one of them out")
+        raise SpecError(f"search space: {', '.join(twice)} is given twice; leave one of them out")
 
 
 def check_missing(
@@ -132,7 +130,7 @@ def check_missing(
     """Check that every required argument is given.
 
     Raises:
-        SpecError: naming those that are not.
+        SpecError: if an argument is missing; the message has its name.
     """
     have = {*given, *AUTOMATIC}
     missing = [each.name for each in found.parameters if each.required and each.name not in have]
@@ -144,7 +142,7 @@ def check_missing(
 
 
 def _samples(parameter: Parameter) -> list[Any]:
-    """Return values that a parameter may take, enough to tell its type."""
+    """Return enough possible values of a parameter to check their types."""
     if parameter.kind == "choice":
         return list(parameter.values)
     assert parameter.low is not None

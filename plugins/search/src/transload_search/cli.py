@@ -1,4 +1,4 @@
-"""``transload search``: searches from the command line, kept by name."""
+"""The command ``transload search``, which runs searches and keeps them by name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NEEDED = {
     "--param": "parameters",
     "--minimize or --maximize": "objective",
 }
-"""Option → the field of a search without which none can begin."""
+"""Required option of a new search → the field of `Search`."""
 _PLAIN = {
     "trials": "trials",
     "parallel": "parallelism",
@@ -53,11 +53,11 @@ _PLAIN = {
     "parent_run_id": "parent_run_id",
     "failures": "failures",
 }
-"""Option → the field of a search that has its value."""
+"""Option → the field of `Search` with its value."""
 _EPILOG = """
-A search is kept under its name: `--name NAME` alone goes on with it, and --trials is how many there are in all, however
-often it was interrupted. What ends this command leaves the running trials alone, and whoever goes on takes them up
-again; with --cancel-running Ctrl-C ends them, and they run again then.
+A search is kept under its name, and `--name NAME` alone continues it. --trials is the number of trials in all, even if
+the search was interrupted. When this command ends early, its running trials go on, and the next command reattaches
+to them. With --cancel-running, Ctrl-C ends them, and the next command runs them again.
 
 \b
   transload search run --component train.py --param lr:float:1e-4:1e-1:log --param layers:int:1:5 \\
@@ -68,7 +68,7 @@ again; with --cancel-running Ctrl-C ends them, and they run again then.
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What was typed after ``transload search run``; None, or no values: the option was not given.
+    """The options of ``transload search run``; those that were not given are None or empty.
 
     Args:
         given: names of the options that were given.
@@ -98,7 +98,7 @@ class RunOptions:
     as_json: bool
 
 
-@click.group(short_help="Search the arguments of a component for the best result.")
+@click.group(short_help="Search for the arguments of a component that give the best result.")
 def command() -> None:
     """Search the arguments of a component for the best value of one of its results.
 
@@ -106,14 +106,14 @@ def command() -> None:
     """
 
 
-@command.command(epilog=_EPILOG, short_help="Run a search, or go on with one.")
+@command.command(epilog=_EPILOG, short_help="Run a search, or continue one.")
 @click.option(
-    "--name", default="search", show_default=True, help="The search; it is kept under this name."
+    "--name", default="search", show_default=True, help="Name under which the search is kept."
 )
 @click.option(
     "--component",
     metavar="NAME",
-    help="What a trial runs: a name, FILE[:FUNCTION] or module:function.",
+    help="Component of a trial: a name, FILE[:FUNCTION] or module:function.",
 )
 @click.option(
     "--param",
@@ -127,34 +127,38 @@ def command() -> None:
     "consts",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An argument that all trials share.",
+    help="Argument that all trials share.",
 )
-@click.option("--minimize", multiple=True, metavar="RESULT", help="A result to make small.")
-@click.option("--maximize", multiple=True, metavar="RESULT", help="A result to make large.")
+@click.option("--minimize", multiple=True, metavar="RESULT", help="Result to minimize.")
+@click.option("--maximize", multiple=True, metavar="RESULT", help="Result to maximize.")
 @click.option(
-    "--constraint", multiple=True, metavar="R<=NUMBER", help="A bound on a result; or R>=NUMBER."
+    "--constraint", multiple=True, metavar="R<=NUMBER", help="Bound on a result, or R>=NUMBER."
 )
-@click.option("--trials", type=click.IntRange(1), help="How many in all; default: 20.")
-@click.option("--parallel", type=click.IntRange(1), help="How many at once; default: 1.")
+@click.option("--trials", type=click.IntRange(1), help="Number of trials in all; default: 20.")
+@click.option(
+    "--parallel", type=click.IntRange(1), help="Number of trials at the same time; default: 1."
+)
 @click.option(
     "--suggester",
     metavar="NAME",
-    help="Who proposes trials: random (default); ax, with transload-ax.",
+    help="Suggester of trials: random (default), or ax (needs transload-ax).",
 )
-@click.option("--seed", type=int, help="Of what is random; default: 0.")
-@click.option("-s", "--scheduler", metavar="NAME", help="Where trials run.")
+@click.option("--seed", type=int, help="Seed of the random suggester; default: 0.")
+@click.option("-s", "--scheduler", metavar="NAME", help="Scheduler of the trials.")
 @click.option("-c", "--cfg", multiple=True, metavar="K=V,…", help="Run options of the scheduler.")
-@click.option("--workspace", metavar="PATH", help="Local folder that travels with the trials.")
+@click.option("--workspace", metavar="PATH", help="Local folder to copy to the trials.")
 @click.option(
-    "--tracker-base", metavar="URL", help="Where the search is kept; default: a folder of its own."
+    "--tracker-base",
+    metavar="URL",
+    help="Folder or URL that keeps the search; default: a new folder.",
 )
 @click.option(
-    "--parent-run-id", metavar="RUN", help="The run that all trials derive from, for the lineage."
+    "--parent-run-id", metavar="RUN", help="Run from which all trials derive, for the lineage."
 )
 @click.option(
     "--stop-early/--no-stop-early",
     default=None,
-    help="End trials whose steps are in the worse half.",
+    help="End trials whose latest step is in the worse half.",
 )
 @click.option(
     "--failures", type=click.FloatRange(0, 1), help="Share of trials that may fail; default: 0.5."
@@ -180,7 +184,7 @@ def run(ctx: click.Context, /, **values: Any) -> int:
 @command.command("list", short_help="List the searches that are kept.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 def list_searches(as_json: bool) -> int:
-    """List the searches that are kept here: name, trials, and the best so far."""
+    """List the searches that are kept here, with their trials and the best so far."""
     rows = [_list_row(name) for name in kept_names()]
     if as_json:
         emit_json({"searches": rows})
@@ -209,9 +213,7 @@ def _ended(summary: Mapping[str, Any]) -> int:
 @click.argument("name", default="search")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 def show(name: str, as_json: bool) -> int:
-    """Show each trial of a search, and the best. NAME may be a tracker base, of any host's
-    search.
-    """
+    """Show each trial of a search, and the best. NAME may also be the tracker base of a search."""
     summary = _summary(_base_of(name))
     if as_json:
         emit_json(summary)
@@ -243,7 +245,7 @@ def show(name: str, as_json: bool) -> int:
 def plot(name: str, output: str | None) -> int:
     """Draw the trials of a search, the best so far, and which parameters matter.
 
-    A page in HTML is made by `transload report --search`.
+    For a page in HTML, use `transload report --search`.
     """
     summary = _summary(_base_of(name))
     file = Path(output or f"{Path(name).name}.png")
@@ -256,7 +258,7 @@ def plot(name: str, output: str | None) -> int:
 
 
 def _base_of(name: str) -> str:
-    """Return the tracker base that a user means: of a search that is kept here, or the base itself.
+    """Return the tracker base for the name of a kept search, or for a tracker base.
 
     Raises:
         ConfigError: if there is no such search.
@@ -266,7 +268,7 @@ def _base_of(name: str) -> str:
     base = kept_base(name)
     if base is None:
         known = ", ".join(kept_names()) or "none"
-        raise ConfigError(f"there is no search {name!r} here; there are: {known}")
+        raise ConfigError(f"there is no search {name!r} here; choose one of: {known}")
     return base
 
 
@@ -275,15 +277,15 @@ def _summary(tracker_base: str) -> dict[str, Any]:
 
 
 def _ledger(kept: str | None, options: RunOptions) -> SearchLedger:
-    """Return the ledger of a new search, or of the kept one with the options that were given.
+    """Return the ledger of a new search, or of the kept one with the given options.
 
     Args:
-        kept: tracker base of the search of that name; None: there is none yet.
-        options: what was typed.
+        kept: tracker base of the search with that name; None if there is none yet.
+        options: the options of the command.
 
     Raises:
-        ConfigError: if there is no search to continue, and too little is given for a new one.
-        SpecError: if the kept search is another one, or the search does not fit its component.
+        ConfigError: if there is no search to continue, and a new one lacks required options.
+        SpecError: if the kept search differs, or the search does not fit its component.
     """
     name = options.name
     if options.tracker_base:
@@ -297,7 +299,7 @@ def _ledger(kept: str | None, options: RunOptions) -> SearchLedger:
         return ledger
     if base != kept:
         raise ConfigError(
-            f"--tracker-base {base}: search {name!r} is kept in {kept}; give this one another "
+            f"--tracker-base {base}: search {name!r} is already kept in {kept}; choose another "
             "--name"
         )
     before = SearchLedger.open(kept).search
@@ -319,11 +321,11 @@ def _new_search(options: RunOptions) -> Search:
 
 
 def _given_fields(options: RunOptions, before: Search | None) -> dict[str, Any]:
-    """Return field → value of a search, of those that the options say.
+    """Return field → value for the fields of a search that the options set.
 
     Args:
-        options: what was typed.
-        before: the search that is continued; None: it is a new one.
+        options: the options of the command.
+        before: the search that is continued; None for a new one.
     """
     fields: dict[str, Any] = {}
     component: str | Callable[..., Any] | None = before.component if before else None
@@ -357,7 +359,7 @@ def _given_fields(options: RunOptions, before: Search | None) -> dict[str, Any]:
 
 
 def _resolved_component(name: str) -> str:
-    """Return a component's name; a file in it becomes an absolute path."""
+    """Return the name of a component, with the path of a file made absolute."""
     path, colon, function = name.partition(":")
     if not Path(path).is_file():
         return name
@@ -378,7 +380,7 @@ def _absolute_workspace(workspace: str) -> str:
 def _typed_constants(
     component: str | Callable[..., Any] | None, texts: Sequence[str]
 ) -> dict[str, Any]:
-    """Return name → value of constants given as ``NAME=VALUE``; the last of one name counts."""
+    """Return name → value of constants given as ``NAME=VALUE``; the last one of a name counts."""
     plain: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -391,18 +393,18 @@ def _typed_constants(
 
 
 def _typed(component: str | Callable[..., Any] | None, name: str, text: str, path: str) -> Any:
-    """Return a text as the component's argument reads it on the command line.
+    """Convert a text to the value that the component's argument has on the command line.
 
-    A text that is read as something other than a number, a text or a bool is returned unchanged.
+    The text is returned unchanged if that value is not a number, a text or a bool.
 
     Args:
-        component: the component; None: it is not known.
+        component: the component; None if it is unknown.
         name: the argument.
-        text: its value, as typed.
-        path: what a message calls it.
+        text: its text on the command line.
+        path: its name in messages.
 
     Raises:
-        ComponentArgumentError: if the argument does not take it.
+        ComponentArgumentError: if the argument does not accept it.
     """
     if component is None:
         return text
@@ -416,7 +418,7 @@ def _typed(component: str | Callable[..., Any] | None, name: str, text: str, pat
 
 
 def _typed_choices(component: str | Callable[..., Any] | None, parameter: Parameter) -> Parameter:
-    """Return a parameter whose choices are as the component's argument reads them."""
+    """Return a parameter with its choices converted to the argument's type."""
     if parameter.kind != "choice":
         return parameter
     values = []
@@ -439,7 +441,7 @@ def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:
 def _run(ledger: SearchLedger, options: RunOptions) -> int:
     """Run a search and return the exit code.
 
-    A signal or an outage leaves the search unfinished; a note then says how to continue it.
+    After a signal or an outage the search is unfinished, and a note says how to continue it.
     """
     signals: list[int] = []
     show = not (options.no_progress or options.as_json)
@@ -477,7 +479,7 @@ async def _until_interrupted(
     on_change: Callable[[], None],
     signals: list[int],
 ) -> dict[str, Any]:
-    """Run a search until it ends or a signal comes; the signal is added to ``signals``."""
+    """Run a search until it ends or a signal arrives; the signal is added to ``signals``."""
     task = asyncio.current_task()
     assert task is not None
 
@@ -497,12 +499,12 @@ async def _until_interrupted(
 
 
 def _by_hand(signals: Sequence[int]) -> bool:
-    """Tell whether a person's Ctrl-C is among the signals that came."""
+    """Tell whether a person's Ctrl-C is among the signals."""
     return signal.SIGINT in signals and may_be_by_hand()
 
 
 def _end_was_asked_for(signals: Sequence[int]) -> bool:
-    """Tell whether a person's Ctrl-C came, or the job around this process was cancelled."""
+    """Tell whether a person pressed Ctrl-C, or the job around this process was cancelled."""
     return somebody_asked(host_runner(HOST, inherit_env=True), partial(_by_hand, signals))
 
 
@@ -512,15 +514,15 @@ def _note_how_to_go_on(ledger: SearchLedger, options: RunOptions, signals: Seque
     running = len(summary["trials"]) - ended
     text = (
         f"stopped after {ended} of {summary['search']['trials']} trials: "
-        f"`transload search run --name {options.name}` goes on"
+        f"`transload search run --name {options.name}` continues it"
     )
     if running:
         trials = "trial" if running == 1 else "trials"
         cancelled = options.cancel_running and _end_was_asked_for(signals)
         if cancelled:
-            fate = "were cancelled, and run again then"
+            fate = "were cancelled, and will run again then"
         else:
-            fate = "go on, and are taken up again then"
+            fate = "go on, and that command reattaches to them"
         text += f"; {running} running {trials} {fate}"
     note(text)
 
@@ -552,7 +554,7 @@ def _number(value: Any) -> str:
 
 
 def _handle_and_reason(row: Mapping[str, Any]) -> str:
-    """Return a trial's handle, and in a line why it has no value."""
+    """Return a trial's handle, and why it has no value, in one line."""
     parts = [row["handle"]]
     if row["value"] is None:
         parts.append(str(row["reason"]).partition("\n")[0])

@@ -1,4 +1,4 @@
-"""The state of a search, kept in its tracker base: whoever runs it again goes on where it was."""
+"""Keep the state of a search in its tracker base, so that another process can continue it."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 1
 STOPPED: Final = "STOPPED"
-"""State of a trial that was ended early, beside the names of `transload.specs.AppState`."""
+"""State of a trial that was ended early, in addition to the names of `AppState`."""
 
 _MAY_CHANGE: Final = ("trials", "parallelism", "scheduler", "cfg", "failures", "early_stopping")
-"""What may differ when a search is gone on with: it says how much and where, not what."""
+"""Fields that may change when a search is continued, because they do not change what it seeks."""
 
 
 class SearchLedger:
-    """What a search has suggested and seen, in files below a tracker base.
+    """The suggestions and observations of a search, in files below a tracker base.
 
-    Every method may be called again after a crash, by another process: what was suggested stays so,
-    what was observed is written over by itself. One process at a time asks for new trials; trials
-    may be observed side by side.
+    After a crash, another process may call every method again. Suggested trials stay the same, and
+    an observation is overwritten by the same one. Only one process at a time may ask for new
+    trials, but several may observe trials at the same time.
 
     Args:
         search: the search.
-        tracker_base: a folder or any fsspec URL, seen by all who work on the search. Below it lie
-            ``search/`` (the ledger's own), ``trials/<index>/`` (what each trial reported) and, in
-            the end, the result key ``best``.
+        tracker_base: a folder or an fsspec URL that all processes of the search can read and write.
+            It has ``search/`` (the ledger itself), ``trials/<index>/`` (the results of each trial)
+            and, in the end, the result key ``best``.
 
     Raises:
-        SpecError: if the search does not fit its component, or the base holds another search.
+        SpecError: if the search does not fit its component, or the base has another search.
     """
 
     def __init__(self, search: Search, tracker_base: str) -> None:
@@ -66,14 +66,14 @@ class SearchLedger:
 
     @classmethod
     def open(cls, tracker_base: str) -> SearchLedger:
-        """Return the ledger of the search that a tracker base holds; nothing is written.
+        """Return the ledger of the search in a tracker base, without writing anything.
 
         Args:
             tracker_base: the base.
 
         Raises:
-            ConfigError: if it holds no search.
-            SpecError: if what it holds cannot be read.
+            ConfigError: if it has no search.
+            SpecError: if its search cannot be read.
         """
         ledger = cls.__new__(cls)
         ledger.tracker_base = tracker_base
@@ -81,42 +81,39 @@ class SearchLedger:
         ledger._suggester = None
         known = ledger._read(_DEFINITION)
         if known is None:
-            raise ConfigError(f"{tracker_base}: holds no search")
+            raise ConfigError(f"{tracker_base}: there is no search in this tracker base")
         ledger.search = Search.from_dict(known["search"])
         ledger.id = known["id"]
         return ledger
 
     @property
     def name(self) -> str:
-        """A name for people: the last part of the tracker base."""
+        """The name for people, which is the last part of the tracker base."""
         return posixpath.basename(self.tracker_base.rstrip("/")) or "search"
 
     # -- suggesting
 
     @property
     def rounds(self) -> int:
-        """How many rounds are planned, where trials run in rounds: trials by parallelism, rounded
-        up.
-        """
+        """The number of planned rounds, which is trials by parallelism, rounded up."""
         return math.ceil(self.search.trials / self.search.parallelism)
 
     def suggest(self, number: int) -> list[SearchTrial]:
-        """Return the trials of a round, the same ones for ever; none once the search has had all
-        its trials.
+        """Return the trials of a round, the same ones at each call; none after the last trial.
 
         Args:
-            number: the round, from 0. It sees what was observed so far of the rounds before.
+            number: the round, from 0. The suggester knows the observations of earlier rounds.
 
         Raises:
-            SpecError: if the round before was never asked for.
+            SpecError: if the round before was never suggested.
             SearchFailed: if too many trials have failed.
         """
         return self._suggest(number, self.search.parallelism, keep=True)
 
     def next_trial(self) -> SearchTrial | None:
-        """Return one more trial, a round of its own.
+        """Return one more trial, as a round with one trial.
 
-        None: the search has had all its trials, or its suggester wants to see results first.
+        None if the search has had all its trials, or its suggester needs results first.
 
         Raises:
             SearchFailed: if too many trials have failed.
@@ -126,27 +123,27 @@ class SearchLedger:
         if number > 0:
             last = self._read(_round(number - 1))
             if last is not None and not last["trials"]:
-                number -= 1  # a round without trials is asked for again
+                number -= 1  # a round without trials will be suggested again
         trials = self._suggest(number, 1, keep=False)
         return trials[0] if trials else None
 
     def unfinished(self) -> list[SearchTrial]:
-        """Return the trials that were suggested and have not been observed."""
+        """Return the trials that were suggested but not observed."""
         observed = self._observed()
         suggested = sorted(self._suggested().items())
         return [trial for index, trial in suggested if index not in observed]
 
     def _suggest(self, number: int, most: int, *, keep: bool) -> list[SearchTrial]:
-        """Return the trials of a round: those that are written down, else new ones.
+        """Return the recorded trials of a round, or suggest and record new ones.
 
         Args:
             number: the round, from 0.
-            most: how many trials it has at most.
-            keep: write the round down also if it has no trials.
+            most: the largest number of trials in it.
+            keep: record the round even if it has no trials.
         """
         known = self._read(_round(number))
         if known is not None and (known["trials"] or known.get("of") == self.search.trials):
-            # a round without trials is no longer the end once the search may have more of them
+            # a round without trials is not the end if the search may have more trials now
             return _trials(known)
         before = self._round_before(number)
         rows = self._observed()
@@ -156,7 +153,7 @@ class SearchLedger:
         suggester = self._suggester_after(number - 1, before["state"])
         trials = ask(suggester, news, count)
         if not trials and not keep:
-            self._suggester = None  # it has seen what the round before does not say
+            self._suggester = None  # its observations are not in the record
             return []
         self._suggester = (number, suggester)
         seen = {str(index): values for index, values in news.items()}
@@ -170,13 +167,13 @@ class SearchLedger:
         }
         self._write(_round(number), made)
         if trials and number > 0:
-            # no process continues from the round before any more: without its state, the files of
-            # a search grow no faster than its trials
+            # no process continues from the round before any more. Its state is removed, so that the
+            # files of a search do not grow faster than its trials
             self._write(_round(number - 1), {**before, "seen": {}, "state": None})
         return trials
 
     def _round_before(self, number: int) -> Mapping[str, Any]:
-        """Return the record of the round before a round.
+        """Return the record of the previous round.
 
         Raises:
             SpecError: if there is none.
@@ -207,13 +204,13 @@ class SearchLedger:
     # -- running
 
     def trial_base(self, index: int) -> str:
-        """Return the tracker base of one trial's app."""
+        """Return the tracker base of one trial's job."""
         if "://" in self.tracker_base:
             return posixpath.join(self.tracker_base, "trials", str(index))
         return os.path.join(self.tracker_base, "trials", str(index))
 
     def launch(self, trial: SearchTrial) -> Launch:
-        """Return what runs a trial: the component with its constants and the trial's parameters."""
+        """Return the launch of a trial: the component, the constants and the parameters."""
         search = self.search
         own_run = f"search/{self.name}/{self.id}"
         return Launch(
@@ -227,11 +224,11 @@ class SearchLedger:
         )
 
     def identity(self, index: int) -> Identity:
-        """Return whose app a trial's is: whoever goes on with this base finds it, from any host."""
+        """Return the identity of a trial's job, the same for each process of the search."""
         return Identity("search", self.id, (f"trial-{index}",))
 
     def known(self, index: int) -> dict[str, Any]:
-        """Return the arguments that a trial's component may declare."""
+        """Return the arguments that a trial's component gets if it declares them."""
         return {"trial_idx": index, "experiment_name": self.name}
 
     # -- observing
@@ -245,17 +242,17 @@ class SearchLedger:
         handle: str = "",
         reason: str = "",
     ) -> float | None:
-        """Write down how a trial ended.
+        """Record how a trial ended.
 
         Args:
             index: the trial.
-            results: what its app reported; None: there is nothing to read, the trial has failed.
-            state: how the app ended, where there are no results.
-            handle: likewise.
-            reason: why there is no objective, where there are no results.
+            results: the results of its job; None if there are none, so that the trial has failed.
+            state: the state of the job, if there are no results.
+            handle: the handle of the job, if there are no results.
+            reason: why there is no objective, if there are no results.
 
         Returns:
-            The (first) objective; None: the trial has none.
+            The (first) objective; None if the trial has none.
         """
         values: dict[str, float] | None = None
         if results is not None:
@@ -286,9 +283,9 @@ class SearchLedger:
         return value
 
     def _with_unclaimed(self, index: int, results: AppResults) -> AppResults:
-        """Add what was reported into the trial's base without the name of a run.
+        """Add the results in the trial's base that have no run.
 
-        Only the trial reports there, so that is the trial's too.
+        Only the trial reports there, so they are the trial's, too.
         """
         refused = dict(results.refused)
         bodies = read_bodies(open_store(self.trial_base(index)), refused)
@@ -296,11 +293,11 @@ class SearchLedger:
         return replace(results, results={**unclaimed, **results.results}, refused=refused)
 
     def observe_error(self, index: int, error: BaseException, handle: str = "") -> bool:
-        """Write down a trial whose app did not end well, told by what waiting for it raised.
+        """Record a trial from the error that waiting for its job raised.
 
         Returns:
-            False: the error says nothing about the trial (see `ended_state`), and nothing was
-                written down.
+            Whether the trial was recorded; False if the error says nothing about it (see
+            `ended_state`).
         """
         state = ended_state(error)
         if state is not None:
@@ -308,17 +305,18 @@ class SearchLedger:
         return state is not None
 
     def ended(self, index: int) -> dict[str, Any] | None:
-        """Return what was observed of a trial (``value``, ``state``, ``handle``, ``reason``); None:
-        nothing yet.
+        """Return the observation of a trial; None if there is none yet.
+
+        It has ``value``, ``state``, ``handle`` and ``reason``.
         """
         return self._read(_trial(index))
 
     # -- stopping early
 
     def to_stop(self, running: Iterable[int]) -> list[int]:
-        """Return the running trials that are to be ended: they do badly, or were chosen before.
+        """Return the running trials to end, because they do badly or were chosen before.
 
-        The value that each of them reached is written down: once its app is seen CANCELLED, it
+        Their latest values are recorded. So once the job of such a trial is CANCELLED, the trial
         counts as stopped, not as failed.
 
         Args:
@@ -346,17 +344,17 @@ class SearchLedger:
         self._write(_stopped(index), record)
 
     def curve(self, index: int) -> dict[float, float]:
-        """Return step → value of the (first) objective, as far as a trial has reported it."""
+        """Return step → value of the (first) objective, as reported by a trial so far."""
         goal = self.search.objectives[0]
         return read_steps(self._store, f"trials/{index}", goal.name, goal.key, refused={})
 
     # -- the end
 
     def best(self) -> tuple[SearchTrial, float] | None:
-        """Return the best trial observed so far, the earlier one of two equals.
+        """Return the best trial so far; the first one if several are equal.
 
-        It keeps the constraints. None: no trial has an objective, or the search has several (see
-        `front`).
+        It satisfies the constraints. None if no trial has an objective, or if the search has several
+        objectives (see `front`).
         """
         goals = self.search.objectives
         if len(goals) > 1:
@@ -370,7 +368,7 @@ class SearchLedger:
         return self._suggested()[index], known[index]
 
     def front(self) -> list[tuple[SearchTrial, dict[str, float]]]:
-        """Return the trials that no other one beats in every objective, with their values."""
+        """Return the trials that no other trial beats in every objective, with their values."""
         complete = self._complete()
         points = {index: self._point(values) for index, values in complete.items()}
         suggested = self._suggested()
@@ -381,7 +379,7 @@ class SearchLedger:
         return found
 
     def _point(self, values: Mapping[str, float]) -> list[float]:
-        """Return the objectives of a trial; small is good in each."""
+        """Return the objectives of a trial, with the sign that makes small values good."""
         return [
             values[goal.name] if goal.minimize else -values[goal.name]
             for goal in self.search.objectives
@@ -390,11 +388,11 @@ class SearchLedger:
     def finish(self) -> dict[str, Any]:
         """Report the best trial under the result key ``best``, and return the summary.
 
-        The key holds ``objective`` (by its own name), ``trial`` and the trial's parameters. Of
-        several objectives nothing is reported.
+        The key has the objective (by its own name), ``trial`` and the trial's parameters. With
+        several objectives, nothing is reported.
 
         Raises:
-            SearchFailed: if no trial came to a value, with what there was instead.
+            SearchFailed: if no trial has a value; the message says why.
         """
         if not self._complete():
             raise SearchFailed(self._nothing())
@@ -410,10 +408,10 @@ class SearchLedger:
         return self.summary()
 
     def summary(self) -> dict[str, Any]:
-        """Return all that is known, as JSON values.
+        """Return the state of the search as JSON values.
 
-        It holds the search, each trial with its end, and the best trial; of several objectives the
-        front.
+        It has the search, each trial with its end, and the best trial. With several objectives it
+        has the front in place of the best trial.
         """
         observed = self._observed()
         rows = []
@@ -441,7 +439,7 @@ class SearchLedger:
         return summary
 
     def _complete(self) -> dict[int, dict[str, float]]:
-        """Return trial → values, of those that ended well and keep the constraints."""
+        """Return trial → values for the trials that succeeded and satisfy the constraints."""
         return {
             index: row["values"]
             for index, row in self._observed().items()
@@ -456,9 +454,9 @@ class SearchLedger:
         rows = [row for _, row in sorted(self._observed().items())]
         if any(_has_values(row) for row in rows):
             bounds = ", ".join(str(bound) for bound in self.search.constraints)
-            return f"search: no trial keeps the constraints: {bounds}"
+            return f"search: no trial satisfies the constraints: {bounds}"
         names = ", ".join(repr(name) for name in self.search.results)
-        text = f"search: none of {len(rows)} trials came to a value of {names}"
+        text = f"search: none of {len(rows)} trials has a value of {names}"
         if rows:
             text += f": {_reasons(rows[:1])}"
         return text
@@ -466,10 +464,10 @@ class SearchLedger:
     # -- files
 
     def _claim(self) -> str:
-        """Return the id of the search in the tracker base, and write down what is new there.
+        """Record the search in the tracker base, or update it; return its id.
 
         Raises:
-            SpecError: if the base holds another search, or a new one does not fit its component.
+            SpecError: if the base has another search, or a new one does not fit its component.
         """
         mine = _plain(self._shown())
         known = self._read(_DEFINITION)
@@ -491,19 +489,19 @@ class SearchLedger:
         theirs = Search.from_dict(other)
         differences = "; ".join(_difference(name, theirs, self.search) for name in differs)
         raise SpecError(
-            f"search: {self.tracker_base} holds another search: {differences}; give this one a "
-            "base of its own"
+            f"search: {self.tracker_base} has another search: {differences}; choose another "
+            "base for this one"
         )
 
     def _shown(self) -> dict[str, Any]:
-        """Return the search as JSON values, without run options whose name looks secret."""
+        """Return the search as JSON values, without run options whose names look secret."""
         values = self.search.to_dict()
         cfg = values["cfg"]
         values["cfg"] = {name: each for name, each in cfg.items() if not looks_secret(name)}
         return values
 
     def _numbers(self, folder: str) -> list[int]:
-        """Return the numbers of the records in a folder: ``12.json`` has 12."""
+        """Return the numbers of the records in a folder; that of ``12.json`` is 12."""
         files = [name for name, is_folder, _ in self._store.entries(folder) if not is_folder]
         stems = [name.removesuffix(".json") for name in files]
         return [int(stem) for stem in stems if stem.isdecimal()]
@@ -536,10 +534,10 @@ class SearchLedger:
             record = json.loads(data)
             schema = record["schema"]
         except (ValueError, KeyError, TypeError) as exc:
-            raise SpecError(f"{where}: not a record of a search: {exc!r}") from exc
+            raise SpecError(f"{where}: must be a record of a search: {exc!r}") from exc
         if schema > SCHEMA:
             raise SpecError(
-                f"{where}: schema {schema!r} is newer than this version reads ({SCHEMA})"
+                f"{where}: schema {schema!r} is too new; this version reads at most {SCHEMA}"
             )
         return dict(record)
 
@@ -550,11 +548,11 @@ class SearchLedger:
 def _news(
     before: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]
 ) -> dict[int, dict[str, float] | None]:
-    """Return trial → values, of the trials whose values the round before has not seen.
+    """Return trial → values for the trials that are new since the previous round.
 
     Args:
-        before: record of the round before.
-        rows: trial → what was observed of it.
+        before: record of the previous round.
+        rows: trial → its observation.
     """
     seen = before["seen"]
     news = {}
@@ -567,7 +565,7 @@ def _news(
 
 
 def _has_values(row: Mapping[str, Any]) -> bool:
-    """Tell whether a trial ended by itself with all its values."""
+    """Tell whether a trial has all its values and was not ended early."""
     return row["values"] is not None and row["state"] != STOPPED
 
 
@@ -600,7 +598,7 @@ def _trials(record: Mapping[str, Any]) -> list[SearchTrial]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as it comes back from JSON."""
+    """Return a value in the form in which it comes back from JSON."""
     return json.loads(json.dumps(value))
 
 
@@ -613,7 +611,7 @@ def _reasons(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _difference(name: str, there: Search, here: Search) -> str:
-    """Return what differs, in words that a command line has."""
+    """Describe the difference between two searches in the words of the command line."""
     return f"{name} is {_field_text(there, name)} there, {_field_text(here, name)} here"
 
 

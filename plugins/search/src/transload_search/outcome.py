@@ -1,4 +1,4 @@
-"""What an app's results say about the trial."""
+"""Read the values of a trial from the results of its job."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 def trial_values(
     search: Search, index: int, results: AppResults
 ) -> tuple[dict[str, float] | None, str]:
-    """Return each objective and constrained result of a trial.
-
-    Where there are none, None stands in their place, and the reason beside it.
+    """Return the objectives and constrained results of a trial, or None and a reason.
 
     Args:
-        search: says the results' names and, maybe, their keys; else they are looked for under the
-            trial's number, then under ``final``, then under the only key that has them.
+        search: has the names of the results and may have their keys. Without a key, results are
+            read from the trial's number, then from ``final``, then from the only key with them.
         index: the trial.
-        results: what the trial's app reported.
+        results: the results of the trial's job.
     """
     if results.state != AppState.SUCCEEDED:
         return None, f"{results.handle} ended {results.state.name}"
@@ -37,13 +35,13 @@ def trial_values(
         number = finite_number(value)
         if number is None:
             what = f"{name}={value!r:.80}"
-            return None, f"{results.handle} reported {what}, which is no finite number"
+            return None, f"{results.handle} reported {what}, which is not a finite number"
         found[name] = number
     return found, ""
 
 
 def _usual_key(results: AppResults, index: int, name: str) -> str | None:
-    """Return the key that a trial's result is usually reported under; None: under neither."""
+    """Return the usual key that has a trial's result; None if neither has it."""
     for key in (str(index), "final"):
         if name in results.results.get(key, {}):
             return key

@@ -1,4 +1,4 @@
-"""Searches that the command line keeps: a folder for each name, and a lock on it while it runs."""
+"""Keep the searches of the command line, with a folder for each name and a lock while it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transload.schedulers.local.home import make_private, state_home
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _ELSEWHERE: Final = "tracker_base"
-"""File in a search's folder that names its tracker base, if that is not the folder itself."""
+"""File in a search's folder with its tracker base, if that is not the folder itself."""
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
@@ -25,18 +25,18 @@ def search_folder(name: str) -> Path:
     """Return the folder of a search.
 
     Raises:
-        ConfigError: for a name that is no name of a folder.
+        ConfigError: if the name cannot be that of a folder.
     """
     if not _NAME.match(name):
         raise ConfigError(
-            f"--name {name!r}: must be letters, digits, '.', '_', '-', and begin with a letter or "
+            f"--name {name!r}: must have only letters, digits, '.', '_' and '-', and begin with a letter or "
             "digit"
         )
     return Path(state_home()) / "searches" / name
 
 
 def kept_base(name: str) -> str | None:
-    """Return the tracker base of a search that is kept under a name; None: there is none."""
+    """Return the tracker base of the search with a name; None if there is none."""
     folder = search_folder(name)
     try:
         return (folder / _ELSEWHERE).read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def kept_base(name: str) -> str | None:
 
 
 def keep_base(name: str, tracker_base: str) -> None:
-    """Note where a search is kept."""
+    """Record the tracker base of a search under its name."""
     folder = search_folder(name)
     make_private(folder)
     if tracker_base != str(folder):
@@ -64,18 +64,17 @@ def kept_names() -> list[str]:
 
 @contextmanager
 def locked(file: Path, what: str) -> Iterator[None]:
-    """Keep other processes, and other threads, from running a search meanwhile, by a lock on a
-    file.
+    """Keep other processes and threads from running a search meanwhile, by a lock on a file.
 
-    The lock goes with its process, however that ends; the file stays. Where a file system has no
-    locks, a warning says so.
+    The lock ends with its process in any case, but the file stays. If a file system has no locks,
+    a warning says so.
 
     Args:
-        file: the file; its folder is made.
+        file: the file; its folder is created.
         what: the search, for the message.
 
     Raises:
-        ConfigError: if another one holds it.
+        ConfigError: if another process or thread has the lock.
     """
     make_private(file.parent)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -84,13 +83,13 @@ def locked(file: Path, what: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
-                f"{what}: this search is being run already; {file} is locked"
+                f"{what}: another process is running this search; {file} is locked"
             ) from None
         except OSError as exc:
             if exc.errno not in _NO_LOCKS:
                 raise
             logging.getLogger("transload_search").warning(
-                "%s cannot be locked (%s): see to it that only one process runs the search",
+                "%s cannot be locked (%s); make sure that only one process runs the search",
                 file,
                 exc,
             )

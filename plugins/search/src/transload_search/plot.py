@@ -1,4 +1,4 @@
-"""A picture of a search: its trials, the best so far, and which parameters matter."""
+"""Draw the trials of a search, the best so far, and the importance of its parameters."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ ENDINGS: Final = (".png", ".svg", ".pdf")
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn.
+    """The data of a picture.
 
     Args:
-        name: of the search.
-        metric: the objective.
-        minimize: small is good.
-        values: trial → value, of those that ended well.
+        name: the name of the search.
+        metric: the name of the objective.
+        minimize: whether small values are good.
+        values: trial → value, for the trials that succeeded.
         best: trial → best value so far.
-        bad: trial → what became of it, of the others that ended.
-        importance: parameter → share of the variance that it explains by itself, largest first.
+        bad: trial → its state, for the other trials that ended.
+        importance: parameter → share of the variance that it alone explains, largest first.
         parameters: parameter → trial → value.
     """
 
@@ -47,14 +47,14 @@ class Picture:
 
 
 def plot_search(summary: Mapping[str, Any], file: Path) -> None:
-    """Write a picture of a search; of several objectives the first is drawn.
+    """Write a picture of a search; of several objectives, the first is drawn.
 
     Args:
-        summary: of the search, in any state; see `SearchLedger.summary`.
+        summary: the summary of the search, in any state; see `SearchLedger.summary`.
         file: ``name.png``, ``name.svg`` or ``name.pdf``.
 
     Raises:
-        ConfigError: if no trial has a value, for another ending, or without matplotlib.
+        ConfigError: if no trial has a value, the file has another ending, or matplotlib is missing.
     """
     if file.suffix not in ENDINGS:
         raise ConfigError(f"--output {file}: must end in {', '.join(ENDINGS)}")
@@ -68,7 +68,7 @@ def plot_search(summary: Mapping[str, Any], file: Path) -> None:
 
 
 def look(summary: Mapping[str, Any]) -> Picture:
-    """Return what `plot_search` draws.
+    """Return the data of a picture.
 
     Raises:
         ConfigError: if no trial has a value.
@@ -96,7 +96,7 @@ def look(summary: Mapping[str, Any]) -> Picture:
 
 
 def _best_so_far(values: Mapping[int, float], minimize: bool) -> dict[int, float]:
-    """Return trial → the best value of the trials up to it."""
+    """Return trial → the best value of all trials up to it."""
     better = min if minimize else max
     indices = sorted(values)
     best = values[indices[0]]
@@ -108,11 +108,11 @@ def _best_so_far(values: Mapping[int, float], minimize: bool) -> dict[int, float
 
 
 def importance(parameters: dict[str, dict[int, Any]], values: dict[int, float]) -> dict[str, float]:
-    """Return the share of the objective's rank variance that each parameter explains by itself.
+    """Return the share of the objective's rank variance that each parameter alone explains.
 
-    The largest is first. It is the squared correlation ratio over up to five bins of equal counts
-    (or the values of a choice), corrected for their number: 0 is what a parameter without influence
-    has on average.
+    The largest is first. The share is the squared correlation ratio over up to five bins of equal
+    counts, or over the values of a choice. It is corrected for their number, so that a parameter
+    without influence has 0 on average.
     """
     order = sorted(values, key=lambda index: values[index])
     rank = {index: float(place) for place, index in enumerate(order)}
@@ -144,7 +144,7 @@ def _squared_distances(ranks: Sequence[float]) -> float:
 
 
 def _grouped_ranks(pairs: Sequence[tuple[Any, float]]) -> list[list[float]]:
-    """Return the ranks of equal values together; those of many numbers in bins of equal counts."""
+    """Return the ranks grouped by value, or by bins of equal counts if there are many numbers."""
     count = len(pairs)
     distinct = len({value for value, _ in pairs})
     bins = min(5, distinct, max(2, count // 3))
@@ -174,7 +174,7 @@ def _draw(picture: Picture, file: Path) -> None:
     if len(names) > 1:
         _draw_trials(figure.add_subplot(grid[0, :4]), picture)
         _draw_importance(figure.add_subplot(grid[0, 4:]), picture)
-    else:  # a single parameter explains all that is explained
+    else:  # a single parameter needs no plot of importance
         _draw_trials(figure.add_subplot(grid[0, :]), picture)
     width = 6 // max(1, len(names))
     for place, name in enumerate(names):

@@ -10,7 +10,7 @@ __all__ = ["transload_cli_commands", "transload_suggesters"]
 
 @hookimpl
 def transload_suggesters(register: Register) -> None:
-    """Register the suggester that needs nothing else."""
+    """Register the built-in suggester ``random``."""
     register("random", "transload_search.random_suggester:RandomSuggester")
 
 

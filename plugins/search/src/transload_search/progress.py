@@ -1,4 +1,4 @@
-"""One line that tells how a search goes."""
+"""Describe the progress of a search in one line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def progress_line(name: str, summary: Mapping[str, Any]) -> str:
 
 
 def trial_word(row: Mapping[str, Any]) -> str:
-    """Return what a trial of a summary is doing, in a word."""
+    """Return the state of a trial in a summary, in a word."""
     state = row["state"]
     if state is None:
         return "running"
@@ -38,14 +38,14 @@ def trial_word(row: Mapping[str, Any]) -> str:
 
 
 def best_words(summary: Mapping[str, Any]) -> list[str]:
-    """Return what a summary has found, in words; an empty list if it has found nothing."""
+    """Return the best result of a summary, in words; empty if there is none."""
     best = summary["best"]
     if best is not None:
         name = first_objective(summary)["name"]
         return [f"best {name} {best['value']:.6g} (trial {best['index']})"]
     front = summary.get("front")
     if front:
-        return [f"{len(front)} trials that none beats"]
+        return [f"{len(front)} best trials"]
     return []
 
 

@@ -1,4 +1,4 @@
-"""The built-in suggester: points at random, the same for the same seed."""
+"""The built-in suggester of random points, which are the same for the same seed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ SCHEMA: Final = 1
 
 
 class RandomSuggester:
-    """Draws each trial from its own random stream: trial 7 is the same whatever was suggested or
-    observed before it.
+    """Draws each trial from its own random stream.
+
+    So trial 7 does not depend on the suggestions and observations before it.
 
     Args:
         search: the search.
@@ -27,7 +28,7 @@ class RandomSuggester:
         self._next = 0
 
     def check(self) -> None:
-        """Refuse nothing: points at random can be drawn from any space."""
+        """Accept every search, because random points can be drawn from any space."""
 
     def suggest(self, count: int = 1) -> list[SearchTrial]:
         """Return the next trials, at most as many as the search has left."""
@@ -39,29 +40,31 @@ class RandomSuggester:
         return trials
 
     def observe(self, index: int, values: Values | None) -> None:
-        """Take note of nothing: what is drawn does not depend on what was seen."""
+        """Ignore an observation, because random points do not depend on it."""
         if not 0 <= index < self._next:
             raise SpecError(
                 f"trial {index!r} was not suggested; suggested are 0 to {self._next - 1}"
             )
 
     def state(self) -> dict[str, Any]:
-        """Return how many trials were suggested, as JSON values."""
+        """Return the number of suggested trials, as JSON values."""
         return {"schema": SCHEMA, "suggester": "random", "next": self._next}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         try:
             if state["suggester"] != "random" or state["schema"] > SCHEMA:
                 raise SpecError(
-                    "state of a search: not of the random suggester, "
+                    "state of a search: must be of the random suggester with "
                     f"schema {SCHEMA}: {dict(state)!r}"
                 )
             self._next = int(state["next"])
         except SpecError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            raise SpecError(f"state of a search: not one of ours: {exc!r}") from exc
+            raise SpecError(
+                f"state of a search: must be one of the random suggester: {exc!r}"
+            ) from exc
 
     def _trial(self, index: int) -> SearchTrial:
         drawn = {each.name: self._draw(each, index) for each in self._search.parameters}
@@ -75,7 +78,7 @@ class RandomSuggester:
         high = parameter.high
         assert low is not None and high is not None
         if parameter.kind == "int" and parameter.log:
-            # half a step beyond each end, so that the ends are as likely as their neighbours
+            # half a step is added at each end, so that the ends are as likely as other values
             drawn = round(_log_uniform(stream, low - 0.5, high + 0.5))
             return max(int(low), min(int(high), drawn))
         if parameter.kind == "int":

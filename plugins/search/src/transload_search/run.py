@@ -1,4 +1,4 @@
-"""Run a search to its end in one process: a command line, a program, one task of a host."""
+"""Run a search to its end in one process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from transload_search.ledger import SearchLedger
 from transload_search.search import SearchFailed, SearchTrial
 
 STEPS_SECONDS: Final = 1.0
-"""Longest pause between two looks at what running trials report, where they may be stopped
-early."""
+"""Longest pause between two reads of the running trials' steps, if they may be stopped early."""
 
 
 def run_search(
@@ -39,155 +38,15 @@ def run_search(
 ) -> dict[str, Any]:
     """Run a search to its end and return its summary (`SearchLedger.summary`).
 
-    Run again after a crash, with the same ledger, it goes on: trials that ended are not run again,
-    those that run are attached to.
+    Called again after a crash with the same ledger, it continues. Trials that have ended do not run
+    again, and it reattaches to the running ones.
 
     Args:
         ledger: the search and its tracker base.
-        runner: submits and asks; see `transload.pipelines.host_runner`.
-        options: for each trial's app; default: one that was cancelled runs again, one that failed
-            has failed.
-        sink_of: trial → where its log lines go.
-        on_change: called when a trial was started, or has ended.
-        asked: tells whether somebody asked for the end of the search (see
+        runner: submits and watches the jobs; see `transload.pipelines.host_runner`.
+        options: options for each trial's job. By default a cancelled trial runs again, and a failed
+            one does not.
+        sink_of: trial → the sink for its log lines.
+        on_change: called when a trial has started or ended.
+        asked: returns whether the end of the search was requested (see
             `transload.pipelines.AdapterIO`).
-
-    Raises:
-        SearchFailed: if no trial came to a value, or too many failed.
-        StateUnknown: if a scheduler is out of reach for too long.
-        SubmitError: if a trial was not taken.
-        SpecError: if a trial's app is wrong.
-        ConfigError: for an unknown scheduler, option or suggester.
-    """
-    return asyncio.run(
-        run_search_async(ledger, runner, options, sink_of=sink_of, on_change=on_change, asked=asked)
-    )
-
-
-async def run_search_async(
-    ledger: SearchLedger,
-    runner: Runner,
-    options: ExecutionOptions | None = None,
-    *,
-    sink_of: Callable[[SearchTrial], LogSink | None] | None = None,
-    on_change: Callable[[], None] | None = None,
-    asked: Asked | None = None,
-) -> dict[str, Any]:
-    """Do what `run_search` does, without blocking the event loop.
-
-    Cancelling the task cancels the running trials if somebody asked for that, and else leaves them;
-    with ``on_kill="detach"`` it leaves them in any case.
-    """
-    given = options or ExecutionOptions(resubmit_on=frozenset({AppState.CANCELLED}))
-    running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]] = {}
-
-    def start(trial: SearchTrial) -> None:
-        io = AdapterIO(
-            runner=runner,
-            context_args=ledger.known(trial.index),
-            asked=asked or interrupted,
-        )
-        if sink_of is not None:
-            io.sink = sink_of(trial)
-        state = LifecycleState(ledger.identity(trial.index), given)
-        driver = Driver(ledger.launch(trial), state, io)
-        task = asyncio.create_task(_run(ledger, trial, driver))
-        running[task] = (trial, driver)
-
-    try:
-        waiting = await asyncio.to_thread(ledger.unfinished)
-        while True:
-            while len(running) < ledger.search.parallelism:
-                if waiting:
-                    trial = waiting.pop(0)
-                else:
-                    following = await asyncio.to_thread(ledger.next_trial)
-                    if following is None:
-                        break
-                    trial = following
-                start(trial)
-            if on_change is not None:
-                on_change()
-            if not running:
-                return await asyncio.to_thread(ledger.finish)
-            await _wait(ledger, running)
-    except SearchFailed:  # a failed search is not continued
-        for _, driver in running.values():
-            driver.kill(asked=True)
-        raise
-    finally:
-        await _end(running)
-
-
-async def _run(ledger: SearchLedger, trial: SearchTrial, driver: Driver) -> None:
-    try:
-        results = await driver.run_async()
-    except Exception as exc:
-        handle = driver.handle or ""
-        if not await asyncio.to_thread(ledger.observe_error, trial.index, exc, handle):
-            raise
-    else:
-        await asyncio.to_thread(ledger.observe, trial.index, results)
-
-
-async def _wait(
-    ledger: SearchLedger, running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]]
-) -> None:
-    """Wait until a trial has ended, and end those that are to be stopped early."""
-    pause = None if ledger.search.early_stopping is None else STEPS_SECONDS
-    ended: set[asyncio.Task[None]] = set()
-    while not ended:
-        ended, _ = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-        if pause is not None:
-            by_index = {
-                trial.index: driver
-                for task, (trial, driver) in running.items()
-                if task not in ended
-            }
-            for index in await asyncio.to_thread(ledger.to_stop, by_index):
-                await asyncio.to_thread(by_index[index].cancel)
-    for task in ended:
-        del running[task]
-    for task in ended:
-        task.result()
-
-
-async def _end(running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]]) -> None:
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
-
-
-@contextmanager
-def stopped_early(ledger: SearchLedger, index: int, cancel: Callable[[], object]) -> Iterator[None]:
-    """End a trial early while this lasts, if the search wants that.
-
-    It is for a host that waits for each trial by itself.
-
-    Args:
-        ledger: the search.
-        index: the trial.
-        cancel: ends its app; called once more at each look, as long as this lasts.
-    """
-    if ledger.search.early_stopping is None:
-        yield
-        return
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(STEPS_SECONDS):
-            try:
-                if ledger.to_stop([index]):
-                    cancel()
-            except Exception as exc:
-                logging.getLogger("transload_search").warning(
-                    "trial %d: its steps cannot be read: %s", index, exc
-                )
-
-    watcher = threading.Thread(target=look, name=f"transload-steps-{index}", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()

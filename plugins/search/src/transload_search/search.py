@@ -1,4 +1,4 @@
-"""Searches: a component is run many times with other parameters, for the best objective."""
+"""Define searches, which run a component with different parameters for the best objective."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SCHEMA: Final = 1
 Kind = Literal["int", "float", "choice"]
 Value = int | float | str | bool
 Values = Mapping[str, float]
-"""Name of a result → its value: what a trial reported of what the search looks at."""
+"""Name → value, for the results of a trial that matter to the search."""
 
 DEFAULT_FAILURES: Final = 0.5
 FEWEST_FAILURES: Final = 5
-"""Fewer failed trials never end a search, whatever share of all they are."""
+"""Fewer failed trials never end a search, even if their share is too large."""
 
 
 class SearchFailed(TransloadError):
-    """A search that cannot go on, or that came to its end without a value."""
+    """A search cannot continue, or has ended without a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Parameter:
         kind: ``int`` or ``float`` (with bounds, both included), or ``choice``.
         low: lower bound.
         high: upper bound.
-        log: spread evenly in the logarithm.
-        values: what a choice chooses from.
+        log: use a logarithmic scale.
+        values: the values of a choice.
 
     Raises:
-        SpecError: for bounds or values that make no sense.
+        SpecError: if the bounds or values are not allowed.
     """
 
     name: str
@@ -65,13 +65,13 @@ class Parameter:
     def _check_choices(self, where: str) -> None:
         has_bounds = self.low is not None or self.high is not None or self.log
         if not self.values or has_bounds:
-            raise SpecError(f"{where}: a choice has values, one or more, and no bounds")
+            raise SpecError(f"{where}: a choice must have one or more values, and no bounds")
         values = tuple(_choice(value, where) for value in self.values)
         object.__setattr__(self, "values", values)
 
     def _check_bounds(self, where: str) -> None:
         if self.values:
-            raise SpecError(f"{where}: only a choice has values")
+            raise SpecError(f"{where}: only a choice may have values; leave them out")
         low = plain_number(self.low)
         high = plain_number(self.high)
         bounds = f"bounds {low!r}, {high!r}"
@@ -81,7 +81,7 @@ class Parameter:
             if self.kind == "int" and bound != int(bound):
                 raise SpecError(f"{where}: bound {bound!r}: must be an int")
         if self.log and (low > high or low <= 0):
-            raise SpecError(f"{where}: {bounds}: must grow, above 0")
+            raise SpecError(f"{where}: {bounds}: must be above 0, the low one first")
         if low > high:
             raise SpecError(f"{where}: {bounds}: must grow")
         object.__setattr__(self, "low", low)
@@ -89,10 +89,10 @@ class Parameter:
 
     @staticmethod
     def parse(text: str) -> Parameter:
-        """Read ``lr:float:1e-4:1e-1:log``, ``layers:int:1:5`` or ``solver:choice:adam,sgd``.
+        """Parse ``lr:float:1e-4:1e-1:log``, ``layers:int:1:5`` or ``solver:choice:adam,sgd``.
 
-        The choices may be a JSON list, where one holds a comma or is a list itself:
-            ``hidden:choice:[[32, 16], [64]]``.
+        The choices may be a JSON list, for values with commas or for lists:
+        ``hidden:choice:[[32, 16], [64]]``.
 
         Raises:
             SpecError: for any other text.
@@ -112,7 +112,7 @@ class Parameter:
             except SpecError:
                 raise
             except ValueError:
-                pass  # a bound is no number
+                pass  # a bound is not a number
         raise SpecError(
             f"parameter {text!r}: must be NAME:int|float:LOW:HIGH[:log] or NAME:choice:A,B,…"
         )
@@ -133,7 +133,7 @@ class Parameter:
 
 
 def plain_number(value: Any) -> Any:
-    """Return a number of numpy or torch as Python's own; any other value unchanged."""
+    """Convert a number of numpy or torch to Python's own type; return other values unchanged."""
     if isinstance(value, (int, float, str)) and type(value).__module__ == "builtins":
         return value
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
@@ -146,11 +146,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _choice(value: Any, where: str) -> Value:
-    """Return one choice as a number or text; a list or dict becomes its JSON text, which a
-    component reads.
+    """Return one choice as a number or text; a list or dict becomes JSON text.
 
     Raises:
-        SpecError: for a value that is none of these.
+        SpecError: for a value of another type.
     """
     value = plain_number(value)
     if isinstance(value, (int, float, str)):
@@ -166,7 +165,7 @@ def _choice(value: Any, where: str) -> Value:
 
 
 def _split_choices(text: str) -> tuple[Value, ...]:
-    """Return the choices of a text: a JSON list of them, else what stands between the commas."""
+    """Split a text into choices; it is a JSON list, or has commas between them."""
     if text.startswith("["):
         try:
             found = json.loads(text)
@@ -179,13 +178,13 @@ def _split_choices(text: str) -> tuple[Value, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What a search is after.
+    """The objective of a search.
 
     Args:
-        name: name of the result, as reported by the app.
-        minimize: True to make it small, False to make it large.
-        key: key that it is reported under; None: the trial's number, else ``final``, else the only
-            key that has it.
+        name: name of the result that the job reports.
+        minimize: True to minimize it, False to maximize it.
+        key: key under which it is reported; None for the trial's number, else ``final``, else the
+            only key that has it.
     """
 
     name: str
@@ -202,15 +201,15 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A bound on a result that the best trial must keep, besides its objective.
+    """A bound on another result that the best trial must satisfy.
 
     Args:
         name: name of the result.
         bound: the bound.
-        upper: True: at most the bound; False: at least.
+        upper: True if the result must be at most the bound, False if at least.
 
     Raises:
-        SpecError: for no name, or a bound that is no finite number.
+        SpecError: if the name is empty, or the bound is not a finite number.
     """
 
     name: str
@@ -226,7 +225,7 @@ class Constraint:
 
     @staticmethod
     def parse(text: str) -> Constraint:
-        """Read ``latency<=20`` or ``accuracy>=0.9``.
+        """Parse ``latency<=20`` or ``accuracy>=0.9``.
 
         Raises:
             SpecError: for any other text.
@@ -241,7 +240,7 @@ class Constraint:
         raise SpecError(f"constraint {text!r}: must be RESULT<=NUMBER or RESULT>=NUMBER")
 
     def holds(self, value: float) -> bool:
-        """Tell whether a value keeps the bound."""
+        """Tell whether a value satisfies the bound."""
         if self.upper:
             return value <= self.bound
         return value >= self.bound
@@ -253,18 +252,17 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class EarlyStopping:
-    """When to end a trial that does badly, by what it and the others report step by step.
+    """Rule to end a trial early, by comparing its steps with those of other trials.
 
-    A trial is ended when its latest value is worse than that of the given share of the trials that
-    have come as far.
+    A trial is ended if its latest value is among the worst of all trials at that step.
 
     Args:
-        worst: share of the trials, above 0 and at most 1: 0.5 ends what is in the worse half.
-        least_steps: how far a trial must have come before it may be ended: its largest step.
-        least_trials: how many others must have come as far.
+        worst: share of the trials that are ended, above 0 and at most 1; 0.5 is the worse half.
+        least_steps: smallest step that a trial must have reached before it may be ended.
+        least_trials: smallest number of other trials that must have reached the same step.
 
     Raises:
-        SpecError: for a share or a number that makes no sense.
+        SpecError: if a share or a number is not allowed.
     """
 
     worst: float = 0.5
@@ -285,12 +283,12 @@ class EarlyStopping:
         *,
         minimize: bool,
     ) -> bool:
-        """Tell whether a trial is to be ended.
+        """Tell whether to end a trial.
 
         Args:
-            curve: step → value of the objective, of the trial.
-            others: the same of other trials, in any state.
-            minimize: True: small values are good.
+            curve: step → value of the objective, for the trial.
+            others: the same for the other trials, in any state.
+            minimize: whether small values are good.
         """
         if not curve:
             return False
@@ -305,36 +303,35 @@ class EarlyStopping:
 
 
 def _value_at(curve: Mapping[float, float], step: float) -> float:
-    """Return the value of a curve at a step, or at the last one before it."""
+    """Return the value of a curve at a step, or at the last step before it."""
     return curve[max(each for each in curve if each <= step)]
 
 
 @dataclass(frozen=True)
 class Search:
-    """A component, the space of its arguments, and what to look for in it.
+    """A component, the search space of its arguments, and the objective.
 
     Args:
         component: name (or function) of the component that one trial runs.
-        parameters: the space.
-        objective: what to make small or large; several of them are traded off against one another.
-        trials: how many trials in all, however often the search is interrupted.
-        parallelism: how many at once.
-        seed: of what is random; equal seeds give equal suggestions.
+        parameters: the search space.
+        objective: the result to optimize; several objectives are traded off against one another.
+        trials: number of trials in all, even if the search is interrupted.
+        parallelism: number of trials at the same time.
+        seed: seed of the random numbers; equal seeds give equal suggestions.
         suggester: name of a registered suggester.
         constants: the component's other arguments.
-        scheduler: where trials run; None: the configured one.
+        scheduler: scheduler of the trials; None for the configured one.
         cfg: run options.
         constraints: bounds on other results.
-        failures: share of the trials that may fail: with more, and at least five, the search is
-            given up.
-        early_stopping: when to end trials that do badly; None: never.
-        workspace: local folder that travels with the trials.
-        parent_run_id: run that all trials derive from; default: the job that runs the search, else
-            a run of the search's own, ``search/NAME/ID``.
+        failures: share of the trials that may fail; the search ends if more fail, and at least five.
+        early_stopping: rule to end trials that do badly; None for no early stopping.
+        workspace: local folder to copy to the trials.
+        parent_run_id: run from which all trials derive; default: the job that runs the search, else
+            a separate run, ``search/NAME/ID``.
 
     Raises:
-        SpecError: for numbers below 1, no parameters, two of one name, one that is also a constant,
-            or what is neither Parameter nor Objective.
+        SpecError: if a number is below 1, there are no parameters, two have the same name, one is
+            also a constant, or a value is neither Parameter nor Objective.
     """
 
     component: str | Callable[..., Any]
@@ -378,7 +375,7 @@ class Search:
         if not objectives or len(named) < len(objectives):
             raise SpecError(f"{where}: must be an Objective with the name of a result")
         if len({each.name for each in objectives}) < len(objectives):
-            raise SpecError(f"{where}: each result must be there once")
+            raise SpecError(f"{where}: the same result is given twice; leave one out")
 
     def _check_parameters(self) -> None:
         for each in self.parameters:
