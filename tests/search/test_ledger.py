@@ -151,8 +151,8 @@ def test_broken_records_are_named(tmp_path: Path) -> None:
     ledger = SearchLedger(search(), str(tmp_path))
     ledger.suggest(0)
     for text, message in (
-        ("{", "not a record"),
-        ("[]", "not a record"),
+        ("{", "must be a record"),
+        ("[]", "must be a record"),
         ('{"schema": 99}', "newer"),
     ):
         (tmp_path / "search" / "rounds" / "0.json").write_text(text)
@@ -176,8 +176,8 @@ def test_broken_records_are_named(tmp_path: Path) -> None:
             None,
             "under 2 keys (a, b)",
         ),
-        (reported(float("nan")), None, "no finite number"),
-        (reported("good"), None, "no finite number"),
+        (reported(float("nan")), None, "not a finite number"),
+        (reported("good"), None, "not a finite number"),
         (reported(2, state=AppState.FAILED), None, "ended FAILED"),
         (AppResults("h", AppState.SUCCEEDED, {}), None, "no result 'booth'"),
     ],

@@ -48,3 +48,407 @@ class ClusterError(Exception):
 
     Attributes:
         of_secret: whether it is the answer to a request to create a Secret.
+    """
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{message or reason} ({status})")
+        self.status = status
+        self.reason = reason
+        self.of_secret = False
+
+
+class Cluster:
+    """One cluster.
+
+    Args:
+        context: a context of the configuration; None: its current one.
+        kubeconfig: a file with the configuration, or its text; None: ``KUBECONFIG``, else
+            ``~/.kube/config``, else the cluster that this process runs in.
+    """
+
+    def __init__(self, context: str | None = None, kubeconfig: str | None = None) -> None:
+        self._context = context
+        self._kubeconfig = kubeconfig
+        text = kubeconfig or ""
+        self._is_text = "\n" in text or text.startswith("{")
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._jobsets: dict[str, bool] = {}
+
+    def client(self) -> Any:
+        """Return the official client, without connecting.
+
+        Raises:
+            ConfigError: if no cluster is configured.
+            SchedulerUnavailable: if the client cannot be imported.
+        """
+        try:
+            from kubernetes import client
+        except ImportError as exc:
+            raise SchedulerUnavailable(
+                f"the Python client of kubernetes cannot be imported: {exc} (pip install "
+                "kubernetes)"
+            ) from exc
+        with self._lock:
+            if self._client is None:
+                configuration, user = self._configuration()
+                made = client.ApiClient(configuration)
+                made.default_headers.update(self._impersonation(user))
+                self._client = made
+            return self._client
+
+    def _configuration(self) -> tuple[Any, Mapping[str, Any]]:
+        """Return the client's configuration, and its user as the file has it."""
+        from kubernetes import client, config
+        from kubernetes.config import kube_config
+        from urllib3.util.retry import Retry
+
+        made = client.Configuration()
+        # one retry, because a kept connection may be stale; the caller decides about more
+        made.retries = Retry(total=1, connect=0)
+        # the client reads the variable only once, when it is imported
+        path = self._kubeconfig or os.environ.get("KUBECONFIG")
+        path = path or config.KUBE_CONFIG_DEFAULT_LOCATION
+        source: Any = io.StringIO(path) if self._is_text else path
+        try:
+            found: Any = kube_config.KubeConfigMerger(source).config  # type: ignore[no-untyped-call,unused-ignore]
+            if found is None:
+                raise config.ConfigException(f"there is no file {path}")
+            loader: Any = kube_config.KubeConfigLoader(found, self._context, config_base_path=None)  # type: ignore[no-untyped-call,unused-ignore]
+            loader.load_and_set(made)
+            user = loader._user
+            return made, user.value if user else {}
+        except config.ConfigException as exc:
+            try:
+                config.load_incluster_config(made)  # type: ignore[no-untyped-call,unused-ignore]
+            except config.ConfigException:
+                raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
+            return made, {}
+        except Exception as exc:
+            # the client raises errors of any kind for a file that is not a configuration
+            text = " ".join(str(exc).split())
+            if self._is_text:
+                text = type(exc).__name__  # the message may hold secrets
+            raise ConfigError(f"{self.location}: cannot be read: {text}") from exc
+
+    def _impersonation(self, user: Mapping[str, Any]) -> dict[str, str]:
+        """Return the headers for a user's ``as`` setting, which the official client ignores."""
+        groups = user.get("as-groups") or []
+        if len(groups) > 1 or user.get("as-user-extra"):
+            raise ConfigError(
+                f"{self.location}: as-user-extra and more than one as-groups are not supported"
+            )
+        values = {"User": user.get("as"), "Uid": user.get("as-uid"), "Group": "".join(groups)}
+        return {f"Impersonate-{word}": str(value) for word, value in values.items() if value}
+
+    @property
+    def location(self) -> str:
+        """The context and the configuration file that select the cluster."""
+        context = f"context {self._context}" if self._context else "the current context"
+        if self._is_text:
+            return f"{context} of a configuration that was given as text"
+        path = self._kubeconfig or os.environ.get("KUBECONFIG")
+        return f"{context} of {path or '~/.kube/config, or inside of a cluster'}"
+
+    @property
+    def url(self) -> str:
+        """Address of the API server."""
+        return str(self.client().configuration.host)
+
+    def _call(
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, object] | None = None,
+        seconds: float = _READ_S,
+        content: str = "json",
+    ) -> Any:
+        """Send a request with the client's own connections and credentials.
+
+        Args:
+            verb: the HTTP method.
+            path: the path of the API.
+            body: the content to send as JSON; None sends none.
+            query: parameters of the API; those that are None are left out.
+            seconds: how long the server may send nothing.
+            content: the kind of the body, behind ``application/``.
+
+        Returns:
+            The open response.
+        """
+        from urllib3 import Timeout
+        from urllib3.exceptions import HTTPError
+
+        api = self.client()
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        url = f"{self.url}{path}"
+        if given:
+            url += f"?{urlencode(given)}"
+        kinds = {"Accept": "application/json", "Content-Type": f"application/{content}"}
+        try:
+            credentials = api.configuration.auth_settings().values()
+            keys = {each["key"]: each["value"] for each in credentials}
+            # how the client's methods are called changed with its release 37; its pool of
+            # connections did not
+            response = api.rest_client.pool_manager.request(
+                verb,
+                url,
+                headers={**api.default_headers, **kinds, **keys},
+                body=None if body is None else json.dumps(body),
+                preload_content=False,
+                timeout=Timeout(connect=_CONNECT_S, read=seconds),
+            )
+            if response.status < 300:
+                return response
+            error = _error(response.status, response.reason, response.data)
+            response.release_conn()
+        except (HTTPError, OSError) as exc:
+            raise SchedulerUnavailable(
+                f"kubernetes at {self.url} cannot be reached: {_root(exc)}"
+            ) from exc
+        raise error
+
+    def _json(
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, object] | None = None,
+        content: str = "json",
+        empty_for: Collection[int] = (),
+    ) -> dict[str, Any]:
+        """Return the answer to a request, empty for errors of the statuses ``empty_for``."""
+        from urllib3.exceptions import HTTPError
+
+        try:
+            response = self._call(verb, path, body, query=query, content=content)
+        except ClusterError as exc:
+            if exc.status in empty_for:
+                return {}
+            raise
+        try:
+            found: dict[str, Any] = json.loads(response.data)
+        except (HTTPError, OSError, ValueError) as exc:
+            raise SchedulerUnavailable(
+                f"kubernetes at {self.url} closed the connection before its answer was complete: {exc}"
+            ) from exc
+        finally:
+            response.release_conn()
+        return found
+
+    def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """Return an object, or None if no object has that name."""
+        return self._json("GET", _path(kind, namespace, name), empty_for={404}) or None
+
+    def list(
+        self,
+        kind: str,
+        namespace: str | None,
+        labels: str | None = None,
+        *,
+        fields: str | None = None,
+        limit: int | None = None,
+    ) -> dict[str, Any]:
+        """Return the API's list of the objects of a kind.
+
+        Args:
+            kind: one of `KINDS`.
+            namespace: None: all namespaces.
+            labels: selects by labels.
+            fields: selects by fields.
+            limit: the largest number of objects to return.
+        """
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": limit}
+        return self._json("GET", _path(kind, namespace), query=query)
+
+    def create(
+        self, item: Mapping[str, Any], namespace: str, *, only_try: bool = False
+    ) -> dict[str, Any]:
+        """Create an object; with ``only_try`` the cluster only checks if it would accept it."""
+        query = {"dryRun": "All"} if only_try else None
+        return self._json("POST", _path(item["kind"], namespace), item, query=query)
+
+    def patch(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Merge a change into an object (RFC 7386)."""
+        return self._json("PATCH", _path(kind, namespace, name), change, content="merge-patch+json")
+
+    def change_if(
+        self, kind: str, namespace: str, name: str, steps: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Apply all steps of a JSON patch (RFC 6902), or none if a test among them fails (422)."""
+        return self._json("PATCH", _path(kind, namespace, name), steps, content="json-patch+json")
+
+    def delete(self, kind: str, namespace: str, name: str, policy: str = "Background") -> None:
+        """Delete an object and the objects that it owns, if it exists.
+
+        With the policy ``Foreground`` it stays until all that it owns is gone.
+        """
+        query = {"propagationPolicy": policy}
+        self._json("DELETE", _path(kind, namespace, name), query=query, empty_for={404})
+
+    def has_jobsets(self, namespace: str) -> bool:
+        """Tell whether JobSets are installed and visible to this user; cached by namespace."""
+        if namespace not in self._jobsets:
+            path = _path("JobSet", namespace)
+            answer = self._json("GET", path, query={"limit": 1}, empty_for={403, 404})
+            self._jobsets[namespace] = bool(answer)
+        return self._jobsets[namespace]
+
+    def watch(
+        self,
+        kind: str,
+        namespace: str,
+        version: str,
+        seconds: int,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+    ) -> Any:
+        """Open a watch on the objects of a kind for some seconds, from a version of their list on.
+
+        Returns:
+            The response, whose lines are events.
+        """
+        query = {
+            "labelSelector": labels,
+            "fieldSelector": fields,
+            "resourceVersion": version,
+            "timeoutSeconds": seconds,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+        }
+        path = _path(kind, namespace)
+        return self._call("GET", path, query=query, seconds=seconds + _READ_S)
+
+    def log(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        timestamps: bool = False,
+        since: str | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+        seconds: float = _READ_S,
+    ) -> Any:
+        """Open the log of a container.
+
+        Args:
+            namespace: that of the pod.
+            pod: its name.
+            container: its container.
+            timestamps: begin each line with its time.
+            since: only lines from this time on (RFC 3339).
+            tail: the number of last lines to return; None returns all.
+            follow: go on until the container ends.
+            seconds: how long the server may send nothing.
+
+        Returns:
+            The response; None if there is no log yet, or it is gone.
+        """
+        query = {
+            "container": container,
+            "timestamps": "true" if timestamps else None,
+            "sinceTime": since,
+            "tailLines": tail,
+            "follow": "true" if follow else None,
+        }
+        try:
+            path = f"{_path('Pod', namespace, pod)}/log"
+            return self._call("GET", path, query=query, seconds=seconds)
+        except ClusterError as exc:
+            # 400: the container has not started. A kubelet that has just restarted does not know
+            # its pods yet
+            if exc.status == 400 or (exc.status == 404 and _KUBELETS not in str(exc)):
+                return None
+            raise SchedulerUnavailable(f"kubernetes at {self.url}: no log of {pod}: {exc}") from exc
+
+    def version(self) -> dict[str, Any]:
+        """Return the server's version."""
+        return self._json("GET", "/version/")
+
+    def user(self) -> str:
+        """Return the name under which the cluster knows this client; ``""`` if it does not say."""
+        found = self._review("authentication.k8s.io", "SelfSubjectReview")
+        return str((found.get("userInfo") or {}).get("username") or "")
+
+    def may(self, namespace: str, verb: str, group: str, resource: str) -> bool:
+        """Ask the cluster whether the user has a right."""
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+        found = self._review(
+            "authorization.k8s.io", "SelfSubjectAccessReview", {"resourceAttributes": asked}
+        )
+        return bool(found.get("allowed"))
+
+    def _review(self, group: str, kind: str, spec: Any = None) -> dict[str, Any]:
+        body = {"apiVersion": f"{group}/v1", "kind": kind}
+        if spec:
+            body["spec"] = spec
+        found = self._json("POST", f"/apis/{group}/v1/{kind.lower()}s", body)
+        status: dict[str, Any] = found.get("status") or {}
+        return status
+
+    def close(self) -> None:
+        """Close connections."""
+        with self._lock:
+            made = self._client
+            self._client = None
+        if made is not None:
+            made.rest_client.pool_manager.clear()
+
+
+def _path(kind: str, namespace: str | None, name: str = "") -> str:
+    """Return the path of an object, or of all objects of a kind.
+
+    Args:
+        kind: one of `KINDS`.
+        namespace: None: all namespaces.
+        name: of the object; ``""``: all objects of the kind.
+    """
+    group, word = KINDS[kind]
+    path = group
+    if namespace:
+        path += f"/namespaces/{namespace}"
+    path += f"/{word}"
+    if name:
+        path += f"/{name}"
+    return path
+
+
+def _error(status: int, reason: str | None, body: bytes) -> ClusterError:
+    try:
+        found = json.loads(body)
+        return ClusterError(status, str(found.get("reason") or ""), str(found.get("message") or ""))
+    except (ValueError, AttributeError):
+        return ClusterError(status, reason or "", "")
+
+
+def _root(exc: BaseException) -> str:
+    """Return the innermost reason why a connection failed, as one line."""
+    seen: BaseException | None = exc
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.strerror:
+            return str(seen.strerror)
+        reason = getattr(seen, "reason", None)
+        if isinstance(reason, BaseException):
+            seen = reason
+        else:
+            seen = seen.__cause__ or seen.__context__
+    return " ".join(str(exc).split())
+
+
+def cut(response: Any) -> None:
+    """Close a response that another thread may be reading, which ends that read immediately."""
+    with contextlib.suppress(Exception):
+        connection: Any = getattr(response, "connection", None) or getattr(
+            response, "_connection", None
+        )
+        connection.sock.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(Exception):
+        response.close()

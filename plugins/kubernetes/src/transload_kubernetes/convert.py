@@ -274,3 +274,160 @@ def _job(
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
         "backoffLimitPerIndex": retries,
+        "maxFailedIndexes": role.num_replicas - role.needed_replicas,
+        # pre-emption, eviction and lost nodes are not failures of the program
+        "podFailurePolicy": {"rules": [ignored]},
+        "template": pods,
+    }
+    if timeout is not None:
+        spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
+    annotations = {names.ANNOTATION_APP_ID: context.app_id}
+    if not options.jobset:  # otherwise they belong to the JobSet
+        own.update(options.queue_labels())
+        spec.update(options.of_the_whole())
+        least = options.text("queue_min_parallelism")
+        if least:
+            annotations[names.QUEUE_MIN] = least
+    metadata = {
+        "name": names.job_name(context.base, role.name),
+        "labels": own,
+        "annotations": annotations,
+    }
+    job: dict[str, Any] = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": spec,
+    }
+    _refuse_own(options.overlay, "run option overlay")
+    job = merge(job, options.overlay, "run option overlay")
+    overlay = role.metadata.get(OVERLAY, {})
+    if not isinstance(overlay, dict):
+        raise SpecError(
+            f"{path}.metadata[{OVERLAY!r}]: must be a mapping with fields to merge into the Job"
+        )
+    _refuse_own(overlay, f"{path}.metadata[{OVERLAY!r}]")
+    merged: dict[str, Any] = merge(job, overlay, f"{path}.metadata[{OVERLAY!r}]")
+    return merged
+
+
+def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
+    """Refuse an overlay that sets fields by which transload finds or controls a Job.
+
+    Raises:
+        SpecError: for the first such field; the message says what to use in its place.
+    """
+    metadata = _mapping(overlay, "metadata")
+    spec = _mapping(overlay, "spec")
+    of_pods = _mapping(_mapping(spec, "template"), "metadata")
+    _refuse_own_marks(metadata, "metadata", path)
+    _refuse_own_marks(of_pods, "spec.template.metadata", path)
+    given = [f"metadata.{name}" for name in metadata]
+    given += [f"spec.{name}" for name in spec]
+    for name in given:
+        if name in _OWN:
+            raise SpecError(f"{path}: {name} is set by transload; {_OWN[name]}")
+
+
+def _refuse_own_marks(metadata: Mapping[str, Any], place: str, path: str) -> None:
+    """Refuse labels and annotations by which jobs are found."""
+    for kind in ("labels", "annotations"):
+        for name in _mapping(metadata, kind):
+            if str(name).startswith(names.OWN):
+                what = f"{place}.{kind}[{name!r}]"
+                raise SpecError(f"{path}: {what} is set by transload, to find jobs; leave it out")
+
+
+def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a field of an overlay that should be a mapping; empty if it is not one."""
+    found = value.get(name)
+    if not isinstance(found, Mapping):
+        return {}
+    return found
+
+
+def later_attempt(
+    job: dict[str, Any], base: str, role: str, attempt: Attempt, left: float | None
+) -> dict[str, Any]:
+    """Return the Job of a role for a later attempt.
+
+    Args:
+        job: the Job of the first attempt.
+        base: the prefix of the names of the job's objects.
+        role: the name of the role.
+        attempt: the later attempt.
+        left: the seconds that are left of the timeout; None for no limit.
+    """
+    job = copy.deepcopy(job)
+    text = names.attempt_text(attempt)
+    job["metadata"]["name"] = names.job_name(base, role, attempt)
+    pods = job["spec"]["template"]
+    for metadata in (job["metadata"], pods["metadata"]):
+        metadata["labels"][names.LABEL_ATTEMPT] = text
+    for container in (*pods["spec"].get("initContainers", ()), *pods["spec"]["containers"]):
+        for each in container.get("env", ()):
+            if each["name"] == "TRANSLOAD_RETRY":
+                each.clear()
+                each.update({"name": "TRANSLOAD_RETRY", "value": str(sum(attempt))})
+    if left is not None:
+        job["spec"]["activeDeadlineSeconds"] = max(1, math.ceil(left))
+    return job
+
+
+def format_request(request: KubernetesRequest) -> str:
+    """Return a request as YAML that ``kubectl`` accepts, with secret values masked."""
+    import yaml  # type: ignore[import-untyped,unused-ignore]
+
+    from transload.specs import MASK
+
+    masked = dict.fromkeys(request.hidden, MASK)
+    sources: dict[str, dict[str, str]] = {}
+    if request.source is not None:
+        sources = {role.name: role.secrets for role in request.source.roles}
+    for (role, variable), key in request.references.items():
+        source = sources.get(role, {}).get(variable)
+        masked[key] = MASK
+        if source:
+            masked[key] += f" from {source}"
+    objects = []
+    if masked:
+        objects.append(secret(request, dict(sorted(masked.items()))))
+    for item in request.objects():
+        metadata = {**item["metadata"], "namespace": request.namespace}
+        objects.append({**item, "metadata": metadata})
+    shown = [_masked(item) for item in objects]
+    return str(yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _masked(value: Any) -> Any:
+    """Return a part of a manifest with the secrets in commands and URLs masked."""
+    from transload.specs import masked_args, masked_url
+
+    if isinstance(value, str):
+        return masked_url(value)
+    if isinstance(value, list):
+        return [_masked(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _masked(item) for name, item in value.items()}
+    for name in ("command", "args"):
+        if isinstance(value.get(name), list):
+            found[name] = masked_args(value[name])
+    return found
+
+
+def secret(request: KubernetesRequest, values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the job's Secret."""
+    labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: request.base}
+    metadata = {
+        "name": names.secret_name(request.base),
+        "namespace": request.namespace,
+        "labels": labels,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "type": "Opaque",
+        "stringData": dict(values),
+    }

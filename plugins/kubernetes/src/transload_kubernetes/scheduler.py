@@ -102,7 +102,7 @@ class KubernetesScheduler(SchedulerBase):
     # -- submitting
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.KubernetesRequest:
-        """Return the objects to create, without creating them: Services, and a Job for each role."""
+        """Return the objects to create, one Job for each role and Services. It is pure."""
         return _convert.convert(app, cfg, self.name, _convert.app_id_of(app))
 
     def format_request(self, request: _convert.KubernetesRequest) -> str:

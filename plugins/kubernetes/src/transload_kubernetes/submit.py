@@ -306,3 +306,31 @@ def _refused(app_id: str, exc: Exception, more: str = "") -> SubmitError | Sched
     """Return the error of a submit that has failed; ``more`` is added to its message."""
     if isinstance(exc, SchedulerUnavailable):
         return SchedulerUnavailable(f"{exc}{more}") if more else exc
+    text = f"job {app_id} was not started: {exc}{_hint(exc)}{more}"
+    transient = _is_transient(exc)
+    of_secret = isinstance(exc, ClusterError) and exc.of_secret
+    return SubmitError(text, transient=transient, secrets=of_secret and not transient)
+
+
+def _hint(exc: Exception) -> str:
+    """Return what to do about a cluster's error; ``""`` if that is unknown."""
+    text = str(exc)
+    if "PodSecurity" in text:
+        return POD_SECURITY_HINT
+    if not isinstance(exc, ClusterError):
+        return ""
+    if exc.status == 404 and "requested resource" in text:
+        return _JOBSET_HINT
+    if exc.status == 403 and " cannot " in text:
+        return _RIGHTS_HINT
+    return ""
+
+
+def _is_transient(exc: Exception) -> bool:
+    """Tell whether the same submit may succeed later."""
+    if isinstance(exc, SubmitError):
+        return exc.transient
+    if not isinstance(exc, ClusterError):
+        return False
+    # a conflict that is not about the name is temporary, for example one about a quota's count
+    return exc.status == 429 or exc.status >= 500 or exc.reason == "Conflict"

@@ -50,3 +50,143 @@ def run_search(
         on_change: called when a trial has started or ended.
         asked: returns whether the end of the search was requested (see
             `transload.pipelines.AdapterIO`).
+
+    Raises:
+        SearchFailed: if no trial has a value, or too many failed.
+        StateUnknown: if a scheduler is unreachable for too long.
+        SubmitError: if the submit of a trial failed.
+        SpecError: if the app definition of a trial is wrong.
+        ConfigError: if a scheduler, option or suggester is unknown.
+    """
+    return asyncio.run(
+        run_search_async(ledger, runner, options, sink_of=sink_of, on_change=on_change, asked=asked)
+    )
+
+
+async def run_search_async(
+    ledger: SearchLedger,
+    runner: Runner,
+    options: ExecutionOptions | None = None,
+    *,
+    sink_of: Callable[[SearchTrial], LogSink | None] | None = None,
+    on_change: Callable[[], None] | None = None,
+    asked: Asked | None = None,
+) -> dict[str, Any]:
+    """Run a search like `run_search`, without blocking the event loop.
+
+    Cancelling the task cancels the running trials only if that was requested. With
+    ``on_kill="detach"`` they always go on.
+    """
+    given = options or ExecutionOptions(resubmit_on=frozenset({AppState.CANCELLED}))
+    running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]] = {}
+
+    def start(trial: SearchTrial) -> None:
+        io = AdapterIO(
+            runner=runner,
+            context_args=ledger.known(trial.index),
+            asked=asked or interrupted,
+        )
+        if sink_of is not None:
+            io.sink = sink_of(trial)
+        state = LifecycleState(ledger.identity(trial.index), given)
+        driver = Driver(ledger.launch(trial), state, io)
+        task = asyncio.create_task(_run(ledger, trial, driver))
+        running[task] = (trial, driver)
+
+    try:
+        waiting = await asyncio.to_thread(ledger.unfinished)
+        while True:
+            while len(running) < ledger.search.parallelism:
+                if waiting:
+                    trial = waiting.pop(0)
+                else:
+                    following = await asyncio.to_thread(ledger.next_trial)
+                    if following is None:
+                        break
+                    trial = following
+                start(trial)
+            if on_change is not None:
+                on_change()
+            if not running:
+                return await asyncio.to_thread(ledger.finish)
+            await _wait(ledger, running)
+    except SearchFailed:  # a failed search is not continued
+        for _, driver in running.values():
+            driver.kill(asked=True)
+        raise
+    finally:
+        await _end(running)
+
+
+async def _run(ledger: SearchLedger, trial: SearchTrial, driver: Driver) -> None:
+    try:
+        results = await driver.run_async()
+    except Exception as exc:
+        handle = driver.handle or ""
+        if not await asyncio.to_thread(ledger.observe_error, trial.index, exc, handle):
+            raise
+    else:
+        await asyncio.to_thread(ledger.observe, trial.index, results)
+
+
+async def _wait(
+    ledger: SearchLedger, running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]]
+) -> None:
+    """Wait until a trial has ended, and end trials that do badly."""
+    pause = None if ledger.search.early_stopping is None else STEPS_SECONDS
+    ended: set[asyncio.Task[None]] = set()
+    while not ended:
+        ended, _ = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        if pause is not None:
+            by_index = {
+                trial.index: driver
+                for task, (trial, driver) in running.items()
+                if task not in ended
+            }
+            for index in await asyncio.to_thread(ledger.to_stop, by_index):
+                await asyncio.to_thread(by_index[index].cancel)
+    for task in ended:
+        del running[task]
+    for task in ended:
+        task.result()
+
+
+async def _end(running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]]) -> None:
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+@contextmanager
+def stopped_early(ledger: SearchLedger, index: int, cancel: Callable[[], object]) -> Iterator[None]:
+    """Within this context, end a trial early if it does badly and the search has early stopping.
+
+    This is for an orchestrator that waits for each trial itself.
+
+    Args:
+        ledger: the search.
+        index: the trial.
+        cancel: ends its job; it may be called several times.
+    """
+    if ledger.search.early_stopping is None:
+        yield
+        return
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(STEPS_SECONDS):
+            try:
+                if ledger.to_stop([index]):
+                    cancel()
+            except Exception as exc:
+                logging.getLogger("transload_search").warning(
+                    "trial %d: its steps cannot be read: %s", index, exc
+                )
+
+    watcher = threading.Thread(target=look, name=f"transload-steps-{index}", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
