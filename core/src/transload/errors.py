@@ -1,10 +1,8 @@
-"""The exceptions of transload, each named by what its reader does next."""
+"""The exceptions of transload; their names say what to do next."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = (
-    False  # importing typing would be a third of what an application pays for this module
-)
+TYPE_CHECKING = False  # importing typing would take a third of the time that this module needs
 if TYPE_CHECKING:
     from transload.specs import AppStatus
 
@@ -25,17 +23,15 @@ __all__ = [
 
 
 class TransloadError(Exception):
-    """Base of all errors that transload raises on purpose; its message is one clear line for a
-    user.
-    """
+    """Base of all errors that transload raises on purpose; the message is one line for the user."""
 
 
 class SpecError(TransloadError, ValueError):
-    """The spec (an ``AppDef``, component arguments, a handle) is wrong: fix it and try again."""
+    """The spec (an ``AppDef``, component arguments or a handle) is wrong; fix it and try again."""
 
 
 class UnsupportedFeature(SpecError):
-    """This host or scheduler cannot express one field of the spec.
+    """This orchestrator or scheduler does not support a field of the spec.
 
     Attributes:
         field: the path of the field, for example ``roles[0].mounts[1]``.
@@ -47,11 +43,11 @@ class UnsupportedFeature(SpecError):
 
 
 class ConfigError(TransloadError, ValueError):
-    """A setting or a run option is wrong: fix the configuration."""
+    """A setting or a run option is wrong; fix the configuration."""
 
 
 class SubmitError(TransloadError):
-    """The scheduler did not take the app; nothing was started.
+    """The scheduler did not accept the job, and nothing was started.
 
     Attributes:
         transient: True if the same submit may succeed later.
@@ -66,10 +62,10 @@ class SubmitError(TransloadError):
 
 
 class AppNotFound(TransloadError):
-    """No app of that handle exists (any more).
+    """There is no job with this handle, or it was deleted.
 
     Attributes:
-        app_handle: the handle or app id that was asked for.
+        app_handle: the handle or app id.
     """
 
     def __init__(self, app_handle: str, message: str | None = None) -> None:
@@ -80,10 +76,10 @@ class AppNotFound(TransloadError):
 
 
 class AppExists(TransloadError):
-    """An app of that id exists, and it is not the same app.
+    """Another job already has this id.
 
     Attributes:
-        app_id: the id that is taken.
+        app_id: the id.
     """
 
     def __init__(self, app_id: str, message: str | None = None) -> None:
@@ -95,10 +91,10 @@ class AppExists(TransloadError):
 
 
 class AppFailed(TransloadError):
-    """The app ended in a state other than SUCCEEDED.
+    """The job ended in a state other than SUCCEEDED.
 
     Attributes:
-        status: the status that it ended with.
+        status: its final status.
     """
 
     def __init__(self, status: AppStatus, *args: object) -> None:
@@ -107,17 +103,16 @@ class AppFailed(TransloadError):
 
 
 class SchedulerUnavailable(TransloadError):
-    """The scheduler cannot be reached now; the state of its apps is not known."""
+    """The scheduler cannot be reached now, so the state of its jobs is unknown."""
 
 
 class StateUnknown(SchedulerUnavailable):
-    """The scheduler could not say what an app does for longer than the patience allowed. The app is
-    not touched.
+    """The state of a job was unknown for longer than the unreachable timeout; the job goes on.
 
     Attributes:
-        handle: the app.
-        seconds: how long its state was unknown without a break.
-        why: what its scheduler said last.
+        handle: the job.
+        seconds: how long its state has been unknown.
+        why: the last message of its scheduler.
     """
 
     def __init__(self, handle: str, seconds: float, why: str = "") -> None:
@@ -132,11 +127,11 @@ class StateUnknown(SchedulerUnavailable):
 
 
 class PluginError(TransloadError):
-    """A plugin cannot be loaded, or does not keep its contract.
+    """A plugin cannot be loaded, or violates its contract.
 
     Attributes:
         plugin: name of the plugin (its entry point).
-        dist: the distribution that brought it, if known.
+        dist: the distribution of the plugin, if it is known.
     """
 
     def __init__(self, message: str, plugin: str = "", dist: str = "") -> None:
@@ -146,4 +141,4 @@ class PluginError(TransloadError):
 
 
 class TransloadTimeout(TransloadError, TimeoutError):
-    """The time allowed for waiting ran out; what was waited for goes on."""
+    """The time limit for waiting has passed; the job itself goes on."""

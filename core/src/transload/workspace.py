@@ -1,6 +1,4 @@
-"""How local code reaches where a job runs: which files travel, copying them, naming them by their
-content.
-"""
+"""Choose the files of a workspace, copy them to a job, and compute digests of them."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ __all__ = [
 ]
 
 IGNORE_FILES: Final = (".transloadignore", ".dockerignore")
-"""Names of the ignore file, in a project's folder; the first that exists counts.
+"""Names of the ignore file in a project's folder; the first that exists is used.
 
-The first is written as a ``.gitignore`` is, the second as Docker reads it.
+The first has the form of a ``.gitignore``, the second that of a ``.dockerignore``.
 """
 
 ALWAYS: Final = (
@@ -43,23 +41,23 @@ ALWAYS: Final = (
     ".ruff_cache",
     ".pytest_cache",
 )
-"""What never travels, unless a rule such as ``!.git`` brings it back."""
+"""Names that are never copied, unless a rule such as ``!.git`` includes them."""
 
 MOST_STARS: Final = 4
-"""So many ``*`` may a pattern have in one name, and so many ``**`` among its folders."""
+"""Largest number of ``*`` in one name of a pattern, and of ``**`` among its folders."""
 
 READABLE: Final = 0o444
-"""What is added to the mode of each file in an archive: its user in the image may be any."""
+"""Permissions added to each file in an archive, because any user of the image may read it."""
 
 
 def ignore_rules(folder: str) -> Callable[[str], bool]:
-    """Return what tells whether a path below a project's folder stays: `ALWAYS`, then the rules of
-    its ignore file.
+    """Return the function that tells whether a path below a project's folder is left out.
 
-    A folder's path ends with ``/``; one that stays is not looked into.
+    It applies `ALWAYS` and then the rules of the ignore file. The path of a folder ends with ``/``,
+    and the files of a folder that is left out are not read.
 
     Raises:
-        ConfigError: if the ignore file cannot be read, or holds a pattern that is none.
+        ConfigError: if the ignore file cannot be read, or has an invalid pattern.
     """
     for name in IGNORE_FILES:
         path = os.path.join(folder, name)
@@ -77,15 +75,15 @@ def ignore_rules(folder: str) -> Callable[[str], bool]:
             continue
         except (OSError, ValueError, re.error) as exc:
             raise ConfigError(f"{path}: cannot be read: {exc}") from exc
-    return _always  # what pathspec would say, without the 15 ms that importing it costs
+    return _always  # the answer of pathspec, without the 15 ms for importing it
 
 
 def _refuse_endless(path: str, lines: Iterable[str]) -> None:
-    """Refuse a pattern that a regular expression could try on one name for ever.
+    """Refuse a pattern whose regular expression might never finish.
 
     Raises:
-        ConfigError: for a pattern with more than `MOST_STARS` stars between two slashes, or in a
-            row of folders.
+        ConfigError: if a pattern has more than `MOST_STARS` stars between two slashes, or more
+            than that many ``**`` folders.
     """
     for number, line in enumerate(lines, 1):
         text = re.sub(r"\\.", "", line.strip())
@@ -104,19 +102,18 @@ def _refuse_endless(path: str, lines: Iterable[str]) -> None:
 
 
 class _DockerRules:
-    """The rules of a ``.dockerignore``, as ``docker build`` reads them (Docker's reference,
-    ".dockerignore file").
+    """The rules of a ``.dockerignore`` (Docker's reference, ".dockerignore file").
 
-    A pattern is relative to the folder, also without a slash in front. The last one that matches a
-    path, or a folder above it, decides; ``!`` in front brings the path back. What is in `ALWAYS` is
-    brought back only by a pattern that
-    reaches it: ``!src`` leaves ``src/__pycache__`` where it is.
+    A pattern is relative to the folder, with or without a slash at its beginning. The last pattern
+    that matches a path, or a folder above it, decides. A pattern with ``!`` includes the path. Names
+    in `ALWAYS` are only included by a pattern that matches them, so ``!src`` does not include
+    ``src/__pycache__``.
 
     Args:
-        lines: the file's lines; comments and empty ones are passed over.
+        lines: the lines of the file; comments and empty lines are ignored.
 
     Raises:
-        re.error: for a set of characters that is none, such as ``[z-a]``.
+        re.error: if a set of characters is invalid, such as ``[z-a]``.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -135,7 +132,7 @@ class _DockerRules:
                 self._brought_back.append(pattern.split("/"))
 
     def stays(self, path: str) -> bool:
-        """Tell whether a file stays, or a folder with all that is below it."""
+        """Tell whether a file, or a folder with all its files, is left out."""
         parts = path.rstrip("/").split("/")
         paths = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
         ignored = False
@@ -159,9 +156,7 @@ class _DockerRules:
 
 
 def _may_be_below(folder: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Tell whether a pattern of Docker's, split at its slashes, could match something below a
-    folder.
-    """
+    """Tell whether a pattern, split at its slashes, could match a path below a folder."""
     if len(pattern) <= len(folder) and "**" not in pattern:
         return False
     for part, wanted in zip(folder, pattern, strict=False):
@@ -173,8 +168,9 @@ def _may_be_below(folder: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _docker_regex(pattern: str) -> str:
-    """Return the regular expression of a pattern: ``**`` is any number of folders, ``*`` stays
-    within one.
+    """Return the regular expression of a pattern.
+
+    ``**`` matches any number of folders, and ``*`` matches within one name.
     """
     found = []
     for sign in re.findall(r"\*\*/|\*\*|\*|\?|\[\^?[^\]]+\]|\\.|.", pattern):
@@ -198,15 +194,14 @@ def _always(path: str) -> bool:
 
 
 def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple[str, str]]:
-    """Yield ``(source path, path inside the workspace)`` of every file and link that travels,
-    sorted within a folder.
+    """Yield ``(source path, path inside the workspace)`` for each file and link of a workspace.
 
-    Links are yielded as they are, not followed. The state folder never travels: it holds the copies
-    made before.
+    They are sorted within a folder. Links are not followed. The state folder is left out, because
+    it has the copies that were made before.
 
     Args:
         workspace: the workspace.
-        leave_out: another folder that stays at home, wherever it lies.
+        leave_out: another folder that is left out.
 
     Raises:
         SpecError: if a project is not a folder or file.
@@ -223,8 +218,9 @@ def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple
 
 
 def _staying(leave_out: str) -> set[tuple[int, int]]:
-    """Return (device, inode) of the folders that do not travel, if they exist: a path may be
-    spelled in many ways.
+    """Return (device, inode) of the existing folders that are left out.
+
+    A path can be spelled in many ways, so paths are not compared.
     """
     from transload.schedulers.local.home import local_home, state_home
 
@@ -255,18 +251,18 @@ def _walk(
 
 
 def copy_workspace(workspace: Workspace, folder: str, leave_out: str = "") -> int:
-    """Copy all that travels into ``folder`` (made if it is not there); modes and times are kept.
+    """Copy the files of a workspace into ``folder``, with their modes and times.
 
     Args:
         workspace: the workspace.
-        folder: where to.
-        leave_out: a folder that stays at home, wherever it lies; default: ``folder``.
+        folder: the destination, which is created if it does not exist.
+        leave_out: a folder that is left out; default: ``folder``.
 
     Returns:
         The number of files.
 
     Raises:
-        SpecError: if a project is not a folder, or two projects bring the same file.
+        SpecError: if a project is not a folder, or two projects have the same file.
         OSError: if a file cannot be read or written.
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -283,7 +279,7 @@ def copy_workspace(workspace: Workspace, folder: str, leave_out: str = "") -> in
 
 
 def _each_once(files: Iterable[tuple[str, str]], doing: str) -> Iterator[tuple[str, str]]:
-    """Pass files on, and show how far that has come; refuse two that would have the same path."""
+    """Yield files, and show the progress; refuse two files that would have the same path."""
     seen: dict[str, str] = {}
     with progress(f"{doing} the workspace") as step:
         for source, inner in files:
@@ -308,7 +304,7 @@ def _warn_if_empty(workspace: Workspace, count: int) -> None:
 
 
 def workspace_digest(workspace: Workspace) -> str:
-    """Return 16 hex digits that change whenever a path, mode or content of what travels changes.
+    """Return 16 hex digits that change with every path, mode or content of a workspace's files.
 
     Raises:
         SpecError: if a project is not a folder.
@@ -318,11 +314,11 @@ def workspace_digest(workspace: Workspace) -> str:
 
 
 def archive_digest(workspace: Workspace) -> str:
-    """Return 64 hex digits that can be found again from the archive of a workspace alone: of all
-    entries but the first.
+    """Return a digest, 64 hex digits, that can be computed again from the archive alone.
 
-    Of each are hashed the path, a NUL byte, the mode in octal digits, a NUL byte, the content or
-    the target of a link, and a NUL byte. Errors as in `workspace_digest`.
+    All entries except for the first are hashed. Each entry gives the path, a NUL byte, the mode in
+    octal digits, a NUL byte, the content or the target of a link, and a NUL byte. The errors are
+    those of `workspace_digest`.
     """
     return _content_digest(workspace, READABLE)
 
@@ -346,8 +342,9 @@ def _content_digest(workspace: Workspace, more_mode: int) -> str:
 
 
 def write_workspace_archive(archive: IO[bytes], workspace: Workspace, folder: str) -> None:
-    """Write a workspace as a tar archive: the files below ``folder``, root's, readable for any user
-    of the image.
+    """Write a workspace as a tar archive.
+
+    Its files are below ``folder``, belong to root, and every user of the image can read them.
 
     Raises:
         SpecError: if two files would have the same path.

@@ -346,7 +346,7 @@ def test_what_is_no_component() -> None:
 
     for fn, says in (
         (untyped, "parameter 'a': must have a type annotation"),
-        (kwargs, r"parameter '\*\*rest': must be spelled out"),
+        (kwargs, r"parameter '\*\*rest': \*\*kwargs is not supported"),
         (later, "must be a plain function, not async"),
         (unknown, "parameter 'a': annotation 'Decimal' cannot be resolved: NameError"),
         (unsupported, r"parameter 'a': type 'set' is not supported"),

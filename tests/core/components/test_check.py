@@ -58,7 +58,7 @@ def test_every_mistake_has_its_line(tmp_path: Path) -> None:
     assert "type set[int] is not supported; use one of" in lines[2][2]
     assert "parameter 'args'" in lines[3][2]
     assert "parameter 'c'" in lines[4][2]
-    assert "'**more' must be spelled out" in lines[5][2]
+    assert "'**more': **kwargs is not supported" in lines[5][2]
     assert {level for _, level, _ in lines} == {"error"}
 
 
@@ -101,11 +101,11 @@ def test_docstring_is_compared(tmp_path: Path) -> None:
         "        rate: how fast\n    '''\n    return AppDef('a')\n"
     )
     assert found(tmp_path, text) == [
-        (3, "warning", "train: the docstring says nothing of parameter 'epochs'"),
+        (3, "warning", "train: the docstring does not describe parameter 'epochs'"),
         (
             6,
             "warning",
-            "train: the docstring describes 'epoch', which is no parameter: did you mean 'epochs'?",
+            "train: the docstring describes 'epoch', which is not a parameter; did you mean 'epochs'?",
         ),
     ]
 
@@ -155,8 +155,8 @@ def test_near_misses_in_a_file(tmp_path: Path) -> None:
         (5, "warning"),
         (6, "warning"),
     ]
-    assert "'$$' is no escape" in lines[1][2]
-    assert "holds its '$' already" in lines[2][2]
+    assert "'$$' is not an escape" in lines[1][2]
+    assert "contains its '$' already" in lines[2][2]
 
 
 def test_missing_reference(tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ def test_dataclass_in_a_component_file(tmp_path: Path) -> None:
         ),
         ("import tl_broken\n", r"tl_broken\.py:2: syntax error"),
         ("import tl_raises\n", r"tl_raises\.py:2: ValueError: two lines"),
-        ("import sys\nsys.exit(3)\n", r"leaves the program \(exit 3\)"),
+        ("import sys\nsys.exit(3)\n", r"ends the process \(exit 3\)"),
         ("x = '\0'\n", "x.py"),
         ("train = 5\n", "is a int, must be a function"),
         (

@@ -1,8 +1,7 @@
-"""Component functions: reading them, finding them, calling them. The built-in ones are `utils` and
-`dist`.
+"""Find, read and call components. The built-in ones are in `utils` and `dist`.
 
-A component is a function with annotations and a docstring that returns an ``AppDef``. One reader
-serves the command line, JSON and programs.
+A component is a function with annotations and a docstring that returns an ``AppDef``. It is read in
+the same way for the command line, for JSON and for programs.
 """
 
 from __future__ import annotations

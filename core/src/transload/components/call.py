@@ -1,8 +1,8 @@
-"""Calling a component with arguments from a command line, from JSON, or from a program.
+"""Call a component with arguments from a command line, from JSON, or from a program.
 
-argparse does not split the command line: it cannot take ``-h`` for a host without tricks, refuses
-values that start with a dash, treats ``--`` differently from one Python to the next, and leaves the
-process on an error.
+The command line is not split by argparse. argparse needs tricks to accept ``-h`` as an argument,
+refuses values that start with a dash, and ends the process on an error. Its treatment of ``--``
+depends on the Python version.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ def materialize_appdef(
     cmpnt_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> AppDef:
-    """Call a component with the arguments of a command line and return its app.
+    """Call a component with the arguments of a command line and return its app definition.
 
     Args:
         cmpnt_fn: the component, its name or its function.
-        cmpnt_args: as typed: ``["--num_replicas", "2", "--", "--for", "the program"]``.
-        cmpnt_defaults: defaults that take the place of the function's own, texts as typed (or JSON
-            values).
-        config: values that take the place of everything else, as JSON.
+        cmpnt_args: the arguments of the command line, such as
+            ``["--num_replicas", "2", "--", "--for", "the program"]``.
+        cmpnt_defaults: defaults in place of the function's own, as texts or JSON values.
+        config: JSON values in place of all other values.
 
     Returns:
-        The app that the component made.
+        The app definition that the component made.
 
     Raises:
-        ComponentArgumentError: for an unknown, missing or wrong argument; one line that names it.
+        ComponentArgumentError: if an argument is unknown, missing or wrong; the message names it.
         ComponentHelpRequested: if ``--help`` is among the arguments.
-        SpecError: if the component raised, or returned no AppDef.
+        SpecError: if the component raised an error, or did not return an AppDef.
     """
     component = as_component(cmpnt_fn)
     with component.place or nullcontext():
@@ -55,7 +55,7 @@ def materialize_appdef(
 
 
 materialize = materialize_appdef
-"""The same as `materialize_appdef`."""
+"""Call a component like `materialize_appdef`."""
 
 
 def build(
@@ -64,19 +64,19 @@ def build(
     *,
     defaults: Mapping[str, Any] | None = None,
 ) -> AppDef:
-    """Call a component with values from JSON or from a program and return its app.
+    """Call a component with values from JSON or from a program and return its app definition.
 
-    A str that is given where the signature asks for another type is read as on the command line, so
-    that what one job returned can be the replicas or the resources of the next.
+    A str for a parameter of another type is parsed as on the command line. So the result of one job
+    can be the number of replicas or the resources of the next.
 
     Args:
         component: the component, its name or its function.
         values: parameter → value; ``*args`` takes a list.
-        defaults: defaults that take the place of the function's own.
+        defaults: defaults in place of the function's own.
 
     Raises:
-        ComponentArgumentError: for an unknown, missing or wrong argument; one line that names it.
-        SpecError: if the component raised, or returned no AppDef.
+        ComponentArgumentError: if an argument is unknown, missing or wrong; the message names it.
+        SpecError: if the component raised an error, or did not return an AppDef.
     """
     component = as_component(component)
     with component.place or nullcontext():
@@ -86,11 +86,10 @@ def build(
 def arguments_of(
     component: Source, argv: Sequence[str], defaults: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the decoded arguments that a command line gives, defaults filled in, without calling
-    the component.
+    """Return the decoded arguments of a command line, with defaults, without calling the component.
 
     Raises:
-        ComponentArgumentError: for an unknown, missing or wrong argument.
+        ComponentArgumentError: if an argument is unknown, missing or wrong.
         ComponentHelpRequested: if ``--help`` is among the arguments.
     """
     component = as_component(component)
@@ -104,7 +103,7 @@ def _values(
     values: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return every parameter's value: from ``values``, else as typed, else from the defaults."""
+    """Return the value of each parameter, from ``values``, the command line, or the defaults."""
     texts, rest = split_arguments(component, argv or ())
     known = [parameter.name for parameter in component.parameters]
     for name in values:
@@ -148,7 +147,7 @@ def _varargs(
     rest: list[str] | None,
     defaults: Mapping[str, Any],
 ) -> list[Any]:
-    """Return the values of ``*args``; ``rest`` is what was typed for it."""
+    """Return the values of ``*args``; ``rest`` has those of the command line."""
     if item.name in values:
         return _rest(values[item.name], item.annotation, path)
     if rest is not None:
@@ -162,19 +161,19 @@ def _varargs(
 
 
 def _default(item: Parameter, path: str, defaults: Mapping[str, Any]) -> Any:
-    """Return the value of a default that is not the function's own."""
+    """Return the value of a default from the settings or the caller."""
     origin = _source(defaults, item.name)
     where = f" (default, set in {origin})" if origin else " (default)"
     return decode_argument(defaults[item.name], item.annotation, path + where)
 
 
 def _source(defaults: Mapping[str, Any], name: str) -> str:
-    """Return where a default was set, if that is known: settings know the file."""
+    """Return where a default was set, such as a settings file; ``""`` if it is unknown."""
     return str(getattr(defaults, "sources", {}).get(name, ""))
 
 
 def _rest(value: Any, tp: Any, path: str) -> list[Any]:
-    """Return the values of ``*args``: a list, or a text that is split as a shell would split it."""
+    """Return the values of ``*args`` from a list, or from a text split like in a shell."""
     if isinstance(value, str):
         try:
             words = shlex.split(value)
@@ -232,16 +231,17 @@ def _spellings(component: Component) -> dict[str, Parameter]:
 def split_arguments(
     component: Component, argv: Sequence[str]
 ) -> tuple[dict[str, str], list[str] | None]:
-    """Return the texts in ``argv`` by parameter, and the arguments for ``*args``; None if there
-    were none.
+    """Split ``argv`` into a text for each parameter and the arguments for ``*args``.
 
-    Options are ``--name value``, ``--name=value``, ``-j value``, ``-jvalue``; a bool may stand
-    without a value, which is true. The first argument that is no option, or the first ``--``,
-    begins ``*args``.
+    Options are ``--name value``, ``--name=value``, ``-j value`` and ``-jvalue``. A bool without a
+    value is true. ``*args`` starts at the first argument that is not an option, or at ``--``.
+
+    Returns:
+        Parameter → text, and the arguments for ``*args``; None if there are none.
 
     Raises:
-        ComponentArgumentError: for an unknown option (the nearest is suggested), a missing value, a
-            stray argument.
+        ComponentArgumentError: for an unknown option (the nearest is suggested), a missing value,
+            or an unexpected argument.
         ComponentHelpRequested: for ``--help``.
     """
     known = _spellings(component)
@@ -276,7 +276,7 @@ def split_arguments(
 def _match(
     component: Component, known: dict[str, Parameter], word: str
 ) -> tuple[Parameter, str | None]:
-    """Return the parameter that an option means, and the value attached to it."""
+    """Return the parameter of an option, and the value that is attached to it."""
     flag, equals, value = word.partition("=")
     if flag in known:
         return known[flag], value if equals else None
@@ -306,7 +306,7 @@ def _value(
     word: str,
     following: list[str],
 ) -> str | None:
-    """Return the value that follows an option; None for a bool that stands alone."""
+    """Return the value after an option; None for a bool without a value."""
     if not following:
         if is_flag(parameter.annotation):
             return None

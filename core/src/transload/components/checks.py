@@ -1,4 +1,4 @@
-"""Explaining what is wrong with a component, line by line."""
+"""Find the errors in a component, each with its line."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _TOKEN = re.compile(r"\$(?:\{[^{}]*\}|\([^()]*\)|\w+)")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that `check` found.
+    """A finding of `check`.
 
     Args:
         path: the file.
-        line: the line, from 1; 0 where there is none.
+        line: the line, from 1; 0 if there is none.
         message: what is wrong, and what is allowed.
-        level: ``error`` (it will not run) or ``warning`` (it will, perhaps not as meant).
+        level: ``error`` if it will not run, ``warning`` if it will run, but perhaps not as intended.
     """
 
     path: str
@@ -45,21 +45,21 @@ class Finding:
 
 
 def check(reference: str) -> list[Finding]:
-    """Return all that is wrong with a component.
+    """Return all errors and warnings about a component.
 
-    The source is read first, so that every line is named; then the component is loaded, for what
-    only that can tell.
+    The source is read first, so that each finding has its line. Then the component is loaded to
+    find the rest.
 
     Args:
-        reference: as for `get_component`; ``file.py`` without a function checks each component in
-            the file.
+        reference: a name as in `get_component`; ``file.py`` without a function checks each
+            component in the file.
 
     Returns:
-        The findings by line; none if all is well.
+        The findings by line; empty if there are none.
 
     Raises:
         ComponentNotFound: if there is no such name, file or function.
-        PluginError: if the plugin that brings it cannot be loaded.
+        PluginError: if the plugin with the component cannot be loaded.
     """
     if ":" in reference:
         target, _, name = reference.rpartition(":")
@@ -83,7 +83,7 @@ def check(reference: str) -> list[Finding]:
 
 
 def _first_line(node: _Function) -> int:
-    """Return the line on which a function begins: that of its first decorator, if it has one."""
+    """Return the first line of a function, including its decorators."""
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
@@ -106,7 +106,7 @@ def _check_file(target: str, name: str) -> list[Finding]:
     if name:
         nodes = [node for node in functions if node.name == name]
         if not nodes:
-            # it may still be made by other means than a def
+            # it may be made in another way than by a def
             return _check_loaded(target, name, [])
     else:
         public = [node for node in functions if not node.name.startswith("_")]
@@ -122,7 +122,7 @@ def _check_file(target: str, name: str) -> list[Finding]:
 
 
 def _check_loaded(target: str, name: str, found: list[Finding]) -> list[Finding]:
-    """Return what loading the component tells, unless an error is known already."""
+    """Load the component, and return its error, unless an error is known already."""
     if any(finding.level == "error" for finding in found):
         return []
     try:
@@ -133,7 +133,7 @@ def _check_loaded(target: str, name: str, found: list[Finding]) -> list[Finding]
 
 
 def _as_finding(exc: TransloadError, target: str) -> Finding:
-    """Take ``file:line:`` off the front of a message."""
+    """Convert a message that starts with ``file:line:`` to a finding."""
     match = re.match(r"(.+?):(\d+): (.*)\Z", str(exc), re.DOTALL)
     if match is None:
         return Finding(target, 0, str(exc))
@@ -170,7 +170,7 @@ def _check_function(node: _Function, path: str) -> Iterator[Finding]:
             yield from _check_annotation(node, item, path)
     if arguments.kwarg is not None:
         parameter = f"{node.name}: parameter '**{arguments.kwarg.arg}'"
-        message = f"{parameter} must be spelled out; **kwargs is not supported"
+        message = f"{parameter}: **kwargs is not supported; list the parameters"
         yield Finding(path, arguments.kwarg.lineno, message)
     if node.returns is None:
         yield Finding(
@@ -198,9 +198,7 @@ _UNSUPPORTED: Final = {
 
 
 def _check_annotation(node: _Function, item: ast.arg, path: str) -> Iterator[Finding]:
-    """Name the common mistakes by their own line; the rest is found when the component is
-    loaded.
-    """
+    """Report common mistakes at their own line; loading the component finds the rest."""
     annotation: Any = item.annotation
     outer = annotation
     if isinstance(annotation, ast.Subscript):
@@ -224,11 +222,11 @@ def _check_docstring(node: _Function, names: list[str], path: str) -> Iterator[F
     for name in helps:
         if name not in names:
             described = f"{node.name}: the docstring describes {name!r}"
-            message = f"{described}, which is no parameter: {nearest(name, names)}"
+            message = f"{described}, which is not a parameter; {nearest(name, names)}"
             yield Finding(path, _line_of(node, name, line), message, "warning")
     for name in names:
         if name not in helps:
-            message = f"{node.name}: the docstring says nothing of parameter {name!r}"
+            message = f"{node.name}: the docstring does not describe parameter {name!r}"
             yield Finding(path, line, message, "warning")
 
 
@@ -264,15 +262,15 @@ def _check_joined(item: ast.JoinedStr, path: str) -> Iterator[Finding]:
             continue
         text = str(before.value)
         if text.endswith(("$$", "$${")):
-            message = "'$$' is no escape and stays as it is: write one '$'"
+            message = "'$$' is not an escape and is not changed; write one '$'"
             yield Finding(path, item.lineno, message, "warning")
         elif text.endswith("$"):
-            message = f"{macro} holds its '$' already: take away the one before it"
+            message = f"{macro} contains its '$' already; remove the one before it"
             yield Finding(path, item.lineno, message, "warning")
 
 
 def near_misses(text: str) -> list[str]:
-    """Return a message for each token in ``text`` that looks like a macro but is none."""
+    """Return a message for each token in ``text`` that looks like a macro but is not one."""
     found = []
     for match in _TOKEN.finditer(text):
         token = match.group()
@@ -280,16 +278,16 @@ def near_misses(text: str) -> list[str]:
         if macro is None:
             continue
         if token != f"${{{macro}}}":
-            found.append(f"{token!r} is no macro and stays as it is; the macro is ${{{macro}}}")
+            found.append(f"{token!r} is not a macro and is not replaced; the macro is ${{{macro}}}")
         elif text[: match.start()].endswith("$"):
             found.append(
-                f"'$${{{macro}}}': '$$' is no escape; it becomes '$' and the value of the macro"
+                f"'$${{{macro}}}': '$$' is not an escape; it becomes '$' and the value of the macro"
             )
     return found
 
 
 def _macro_like(token: str) -> str | None:
-    """Return the macro that a token is, or is likely meant to be."""
+    """Return the macro that a token is or most likely should be."""
     word = re.sub(r"[^0-9a-z]", "", token.lower().replace("macros.", ""))
     if word in _MACROS:
         return _MACROS[word]

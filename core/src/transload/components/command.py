@@ -1,4 +1,4 @@
-"""Any command as an app, and what is overridden in an app that somebody else has written."""
+"""Make an app definition from a command, and override fields of an existing one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ _LONGEST_NAME: Final = 60
 
 
 def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
-    """Return an app of one role, ``main``, that runs a command as it is.
+    """Return an app definition with one role, ``main``, that runs an unchanged command.
 
     Args:
         command: the program and its arguments.
-        name: of the app; default: that of the script that an interpreter is given, else of the
-            program.
+        name: the name of the app; default: the name of an interpreter's script, else of the program.
 
     Raises:
-        SpecError: if it is not a list of texts that begins with a program.
+        SpecError: if the command is not a list of texts that starts with a program.
     """
     if (
         isinstance(command, str)
@@ -41,21 +40,20 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
 
 
 def _word(word: Any) -> Any:
-    """Return a number as its text; what else is no text is refused by the role."""
+    """Return a number as its text; the role refuses other values that are not texts."""
     if isinstance(word, int | float) and not isinstance(word, bool):
         return str(word)
     return word
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:
-    """Return the options of a command line, as programs usually read them.
+    """Return the options of a command line, read like most programs do.
 
-    ``--name value`` and ``--name=value`` are texts, ``--flag`` is True; ``--name 32 16`` is a list,
-    and so is an option that stands twice. A text after a number belongs to the program, not to the
-    option.
+    ``--name value`` and ``--name=value`` are texts, and ``--flag`` is True. ``--name 32 16`` is a
+    list, and so is an option that is given twice. A text after a number belongs to the program.
     """
     found: dict[str, list[str]] = {}
-    name = ""  # of the option that takes the next word, if there is one
+    name = ""  # the option that takes the next word, if there is one
     taken = 0  # words after it so far
     for word in words:
         if not _is_option(word):
@@ -79,7 +77,7 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _value_of(values: list[str]) -> Any:
-    """Return what an option was given: a list only of several texts, True of none."""
+    """Return the value of an option: True without texts, a list of several ones."""
     if not values:
         return True
     if len(values) == 1:
@@ -100,14 +98,14 @@ def _is_number(word: str) -> bool:
 
 
 def _name_of(command: Sequence[str]) -> str:
-    """Return a name for the app of a command: that of the program, or of Python's script."""
+    """Return a name for the app of a command, from the program or from Python's script."""
     file = os.path.basename(str(command[0]))
     if file.startswith("python") and len(command) > 1:
         script = str(command[1])
         if script and not script.startswith("-"):
             file = os.path.basename(script)
     stem = os.path.splitext(file)[0]
-    # nobody gave this name, so it must never be a reason to refuse the command
+    # the user did not choose this name, so it must never be a reason to refuse the command
     name = re.sub(r"[^\w.-]+", "-", stem)[:_LONGEST_NAME].strip("-")
     if not name.strip("."):
         return "app"
@@ -115,16 +113,16 @@ def _name_of(command: Sequence[str]) -> str:
 
 
 class Overrides(NamedTuple):
-    """What is set in an app over what it says itself; None leaves it.
+    """Values that replace those of an app definition; None keeps its own value.
 
     Args:
-        role: the one role that is meant; None: all.
-        name: of the app.
-        time_limit: of the app, in seconds.
-        env: variables that are added to the roles'.
-        image: of the roles.
-        replicas: how many of each role.
-        retries: how often a failure is answered by starting again.
+        role: the role to change; None for all roles.
+        name: name of the app.
+        time_limit: time limit of the app, in seconds.
+        env: variables to add to those of the roles.
+        image: image of the roles.
+        replicas: number of replicas of each role.
+        retries: largest number of restarts after failures.
         retry_delay: seconds before the first retry.
         cpu: cores of each replica.
         gpu: GPUs of each replica.
@@ -160,7 +158,7 @@ class Overrides(NamedTuple):
     stall_signal: str | None = None
 
     def apply(self, app: AppDef) -> AppDef:
-        """Return a copy of the app with these values.
+        """Return a copy of the app definition with these values.
 
         Raises:
             SpecError: if it has no such role, or a value is not allowed.

@@ -15,22 +15,22 @@ from transload.specs import AppDef, AppStatus
 
 
 class ComponentTestCase(unittest.TestCase):
-    """A test case with a folder of its own (``test_dir``) and two helpers."""
+    """A test case with its own folder (``test_dir``) and two helper methods."""
 
     def setUp(self) -> None:
-        """Make the folder, and leave the working directory as it is afterwards."""
+        """Make the folder, and restore the working directory afterwards."""
         folder = tempfile.TemporaryDirectory(prefix="transload-component-test-")
         self.addCleanup(folder.cleanup)
         self.addCleanup(os.chdir, os.getcwd())
         self.test_dir = folder.name
 
     def validate(self, module: ModuleType, function_name: str) -> None:
-        """Fail unless a function of a module is a component that the command line can run."""
+        """Fail unless the command line can run a function of a module as a component."""
         name = f"{os.path.abspath(str(module.__file__))}:{function_name}"
         get_component(name)
         found = [str(finding) for finding in check(name) if finding.level == "error"]
         if found:
-            self.fail(f"{name} is no valid component:\n" + "\n".join(found))
+            self.fail(f"{name} is not a valid component:\n" + "\n".join(found))
 
     def run_component(
         self,

@@ -1,7 +1,7 @@
-"""Turning text from a command line, or a value from JSON, into what an annotation asks for.
+"""Convert a text of the command line, or a JSON value, to the type of an annotation.
 
-`decode_text` reads what a person typed, `decode_value` what JSON or a program gave; a str that is
-given where another type is due is read as if it had been typed, so that both ways accept the same.
+`decode_text` converts a text of the command line, and `decode_value` a value of JSON or a program.
+`decode_value` passes a str for another type to `decode_text`, so that both accept the same texts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     ("tuple", (tuple,)),
 )
 _KEYS: Final = ("str", "int", "float", "bool", "enum", "literal", "any")
-# a text that several members of a union could hold goes to the first of these
+# a text that fits several members of a union gets the first of these types
 _RANK: Final = (
     "literal",
     "enum",
@@ -66,9 +66,7 @@ def plain_type(tp: Any) -> Any:
 
 
 def kind_of(tp: Any) -> str:
-    """Return how a type is decoded: ``int``, ``list``, ``union`` …; ``""`` if it is not
-    supported.
-    """
+    """Return the kind of a type, such as ``int`` or ``union``, or an empty text if unsupported."""
     tp = plain_type(tp)
     if tp in (str, int, float, bool):
         return str(tp.__name__)
@@ -88,9 +86,7 @@ def kind_of(tp: Any) -> str:
 
 
 def is_flag(tp: Any) -> bool:
-    """Tell whether an option of a type may stand without a value: a bool, also one that may be
-    None.
-    """
+    """Tell whether an option of this type needs no value; true for bool and optional bool."""
     tp = plain_type(tp)
     if kind_of(tp) != "union":
         return tp is bool
@@ -99,7 +95,7 @@ def is_flag(tp: Any) -> bool:
 
 
 def type_name(tp: Any) -> str:
-    """Return how a type is shown: ``int``, ``list[str]``, ``a|b`` for a Literal or an Enum."""
+    """Return a type for display: ``int``, ``list[str]``, ``a|b`` for a Literal or an Enum."""
     tp = plain_type(tp)
     kind = kind_of(tp)
     if kind == "literal":
@@ -119,14 +115,14 @@ def type_name(tp: Any) -> str:
 
 
 def _choice_text(choice: object) -> str:
-    """Return how a choice of a Literal is typed."""
+    """Return the spelling of a Literal's choice on the command line."""
     if isinstance(choice, Enum):
         return choice.name
     return str(choice)
 
 
 def type_problem(tp: Any, seen: tuple[Any, ...] = ()) -> str | None:
-    """Return why values of a type cannot be given as arguments, or None if they can."""
+    """Return why a type is not supported for arguments; None if it is."""
     tp = plain_type(tp)
     kind = kind_of(tp)
     if kind == "" or (kind in ("any", "none") and not seen):
@@ -153,7 +149,7 @@ def type_problem(tp: Any, seen: tuple[Any, ...] = ()) -> str | None:
 
 
 def refuse_value(path: str, value: object, allowed: str) -> NoReturn:
-    """Raise ComponentArgumentError: it says where, which value and what is allowed.
+    """Raise a ComponentArgumentError with the path, the value and what is allowed.
 
     A value that looks secret is masked.
     """
@@ -165,35 +161,37 @@ def refuse_value(path: str, value: object, allowed: str) -> NoReturn:
 
 
 def decode_text(text: str, tp: Any, path: str) -> Any:
-    """Return what a typed ``text`` means for the type ``tp``; the message names ``path``
-    (``--num_replicas``).
+    """Convert a text of the command line to the type ``tp``.
+
+    Args:
+        text: the text.
+        tp: the type.
+        path: the argument in messages, such as ``--num_replicas``.
 
     Raises:
-        ComponentArgumentError: for a text that does not spell such a value.
+        ComponentArgumentError: if the text is not a value of the type.
     """
     return _decode(text, tp, path, True)
 
 
 def decode_value(value: Any, tp: Any, path: str) -> Any:
-    """Return what a JSON value, or one given by a program, means for the type ``tp``; the message
-    names ``path``.
+    """Convert a value of JSON or a program to the type ``tp``; messages have ``path``.
 
-    One that is of the type already is taken; a str for another type is read by `decode_text`.
+    A value of the right type is returned unchanged. A str for another type is converted by
+    `decode_text`.
 
     Raises:
-        ComponentArgumentError: for a value of another type.
+        ComponentArgumentError: if the value has another type.
     """
     tp = plain_type(tp)
     return _decode(value, tp, path, _is_text(value) and kind_of(tp) not in ("str", "union", "any"))
 
 
 def decode_argument(value: Any, tp: Any, path: str) -> Any:
-    """Return what an argument means for the type ``tp``: a str is read as if it had been typed.
-
-    It is `decode_text` for a str and `decode_value` for all else.
+    """Convert an argument to the type ``tp``, a str by `decode_text`, else by `decode_value`.
 
     Raises:
-        ComponentArgumentError: for a value of another type.
+        ComponentArgumentError: if the value has another type.
     """
     if isinstance(value, str):
         return decode_text(value, tp, path)
@@ -201,7 +199,7 @@ def decode_argument(value: Any, tp: Any, path: str) -> Any:
 
 
 def _element_decoder(typed: bool) -> Callable[[Any, Any, str], Any]:
-    """Return the decoder of what a container holds."""
+    """Return the decoder for the elements of a container."""
     if typed:
         return decode_text
     return decode_value
@@ -238,7 +236,7 @@ def _number(value: Any, tp: Any, path: str, typed: bool) -> Any:
     if not typed:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             refuse_value(path, value, allowed)
-        # JSON that went through other tools has 3.0 for 3
+        # JSON from other tools may have 3.0 for 3
         if tp is int and isinstance(value, float) and not value.is_integer():
             refuse_value(path, value, allowed)
     try:
@@ -261,7 +259,7 @@ def _says_none(text: str) -> bool:
 
 
 def _rank(member: Any) -> int:
-    """Return the place of a union's member in the order in which texts are tried."""
+    """Return the rank of a union's member in the order in which texts are tried."""
     kind = kind_of(member)
     return _RANK.index(kind) if kind in _RANK else -1
 
@@ -276,7 +274,7 @@ def _union(value: Any, tp: Any, path: str, typed: bool) -> Any:
     if optional and value is None:
         return None
     if _is_text(value):
-        # a str stays one, unless it names a choice: "5" for int | str is the str
+        # a str stays a str unless it names a choice, so "5" for int | str is the str
         members = [item for item in members if kind_of(item) in ("literal", "enum", "str")]
     else:
         members.sort(key=lambda item: type(value) is not item)
@@ -290,7 +288,7 @@ def _union(value: Any, tp: Any, path: str, typed: bool) -> Any:
 
 
 def _union_of_text(text: str, tp: Any, path: str, members: list[Any], optional: bool) -> Any:
-    """Return what a typed text means for the first member of a union that can hold it."""
+    """Convert a text to the first member of a union that it fits."""
     is_blank = not text.strip()
     if optional and is_blank and str not in members:
         return None
@@ -361,9 +359,7 @@ def _one_of(allowed: list[str], text: str) -> str:
 
 
 def _spelled(text: str, opening: str) -> Any:
-    """Return the JSON value that a text spells, or None if it does not start like one or is not
-    valid.
-    """
+    """Parse a text as JSON; None if it does not start like that or is not valid."""
     if not text.lstrip().startswith(opening):
         return None
     try:
@@ -373,7 +369,7 @@ def _spelled(text: str, opening: str) -> Any:
 
 
 def _parts(value: Any, path: str, typed: bool) -> tuple[Sequence[Any], bool]:
-    """Return the elements of a list, and whether they are typed."""
+    """Return the elements of a list, and whether they are texts of the command line."""
     spelled = _spelled(value, "[") if typed else value
     if spelled is None and typed:
         return split_list(value), True
@@ -402,7 +398,7 @@ def _tuple(value: Any, tp: Any, path: str, typed: bool) -> tuple[Any, ...]:
 
 
 def _pairs(value: Any, path: str, typed: bool, allowed: str) -> tuple[Mapping[Any, Any], bool]:
-    """Return the items of a dict, and whether they are typed."""
+    """Return the items of a dict, and whether they are texts of the command line."""
     spelled = _spelled(value, "{") if typed else value
     if spelled is None and typed:
         try:

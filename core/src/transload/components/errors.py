@@ -1,4 +1,4 @@
-"""What can be wrong with a component or the arguments given to it."""
+"""The errors of components and their arguments."""
 
 from __future__ import annotations
 
@@ -8,32 +8,29 @@ from transload.errors import SpecError
 
 
 class ComponentNotFound(SpecError):
-    """No component of that name, file or function exists."""
+    """There is no component with that name, file or function."""
 
 
 class NoComponent(ComponentNotFound):
-    """A file was given, and it holds no component."""
+    """A given file has no component."""
 
 
 class ComponentInvalid(SpecError):
-    """What was found is no component, or its file cannot be read; the message names file and
-    line.
-    """
+    """A function is not a component, or its file cannot be read; the message has file and line."""
 
 
 class ComponentArgumentError(SpecError):
     """An argument of a component is unknown, missing, or of the wrong type.
 
     Attributes:
-        unknown: the option that the component does not have, as it was typed; None if something
-            else is wrong.
+        unknown: the option that the component does not have; None if something else is wrong.
     """
 
     unknown: str | None = None
 
 
 class ComponentHelpRequested(ComponentArgumentError):
-    """``--help`` stood among the arguments; the message is the help text.
+    """``--help`` is among the arguments; the message is the help text.
 
     Attributes:
         component: name of the component.
@@ -45,9 +42,7 @@ class ComponentHelpRequested(ComponentArgumentError):
 
 
 def innermost(exc: BaseException, is_own: Callable[[str], bool]) -> str:
-    """Return ``file:line`` of the innermost frame in a file that is meant, ``""`` if there is
-    none.
-    """
+    """Return ``file:line`` of the innermost frame in a wanted file, or an empty text."""
     place = ""
     trace = exc.__traceback__
     while trace is not None:

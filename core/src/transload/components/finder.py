@@ -1,5 +1,6 @@
-"""Finding components: built-in, of a plugin, in a file, in a package; and making their neighbours
-importable.
+"""Find components by name, in files and in packages.
+
+The files beside a component's file can be imported.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NO_APPS: Final = {
     "str",
     "tuple",
 }
-"""What a function of a script returns; no component does."""
+"""Return annotations of functions that are certainly not components."""
 
 
 def get_component(name: str) -> Component:
@@ -47,21 +48,21 @@ def get_component(name: str) -> Component:
 
     Args:
         name: ``utils.echo`` (built in, or of a plugin), ``path/to/file.py:function``,
-            ``path/to/file.py`` where it holds exactly one component, or
-            ``package.module:function``.
+            ``path/to/file.py`` if it has exactly one component, or ``package.module:function``.
 
     Raises:
         ComponentNotFound: if there is no such name, file or function; the nearest name is
             suggested.
-        ComponentInvalid: if it cannot be imported, or is no component; the message names file and
-            line.
-        PluginError: if the plugin that brings it cannot be loaded.
+        ComponentInvalid: if it cannot be imported or is not a component; the message has the file
+            and the line.
+        PluginError: if the plugin with the component cannot be loaded.
     """
     if not isinstance(name, str) or not name.strip():
         raise ComponentNotFound(
             f"component {name!r}: must be a name, FILE.py:FUNCTION or package.module:FUNCTION"
         )
-    if name in BUILTINS["components"]:  # nothing can hide one, and other plugins need not be loaded
+    if name in BUILTINS["components"]:
+        # no plugin can replace a built-in component, so plugins need not be loaded
         return read_component(load_attribute(BUILTINS["components"][name]), name)
     if ":" not in name:
         return _from_file(name, "", name) if is_file_reference(name) else _from_plugin(name)
@@ -72,11 +73,11 @@ def get_component(name: str) -> Component:
 
 
 def as_component(source: str | Component | Callable[..., AppDef]) -> Component:
-    """Return the component that ``source`` is, names, or is the function of.
+    """Return the component for ``source``, which is a component, its name or its function.
 
     Raises:
-        ComponentNotFound: for a name that does not exist.
-        ComponentInvalid: for a function that is no component.
+        ComponentNotFound: if the name does not exist.
+        ComponentInvalid: if the function is not a component.
     """
     if isinstance(source, Component):
         return source
@@ -86,14 +87,12 @@ def as_component(source: str | Component | Callable[..., AppDef]) -> Component:
 
 
 def get_components() -> dict[str, Component]:
-    """Return all components that have a name: built in and of plugins. What cannot be loaded is
-    left out.
-    """
+    """Return all components with a name, built in and of plugins, except for broken ones."""
     return _load_all()[0]
 
 
 def broken_components() -> dict[str, str]:
-    """Return the named components that cannot be loaded: name → why, one line."""
+    """Return name → reason, in one line, for each named component that cannot be loaded."""
     return _load_all()[1]
 
 
@@ -121,7 +120,7 @@ def _from_plugin(name: str) -> Component:
 
 
 def is_file_reference(target: str) -> bool:
-    """Tell whether the part before the colon means a file."""
+    """Tell whether the part before the colon is a file."""
     return target.endswith(".py") or os.sep in target or os.path.isfile(os.path.expanduser(target))
 
 
@@ -139,8 +138,9 @@ def _from_file(target: str, function: str, name: str) -> Component:
 
 
 def _refuse_script(path: str, shown: str) -> None:
-    """Refuse a file in which no function can be a component, before it is executed: it may be a
-    training script.
+    """Refuse a file in which no function can be a component, without executing it.
+
+    Such a file may be a training script.
     """
     import ast
 
@@ -148,7 +148,7 @@ def _refuse_script(path: str, shown: str) -> None:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):
-        return  # told in the usual way
+        return  # executing the file reports it in the usual way
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     texts = [ast.unparse(node.returns) for node in functions if node.returns is not None]
     kinds = {text.strip("\"'").partition("[")[0] for text in texts}
@@ -163,20 +163,21 @@ def _none_in(shown: str, functions: list[str]) -> str:
 
 
 def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
-    """Execute a component file and return its module, and the place where its neighbours are.
+    """Execute a component file; return its module, and the folder from which it can import.
 
-    It is executed anew at each call: it may have changed, and so may its neighbours.
+    Each call executes it again, because it or the files beside it may have changed.
 
     Raises:
         ComponentNotFound: if there is no such file.
-        ComponentInvalid: if it cannot be compiled, or raises; the message names file and line.
+        ComponentInvalid: if it cannot be compiled or raises an error; the message has the file and
+            the line.
     """
     try:
         with open(path, "rb") as file:
             source = file.read()
     except OSError as exc:
         raise ComponentNotFound(f"component file {shown}: {exc.strerror or exc} ({path})") from exc
-    # the neighbours of a link are those of its target, as for `python FILE`
+    # for a link, this is the folder of its target, as in `python FILE`
     real = os.path.realpath(path)
     place = ImportFolder(os.path.dirname(real))
     module = ModuleType(_module_name(path))
@@ -201,11 +202,12 @@ def _module_name(path: str) -> str:
 
 
 def _failed(exc: BaseException, path: str, is_own: Callable[[str], bool]) -> ComponentInvalid:
-    """Return the error for a module that cannot be imported: the innermost line of the user's own
-    code, and why.
+    """Return the error for a module that cannot be imported.
+
+    It has the innermost line of the user's own code, and the reason.
     """
     if isinstance(exc, SystemExit):
-        return ComponentInvalid(f"{path}: leaves the program (exit {exc.code!r}) when imported")
+        return ComponentInvalid(f"{path}: ends the process (exit {exc.code!r}) when it is imported")
     if isinstance(exc, SyntaxError):
         return ComponentInvalid(
             f"{exc.filename or path}:{exc.lineno or 0}: syntax error: {exc.msg}"
@@ -233,7 +235,7 @@ def _is_function_of(module: ModuleType, thing: Any) -> bool:
 
 
 def _only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
-    """Return the one component of a file that was given without a function."""
+    """Return the only component of a file that was given without a function."""
     public = public_functions(module)
     found = {name: fn for name, fn in public.items() if returns_app(fn)}
     if not found:
@@ -245,8 +247,8 @@ def _only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
 
 
 def _from_module(target: str, function: str, name: str) -> Component:
-    # as with `python -m`, what lies in the current directory is importable, unless Python was told
-    # not to
+    # as with `python -m`, modules of the current directory can be imported, unless Python runs in
+    # safe-path mode
     place = None if sys.flags.safe_path else ImportFolder(os.getcwd(), forget=False)
     with place or nullcontext():
         thing: Any = _import(target, name)
@@ -286,7 +288,7 @@ def _lacking(exc: BaseException) -> str | None:
 
 
 def _is_outside(file: str) -> bool:
-    """Tell whether code is neither the import system's nor ours."""
+    """Tell whether code belongs neither to the import system nor to transload."""
     return (
         not file.startswith("<frozen")
         and os.sep + "importlib" + os.sep not in file
@@ -306,23 +308,22 @@ def _checked(fn: Any, name: str, place: ImportFolder | None = None) -> Component
 
 
 FILE_MODULE: Final = "transload_component_file_"
-"""How the names of modules start that are made from component files."""
+"""Prefix of the names of modules that are made from component files."""
 
 _lock = fork_lock()
 
 
 class ImportFolder:
-    """A folder that is importable inside a ``with`` block, and not after it.
+    """A folder whose modules can be imported inside a ``with`` block, but not after it.
 
-    Modules imported from the folder meanwhile are taken out of ``sys.modules`` at the end and put
-    back at the next entry, so that ``helper.py`` of one folder is never taken for the ``helper.py``
-    of another. A folder that is on ``sys.path`` anyway is left as it is. Only one thread is inside
-    any place at a time.
+    At the end, the modules imported from the folder are removed from ``sys.modules``. The next
+    entry puts them back. So ``helper.py`` of one folder is never confused with that of another. A
+    folder that is already on ``sys.path`` is not changed. Only one thread at a time is inside such
+    a block.
 
     Args:
         folder: the folder.
-        forget: False to leave imported modules where they are, as for a package of the current
-            directory.
+        forget: False to keep imported modules, for example for a package of the current directory.
     """
 
     def __init__(self, folder: str, forget: bool = True) -> None:
@@ -335,7 +336,7 @@ class ImportFolder:
 
     @property
     def own_folder(self) -> str | None:
-        """The folder of a component file; None if it is only where packages are."""
+        """The folder of a component file; None if it is only a place of packages."""
         if not self._forget:
             return None
         return self._folder
@@ -376,15 +377,13 @@ class ImportFolder:
 
 
 def _take_out(tops: set[str]) -> dict[str, ModuleType]:
-    """Remove modules of these top-level names, submodules included, from sys.modules and return
-    them.
-    """
+    """Remove the modules with these top-level names from sys.modules; return them."""
     names = [name for name in list(sys.modules) if name.partition(".")[0] in tops]
     return {name: sys.modules.pop(name) for name in names}
 
 
 def _home(module: ModuleType) -> str:
-    """Return the folder that a top-level module was found in, ``""`` if there is none."""
+    """Return the folder in which a top-level module was found; ``""`` if there is none."""
     file: str | None = getattr(module, "__file__", None)
     if file and not hasattr(module, "__path__"):
         return os.path.dirname(os.path.abspath(file))
@@ -396,12 +395,10 @@ def _home(module: ModuleType) -> str:
 
 
 def _loaded() -> dict[str, ModuleType]:
-    """Return the loaded top-level modules that may be a user's: not the standard library's, not
-    ours.
-    """
+    """Return the loaded top-level modules that belong neither to Python nor to transload."""
     ours = sys.stdlib_module_names | {"__main__", "__mp_main__", "transload"}
     tops = [name for name in list(sys.modules) if "." not in name and name not in ours]
-    # the component file itself stays: its classes are looked up by their module's name
+    # the component file itself stays, because its classes are looked up by their module's name
     tops = [
         name
         for name in tops
@@ -411,9 +408,7 @@ def _loaded() -> dict[str, ModuleType]:
 
 
 def _foreign(folder: str) -> set[str]:
-    """Return names of loaded modules that come from elsewhere and have the name of a file or
-    package in the folder.
-    """
+    """Return the loaded modules from elsewhere whose names a file or package in the folder has."""
     try:
         entries = os.listdir(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""The help of a component, made from its signature and docstring."""
+"""Make the help text of a component from its signature and docstring."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def component_help(
 
     Args:
         component: the component.
-        prog: how it is called; None: ``transload run NAME``.
-        width: columns to wrap at.
-        defaults: defaults that take the place of the function's own.
+        prog: the command in the usage line; None for ``transload run NAME``.
+        width: columns at which to wrap lines.
+        defaults: defaults in place of the function's own.
 
     Returns:
-        Usage, description and one entry for each argument, with its type and default; ends in a
-        newline.
+        Usage, description and an entry for each argument with its type and default; the text ends
+        with a newline.
     """
     parameters = [_with_default(item, defaults or {}) for item in component.parameters]
     component = component._replace(parameters=tuple(parameters))
@@ -49,7 +49,7 @@ def component_help(
     ordered = sorted(component.parameters, key=lambda item: (item is rest, not item.required))
     for item in ordered:
         lines += _entry(f"{spelling(item)} {_metavar(item)}", _text(item), width)
-    lines += _entry(HELP, "show this help and leave", width)
+    lines += _entry(HELP, "show this help and exit", width)
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The one reader of a component: its signature and docstring as data."""
+"""Read the signature and the docstring of a component as data."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Parameter(NamedTuple):
     """One parameter of a component.
 
     Args:
-        name: as in the signature.
-        annotation: its type, resolved; of ``*args: T`` it is ``T``.
+        name: its name in the signature.
+        annotation: its resolved type; for ``*args: T`` this is ``T``.
         kind: ``positional`` (may be given by position in a call), ``keyword`` or ``varargs``
             (``*args``).
-        default: its default; None for one that is required, ``()`` for ``*args``.
+        default: its default; None if it is required, ``()`` for ``*args``.
         required: True if it has no default.
-        help: what the docstring says of it, ``""`` if nothing.
+        help: its description in the docstring; ``""`` if there is none.
     """
 
     name: str
@@ -50,16 +50,16 @@ class Parameter(NamedTuple):
 
 
 class Component(NamedTuple):
-    """A component: a function that returns an ``AppDef``, and what was read from it.
+    """A component, which is a function that returns an ``AppDef``, with its parsed signature.
 
     Args:
-        name: what it was asked for by: ``utils.echo``, ``train.py:main``.
+        name: the name by which it was requested, such as ``utils.echo`` or ``train.py:main``.
         fn: the function.
         description: its docstring without the sections about arguments and results.
         parameters: its parameters, in the order of the signature.
-        varargs: the one that is ``*args``, if there is one.
+        varargs: the parameter ``*args``, if there is one.
         fn_name: the name of the function.
-        place: where its neighbours are found, if it was given by its file.
+        place: the folder from which it can import, if it was given by its file.
     """
 
     name: str
@@ -82,12 +82,12 @@ def read_component(
 
     Args:
         fn: the function.
-        name: the component's name; None: the function's.
-        place: where its neighbours are found, for one that came from a file.
+        name: the component's name; None for the function's name.
+        place: the folder from which it can import, if it came from a file.
 
     Raises:
-        ComponentInvalid: for a parameter without annotation or of a type that is not supported, for
-            ``**kwargs``, and for an ``async`` function; the message names file, line and parameter.
+        ComponentInvalid: if a parameter has no annotation or an unsupported type, or the function
+            has ``**kwargs`` or is ``async``. The message has the file, the line and the parameter.
     """
     if not callable(fn):
         raise ComponentInvalid(f"component {fn!r}: must be a function that returns an AppDef")
@@ -109,9 +109,7 @@ def read_component(
 
 
 def spelling(parameter: Parameter) -> str:
-    """Return how a parameter is given on the command line: ``--name``, ``-j`` for one letter,
-    ``args``.
-    """
+    """Return a parameter's spelling on the command line: ``--name``, ``-j``, or ``args``."""
     if parameter.kind == "varargs":
         return parameter.name
     if len(parameter.name) == 1:
@@ -125,7 +123,7 @@ def _read_parameter(
     name = parameter.name
     if parameter.kind is parameter.VAR_KEYWORD:
         raise ComponentInvalid(
-            f"{where_is(fn)}: parameter '**{name}': must be spelled out; **kwargs is not supported"
+            f"{where_is(fn)}: parameter '**{name}': **kwargs is not supported; list the parameters"
         )
     if parameter.annotation is parameter.empty:
         raise ComponentInvalid(f"{where_is(fn)}: parameter {name!r}: must have a type annotation")
@@ -150,9 +148,7 @@ def _read_parameter(
 
 
 def function_behind(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that carries annotations and docstring: behind wrappers, partials and
-    callable objects.
-    """
+    """Return the function with annotations and docstring, behind wrappers and callable objects."""
     fn = inspect.unwrap(fn)
     while isinstance(fn, functools.partial):
         fn = inspect.unwrap(fn.func)
@@ -173,7 +169,7 @@ def where_is(fn: Callable[..., Any]) -> str:
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Return the resolved annotations; one that cannot be resolved is the exception it raised."""
+    """Return the resolved annotations; an unresolvable one is replaced by its exception."""
     try:
         return typing.get_type_hints(fn)
     except Exception:
@@ -181,8 +177,9 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature; from Python 3.14 on its annotations as text, for evaluating them may
-    fail as a whole.
+    """Return the signature.
+
+    From Python 3.14 on, its annotations are text, because evaluating them may fail as a whole.
     """
     if sys.version_info >= (3, 14):
         import annotationlib
@@ -192,7 +189,7 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature:
 
 
 def _annotations(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations as they are, or as text where they cannot be evaluated."""
+    """Return the annotations, as text if they cannot be evaluated."""
     try:
         return dict(getattr(fn, "__annotations__", None) or {})
     except Exception:
@@ -204,7 +201,7 @@ def _annotations(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _resolve(fn: Callable[..., Any], annotation: Any) -> Any:
-    """Return the type that an annotation means, or the exception that it raised."""
+    """Return the type of an annotation, or the exception that resolving it raised."""
     probe = type("probe", (), {"__annotations__": {"it": annotation}})
     known = getattr(fn, "__globals__", {})
     try:
@@ -214,8 +211,9 @@ def _resolve(fn: Callable[..., Any], annotation: Any) -> Any:
 
 
 def returns_app(fn: Callable[..., Any]) -> bool:
-    """Tell whether a function is annotated to return an ``AppDef`` (by text where the name is not
-    imported).
+    """Tell whether a function's annotation says that it returns an ``AppDef``.
+
+    The name of the annotation decides if it is not imported.
     """
     target = function_behind(fn)
     annotation = _annotations(target).get("return")
@@ -239,7 +237,7 @@ _ARGS: Final = {
 _ITEM: Final = r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)\Z"
 _FIELD: Final = r":(\w+)((?:\s+[^:\s]+)*)\s*:(.*)\Z"
 _PARAM_FIELDS: Final = {"param", "parameter", "arg", "argument", "key", "keyword"}
-# these end the description, as the sections about values do; examples and notes are part of it
+# like sections about values, these end the description; examples and notes belong to it
 _ENDING: Final = _ARGS | {"return", "returns", "yield", "yields", "raises"}
 _SECTIONS: Final = _ENDING.union(
     ("example", "examples", "note", "notes", "attributes", "see also", "references", "todo"),
@@ -264,7 +262,7 @@ class _DocstringReader:
     """Reads a docstring line by line.
 
     Attributes:
-        description: the lines that are about no parameter and no result.
+        description: the lines that describe neither parameters nor results.
         helps: the lines about each parameter.
     """
 
@@ -273,10 +271,10 @@ class _DocstringReader:
         self.helps: dict[str, list[str]] = {}
         self._section = ""
         self._indent = 0
-        self._current: list[str] | None = None  # help of the parameter that goes on
+        self._current: list[str] | None = None  # the help text that further lines continue
 
     def read(self, line: str) -> None:
-        """Take the next line."""
+        """Read the next line."""
         heading = line.rstrip().lower()
         field = re.match(_FIELD, line)
         if heading.endswith(":") and heading[:-1] in _SECTIONS:

@@ -1,6 +1,4 @@
-"""Arguments of components that hold several values in one text: ``-j 2x8``, ``--name
-experiment/run``.
-"""
+"""Arguments of components with several values in one text, such as ``-j 2x8``."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ __all__ = ["StructuredJArgument", "StructuredNameArgument"]
 
 @dataclass
 class StructuredNameArgument:
-    """The name of an experiment and of a run in it, written ``experiment/run``."""
+    """The names of an experiment and of a run in it, written ``experiment/run``."""
 
     experiment_name: str
     run_name: str
@@ -32,16 +30,16 @@ class StructuredNameArgument:
         script: str | None = None,
         default_experiment_name: str = "default-experiment",
     ) -> StructuredNameArgument:
-        """Read ``experiment/run``, ``experiment/``, ``/run``, ``run`` or ``/``.
+        """Parse ``experiment/run``, ``experiment/``, ``/run``, ``run`` or ``/``.
 
-        What is left out is filled in: the experiment by its default, the run by the last part of
-        the module or the script's name without its ending.
+        A missing experiment gets its default. A missing run gets the last part of the module, or the
+        script's name without its ending.
 
         Args:
             name: the text.
             m: the program's module, if it is one.
             script: the program's file, if it is one.
-            default_experiment_name: the experiment where none is given.
+            default_experiment_name: the experiment if none is given.
 
         Raises:
             SpecError: unless exactly one of ``m`` and ``script`` is given.
@@ -79,19 +77,18 @@ class StructuredJArgument:
 
     @staticmethod
     def parse_from(h: str | None, j: str) -> StructuredJArgument:
-        """Read ``NODESxPROCESSES``, or ``NODES`` alone where the host has GPUs: then one process
-        for each.
+        """Parse ``NODESxPROCESSES`` or ``NODES``.
 
-        Warns when the processes are given and are not as many as the host has GPUs. Where no host
-        is named, ``NODES`` alone means one process on each.
+        ``NODES`` alone means one process for each GPU of the resource ``h``, or one process on each
+        node without ``h``. A warning is logged if the number of processes differs from that of GPUs.
 
         Args:
-            h: name of a registered resource; None: no particular one.
+            h: name of a registered resource; None for no particular one.
             j: the text.
 
         Raises:
-            SpecError: for another form, a number below 1, an unknown resource, or one without GPUs
-                where the processes are left out.
+            SpecError: if the form is wrong, a number is below 1, the resource is unknown, or it has
+                no GPUs and the number of processes is missing.
         """
         gpus = 1 if h is None else named_resources[h].gpu
         match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", j)

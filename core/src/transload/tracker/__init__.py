@@ -1,6 +1,6 @@
-"""Tracking: metadata, artifacts and lineage of runs, kept by one or more tracker backends.
+"""Keep metadata, artifacts and lineage of runs in one or more trackers.
 
-An application uses ``AppRun.run_from_env()``; whoever reads builds a tracker by name
+An application uses ``AppRun.run_from_env()``. To read runs, build a tracker by name
 (``build_trackers``) or directly, for example ``FsspecTracker(None, "s3://bucket/runs")``.
 """
 

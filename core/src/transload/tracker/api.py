@@ -1,4 +1,4 @@
-"""Trackers: their contract, the run that an application is, and how a job is told of its trackers.
+"""The contract of trackers, the run of an application, and the variables that name its trackers.
 
 TorchX has these names under this module path, too.
 """
@@ -65,39 +65,38 @@ ENV_TRANSLOAD_TRACKERS = "TRANSLOAD_TRACKERS"
 """Names of the job's trackers, separated by commas."""
 
 ENV_TRANSLOAD_PARENT_RUN_ID = "TRANSLOAD_PARENT_RUN_ID"
-"""The run that the job came from."""
+"""The run from which the job came."""
 
 ENV_TRANSLOAD_JOB_ID = "TRANSLOAD_JOB_ID"
-"""The handle of the app that the job belongs to; it is the run id."""
+"""The handle of the job, which is the run id."""
 
 UNDEFINED_JOB_ID = "<UNDEFINED>"
-"""Id of the run of a process that was not launched as a job."""
+"""Run id of a process that was not launched as a job."""
 
 
 class TrackerBase(ABC):
-    """Keeps metadata, artifacts and lineage of runs; a subclass for each kind of store.
+    """Keeps metadata, artifacts and lineage of runs; there is a subclass for each kind of store.
 
-    A run is named by any text, mostly an app handle. Nothing needs to be created first: a run
-    exists once something was stored about it. No write is lost, and of two values for one name the
-    last one written wins.
+    A run id is any text, usually the handle of a job. A run need not be created: it exists once
+    something was stored about it. No write is lost. If a name gets two values, the last one counts.
     """
 
     @abstractmethod
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Record an artifact of a run; one of the same name is replaced.
+        """Record an artifact of a run; it replaces one with the same name.
 
         Args:
             run_id: the run.
             name: name of the artifact.
-            path: where it lies, a path or a URL.
-            metadata: more about it.
+            path: its path or URL.
+            metadata: further facts about it.
         """
 
     @abstractmethod
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
-        """Return the artifacts of a run by name; empty for a run that is not known."""
+        """Return the artifacts of a run by name; empty for an unknown run."""
 
     @abstractmethod
     def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
@@ -105,7 +104,7 @@ class TrackerBase(ABC):
 
     @abstractmethod
     def metadata(self, run_id: str) -> Mapping[str, object]:
-        """Return the metadata of a run by name; empty for a run that is not known."""
+        """Return the metadata of a run by name; empty for an unknown run."""
 
     @abstractmethod
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
@@ -113,44 +112,39 @@ class TrackerBase(ABC):
 
         Args:
             run_id: the run.
-            source_id: the run that it came from, or the id of anything else.
-            artifact_name: which artifact of the source was used, or the kind of relation.
+            source_id: the run from which it came, or the id of anything else.
+            artifact_name: the artifact of the source that was used, or the kind of relation.
         """
 
     @abstractmethod
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name
-        only.
-        """
+        """Return the direct sources of a run; with ``artifact_name`` only those under that name."""
 
     @abstractmethod
     def lineage(self, run_id: str) -> Lineage:
-        """Return everything that a run came from and everything that came from it, with the
-        artifacts of all.
+        """Return all runs from which a run came or that came from it, with their artifacts.
 
-        ``transload.tracker.trace_lineage(self, run_id)`` makes it from ``sources``, ``run_ids`` and
+        ``transload.tracker.trace_lineage(self, run_id)`` builds it from ``sources``, ``run_ids`` and
         ``artifacts``.
         """
 
     @abstractmethod
     def run_ids(self, **kwargs: str) -> Iterable[str]:
-        """Return the ids of all runs, or of those that the filters leave.
+        """Return the ids of all runs, or of those that match the filters.
 
         Args:
-            kwargs: filters. Every backend knows ``parent_run_id``: runs that have this run as a
-                direct source.
+            kwargs: filters. Every tracker supports ``parent_run_id``, which selects the runs that
+                have this run as a direct source.
         """
 
 
 TrackerFactory = Callable[[str | None], TrackerBase]
-"""Makes a tracker of its configuration text, or of None."""
+"""Creates a tracker from its configuration text or None."""
 
 
 @dataclass
 class AppRunTrackableSource:
-    """A source of a run, as an application sees it: its parent, and what of that was used, or
-    None.
-    """
+    """A source of an application's run, with the artifact of it that was used, or None."""
 
     parent: AppRun
     artifact_name: str | None
@@ -158,10 +152,9 @@ class AppRunTrackableSource:
 
 @dataclass
 class AppRun:
-    """A run and the trackers that it is recorded in: what is added goes to each, what is asked is
-    asked of the first.
+    """A run and its trackers. It writes to all trackers and reads from the first one.
 
-    Its id is mostly an app handle.
+    Its id is usually the handle of a job.
     """
 
     id: str
@@ -172,12 +165,12 @@ class AppRun:
     def run_from_env() -> AppRun:
         """Return the run of this process, always the same object.
 
-        Its id and trackers come from the environment that the runner made, and the run that
-        launched it, if there is one, is recorded as its source. In a process that was not launched
-        as a job the run is empty: its id is ``<UNDEFINED>``, and what is added to it goes nowhere.
+        Its id and trackers come from the environment that the runner made. If another run launched
+        it, that run is recorded as its source. A process that was not launched as a job has an
+        empty run: its id is ``<UNDEFINED>``, and whatever is added to it is discarded.
 
         Raises:
-            ConfigError: a tracker that the environment names cannot be made.
+            ConfigError: if a tracker in the environment cannot be created.
         """
         job_id = os.environ.get(ENV_TRANSLOAD_JOB_ID)
         if not job_id:
@@ -200,17 +193,17 @@ class AppRun:
     def add_artifact(
         self, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Record an artifact of the run; arguments as in `TrackerBase.add_artifact`."""
+        """Record an artifact of the run, like `TrackerBase.add_artifact`."""
         for backend in self.backends:
             backend.add_artifact(self.id, name, path, metadata)
 
     def add_source(self, source_id: str, artifact_name: str | None = None) -> None:
-        """Record that the run came from another one; arguments as in `TrackerBase.add_source`."""
+        """Record that the run came from another one, like `TrackerBase.add_source`."""
         for backend in self.backends:
             backend.add_source(self.id, source_id, artifact_name)
 
     def sources(self) -> Iterable[AppRunTrackableSource]:
-        """Return the direct sources of the run, as the first tracker knows them."""
+        """Return the direct sources of the run in the first tracker."""
         for backend in self.backends:
             return [
                 AppRunTrackableSource(
@@ -221,9 +214,7 @@ class AppRun:
         return []
 
     def children(self) -> Iterable[AppRun]:
-        """Return the runs that have this run as a direct source, as the first tracker knows
-        them.
-        """
+        """Return the runs in the first tracker that have this run as a direct source."""
         for backend in self.backends:
             return [
                 AppRun(run_id, self.backends) for run_id in backend.run_ids(parent_run_id=self.id)
@@ -232,7 +223,7 @@ class AppRun:
 
 
 def tracker_config_env_var_name(entrypoint_key: str) -> str:
-    """Return the name of the variable that holds a tracker's configuration.
+    """Return the name of the variable for a tracker's configuration.
 
     Example:
         >>> tracker_config_env_var_name("mlflow")
@@ -242,19 +233,20 @@ def tracker_config_env_var_name(entrypoint_key: str) -> str:
 
 
 def injected_environment(trackers: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the variables that a job must get so that ``AppRun.run_from_env()`` finds its
-    trackers.
+    """Return the variables of a job from which ``AppRun.run_from_env()`` makes its trackers.
 
     Args:
-        trackers: tracker name, or ``module:factory``, → configuration text or None.
+        trackers: tracker name or ``module:factory`` → configuration text or None.
 
     Raises:
-        ConfigError: a name cannot be passed on, or two names share one variable.
+        ConfigError: if a name cannot be passed on, or two names share one variable.
     """
     variables: dict[str, str] = {}
     for name, config in trackers.items():
         if not name or "," in name or name != name.strip():
-            raise ConfigError(f"tracker {name!r}: a name has no comma, and no blank at its ends")
+            raise ConfigError(
+                f"tracker {name!r}: a name must have no comma, and no blank at its ends"
+            )
         variable = tracker_config_env_var_name(name)
         clash = [
             other
@@ -285,27 +277,27 @@ def build_trackers(factory_and_config: Mapping[str, str | None]) -> list[Tracker
     """Build trackers, in the order given.
 
     Args:
-        factory_and_config: name of a tracker (built in or a plugin's) or ``module:factory`` → its
+        factory_and_config: name of a tracker (built in or of a plugin) or ``module:factory`` → its
             configuration.
 
     Raises:
-        ConfigError: a name is not known, or a tracker cannot be made of its configuration.
+        ConfigError: if a name is unknown, or a tracker cannot be created from its configuration.
     """
     return [_build(name, config) for name, config in factory_and_config.items()]
 
 
 def trackers_from_environ() -> list[TrackerBase]:
-    """Build the trackers that this process's environment names; raises as `build_trackers` does."""
+    """Build the trackers in this process's environment, with the errors of `build_trackers`."""
     return build_trackers(trackers_in_environ())
 
 
 def check_trackers(factory_and_config: Mapping[str, str | None]) -> None:
-    """See to it that a job would get its trackers; to be called where an app is submitted.
+    """Check, before a submit, that a job will be able to build its trackers.
 
-    Each tracker is built once and thrown away. Building reaches no server and writes nothing.
+    Each tracker is built once and discarded. Building contacts no server and writes nothing.
 
     Raises:
-        ConfigError: names the tracker and tells what is wrong.
+        ConfigError: if a tracker cannot be built; the message has its name and the reason.
     """
     injected_environment(factory_and_config)
     build_trackers(factory_and_config)
@@ -318,7 +310,7 @@ def _build(name: str, config: str | None) -> TrackerBase:
             f"tracker {name!r}: {type(factory).__name__} is not a factory (a callable of one "
             "argument)"
         )
-    # the configuration may hold credentials: it is not shown
+    # the configuration may contain credentials, so it is not shown
     try:
         tracker = factory(config)
     except TransloadError as exc:
@@ -333,7 +325,7 @@ def _build(name: str, config: str | None) -> TrackerBase:
 
 
 def _factory(name: str) -> Any:
-    # before any plugin: a job with a built-in tracker loads none
+    # built-in trackers come first, so that a job that uses one loads no plugin
     reference = BUILTINS["trackers"].get(name, name)
     if ":" in reference:
         from pkgutil import resolve_name

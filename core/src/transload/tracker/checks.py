@@ -1,4 +1,4 @@
-"""Which run ids, texts and metadata a tracker can keep."""
+"""Check run ids, texts and metadata that a tracker is to keep."""
 
 from __future__ import annotations
 
@@ -14,45 +14,47 @@ _MAX_INT_BITS = (
 
 
 def check_run_id(run_id: object, what: str = "run_id") -> str:
-    """Return a run id that can be stored: any text of UTF-8, 1 to 4096 bytes.
+    """Check a run id, which must be a text of 1 to 4096 bytes in UTF-8, and return it.
 
     Raises:
-        TrackingError: it is not; the message names it.
+        TrackingError: if it is not; the message has its name and value.
     """
     text = check_text(run_id, what)
     if not text:
-        raise TrackingError(f"{what}='': empty; it has at least one character")
+        raise TrackingError(f"{what}='': must have at least one character")
     size = len(text.encode())
     if size > _MAX_RUN_ID:
         raise TrackingError(
-            f"{what}={text[:40]!r}...: {size} bytes in UTF-8; at most {_MAX_RUN_ID}"
+            f"{what}={text[:40]!r}...: {size} bytes in UTF-8; must be at most {_MAX_RUN_ID}"
         )
     return text
 
 
 def check_text(text: object, what: str) -> str:
-    """Return a str that UTF-8 can hold.
+    """Check that a value is a str that UTF-8 can encode, and return it.
 
     Raises:
-        TrackingError: it is not one.
+        TrackingError: if it is not.
     """
     if not isinstance(text, str):
         raise TrackingError(f"{what}={text!r}: {type(text).__name__}; must be a str")
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise TrackingError(f"{what}={text!r}: holds a lone surrogate, which UTF-8 cannot") from exc
+        raise TrackingError(
+            f"{what}={text!r}: has a lone surrogate, which UTF-8 cannot encode"
+        ) from exc
     return str.__str__(text)
 
 
 def check_values(values: Mapping[str, object], what: str = "metadata") -> dict[str, object]:
-    """Return values as JSON can keep them: str, int, float, bool, None, and lists and str-keyed
-    dicts of these.
+    """Return values in a form that JSON can store.
 
-    NaN, the infinities and large ints are kept exactly; a tuple becomes a list.
+    Allowed are str, int, float, bool, None, and lists and dicts of these; the keys of dicts are str.
+    NaN, the infinities and large ints are kept exactly. A tuple becomes a list.
 
     Raises:
-        TrackingError: a value cannot be kept; the message names its place.
+        TrackingError: if a value cannot be stored; the message has its place.
     """
     if not isinstance(values, Mapping):
         raise TrackingError(f"{what}={values!r}: {type(values).__name__}; must be a mapping")
@@ -71,12 +73,12 @@ def _check(value: object, where: str, depth: int) -> object:
     if isinstance(value, int):
         if value.bit_length() > _MAX_INT_BITS:
             raise TrackingError(
-                f"{where}: a whole number of {value.bit_length()} bits; at most {_MAX_INT_BITS}"
+                f"{where}: an int of {value.bit_length()} bits; must be at most {_MAX_INT_BITS}"
             )
         return int(value)
     if depth >= _MAX_DEPTH:
         raise TrackingError(
-            f"{where[:80]}: nested more than {_MAX_DEPTH} levels deep, or in itself"
+            f"{where[:80]}: nested more than {_MAX_DEPTH} levels deep, or contains itself"
         )
     if isinstance(value, Mapping):
         return {

@@ -1,4 +1,4 @@
-"""Artifacts and sources of a run; where it came from and what came of it."""
+"""Artifacts and sources of a run, and its lineage."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SCHEMA = 1
 
 @dataclass
 class TrackerSource:
-    """A source of a run, as a backend knows it.
+    """A source of a run in a tracker.
 
     Args:
-        source_run_id: the run that the other one came from, or the id of anything else, such as an
+        source_run_id: the run from which the other one came, or the id of anything else, such as an
             experiment.
-        artifact_name: what of it was used; it tells the kind of relation, and sources can be
-            filtered by it.
+        artifact_name: the artifact that was used, or the kind of relation; sources can be filtered
+            by it.
     """
 
     source_run_id: str
@@ -29,12 +29,12 @@ class TrackerSource:
 
 @dataclass
 class TrackerArtifact:
-    """An artifact of a run, as a backend knows it.
+    """An artifact of a run in a tracker.
 
     Args:
         name: name of the artifact, unique within the run.
-        path: where it lies: a path or a URL. The artifact itself is not copied.
-        metadata: more about it, or None.
+        path: its path or URL. The artifact itself is not copied.
+        metadata: further facts about it, or None.
     """
 
     name: str
@@ -44,8 +44,9 @@ class TrackerArtifact:
 
 @dataclass(frozen=True, slots=True)
 class LineageEdge:
-    """One link: ``run_id`` came from ``source_run_id``, of which ``artifact_name`` was used, or
-    None.
+    """A link that says that ``run_id`` came from ``source_run_id``.
+
+    ``artifact_name`` is the artifact of the source that was used, or None.
     """
 
     run_id: str
@@ -55,15 +56,14 @@ class LineageEdge:
 
 @dataclass
 class Lineage:
-    """All that a run came from and all that came from it, however far away; cycles are followed
-    once.
+    """All runs from which a run came or that came from it, at any distance.
 
     Args:
-        run_id: the run that was asked for.
-        parents: ids of everything that it came from, nearest first, without the run itself.
-        descendants: ids of everything that came from it, nearest first, without the run itself.
-        edges: the links among all of these.
-        artifacts: run id → artifact name → artifact, for each of these runs that has any.
+        run_id: the run itself.
+        parents: ids of all runs from which it came, nearest first, without the run itself.
+        descendants: ids of all runs that came from it, nearest first, without the run itself.
+        edges: the links among all these runs.
+        artifacts: run id → artifact name → artifact, for each of these runs with artifacts.
     """
 
     run_id: str
@@ -73,15 +73,14 @@ class Lineage:
     artifacts: dict[str, dict[str, TrackerArtifact]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain data, which JSON can hold, with a ``schema`` number."""
+        """Return plain data for JSON, with a ``schema`` number."""
         return {"schema": _SCHEMA, **asdict(self)}
 
 
 def trace_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
-    """Build the lineage of a run from a tracker's ``sources``, ``run_ids(parent_run_id=…)`` and
-    ``artifacts``.
+    """Build the lineage of a run with the methods of a tracker.
 
-    Costs one call of each for every run of the lineage.
+    It calls ``sources``, ``run_ids(parent_run_id=…)`` and ``artifacts`` once for each run.
     """
     known: dict[str, list[TrackerSource]] = {}
 
@@ -110,7 +109,7 @@ def trace_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
 
 
 def _reach(start: str, step: Callable[[str], Iterable[str]]) -> list[str]:
-    """Return everything that repeated steps reach, breadth first, without the start."""
+    """Return all runs that repeated steps reach, breadth first, without the start."""
     seen = {start: None}
     layer = [start]
     while layer:

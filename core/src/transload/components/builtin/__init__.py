@@ -1,1 +1,1 @@
-"""The components that transload brings: `utils` and `dist`."""
+"""The built-in components, `utils` and `dist`."""

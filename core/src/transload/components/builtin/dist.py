@@ -1,5 +1,6 @@
-"""Built-in components for one program on many hosts: ``dist.ddp`` and ``dist.spmd``, by way of
-``torchrun``.
+"""Built-in components for one program on many hosts, ``dist.ddp`` and ``dist.spmd``.
+
+Both use ``torchrun``.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _DEBUG_ENV: Final = {
 }
 
 _PORTS: Final = range(20000, 30000)
-"""What a port is chosen from: below those that systems hand out by themselves."""
+"""The range of chosen ports, below those that systems assign by themselves."""
 
-# the same for all replicas of a job, and another for another job
+# it is the same for all replicas of a job, and differs between jobs
 _CHOSEN: Final = f"""\
 id='{macros.app_id}' port=0
 for ((i = 0; i < ${{#id}}; i++)); do
@@ -55,20 +56,20 @@ def spmd(
 ) -> specs.AppDef:
     """Run copies of one program on one or more hosts (single program, multiple data).
 
-    ``-j 2x8`` starts 8 processes on each of 2 hosts; ``-h gpu.small -j 2`` one for each GPU of the
-    hosts. The program may call ``torch.distributed.init_process_group``, whatever the numbers. The
-    hosts must reach one another.
+    ``-j 2x8`` starts 8 processes on each of 2 hosts. ``-h gpu.small -j 2`` starts one for each GPU
+    of 2 hosts. The program may call ``torch.distributed.init_process_group`` in any case. The hosts
+    must be able to reach one another.
 
     Args:
         args: arguments of the program
-        script: file to run, as the image sees it
+        script: file to run, as a path in the image
         m: module to run
         image: image to run in
         name: experiment/run, each part may be left out
-        h: a named resource; without it 2 cores and 1024 MB of each host, and no GPU
-        j: HOSTSxPROCESSES, or HOSTS alone: a process for each GPU of h, without h one
+        h: a named resource; default: 2 cores, 1024 MB and no GPU on each host
+        j: HOSTSxPROCESSES, or HOSTS alone for a process for each GPU of h (without h one process)
         env: environment variables (ENV1=v1,ENV2=v2)
-        max_retries: how often a failure is answered by starting again
+        max_retries: largest number of restarts after failures
         mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly];
             job=HANDLE:outputs,dst=/job)
         debug: set the environment variables that make PyTorch and NCCL explain themselves
@@ -107,32 +108,30 @@ def ddp(
     debug: bool = False,
     tee: int = 3,
 ) -> specs.AppDef:
-    """Run a distributed data parallel program with ``torchrun``: one role, a replica for each host.
+    """Run a distributed data parallel program with ``torchrun``, with a replica for each host.
 
-    The processes meet at replica 0; on a single host at a free port, whatever ``rdzv_port`` says.
-    The first exception that one of them ends with is the error of the app, or that one of them was
-    killed.
+    The processes meet at replica 0. On a single host they use a free port and ignore ``rdzv_port``.
+    The first exception or kill that ends one of them is the error of the job.
 
     Args:
         script_args: arguments of the program
-        script: file to run, as the image sees it
+        script: file to run, as a path in the image
         m: module to run
         image: image to run in
-        name: experiment/run, each part may be left out; the run is then named after the script or
-            module
+        name: experiment/run, each part may be left out; the run's default is the script or module
         h: a named resource; takes precedence over cpu, gpu and memMB
         cpu: cores of each replica
         gpu: GPUs of each replica
         memMB: main memory of each replica, in MB
         j: [MIN_HOSTS:]HOSTSxPROCESSES, or PROCESSES alone for one host
         env: environment variables (ENV1=v1,ENV2=v2)
-        max_retries: how often a failure is answered by starting again
-        rdzv_port: port of the rendezvous on replica 0; 0: one from 20000 to 29999 that follows from
-            the job's id
+        max_retries: largest number of restarts after failures
+        rdzv_port: port of the rendezvous on replica 0; 0 chooses one from 20000 to 29999 by the
+            job's id
         rdzv_backend: kind of rendezvous
         mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly];
             job=HANDLE:outputs,dst=/job)
-        debug: set the environment variables that make PyTorch and NCCL explain themselves
+        debug: set the environment variables for debug output of PyTorch and NCCL
         tee: which output of the processes is shown and kept (0 none, 1 stdout, 2 stderr, 3 both)
     """
     program = _program(script, m, script_args)
@@ -171,9 +170,7 @@ def _variables(env: dict[str, str] | None, experiment: str, debug: bool) -> dict
 
 
 def _port(hosts: int, given: int) -> str:
-    """Return the lines of shell that set ``port``; a single host lets torchrun choose a free
-    one.
-    """
+    """Return the shell lines that set ``port``; on a single host torchrun chooses a free port."""
     if hosts == 1:
         return "port=0\n"
     if given:
@@ -182,25 +179,25 @@ def _port(hosts: int, given: int) -> str:
 
 
 def _meeting(hosts: int, backend: str) -> str:
-    """Return the options that say where the processes meet, for the shell to expand.
+    """Return the options for the meeting point of the processes; the shell expands them.
 
-    Some schedulers tell the host of replica 0 to all but replica 0 itself, hence the fallback.
+    Some schedulers give the host of replica 0 only to the other replicas, so there is a fallback.
     """
     if hosts == 1:
         return "--rdzv_endpoint localhost:$port"
     endpoint = f'--rdzv_endpoint "${{{macros.rank0_env}:=localhost}}:$port"'
     if backend == "c10d":
-        # torchrun would compare names to find out which host listens, and a scheduler may use
-        # others than the host
+        # torchrun would compare host names to choose the host that listens, but a scheduler may
+        # use other names than the host itself
         return f"{endpoint} --rdzv_conf is_host=$(({macros.replica_id} == 0))"
     if backend == "static":
-        # this backend has no rendezvous of its own to hand out ranks
+        # this kind has no rendezvous that could assign ranks
         return f"{endpoint} --node_rank {macros.replica_id}"
     return endpoint
 
 
 def _program(script: str | None, m: str | None, arguments: Sequence[str]) -> str:
-    """Return the end of the shell command: what ``torchrun`` starts."""
+    """Return the end of the shell command, which is the program that ``torchrun`` starts."""
     if (script is None) == (m is None):
         raise SpecError(f"dist.ddp: give exactly one of --script and -m; given: {script=}, {m=}")
     program = ["-m", str(m)] if script is None else [script]
@@ -208,8 +205,9 @@ def _program(script: str | None, m: str | None, arguments: Sequence[str]) -> str
 
 
 def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int) -> str:
-    """Return the part of the shell command that starts ``torchrun``; only where to meet is left to
-    the shell.
+    """Return the part of the shell command that starts ``torchrun``.
+
+    The shell only adds the meeting point.
     """
     options = ["--rdzv_backend", backend, "--rdzv_id", macros.app_id, "--nnodes", nnodes]
     options += ["--nproc_per_node", str(processes), "--tee", str(tee), "--role", ""]
@@ -219,7 +217,7 @@ def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int)
 def get_role_name(script: str | None, m: str | None) -> str:
     """Return the role's name: the script without folder and ending, or the last part of the module.
 
-    Characters that a role's name cannot hold become ``_``.
+    Characters that a role's name may not contain become ``_``.
 
     Raises:
         SpecError: if both are empty.
@@ -234,13 +232,14 @@ def get_role_name(script: str | None, m: str | None) -> str:
 
 
 def parse_nnodes(j: str) -> tuple[int, int, int, str]:
-    """Read ``[[MIN_HOSTS:]HOSTSx]PROCESSES``.
+    """Parse ``[[MIN_HOSTS:]HOSTSx]PROCESSES``.
 
     Returns:
-        Fewest hosts, most hosts, processes on each, and the hosts as torchrun wants them.
+        The smallest and largest number of hosts, the processes on each, and the hosts in torchrun's
+        form.
 
     Raises:
-        SpecError: for another form, a number below 1, or a minimum above the maximum.
+        SpecError: if the form is wrong, a number is below 1, or the minimum is above the maximum.
 
     Example:
         >>> parse_nnodes("2:4x8")

@@ -1,6 +1,4 @@
-"""Built-in components that run one program: ``utils.echo``, ``utils.sh``, ``utils.python`` and the
-like.
-"""
+"""Built-in components that run one program, such as ``utils.echo`` and ``utils.python``."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ def echo(
 
 
 def touch(file: str, image: str = transload.IMAGE) -> specs.AppDef:
-    """Make an empty file, or set its time to now (runs ``touch``).
+    """Create an empty file, or set the time of a file to now (runs ``touch``).
 
     Args:
         file: the file
@@ -54,9 +52,8 @@ def sh(
 ) -> specs.AppDef:
     """Run a command through ``sh``.
 
-    Each argument reaches the command as it was given, quoted: ``$HOME`` and ``*`` are not expanded.
-    For that, run a
-    shell of your own: ``utils.sh -- sh -c 'echo $HOME'``.
+    Each argument is quoted, so ``$HOME`` and ``*`` are not expanded. To expand them, start another
+    shell: ``utils.sh -- sh -c 'echo $HOME'``.
 
     Args:
         args: the command and its arguments
@@ -67,7 +64,7 @@ def sh(
         memMB: main memory of each replica, in MB
         h: a named resource; takes precedence over cpu, gpu and memMB
         env: environment variables (ENV1=v1,ENV2=v2)
-        max_retries: how often a failed replica is started again
+        max_retries: largest number of restarts of a failed replica
         mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly];
             job=HANDLE:outputs,dst=/job)
     """
@@ -94,7 +91,7 @@ def python(
     """Run a Python module, command or script with the ``python`` of the image.
 
     Arguments of the program come after ``--``: ``utils.python -m my.main -- --epochs 3``. An
-    exception that it ends with is the error of the app.
+    exception that ends the program is the error of the job.
 
     Args:
         args: arguments of the program, its sys.argv[1:]
@@ -160,12 +157,12 @@ def binary(
 
 
 def copy(src: str, dst: str, image: str = transload.IMAGE) -> specs.AppDef:
-    """Copy one file between any two places that fsspec knows. Folders are not copied.
+    """Copy one file between two places that fsspec supports. Folders are not copied.
 
     Args:
-        src: where to copy from, a path or a URL
-        dst: where to copy to, a path or a URL
-        image: image to run in; transload must be in it
+        src: source, a path or a URL
+        dst: destination, a path or a URL
+        image: image to run in; it must contain transload
     """
     command = ["-m", "transload.components.programs.copy_main", "--src", src, "--dst", dst]
     return _one_role("transload-utils-copy", image, "python", command)
@@ -178,16 +175,16 @@ def booth(
     tracker_base: str = "/tmp/transload-util-booth",  # noqa: S108 - gives way to the job's own, see booth_main
     image: str = transload.IMAGE,
 ) -> specs.AppDef:
-    """Evaluate Booth's function ``(x1 + 2 x2 - 7)^2 + (2 x1 + x2 - 5)^2`` and report it as
-    ``booth_eval``.
+    """Evaluate Booth's function and report it as ``booth_eval``.
+
+    The function is ``(x1 + 2 x2 - 7)^2 + (2 x1 + x2 - 5)^2``.
 
     Args:
         x1: first coordinate
         x2: second coordinate
         trial_idx: key of the result
-        tracker_base: where to report it, a path or a URL; left as it is, the place that the job is
-            given
-        image: image to run in; transload must be in it
+        tracker_base: place of the result, a path or a URL; default: the job's own place
+        image: image to run in; it must contain transload
     """
     command = ["-m", "transload.components.programs.booth_main", "--x1", str(x1), "--x2", str(x2)]
     command += ["--trial_idx", str(trial_idx), "--tracker_base", tracker_base]

@@ -1,1 +1,1 @@
-"""The tracker backends that core brings."""
+"""The built-in trackers."""

@@ -1,7 +1,6 @@
-"""``FsspecTracker``: runs in files, on any storage that fsspec knows; a local folder needs no
-fsspec.
+"""The tracker ``FsspecTracker``, which keeps runs in files on any storage of fsspec.
 
-How the files are laid out is told in ``docs/tracking.md``.
+A local folder does not need fsspec. ``docs/tracking.md`` describes the files.
 """
 
 from __future__ import annotations
@@ -51,23 +50,22 @@ _MAX_WRITERS = 512
 
 
 class FsspecTracker(TrackerBase):
-    """Keeps runs in files below a root, which is made at the first write.
+    """Keeps runs in files below a root folder, which the first write creates.
 
-    Each writer (a tracker object in a process) has a file of its own in each run, so that no two
-    writers ever meet: no write is lost, and a killed writer leaves at most a half-written last
-    line, which nobody reads. The last write
-    wins: exactly among the writes of a process and for a write that began after another one had
-    ended, whatever the clocks; writes at the same time are put in some order, the same for every
-    reader.
+    Each writer (a tracker object in a process) has its own file in each run, so that writers do not
+    conflict and no write is lost. A killed writer leaves at most an incomplete last line, which
+    readers ignore. The last write counts. This is exact for the writes of one process, and for a
+    write that began after another one had ended, even if clocks differ. Writes at the same time
+    have the same order for every reader.
 
     Args:
-        fs: an fsspec file system; None: as ``root_dir`` says.
+        fs: an fsspec file system; None if ``root_dir`` is a URL or a local path.
         root_dir: path on ``fs``; without ``fs`` a local path, or a URL such as
             ``s3://bucket/runs``.
-        storage_options: passed to fsspec with a URL.
+        storage_options: options for fsspec, used with a URL.
 
     Raises:
-        TrackingError: the root is empty or its protocol is not known.
+        TrackingError: if the root is empty or its protocol is unknown.
     """
 
     def __init__(
@@ -85,8 +83,9 @@ class FsspecTracker(TrackerBase):
         _trackers.add(self)
 
     def _begin(self) -> None:
-        """Start as a new writer: when made, and in a forked child, which must not share its
-        parent's files.
+        """Start as a new writer.
+
+        This is also done in a forked child, which must not share its parent's files.
         """
         self._lock = threading.Lock()
         self._writers: dict[str, Writer] = {}
@@ -94,14 +93,14 @@ class FsspecTracker(TrackerBase):
         self._linked: set[tuple[str, str]] = set()
 
     def _write(self, run_id: str, record: Record) -> None:
-        """Add a record to a run, after everything that can be seen there now."""
+        """Add a record to a run, after all records that are visible there now."""
         with self._lock:
             writer = self._writers.pop(run_id, None) or Writer(self._store, run_id)
             self._time = max(time.time_ns(), self._time + 1, writer.latest_of_others() + 1)
             writer.write(encode({"t": self._time, **record}))
-            # not where that failed: nothing may be added behind what was written in part. The run
-            # gets one more file, and likewise if its writer is dropped here, as the one that was
-            # not used for the longest time
+            # a writer that failed is not kept, because nothing may follow an incomplete line. The
+            # run then gets one more file. This also happens if the writer is dropped here because
+            # it was not used for the longest time
             self._writers[run_id] = writer
             if len(self._writers) > _MAX_WRITERS:
                 del self._writers[next(iter(self._writers))]
@@ -125,9 +124,7 @@ class FsspecTracker(TrackerBase):
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Record an artifact of a run; one of the same name is replaced (see
-        ``TrackerBase.add_artifact``).
-        """
+        """Record an artifact of a run, like ``TrackerBase.add_artifact``."""
         artifact = {
             "name": check_text(name, "name"),
             "path": check_text(os.fspath(path), "path"),
@@ -138,7 +135,7 @@ class FsspecTracker(TrackerBase):
         self._write(check_run_id(run_id), {"artifact": artifact})
 
     def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
-        """Return the artifacts of a run by name; empty for a run that is not known."""
+        """Return the artifacts of a run by name; empty for an unknown run."""
         found = {}
         for record in self._records(run_id):
             item = record.get("artifact")
@@ -149,15 +146,15 @@ class FsspecTracker(TrackerBase):
         return found
 
     def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
-        """Record metadata of a run, all names at once; names not given now keep their values.
+        """Record metadata of a run in one write; names not given now keep their values.
 
         Raises:
-            TrackingError: a value cannot be kept; the message names it.
+            TrackingError: if a value cannot be stored; the message names it.
         """
         self._write(check_run_id(run_id), {"metadata": check_values(kwargs)})
 
     def metadata(self, run_id: str) -> dict[str, object]:
-        """Return the metadata of a run by name; empty for a run that is not known."""
+        """Return the metadata of a run by name; empty for an unknown run."""
         found: dict[str, object] = {}
         for record in self._records(run_id):
             values = record.get("metadata")
@@ -166,12 +163,12 @@ class FsspecTracker(TrackerBase):
         return found
 
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
-        """Record that a run came from another one (see ``TrackerBase.add_source``)."""
+        """Record that a run came from another one, like ``TrackerBase.add_source``."""
         check_run_id(run_id)
         check_run_id(source_id, "source_id")
         name = None if not artifact_name else check_text(artifact_name, "artifact_name")
-        # The link from source to run comes first: it is only a hint of where to look, so that a
-        # kill between the two leaves nothing that says what the run itself does not say.
+        # The link from the source to the run is written first. It is only a hint for readers, so
+        # after a kill between the two writes it does not contradict the run itself.
         if (source_id, run_id) not in self._linked:
             body = json.dumps({"schema": 1, "run_id": run_id, "source_id": source_id}).encode()
             self._store.write(
@@ -181,9 +178,7 @@ class FsspecTracker(TrackerBase):
         self._write(run_id, {"source": {"run_id": source_id, "artifact_name": name}})
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
-        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name
-        only.
-        """
+        """Return the direct sources of a run; with ``artifact_name`` only those under that name."""
         found: dict[tuple[str, str | None], None] = {}
         for record in self._records(run_id):
             item = record.get("source")
@@ -194,22 +189,21 @@ class FsspecTracker(TrackerBase):
         return [TrackerSource(source, name) for source, name in found]
 
     def lineage(self, run_id: str) -> Lineage:
-        """Return everything that a run came from and that came from it, with the artifacts of
-        all.
-        """
+        """Return all runs from which a run came or that came from it, with their artifacts."""
         return trace_lineage(self, check_run_id(run_id))
 
     def run_ids(self, parent_run_id: str | None = None, **kwargs: str) -> list[str]:
-        """Return the ids of all runs, sorted: one listing, or none if no run has come since the
-        last one.
+        """Return the sorted ids of all runs.
+
+        This takes one listing, or none if no run was added since the last one.
 
         Args:
-            parent_run_id: only runs that have this one as a direct source; costs one listing and a
-                read for each.
-            kwargs: no other filter is known.
+            parent_run_id: only runs that have this one as a direct source; this takes one listing,
+                and a read for each of them.
+            kwargs: other filters, which are not supported.
 
         Raises:
-            TrackingError: an unknown filter.
+            TrackingError: if a filter is unknown.
         """
         if kwargs:
             raise TrackingError(
@@ -248,7 +242,7 @@ class FsspecTracker(TrackerBase):
         ]
 
     def _run_id_of_folder(self, name: str) -> str | None:
-        """Return the run of a folder whose name is a digest: it stands in its files."""
+        """Return the run of a folder whose name is a digest; its files have the run id."""
         if name not in self._known_ids:
             for file, _, _ in self._store.entries(f"{RUNS}/{name}"):
                 path = f"{RUNS}/{name}/{file}"
@@ -296,7 +290,7 @@ os.register_at_fork(after_in_child=lambda: list(map(FsspecTracker._begin, list(_
 
 
 def create(config: str | None) -> FsspecTracker:
-    """Make a tracker of its configuration text; the factory of the tracker named ``fsspec``.
+    """Create the tracker ``fsspec`` from its configuration text.
 
     Args:
         config: one of
@@ -307,13 +301,13 @@ def create(config: str | None) -> FsspecTracker:
               nested option
 
     Raises:
-        ConfigError: nothing is configured, or ``root_path`` is missing.
-        TrackingError: the protocol is not known.
+        ConfigError: if nothing is configured, or ``root_path`` is missing.
+        TrackingError: if the protocol is unknown.
     """
     settings = _settings(config)
     root = settings.pop("root_path", None)
     if not isinstance(root, str) or not root:
-        raise ConfigError(f"root_path={root!r}: name the folder for runs, a path or a URL")
+        raise ConfigError(f"root_path={root!r}: must be the folder for runs, a path or a URL")
     protocol = settings.pop("protocol", None)
     if protocol is None or protocol in ("file", "local"):
         path = local_path(root)
@@ -324,7 +318,7 @@ def create(config: str | None) -> FsspecTracker:
             )
         if path is None:
             return FsspecTracker(None, root, storage_options=settings)
-        unknown = sorted(settings.keys() - {"auto_mkdir"})  # folders are always made
+        unknown = sorted(settings.keys() - {"auto_mkdir"})  # folders are always created
         if unknown:
             raise ConfigError(
                 f"unknown setting {', '.join(unknown)}; a local folder has root_path and protocol"

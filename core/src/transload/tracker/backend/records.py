@@ -1,10 +1,9 @@
-"""The record files of ``FsspecTracker``: JSON lines, one file for each writer of a run, which
-nobody else touches.
+"""The record files of ``FsspecTracker``: JSON lines, with one file for each writer of a run.
 
-The first line tells schema and run; every further line has a time ``t`` and one record. Times order
-the records of all writers of a run: a writer takes its clock, or one more than the largest time
-that it can see in the run, whichever is more. So what is written after another write has ended
-comes after it, whatever the clocks say.
+The first line has the schema and the run. Each further line has a time ``t`` and a record. The
+times order the records of all writers of a run. A writer uses its clock, or one more than the
+largest time in the run, if that is later. So a write that starts after another one has ended comes
+after it, even if clocks differ.
 """
 
 from __future__ import annotations
@@ -42,14 +41,12 @@ def header(run_id: str) -> bytes:
 
 
 def encode(record: Record) -> bytes:
-    """Return a record as a line; its time comes first."""
+    """Return a record as a line that starts with its time."""
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
 def _parse(data: bytes) -> list[Record]:
-    """Return the whole lines of a file; what a killed writer left half written at its end is not
-    one.
-    """
+    """Return the complete lines of a file; a killed writer may leave an incomplete last line."""
     lines = data[: max(0, data.rfind(b"\n"))].split(b"\n")
     try:
         records = json.loads(b"[" + b",".join(lines) + b"]")
@@ -81,7 +78,7 @@ def _read(data: bytes, where: str) -> tuple[str | None, list[Record]]:
 
 
 def run_id_of(data: bytes, where: str) -> str | None:
-    """Return the run that a file belongs to, or None if it is not one of ours."""
+    """Return the run of a file; None if it is not a record file."""
     return _read(data[: data.find(b"\n") + 1], where)[0]
 
 
@@ -89,11 +86,11 @@ def merge(run_id: str, files: Iterable[tuple[str, bytes]]) -> list[Record]:
     """Return the records of all files of a run, in order.
 
     Args:
-        run_id: files of other runs are left out.
-        files: path, for messages, and content of each.
+        run_id: the run; files of other runs are ignored.
+        files: path, for messages, and content of each file.
 
     Raises:
-        TrackingError: a file is of a newer schema.
+        TrackingError: if a file has a newer schema.
     """
     logs = []
     for where, data in sorted(files):
@@ -102,14 +99,12 @@ def merge(run_id: str, files: Iterable[tuple[str, bytes]]) -> list[Record]:
             logs.append(records)
     if len(logs) == 1:
         return logs[0]
-    # the sort is stable: of equal times, every reader sees the same writer last
+    # the sort is stable, so for equal times every reader sees the same writer last
     return sorted((record for log in logs for record in log), key=lambda record: record["t"])
 
 
 def latest_time(tail: bytes) -> int | None:
-    """Return the time of the last whole line, or None if ``tail``, the end of a file, does not hold
-    all of it.
-    """
+    """Return the time of the last complete line in ``tail``, the end of a file; None if unknown."""
     start = tail.rfind(b"\n" + _TIME, 0, max(0, tail.rfind(b"\n"))) + 1
     if start == 0:
         return None
@@ -120,9 +115,7 @@ def latest_time(tail: bytes) -> int | None:
 
 
 def compact(data: bytes) -> tuple[bytes, int]:
-    """Return a file without the records that later ones of the same file replace, and how many
-    records are left.
-    """
+    """Return a file without replaced records, and the number of records that are left."""
     records = _parse(data)
     seen: set[tuple[str, object]] = set()
     kept: list[Record] = []
@@ -134,9 +127,7 @@ def compact(data: bytes) -> tuple[bytes, int]:
 
 
 def _unreplaced(record: Record, seen: set[tuple[str, object]]) -> Record | None:
-    """Return what of a record still counts, given what later records set; add to it what this one
-    sets.
-    """
+    """Return the part of a record that later records do not replace, and add it to ``seen``."""
     if type(values := record.get("metadata")) is dict:
         left = {name: value for name, value in values.items() if ("metadata", name) not in seen}
         seen.update(("metadata", name) for name in values)
@@ -162,15 +153,13 @@ class Writer:
         self._name = os.urandom(12).hex() + SUFFIX
         self._path = f"{self._folder}/{self._name}"
         self._header = header(run_id)
-        self._data = b""  # all of the file, where the store cannot append
+        self._data = b""  # the whole file, if the store cannot append
         self._lines = 0
         self._compact_at = _COMPACT_AFTER
         self._seen: dict[str, tuple[object, int]] = {}
 
     def latest_of_others(self) -> int:
-        """Return the largest time in the files of other writers; a file is read again only if it
-        changed.
-        """
+        """Return the largest time in other writers' files; only changed files are read again."""
         latest = 0
         for name, is_dir, stamp in self._store.entries(self._folder, stamps=True):
             if is_dir or name == self._name or not name.endswith(SUFFIX):
@@ -194,7 +183,7 @@ class Writer:
             return 0
 
     def write(self, line: bytes) -> None:
-        """Add a line, and drop replaced records once there are many."""
+        """Add a line, and remove replaced records once there are many."""
         if isinstance(self._store, LocalStore):
             self._append(self._store, line)
         else:
@@ -209,16 +198,14 @@ class Writer:
         if self._lines:
             try:
                 store.append(self._path, line)
-            except FileNotFoundError:  # the run was removed meanwhile: it begins anew
+            except FileNotFoundError:  # the run was removed meanwhile, so the file starts again
                 self._lines = 0
         if not self._lines:
             store.write_in_new_folder(self._folder, self._name, self._header + line)
 
     def _compact(self) -> None:
-        """Rewrite the own file without what was replaced, if that makes it less than half as
-        long.
-        """
-        with contextlib.suppress(OSError):  # what was written is written, be the disk full or not
+        """Rewrite the file without replaced records, if that makes it less than half as long."""
+        with contextlib.suppress(OSError):  # the record is stored, even on a full disk
             data, lines = compact(self._data or self._store.read(self._path, LARGEST_LOG))
             if lines * 2 <= self._lines:
                 if self._data:
