@@ -147,13 +147,13 @@ def test_a_search_that_ended_goes_on_with_more_trials(base: str) -> None:
 
 
 def test_broken_records_are_named(tmp_path: Path) -> None:
-    """A file that is no record, or of a newer version, is said with its path."""
+    """A file that is not a record, or of a newer version, is named with its path."""
     ledger = SearchLedger(search(), str(tmp_path))
     ledger.suggest(0)
     for text, message in (
         ("{", "must be a record"),
         ("[]", "must be a record"),
-        ('{"schema": 99}', "newer"),
+        ('{"schema": 99}', "is too new"),
     ):
         (tmp_path / "search" / "rounds" / "0.json").write_text(text)
         with pytest.raises(SpecError, match=rf"rounds/0\.json: .*{message}"):
