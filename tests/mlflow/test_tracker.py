@@ -176,7 +176,7 @@ def test_registered() -> None:
     [
         (None, "no tracking_uri.*MLFLOW_TRACKING_URI"),
         ("{}", "no tracking_uri"),
-        ("{", "not a JSON object"),
+        ("{", "must be a tracking URI or a JSON object"),
         ('{"uri": "x"}', "unknown setting uri; known: tracking_uri, experiment_name"),
         ('{"tracking_uri": 7}', "tracking_uri=7: must be a text"),
         ('{"experiment_name": ""}', "experiment_name='': must be a text"),
