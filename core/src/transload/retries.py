@@ -815,7 +815,9 @@ class Gang:
             return
         said = error_line(replica.error)
         reason = f"{self.name(replica)} failed ({why})" + (f": {said}" if said else "")
-        scope = self._scope(replica) if ended.retry else []
+        scope: list[Replica] = []
+        if ended.retry and replica.noticed != "limit":  # else its time would be over at once
+            scope = self._scope(replica)
         if scope:
             self._restart(replica, scope, now)
             self.msg = f"{reason}; started again"

@@ -4,6 +4,7 @@ none.
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -61,6 +62,19 @@ def test_a_running_job_keeps_its_checkpoints(local, eventually) -> None:
     local.scheduler.prune(older_than=0.0)
     assert local.scheduler.describe(first) is None
     assert (local.home / "local/checkpoints/shared/main/steps").exists()
+
+
+def test_prune_removes_checkpoints_that_nobody_names(local) -> None:
+    """What a broken-off removal left is removed after a day; what a job names stays."""
+    app_id = local.run(role(local, 1), checkpoints="used")
+    local.wait(app_id)
+    folder = local.home / "local" / "checkpoints"
+    for name in ("left", "fresh", ".gone.1.2"):
+        (folder / name / "main").mkdir(parents=True)
+    for name in ("left", "used", ".gone.1.2"):
+        os.utime(folder / name, (1, time.time() - 2 * 86400))
+    local.scheduler.prune(older_than=3600.0)
+    assert sorted(path.name for path in folder.iterdir()) == ["fresh", "used"]
 
 
 def test_who_does_not_ask_has_no_folder(local) -> None:

@@ -117,7 +117,7 @@ def test_notice_before_the_time_limit(local) -> None:
     assert local.log(app_id)[:2] == ["up\n", "noticed\n"]
 
 
-@pytest.mark.parametrize("end", ["exit 75", "exit 0", "trap - USR1; kill -USR1 $$"])
+@pytest.mark.parametrize("end", ["exit 75", "exit 0", "exit 3", "trap - USR1; kill -USR1 $$"])
 def test_what_ends_after_the_notice_of_its_limit(local, end: str) -> None:
     """Who obeys timed out all the same, and is not tried again; who is done is done."""
     script = f"trap '{end}' USR1; echo up; {LOOP}"
@@ -126,8 +126,11 @@ def test_what_ends_after_the_notice_of_its_limit(local, end: str) -> None:
     if end == "exit 0":
         assert status.state is AppState.SUCCEEDED
         return
-    assert (status.state, status.msg) == (AppState.FAILED, "timed out after 20.5 s")
-    assert status.num_restarts == 0
+    assert (status.state, status.num_restarts) == (AppState.FAILED, 0)
+    reason = "timed out after 20.5 s"
+    if end == "exit 3":
+        reason = "role 'main', replica 0 failed (exit code 3)"
+    assert status.msg == reason
 
 
 def test_notice_of_a_cancel(local) -> None:
@@ -178,6 +181,30 @@ def test_supervisor_killed_in_the_middle_of_a_notice(local) -> None:
     assert "its supervisor died" in status.msg
     assert status.cancel_requested
     assert not local.alive(pid)
+
+
+def test_segments_without_a_notice(local) -> None:
+    """A role that may be interrupted, but wants no notice, is ended as always, and goes on."""
+    script = f"[ $TRANSLOAD_INTERRUPTIONS = 1 ] && exit 0; echo up; {LOOP}"
+    app = local.app(local.sh(script, max_interruptions=1), timeout=60.0)
+    app.segment = 0.5
+    status = local.wait(local.run(app))
+    assert status.state is AppState.SUCCEEDED, status
+    assert causes(status) == ["segment"]
+    assert replica(status).earlier[0].exit_code == -15
+
+
+def test_cancel_in_the_middle_of_a_segments_notice(local) -> None:
+    """A cancel that comes while the job saves for its next segment cancels: there is none."""
+    script = f"trap 'echo noticed; sleep 0.5; exit 75' USR1; echo up; {LOOP}"
+    app = local.app(local.sh(script, notice=Notice(20, "USR1")), timeout=300.0)
+    app.segment = 20.2
+    app_id = local.run(app)
+    local.line(app_id, "noticed")
+    local.scheduler.cancel(app_id)
+    status = local.wait(app_id, timeout=20)
+    assert (status.state, replica(status).interruptions) == (AppState.CANCELLED, 0)
+    assert local.log(app_id).count("noticed\n") == 1
 
 
 def test_a_gang_in_segments(local) -> None:

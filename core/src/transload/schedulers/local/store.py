@@ -394,6 +394,9 @@ def sweep(local: str, older_than: float) -> None:
         ):
             layout.remove_tree(entry.path)
     stale = max(older_than, _STALE_COPY_S)
+    for entry in _entries(f"{local}/checkpoints"):
+        if _age(entry) > stale:
+            _remove_checkpoints(local, entry.name)
     copies = [entry for entry in _entries(f"{local}/workspaces") if _age(entry) > stale]
     if not copies:
         return
