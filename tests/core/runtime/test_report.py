@@ -299,3 +299,19 @@ def test_a_process_of_a_later_attempt_begins_anew(job: Callable[..., Path]) -> N
     job(attempt=1)
     report(new=2)
     assert FsspecResultTracker(base)["0"] == {"new": 2}
+
+
+def test_an_interruption_keeps_results_and_replaces_steps(
+    job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was reported before an interruption stays; steps that are done again replace the old."""
+    base = job()
+    report(step=1, loss=3.0, once="yes")
+    report(step=2, loss=2.0)
+    report(step=3, loss=1.0)
+    monkeypatch.setenv("TRANSLOAD_INTERRUPTIONS", "1")
+    monkeypatch.setattr(_report, "_made", None)
+    report(step=2, loss=2.5)
+    results = FsspecResultTracker(str(base))["0"]
+    assert results == {"loss": 2.5, "once": "yes"}
+    assert read_curves(open_store(str(base)))["0"]["loss"] == {1.0: 3.0, 2.0: 2.5}

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from transload.cli.advance import ProgressNotes, progress_text
 from transload.cli.exit_codes import ExitCode, exit_code_of
 from transload.cli.output import emit_json, note, paint, state_text, write_raw
 from transload.cli.quantities import clock_text, duration_text, usage_texts
@@ -140,6 +141,9 @@ class AppWait:
         queries = [LogQuery(role, k, Stream.COMBINED) for role, k in replicas]
         self._logs = [LogReader(job.scheduler, job.app_id, query) for query in queries]
         self._redraws: dict[LogReader, Redraws] = {}
+        self._progress: ProgressNotes | None = None
+        self._warned_of_limit = False
+        self._said = ""  # the message that was written last
 
     def _take(self, log: LogReader, page: LogPage) -> None:
         if self._stopped:
@@ -285,14 +289,49 @@ class AppWait:
         self._count_waiting(status.state)
         if self._screen.shows_status:
             self._draw()
-        if status.is_terminal() or _looks_alike(previous, status):
+        if status.is_terminal():
             return
-        because = _because(status)
+        if not _looks_alike(previous, status):
+            self._note_state(previous, status)
+        if status.progress is not None and not self._screen.shows_status:
+            self._note_progress(status)
+        self._warn_of_limit(status)
+        if status.is_stalled and not (previous is not None and previous.is_stalled):
+            self._screen.note(f"warning: {status.msg}")
+
+    def _note_progress(self, status: AppStatus) -> None:
+        """Write how far it is, for each twentieth of its work."""
+        if self._progress is None:
+            self._progress = ProgressNotes()
+        line = self._progress.line(status)
+        if line:
+            self._screen.note(line)
+
+    def _warn_of_limit(self, status: AppStatus) -> None:
+        """Say once that it will not end within its limit of time."""
+        late = ""
+        if not self._warned_of_limit:
+            late = status.late_for_limit(time.time())
+        if late:
+            self._warned_of_limit = True
+            self._screen.note(f"warning: {late}")
+
+    def _note_state(self, previous: AppStatus | None, status: AppStatus) -> None:
+        """Write what has changed since the status before."""
+        because = ""
+        if status.msg != self._said:
+            because = _because(status)
+        self._said = status.msg
         earlier_restarts = 0
+        earlier_interruptions = 0
         if previous is not None:
             earlier_restarts = previous.num_restarts
+            earlier_interruptions = previous.interruptions
         if status.num_restarts != earlier_restarts:
             self._screen.note(f"{status.state.name}, restart {status.num_restarts}{because}")
+        elif status.interruptions != earlier_interruptions:
+            count = f"interruption {status.interruptions}"
+            self._screen.note(f"{status.state.name}, {count}{because}")
         elif not self._screen.shows_status or status.state is AppState.UNKNOWN:
             self._screen.note(f"{status.state.name}{because}")
 
@@ -346,6 +385,7 @@ class AppWait:
             previous_state = None if self._status is None else self._status.state
             if status is not None and status.state is previous_state:
                 self._status = status
+                self._warn_of_limit(status)
         self._draw()
 
     def _draw(self) -> None:
@@ -360,6 +400,11 @@ class AppWait:
             parts.append(f"{running}/{len(replicas)} running")
         if status.num_restarts:
             parts.append(f"{status.num_restarts} restarts")
+        if status.interruptions:
+            parts.append(f"{status.interruptions} interruptions")
+        advance = progress_text(status, sys.stderr)
+        if advance:
+            parts.append(advance)
         parts.append(clock_text(time.monotonic() - self._started))
         if status.why_waiting():
             parts.append(status.why_waiting())
@@ -412,6 +457,7 @@ def _looks_alike(before: AppStatus | None, now: AppStatus) -> bool:
     return (
         before.state is now.state
         and before.num_restarts == now.num_restarts
+        and before.interruptions == now.interruptions
         and before.why_waiting() == now.why_waiting()
     )
 
@@ -533,7 +579,7 @@ def _report_failures(job: Job, status: AppStatus, tails: Tails) -> None:
 def _last_lines(job: Job, status: AppStatus, replica: ReplicaStatus, tails: Tails) -> Iterable[str]:
     """Return the last log lines of a replica's last attempt."""
     # what was kept while the log was followed is of all attempts
-    if not replica.restarts:
+    if not replica.restarts and not replica.interruptions:
         kept = tails.get((replica.role, replica.id))
         if kept:
             return kept

@@ -17,6 +17,7 @@ from transload.specs import (
     CfgVal,
     JobMount,
     MountType,
+    Progress,
     RetryPolicy,
     Role,
     masked_args,
@@ -167,13 +168,17 @@ class AppDescription:
 
 @dataclass
 class ListAppResponse:
-    """One row of a list of apps. (The name is TorchX's, kept for those who come from there.)"""
+    """One row of a list of apps. (The name is TorchX's, kept for those who come from there.)
+
+    ``progress`` is how far it is, where its scheduler knows that without asking further.
+    """
 
     app_id: str
     state: AppState
     app_handle: str = ""
     name: str = ""
     created: float | None = None
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True)

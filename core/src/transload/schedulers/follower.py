@@ -437,10 +437,27 @@ class Follower:
 
 
 def _news_key(status: AppStatus | None) -> tuple[object, ...]:
-    """Return what makes a status news: in a queue, also another reason to wait."""
+    """Return what makes a status news: in a queue, also another reason to wait; in a run, a
+    twentieth of the work, an interruption, and that it has stalled.
+    """
     if status is None:
         return ("gone",)
-    return (status.state, status.num_restarts, status.cancel_requested, status.why_waiting())
+    return (
+        status.state,
+        status.num_restarts,
+        status.cancel_requested,
+        status.why_waiting(),
+        status.interruptions,
+        status.is_stalled,
+        _twentieth(status),
+    )
+
+
+def _twentieth(status: AppStatus) -> int | None:
+    """Return how many twentieths of its work an app has done; None if it does not say."""
+    if status.progress is None or status.progress.fraction is None:
+        return None
+    return int(status.progress.fraction * 20 + 1e-9)
 
 
 def emit(handle: str, status: AppStatus) -> None:

@@ -11,6 +11,7 @@ from transload.specs.app import NONE
 from transload.specs.checks import refuse
 from transload.specs.progress import Progress
 from transload.specs.states import AppState, ReplicaState, is_started, is_terminal
+from transload.specs.text import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from transload.specs.app import AppDef
 
 _T = TypeVar("_T")
+
+_SURELY_LATE: Final = 1.1
+"""By so much must the time that is needed be longer than what is left to be worth a warning."""
+_SOON_S: Final = 5.0
 
 NEAR_LIMIT: Final = 0.9
 """Who used this part of the memory that was asked for is near its limit."""
@@ -195,6 +200,34 @@ class AppStatus:
             times += [replica.start_time, replica.end_time]
         return [time for time in times if time is not None]
 
+    @property
+    def interruptions(self) -> int:
+        """How often it, or a part of it, was started again after an end that was nobody's fault."""
+        return max((replica.interruptions for replica in self._replicas()), default=0)
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if a replica that runs has given no sign of life for too long, as ``msg`` says."""
+        return " has stalled: " in self.msg and not self.is_terminal()
+
+    def late_for_limit(self, now: float) -> str:
+        """Return why it will not end within its limit, by its own progress; ``""`` if it will, or
+        if that cannot be told.
+
+        Args:
+            now: seconds since the epoch.
+        """
+        if self.ends_by is None or self.progress is None or self.is_terminal():
+            return ""
+        needed = self.progress.left(now)
+        left = self.ends_by - now
+        if needed is None or needed <= max(left * _SURELY_LATE, _SOON_S):
+            return ""
+        return (
+            f"it will not end within its limit of time: it needs {duration_text(needed)} more at "
+            f"its present rate, and has {duration_text(max(0.0, left))}"
+        )
+
     def why_waiting(self) -> str:
         """Return on one line why an app has not started yet; `""` if its scheduler does not say."""
         if is_started(self.state) or self.state is AppState.UNKNOWN:
@@ -235,7 +268,8 @@ class AppStatus:
         """
         for each in self.roles:
             for one in each.replicas:
-                if each.role == role and one.id == replica and one.restarts:
+                again = one.restarts or one.interruptions
+                if each.role == role and one.id == replica and again:
                     return one.start_time
         return None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from transload.cli.advance import interruptions_text, left_text, percent_text, progress_text
 from transload.cli.commands.environments import (
     delete_environments,
     emit_deleted,
@@ -51,6 +52,7 @@ from transload.specs import (
     nearest,
     parse_app_handle,
 )
+from transload.specs.serialization import to_value
 from transload.specs.text import parse_size, size_text
 
 if TYPE_CHECKING:
@@ -133,6 +135,10 @@ def list_apps(
         return
     headers = ["HANDLE", "STATE", "AGE", "SCHEDULER", "NAME"]
     cells = [_row(row) for row in rows]
+    if any(row.progress is not None for row in rows):
+        headers.append("PROGRESS")
+        for row, texts in zip(rows, cells, strict=True):
+            texts.append(_row_progress(row))
     if arguments:
         headers.append("ARGUMENTS")
         for row, texts in zip(rows, cells, strict=True):
@@ -154,7 +160,25 @@ def _row_json(row: ListAppResponse) -> dict[str, Any]:
         "name": row.name,
         "state": row.state.name,
         "created": row.created,
+        **_progress_json(row),
     }
+
+
+def _progress_json(row: ListAppResponse) -> dict[str, Any]:
+    """Return the field ``progress``, of an app that reports some."""
+    if row.progress is None:
+        return {}
+    return {"progress": to_value(row.progress)}
+
+
+def _row_progress(row: ListAppResponse) -> str:
+    """Return how far an app of a list is: ``71 %, 12 min 05 s left``."""
+    if row.progress is None:
+        return ""
+    status = AppStatus(row.state, progress=row.progress)
+    parts = [percent_text(row.progress), left_text(status)]
+    text = ", ".join(part for part in parts if part)
+    return text or progress_text(status)
 
 
 def _row(row: ListAppResponse) -> list[str]:
@@ -208,6 +232,9 @@ def _show_status(handle: str, status: AppStatus) -> None:
     error = ""
     if status.structured_error_msg != NONE:
         error = error_line(status.structured_error_msg)
+    bar = None
+    if is_terminal(sys.stdout):
+        bar = sys.stdout
     is_cancelling = status.cancel_requested and not status.is_terminal()
     fields = [
         ("app", handle),
@@ -215,7 +242,10 @@ def _show_status(handle: str, status: AppStatus) -> None:
         ("why", status.msg),
         ("error", error),
         ("limit", limit_text(status)),
+        ("progress", progress_text(status, bar)),
+        ("warning", status.late_for_limit(time.time())),
         ("restarts", str(status.num_restarts or "")),
+        ("interruptions", interruptions_text(status)),
         ("cancel", "requested" if is_cancelling else ""),
         ("page", status.ui_url or ""),
     ]
@@ -321,6 +351,9 @@ def _show_description(
         "submitted": time_text(description.created),
         "options": pairs_text(masked_values(description.cfg)),
         "timeout": "",
+        "segment": "",
+        "progress": progress_text(description.status),
+        "interruptions": interruptions_text(description.status),
         "limit": limit_text(description.status),
         "results in": masked_url(description.tracker_base or ""),
         "derives from": description.parent_run_id or "",
@@ -340,9 +373,26 @@ def _show_description(
     fields["metadata"] = pairs_text(app.metadata)
     if app.timeout is not None:
         fields["timeout"] = f"{app.timeout:g} s"
+    if app.segment is not None:
+        fields["segment"] = duration_text(app.segment)
     emit_fields(fields.items())
     for role in app.roles:
         _show_role(role)
+
+
+def _notice_text(role: Role) -> str:
+    if role.notice is None:
+        return ""
+    return f"{role.notice.signal}, {duration_text(role.notice.seconds)} before the end"
+
+
+def _stall_text(role: Role) -> str:
+    if role.stall_after is None:
+        return ""
+    text = f"after {duration_text(role.stall_after)} without a sign of life"
+    if role.on_stall == "dump":
+        text += f", and gets {role.stall_signal} then"
+    return text
 
 
 def _show_role(role: Role) -> None:
@@ -364,6 +414,9 @@ def _show_role(role: Role) -> None:
             ("image", role.image),
             ("environment", str(role.environment or "")),
             ("retries", retries),
+            ("interruptions", str(role.interruptions_allowed or "")),
+            ("notice", _notice_text(role)),
+            ("stalled", _stall_text(role)),
             ("resource", pairs_text(resource)),
             ("ports", pairs_text(role.port_map)),
             ("mounts", "; ".join(str(mount) for mount in role.mounts)),

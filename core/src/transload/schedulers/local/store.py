@@ -19,7 +19,14 @@ from transload.runtime.forks import fork_lock
 from transload.schedulers.api import AppDescription, ListAppResponse, damaged_message
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.supervisor import guard, layout
-from transload.specs import AppDef, AppState, AppStatus, SpecError, make_app_handle
+from transload.specs import (
+    AppDef,
+    AppState,
+    AppStatus,
+    Progress,
+    SpecError,
+    make_app_handle,
+)
 
 __all__ = ["safe_id", "size_of"]
 
@@ -317,7 +324,9 @@ def list_apps(local: str, scheduler: str) -> list[ListAppResponse]:
             handle = make_app_handle(scheduler, session, app_id) if session else ""
             shown = AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
             name = str((record.get("app") or {}).get("name", ""))
-            rows.append(ListAppResponse(app_id, shown, handle, name, record.get("created")))
+            row = ListAppResponse(app_id, shown, handle, name, record.get("created"))
+            row.progress = Progress.from_value(state.get("progress"))
+            rows.append(row)
     return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
 

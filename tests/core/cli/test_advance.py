@@ -1,0 +1,175 @@
+"""What a person sees of progress, interruptions, limits and checkpoints."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.cli.advance import ProgressNotes, interruptions_text, progress_text
+from transload.specs import (
+    AppState,
+    AppStatus,
+    Progress,
+    ReplicaAttempt,
+    ReplicaStatus,
+    RoleStatus,
+)
+
+TRAIN = """
+import time
+from transload.runtime import checkpoint, progress
+begin = 0
+if checkpoint.latest() is not None:
+    begin = int((checkpoint.latest() / "step").read_text())
+checkpoint.interrupted()
+for step in range(begin, 40):
+    progress(step=step, total=40)
+    time.sleep(0.1)
+    if checkpoint.interrupted():
+        checkpoint.save(lambda folder: (folder / "step").write_text(str(step)))
+        checkpoint.exit_interrupted()
+progress(step=40, total=40)
+"""
+
+
+def status(progress: Progress | None = None, **values: Any) -> AppStatus:
+    """Return the status of a job of one replica that runs."""
+    replica = ReplicaStatus(0, AppState.RUNNING, "trainer", "h", **values)
+    return AppStatus(AppState.RUNNING, roles=[RoleStatus("trainer", [replica])], progress=progress)
+
+
+class Terminal(io.StringIO):
+    """A stream of some encoding."""
+
+    encoding = "utf-8"  # type: ignore[assignment]
+
+
+def test_a_bar() -> None:
+    """A terminal gets a bar, where its encoding has one; a log gets words."""
+    now = time.time()
+    found = status(Progress(0.71, 710, 1000, 725.0, now, "epoch 3"))
+    terminal = Terminal()
+    text = progress_text(found, terminal)
+    assert text == "trainer ███████░░░ 71 % step 710/1000 · 12 min 04 s left · epoch 3"
+    terminal.encoding = "latin-1"
+    assert progress_text(found, terminal).startswith("trainer #######--- 71 %")
+    assert progress_text(found) == "71 %, step 710/1000, 12 min 04 s left, epoch 3"
+    found.state = AppState.FAILED
+    assert progress_text(found) == "71 %, step 710/1000, epoch 3"
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (None, ""),
+        (Progress(step=7), "step 7"),
+        (Progress(text="warming up"), "warming up"),
+        (Progress(fraction=1.0), "100 %"),
+        (Progress(fraction=0.999), "99 %"),
+    ],
+)
+def test_what_is_not_known_is_not_shown(progress: Progress | None, text: str) -> None:
+    """Each part stands alone."""
+    assert progress_text(status(progress)) == text
+
+
+def test_a_log_gets_a_line_for_each_twentieth() -> None:
+    """A thousand steps are twenty lines and one; a value that falls is a line too."""
+    notes = ProgressNotes()
+    lines = [notes.line(status(Progress(step / 1000))) for step in range(1001)]
+    assert len([line for line in lines if line]) == 21
+    assert notes.line(status(Progress(0.5))) == "50 %"
+    assert notes.line(status(Progress(0.52))) == ""
+    silent = ProgressNotes()
+    assert [bool(silent.line(status(Progress(step=step)))) for step in range(3)] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_limit_that_will_not_hold() -> None:
+    """It is said only where the present rate is surely too slow, and the job runs."""
+    now = 1000.0
+    slow = status(Progress(0.1, eta_seconds=7200.0, at=now))
+    assert slow.late_for_limit(now) == ""
+    slow.ends_by = now + 3600
+    assert "needs 2 h 00 min more at its present rate, and has 1 h 00 min" in slow.late_for_limit(
+        now
+    )
+    slow.ends_by = now + 7000
+    assert slow.late_for_limit(now) == ""
+    slow.ends_by = now + 60
+    slow.state = AppState.CANCELLED
+    assert slow.late_for_limit(now) == ""
+
+
+def test_interruptions_and_their_causes() -> None:
+    """Each cause once, in the order in which they came; failures are not among them."""
+    assert interruptions_text(status()) == ""
+    causes = ["preempted", "failed", "node", "preempted"]
+    earlier = [ReplicaAttempt(AppState.CANCELLED, cause=cause) for cause in causes]
+    found = status(interruptions=3, restarts=1, earlier=earlier)
+    assert interruptions_text(found) == "3 (preempted, node)"
+
+
+@pytest.mark.timeout(120)
+def test_a_job_in_segments(
+    invoke: Any, plain_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`run` tells of progress and of each interruption; status, list, describe and get show both."""
+    Path("train.py").write_text(TRAIN, encoding="utf-8")
+    options = ["--app-id", "mine", "--checkpoints", "--notice", "1s", "--segment", "2500ms"]
+    done = invoke("run", *options, "--", sys.executable, "train.py")
+    assert done.code == 0, done.err
+    assert "interrupted (segment) at step " in done.err
+    assert "; started again, 1st of 100" in done.err
+    assert done.err.count("1st of 100") == 1  # it is said once, not with the next state too
+    assert "%, step " in done.err
+
+    assert "interruptions\t" in invoke("status", "mine").out
+    found = invoke("status", "mine", "--json").json["status"]
+    assert found["progress"]["fraction"] == 1.0
+    (replica,) = found["roles"][0]["replicas"]
+    assert replica["interruptions"] >= 1
+    assert {each["cause"] for each in replica["earlier"]} == {"segment"}
+    (row,) = invoke("list", "--json").json["apps"]
+    assert row["progress"]["step"] == 40
+    assert invoke("list").out.rstrip().endswith("100 %")
+
+    (folder,) = invoke("describe", "mine", "--json").json["checkpoints"]
+    assert folder["size"] > 0
+    shown = invoke("describe", "mine").out
+    assert folder["path"] in shown
+    assert "notice\tTERM, 1.0 s before the end" in shown
+    assert "segment\t2.5 s" in shown
+
+
+@pytest.mark.timeout(120)
+def test_a_stall_is_said_once(invoke: Any, plain_folder: str) -> None:
+    """`run` says that nothing is heard of a job any more; it goes on all the same."""
+    Path("still.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(3)\n")
+    done = invoke("run", "--stall-after", "1s", "--", sys.executable, "still.py")
+    assert done.code == 0
+    assert done.err.count("has stalled: no progress, log line or result for 1 s") == 1
+
+
+@pytest.mark.timeout(120)
+def test_run_warns_of_a_limit_that_is_too_short(invoke: Any, plain_folder: str) -> None:
+    """It is said once, long before the limit."""
+    code = """
+import time
+from transload.runtime import progress
+for step in range(60):
+    progress(step=step, total=1000)
+    time.sleep(0.1)
+"""
+    Path("slow.py").write_text(code, encoding="utf-8")
+    done = invoke("run", "--time-limit", "30s", "--", sys.executable, "slow.py")
+    assert done.code == 0, done.err
+    assert done.err.count("it will not end within its limit of time") == 1
