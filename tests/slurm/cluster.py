@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 NODES = ("node1", "node2", "node3")
@@ -93,10 +93,13 @@ class Cluster:
     Args:
         accounting: keep a database: MariaDB and slurmdbd. Only those run jobs whom it knows: this
             user, with the account ``physics`` and the QOS ``normal`` and ``high``.
+        partitions: lines of ``slurm.conf`` for more partitions.
         settings: lines of ``slurm.conf`` that differ from those of `_CONF`.
     """
 
-    def __init__(self, *, accounting: bool = False, **settings: str) -> None:
+    def __init__(
+        self, *, accounting: bool = False, partitions: Sequence[str] = (), **settings: str
+    ) -> None:
         self.accounting = accounting
         self.base = Path(tempfile.mkdtemp(prefix="tlsl-", dir="/tmp"))
         self.conf = self.base / "slurm.conf"
@@ -113,6 +116,7 @@ class Cluster:
             second=second,
             last=last,
         )
+        self._text += "".join(f"{line}\n" for line in partitions)
         self.env = {
             **os.environ,
             "SLURM_CONF": str(self.conf),

@@ -68,6 +68,43 @@ def accounting_cluster(
         made.stop()
 
 
+@pytest.fixture(scope="session")
+def preempting_cluster_itself(needs_slurm: None) -> Iterator[object]:
+    """The cluster of tests that take ``preempting_cluster``."""
+    low = "Nodes=node[1-3] State=UP PriorityTier=1 PreemptMode=REQUEUE"
+    made = cluster_module.Cluster(
+        partitions=[
+            f"PartitionName=low {low}",
+            f"PartitionName=graceful {low} GraceTime=20",
+            "PartitionName=high Nodes=node[1-3] State=UP PriorityTier=10 PreemptMode=OFF",
+        ],
+        PreemptType="preempt/partition_prio",
+        PreemptMode="REQUEUE",
+    )
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def preempting_cluster(
+    preempting_cluster_itself: object, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[object]:
+    """A cluster on which jobs of partition ``high`` take the nodes of those of ``low``, and of
+    ``graceful`` after 20 s of grace.
+    """
+    made = preempting_cluster_itself
+    assert isinstance(made, cluster_module.Cluster)
+    monkeypatch.setenv("SLURM_CONF", str(made.conf))
+    monkeypatch.setenv("PATH", made.env["PATH"])
+    yield made
+    for node in cluster_module.NODES:
+        if node not in made.processes:
+            made.start_node(node)
+
+
 @pytest.fixture
 def patient_cluster(needs_slurm: None) -> Iterator[object]:
     """A cluster of the test's own, with the time between SIGTERM and SIGKILL that Slurm has by

@@ -29,6 +29,12 @@ _TASKS = st.fixed_dictionaries(
         "num_replicas": st.integers(1, 10**6),
         "cwd": _TEXT,
         "entrypoint": _TEXT,
+        "notice": st.none() | st.floats(0.1, 1e6),
+        "notice_signal": st.sampled_from(["TERM", "USR1"]),
+        "checkpoints": st.none() | _TEXT.filter(bool),
+        "stall_after": st.none() | st.floats(0.1, 1e6),
+        "on_stall": st.sampled_from(["note", "dump"]),
+        "stall_signal": st.sampled_from(["USR1", "USR2"]),
         "container": st.lists(_TEXT, max_size=5),
         "args": st.lists(_TEXT, max_size=5),
         "env": st.dictionaries(_TEXT, _TEXT, max_size=5),
@@ -141,8 +147,10 @@ from transload_slurm.job.starts import Start
 folder, told = sys.argv[1], sys.argv[2] == "told"
 role = {"name": "main", "entrypoint": "sh", "args": ["-c", "kill -TERM $$"], "env": dict(os.environ), "cwd": folder,
         "srun": [], "num_replicas": 1,
-        "min_replicas": None, "max_retries": 0, "retry_policy": "APPLICATION", "secrets": [], "container": []}
-plan = {"app_id": "a", "python": sys.executable, "timeout": None, "grace": 5.0, "roles": [role]}
+        "min_replicas": None, "max_retries": 0, "retry_policy": "APPLICATION", "secrets": [], "container": [],
+        "max_interruptions": 0, "notice": None, "notice_signal": "TERM", "checkpoints": None,
+        "stall_after": None, "on_stall": "note", "stall_signal": "USR1"}
+plan = {"app_id": "a", "python": sys.executable, "timeout": None, "segment": None, "grace": 5.0, "roles": [role]}
 me = os.getpid()
 
 class Told(supervise.Supervisor):
@@ -194,7 +202,9 @@ def test_a_replica_is_started_again_on_a_disk_that_its_log_has_filled(tmp_path: 
     fill = "[ $TRANSLOAD_RETRY = 1 ] || { head -c 1000000 /dev/zero | tr '\\0' x; exit 1; }"
     task = {
         "app_id": "a", "grace": 1.0, "name": "main", "num_replicas": 1, "cwd": str(tmp_path), "entrypoint": "sh",
-        "container": [], "args": ["-c", fill], "env": {}, "secrets": [],
+        "container": [], "args": ["-c", fill], "env": {}, "secrets": [], "notice": None,
+        "notice_signal": "TERM", "checkpoints": None, "stall_after": None, "on_stall": "note",
+        "stall_signal": "USR1",
     }  # fmt: skip
     code = (
         "import json, os, sys; from transload_slurm.job.agent import Agent; "
@@ -208,7 +218,7 @@ def test_a_replica_is_started_again_on_a_disk_that_its_log_has_filled(tmp_path: 
             assert served.stdin is not None and served.stdout is not None
             ends = []
             for run in range(2):
-                served.stdin.write(f"start 0 {run} here\n")
+                served.stdin.write(f"start 0 {run} here {run}\n")
                 served.stdin.flush()
                 ends.append(
                     next(

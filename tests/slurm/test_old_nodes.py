@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import transload.retries
+import transload.runtime.liveness
 import transload.runtime.untrusted
 import transload_slurm.job
 
@@ -15,11 +16,12 @@ def test_the_wrapper_is_good_for_old_nodes() -> None:
     """What runs on the nodes is written in the Python of 2019, and imports nothing but the standard
     library.
 
-    And two files of the core, which are copied to it.
+    And three files of the core, which are copied to it.
     """
     known = {*sys.stdlib_module_names, "transload_slurm_job"}
     copied = {
         "transload.retries": transload.retries.__file__,
+        "transload.runtime.liveness": transload.runtime.liveness.__file__,
         "transload.runtime.untrusted": transload.runtime.untrusted.__file__,
     }
     for path in [

@@ -393,6 +393,7 @@ class Gang:
             app to start it again; None: it did not.
         segment: how long the app may run at a time; None: no such limit.
         cause: with ``before``: why the engine started it again, if that is an interruption.
+        judged: with ``cause``: that interruption was counted before the engine ended the app.
         mark: what the folders for checkpoints look like (see `mark`).
 
     Attributes:
@@ -401,6 +402,8 @@ class Gang:
         final: (state, message) once the end is decided; what still runs is to be ended.
         restarts: what is to be started again.
         interrupted: the engine is ending the app for a reason of its own.
+        engine_end: when the engine ends the app by a limit of its own, on the caller's clock, for
+            which notices are due as well; None: no such limit.
         mark: a text that changes when something in the folders for checkpoints does; kept up by
             the caller before it lets conclusions be drawn; "": nobody looks.
     """
@@ -418,11 +421,13 @@ class Gang:
         segment: float | None = None,
         cause: str = "",
         mark: str = "",
+        judged: bool = False,
     ) -> None:
         self.roles = roles
         self.timeout = timeout
         self.segment = segment
         self.segment_began: float | None = None
+        self.engine_end: float | None = None
         self.mark = mark
         self.replicas = [
             Replica(i, k)
@@ -447,12 +452,14 @@ class Gang:
         self._failures: list[_Ended] = []
         self._first = self._error = ""
         if before is not None:
-            self._go_on(before, cause)
+            self._go_on(before, cause, judged)
 
-    def _go_on(self, before: Mapping[str, Any], cause: str) -> None:
+    def _go_on(self, before: Mapping[str, Any], cause: str, judged: bool) -> None:
         """Count on where the engine interrupted the app."""
         self.count_on(before.get("counts") or {})
-        if cause and any(self._most_interruptions(role) for role in range(len(self.roles))):
+        if cause and judged:
+            pass
+        elif cause and any(self._most_interruptions(role) for role in range(len(self.roles))):
             self.app_interruptions += 1
             self._note_fruit(cause)
         else:
@@ -474,7 +481,8 @@ class Gang:
                 replica.interruptions = old.get("interruptions", 0)
                 replica.interrupted = old.get("interrupted", 0)
                 replica.step = old.get("step")
-                replica.begin_again(cause)
+                if not (judged and self._is_done(replica)):
+                    replica.begin_again(cause)
 
     def count_on(self, counts: Mapping[str, Any]) -> None:
         """Take over what `counts` returned before."""
@@ -627,6 +635,8 @@ class Gang:
         """Return when the app's time or its segment is over, whichever comes first, and which."""
         limit = self.deadline
         segment = self.segment_end
+        if self.engine_end is not None and (limit is None or self.engine_end < limit):
+            limit = self.engine_end
         if segment is not None and (limit is None or segment < limit):
             return segment, "segment"
         return limit, "limit" if limit is not None else ""
@@ -694,9 +704,14 @@ class Gang:
                 "SUCCEEDED" if good else "FAILED", "" if good else "too few replicas ended well"
             )
         elif self.deadline is not None and now is not None and now >= self.deadline:
-            self.end("FAILED", f"timed out after {self.timeout:g} s")
+            self.end("FAILED", self._timed_out())
         elif self.segment_end is not None and now is not None and now >= self.segment_end:
             self._end_segment(now)
+
+    def _timed_out(self) -> str:
+        if self.timeout is None:
+            return "its limit of time has run out"
+        return f"timed out after {self.timeout:g} s"
 
     def _end_segment(self, now: float) -> None:
         """Have all that runs ended and started again: its segment is over."""
@@ -811,7 +826,7 @@ class Gang:
         if self.final is not None or replica.waiting:
             return
         if replica.noticed == "limit" and self._obeyed(replica):
-            self.end("FAILED", f"timed out after {self.timeout:g} s")
+            self.end("FAILED", self._timed_out())
             return
         said = error_line(replica.error)
         reason = f"{self.name(replica)} failed ({why})" + (f": {said}" if said else "")
@@ -964,6 +979,8 @@ class Gang:
         notices: list[float] = [
             end - self.roles[each.role]["notice"] for each in self._without_notice()
         ]
+        if end == self.engine_end:  # what the engine ends is not ended here
+            return min(notices, default=None)
         return min([end, *notices])
 
     def due(self) -> float | None:

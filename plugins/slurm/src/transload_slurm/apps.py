@@ -13,6 +13,7 @@ from typing import Any, Final
 from transload.errors import AppNotFound, SchedulerUnavailable
 from transload.schedulers.api import (
     AppDescription,
+    CheckpointFolder,
     ListAppResponse,
     LogPage,
     LogQuery,
@@ -22,7 +23,7 @@ from transload.schedulers.api import (
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.supervisor.logindex import STREAMS
 from transload.specs import AppDef, AppState, AppStatus, SpecError
-from transload_slurm import commands, submission
+from transload_slurm import checkpoints, commands, submission
 from transload_slurm import diagnose as _diagnose
 from transload_slurm.blobs import Blobs
 from transload_slurm.convert import COMMENT, SlurmRequest, comment_of
@@ -35,6 +36,7 @@ from transload_slurm.watch import OVER, SlurmWatch
 
 _CANCEL_S: Final = 60.0
 _DELETE_S: Final = 120.0
+_OVERDUE_S: Final = 60.0
 _LOG_AGE_S: Final = 2.0
 _LIFT_S: Final = 2.0
 _HOLD_S: Final = 3
@@ -247,6 +249,9 @@ class Apps:
         state = self.store.state(
             app_id, record
         )  # read after Slurm was asked: its end may have come meanwhile
+        successor = self.store.job_id(app_id)
+        if job is not None and successor not in (job_id, None):  # it has given the app to that one
+            job = replace(job, id=str(successor), state="PENDING", reason="Dependency", parts={})
         if job is not None:
             job = self._as_believed(record, state, job)
         if job is not None and ended(job.state):
@@ -353,7 +358,19 @@ class Apps:
             parent_run_id=record.get("parent_run_id"),
             created=record["created"],
             log_url=f"{record['files']}/logs",
+            checkpoints=record.get("checkpoints"),
         )
+
+    def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
+        """Return the folders of checkpoints of a job, with size and age.
+
+        Raises:
+            AppNotFound: if there is no such job.
+        """
+        record = self.store.record(app_id)
+        if record is None:
+            raise AppNotFound(app_id)
+        return checkpoints.found(record)
 
     def existed(self, app_id: str) -> bool:
         """Tell whether a job of that id is or was here; of deleted jobs only given ids count."""
@@ -451,7 +468,7 @@ class Apps:
                 return True
             job_id = submission.find_again(self.store, app_id)
         if job_id is not None:
-            answer = commands.run(["scancel", job_id], _CANCEL_S)
+            answer = self._scancel(app_id, record, job_id, first=first)
             self.jobs.drop(job_id)
             if answer.code != 0 and not answer.too_late:
                 if first and not answer.unreachable:
@@ -463,6 +480,32 @@ class Apps:
                     f"app {app_id!r} was not cancelled: scancel: {answer.complaint}"
                 )
         return True
+
+    def _scancel(
+        self, app_id: str, record: dict[str, Any], job_id: str, *, first: bool
+    ) -> commands.Answer:
+        """End a job; one that gets a notice before is ended by its supervisor.
+
+        Args:
+            app_id: the app.
+            record: its record.
+            job_id: its job.
+            first: nobody has asked for the end before.
+        """
+        seconds = float(record.get("notice") or 0.0)
+        state = self.store.state(app_id, record)
+        if not seconds or state is None or state.get("state") != "RUNNING":
+            return commands.run(["scancel", job_id], _CANCEL_S)
+        asked = time.time()
+        if not first:
+            with contextlib.suppress(OSError):
+                asked = os.stat(f"{self.store.folder(app_id)}/cancel").st_mtime
+        if time.time() - asked > seconds + _OVERDUE_S:  # its supervisor has not heard it
+            return commands.run(["scancel", job_id], _CANCEL_S)
+        if not record["gang"]:  # elements that wait get no notice
+            commands.run(["scancel", "--state=PENDING", job_id], _CANCEL_S)
+        # the batch script alone gets it: its supervisor looks for the file
+        return commands.run(["scancel", "--batch", "--signal=CONT", job_id], _CANCEL_S)
 
     def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
         """Tell, from the folder alone, whether an app has ended."""
@@ -482,7 +525,7 @@ class Apps:
             return self._delete_damaged(app_id)
         if not self._has_ended(app_id, record):
             self.cancel(app_id)
-            self._await_end(app_id)
+            self._await_end(app_id, float(record.get("notice") or 0.0))
         self.store.remove(app_id, record)
         return True
 
@@ -595,8 +638,8 @@ class Apps:
             self._blobs.sweep()
         return removed
 
-    def _await_end(self, app_id: str) -> None:
-        deadline = time.monotonic() + _DELETE_S
+    def _await_end(self, app_id: str, notice: float = 0.0) -> None:
+        deadline = time.monotonic() + _DELETE_S + notice
         watch = SlurmWatch(self._places, self._words)
         watch.update([app_id])
         while True:

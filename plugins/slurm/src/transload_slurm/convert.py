@@ -24,6 +24,7 @@ from transload.specs import (
     masked_env,
     parse_app_handle,
 )
+from transload.specs.interruptions import SIGNALS
 from transload_slurm.containers import KINDS, Bind, binds_of, command, step_flags
 from transload_slurm.options import extra, flags, plain, prologue, role_options
 from transload_slurm.tables import PER_JOB, PER_ROLE
@@ -36,9 +37,16 @@ CAPABILITIES: Final = Capabilities(
     streams=frozenset({Stream.STDOUT, Stream.STDERR}),
     delete=True,
     reachable_from="network",
+    notice=frozenset(SIGNALS),
+    segment=True,
+    checkpoints=True,
+    interruptions=True,
+    stall=True,
+    progress=True,
 )
 """Reached from any machine that shares the folder of the apps and can ask Slurm."""
 
+ENV_CHECKPOINT_DIR: Final = "TRANSLOAD_CHECKPOINT_DIR"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 COMMENT: Final = "transload:"
 """Begins the comment of every job; the app id and the token of its submit follow."""
@@ -75,6 +83,13 @@ class RoleRequest:
         image: the image.
         binds: what of the node is in the container, besides the app's own folders.
         gpus: whether it asks for GPUs.
+        max_interruptions: see `transload.specs.Role.interruptions_allowed`.
+        notice: seconds that it has after a warning; None: it gets none.
+        notice_signal: name of the signal that is the warning.
+        checkpoints: its folder for checkpoints; None: it has none.
+        stall_after: see `transload.specs.Role`.
+        on_stall: likewise.
+        stall_signal: likewise.
     """
 
     name: str
@@ -95,6 +110,13 @@ class RoleRequest:
     image: str
     binds: list[Bind]
     gpus: bool
+    max_interruptions: int = 0
+    notice: float | None = None
+    notice_signal: str = "TERM"
+    checkpoints: str | None = None
+    stall_after: float | None = None
+    on_stall: str = "note"
+    stall_signal: str = "USR1"
 
 
 @dataclass(frozen=True)
@@ -114,6 +136,8 @@ class SlurmRequest:
         job_dir: folder for logs, workspace and results; None: the app's own.
         python: the Python of the nodes.
         prologue: lines of shell that the script runs first, in the workspace of the first role.
+        segment: seconds that Slurm gives at a time; None: all at once.
+        checkpoint_base: folder of the checkpoints of all jobs; None: in the folder of the jobs.
     """
 
     name: str
@@ -128,6 +152,8 @@ class SlurmRequest:
     job_dir: str | None
     python: str
     prologue: str
+    segment: float | None = None
+    checkpoint_base: str | None = None
 
     def __str__(self) -> str:
         return format_request(self)
@@ -154,6 +180,8 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         mounts = frozenset({MountType.BIND})
     refuse_unsupported(app, CAPABILITIES._replace(mounts=mounts), "slurm")
     gang = cfg.get("gang") is not False
+    if app.segment is not None:
+        _check_segment(cfg, gang=gang)
     if not gang:
         _refuse_array(app)
     elif cfg.get("array_parallel") is not None:
@@ -199,7 +227,36 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         job_dir=folder,
         python=plain("python", str(cfg.get("python") or "python3")),
         prologue=prologue(cfg.get("prologue")),
+        segment=app.segment,
+        checkpoint_base=checkpoint_base(cfg, here=here),
     )
+
+
+def _check_segment(cfg: Mapping[str, CfgVal], *, gang: bool) -> None:
+    """Refuse options that cannot go with a job in segments.
+
+    Raises:
+        ConfigError: for a limit of time beside the segment's, and for elements of an array that
+            Slurm may not start again.
+    """
+    if cfg.get("time"):
+        raise ConfigError(
+            f"run option time={cfg['time']}: not with a segment, which is what Slurm is asked for: "
+            "leave one of them out"
+        )
+    if not gang and cfg.get("requeue") is False:
+        raise ConfigError(
+            "run option requeue=false: not with gang=false and a segment: an element of an array "
+            "goes on only if Slurm may start it again"
+        )
+
+
+def checkpoint_base(cfg: Mapping[str, CfgVal], *, here: bool) -> str | None:
+    """Return the folder of the checkpoints of all jobs, if it is not in the folder of the jobs."""
+    base = cfg.get("checkpoint_base")
+    if not base:
+        return None
+    return _folder("checkpoint_base", plain("checkpoint_base", str(base)), here)
 
 
 def _folder(name: str, path: str, here: bool) -> str:
@@ -284,13 +341,23 @@ def _role(
     tasks = role.num_replicas if gang else 1
     shape = _shape(role, index, tasks, options)
     limit = flags(PER_ROLE, options)
-    if app.timeout is not None and not options.get("time"):
+    if app.segment is not None:
+        limit.append(f"--time={math.ceil(app.segment / 60)}")
+    elif app.timeout is not None and not options.get("time"):
         # the supervisor ends the job to the second; this is for the case that it cannot
         limit.append(f"--time={math.ceil((app.timeout + 60) / 60)}")
     own = extra("srun_args", options.get("srun_args"), role)
     group = [f"--het-group={index}"] if len(app.roles) > 1 else []
     step = [flag for flag in shape if not flag.startswith("--gpus")]
     gpus = [flag for flag in shape if flag.startswith("--gpus")]
+    warning: float | None = None
+    warning_signal = "TERM"
+    if role.notice is not None:
+        warning = float(role.notice.seconds)
+        warning_signal = role.notice.signal
+    checkpoints = None
+    if role.checkpoints:
+        checkpoints = role.env.get(ENV_CHECKPOINT_DIR)
     always = ("--kill-on-bad-exit=0", "--wait=0", f"--immediate={_STEP_S}", "--export=ALL")
     return RoleRequest(
         name=role.name,
@@ -311,14 +378,23 @@ def _role(
         image=role.image,
         binds=binds,
         gpus=role.resource.gpu > 0,
+        max_interruptions=role.interruptions_allowed,
+        notice=warning,
+        notice_signal=warning_signal,
+        checkpoints=checkpoints,
+        stall_after=role.stall_after,
+        on_stall=role.on_stall,
+        stall_signal=role.stall_signal,
     )
 
 
 def _may_requeue(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
-    """Tell whether Slurm may start the job again; by default if a role has retries."""
+    """Tell whether Slurm may start the job again; by default if a role retries, or may be
+    interrupted.
+    """
     given = cfg.get("requeue")
     if given is None:
-        return any(role.max_retries for role in app.roles)
+        return any(role.max_retries or role.interruptions_allowed for role in app.roles)
     return bool(given)
 
 
@@ -506,6 +582,13 @@ def plan(
             "max_retries": role.max_retries,
             "retry_policy": role.retry_policy.value,
             "retry_delay": role.retry_delay,
+            "max_interruptions": role.max_interruptions,
+            "notice": role.notice,
+            "notice_signal": role.notice_signal,
+            "checkpoints": role.checkpoints,
+            "stall_after": role.stall_after,
+            "on_stall": role.on_stall,
+            "stall_signal": role.stall_signal,
             "secrets": list(role.secrets),
             "srun": [*role.srun, *step_flags(*_inside(role, folders.get(index, role.cwd), own))],
             "container": command(*_inside(role, folders.get(index, role.cwd), own), role.gpus),
@@ -517,6 +600,7 @@ def plan(
         "app_id": app_id,
         "python": request.python,
         "timeout": request.timeout,
+        "segment": request.segment,
         "grace": request.grace_period,
         "roles": roles,
     }
@@ -526,10 +610,13 @@ def _inside(
     role: RoleRequest, cwd: str | None, own: Sequence[str]
 ) -> tuple[str, str, list[Bind], str]:
     """Return kind, image, binds and working directory of a role's container."""
+    inside = [*own]
+    if role.checkpoints:
+        inside.append(role.checkpoints)
     return (
         role.container,
         role.image,
-        [*((folder, folder, False) for folder in own), *role.binds],
+        [*((folder, folder, False) for folder in inside), *role.binds],
         cwd or "/",
     )
 
@@ -552,6 +639,12 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
         )
         if role.max_retries:
             lines.append(f"  retries: {role.max_retries} by {role.retry_policy.value}")
+        if role.max_interruptions:
+            lines.append(f"  interruptions: {role.max_interruptions}")
+        if role.notice is not None:
+            lines.append(f"  notice: {role.notice_signal}, {role.notice:g} s before the end")
+        if role.checkpoints:
+            lines.append(f"  checkpoints in {role.checkpoints}")
         if role.min_replicas is not None:
             lines.append(f"  min_replicas: {role.min_replicas}")
         if role.workspace:
@@ -566,4 +659,6 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
         ]
     if request.timeout is not None:
         lines.append(f"timeout: {request.timeout:g} s")
+    if request.segment is not None:
+        lines.append(f"segment: {request.segment:g} s")
     return "\n".join(lines)

@@ -45,7 +45,7 @@ def _folder(store: AppFolders) -> Check:
         return (
             "folder",
             True,
-            f"{store.root} (made when first needed), on {_file_system(there)}: {_SHARED}",
+            f"{store.root} (made when first needed), on {file_system(there)}: {_SHARED}",
         )
     try:
         store.ensure()
@@ -54,10 +54,10 @@ def _folder(store: AppFolders) -> Check:
         os.rmdir(probe)
     except (ConfigError, OSError) as exc:
         return "folder", False, str(exc)
-    return "folder", True, f"{store.root}, on {_file_system(store.root)}: {_SHARED}"
+    return "folder", True, f"{store.root}, on {file_system(store.root)}: {_SHARED}"
 
 
-def _file_system(folder: str) -> str:
+def file_system(folder: str) -> str:
     """Return the type of the file system that a folder lies on."""
     longest = ""
     kind = "an unknown file system"

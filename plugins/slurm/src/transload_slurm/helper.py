@@ -113,6 +113,11 @@ class Helper:
             for app_id, each in found.items()
         }
 
+    def do_checkpoints(self, app_id: str) -> list[Any]:
+        """Return the folders of checkpoints of a job."""
+        found = self._apps.checkpoints(app_id)
+        return [[each.role, each.path, each.size, each.changed] for each in found]
+
     def do_list(self) -> list[Any]:
         """Return the rows of `Apps.list`."""
         return [[row.app_id, row.state.name, row.name, row.created] for row in self._apps.list()]

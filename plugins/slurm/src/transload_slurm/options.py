@@ -72,6 +72,11 @@ def run_opts() -> runopts:
             "shared folder of logs, workspace, results (<job_dir>/<app_id>); default: the app's",
             None,
         ),
+        "checkpoint_base": (
+            str,
+            "shared folder of checkpoints (<checkpoint_base>/<name>/<role>); default: the apps'",
+            None,
+        ),
         "keep_days": (
             float,
             "days after which a submit removes apps that have ended, once a day; none: never",

@@ -23,7 +23,12 @@ from transload_slurm import __version__
 _ROOT: Final = "transload_slurm.helper"
 _WHOLE: Final = ("transload.specs", "transload_slurm.job")
 """Packages whose modules are imported when they are used, so that all of them are packed."""
-_UNCHANGED: Final = ("transload_slurm.job.", "transload.retries", "transload.runtime.untrusted")
+_UNCHANGED: Final = (
+    "transload_slurm.job.",
+    "transload.retries",
+    "transload.runtime.liveness",
+    "transload.runtime.untrusted",
+)
 """How the names of modules begin that are copied beside a job as they are."""
 _OURS: Final = ("transload", "transload_slurm")
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)

@@ -10,7 +10,14 @@ from typing import Any, Final
 from transload.cli.progress import progress
 from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
 from transload.runtime.tracking import local_path
-from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, LogQuery, Submission
+from transload.schedulers.api import (
+    AppDescription,
+    CheckpointFolder,
+    ListAppResponse,
+    LogPage,
+    LogQuery,
+    Submission,
+)
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.specs import AppState
 from transload_slurm import blobs, ssh, wire
@@ -141,6 +148,15 @@ class RemoteApps:
             raise AppNotFound(app_id)
         base = found.tracker_base
         return RemoteStore(self.connection, base) if base and local_path(base) == base else None
+
+    def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
+        """Return the folders of checkpoints of a job; see `Apps.checkpoints`."""
+        found = self.connection.call("checkpoints", app_id=app_id)
+        return [CheckpointFolder(*each) for each in found]
+
+    def folder_store(self, folder: str) -> RemoteStore:
+        """Return what is in a folder of the cluster."""
+        return RemoteStore(self.connection, folder)
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was."""

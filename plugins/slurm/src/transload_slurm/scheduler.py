@@ -6,9 +6,11 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 
 from transload.runtime.tracking import Store
+from transload.runtime.tracking.stores import LocalStore
 from transload.schedulers.api import (
     AppDescription,
     Capabilities,
+    CheckpointFolder,
     JobFiles,
     ListAppResponse,
     LogPage,
@@ -19,8 +21,8 @@ from transload.schedulers.api import (
 )
 from transload.schedulers.local.store import safe_id
 from transload.specs import AppDef, CfgVal, Role, runopts
+from transload_slurm import checkpoints, options
 from transload_slurm import convert as _convert
-from transload_slurm import options
 from transload_slurm.apps import Apps
 from transload_slurm.containers import BINDS_WRITABLE
 from transload_slurm.diagnose import Check
@@ -107,6 +109,24 @@ class SlurmScheduler(SchedulerBase):
         folder = cfg.get("job_dir")
         base = self.apps.place(str(folder)) if folder else self.apps.root
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
+
+    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return the folder of a role's checkpoints: in that of the jobs, or ``checkpoint_base``."""
+        base = _convert.checkpoint_base(cfg, here=isinstance(self.apps, Apps))
+        return checkpoints.folder_of(self.apps.root, base, name, role.name)
+
+    def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
+        """Return the folders of checkpoints of a job, with size and age."""
+        return self.apps.checkpoints(app_id)
+
+    def checkpoint_store(self, app_id: str, role: str) -> Store | None:
+        """Return the checkpoints of a role; None if it has none."""
+        for each in self.apps.checkpoints(app_id):
+            if each.role == role and isinstance(self.apps, RemoteApps):
+                return self.apps.folder_store(each.path)
+            if each.role == role:
+                return LocalStore(each.path)
+        return None
 
     def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
         """Tell whether the image is run in by a container, or a folder to work in."""

@@ -19,6 +19,7 @@
                     logs/<role>/<k>/{stdout.log,stderr.log,index}
                     workspace/, results/
     <root>/.gone/<app_id>         kept by delete for ids that the caller chose
+    <root>/.checkpoints/<name>/<role>/  of the jobs whose records have that name
     <root>/.pruned                when ``keep_days`` was looked at last
     <root>/.asked-<host>          what the helpers of a login node have heard from Slurm
 
@@ -35,6 +36,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
@@ -43,6 +45,7 @@ from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id, size_of
 from transload.schedulers.local.supervisor import layout
 from transload.specs import AppStatus, SpecError
+from transload_slurm import checkpoints
 from transload_slurm.elements import gather
 
 ENV_FOLDER: Final = "TRANSLOAD_SLURM_DIR"
@@ -313,6 +316,18 @@ class AppFolders:
         if record["files"] != folder:
             remove_marked(record["files"], record["mark"])
         _remove(folder, f"{self.root}/.trash-{os.urandom(8).hex()}")
+        if record.get("checkpoint_folders"):
+            checkpoints.remove_unused(record, self._records_left())
+
+    def _records_left(self) -> Iterator[dict[str, Any] | None]:
+        """Yield the records of all jobs; None for one that cannot be read."""
+        for app_id in self.ids():
+            try:
+                record = self.record(app_id)
+                if record is not None or self.damage(app_id):
+                    yield record
+            except SchedulerUnavailable:
+                yield None
 
     def remove_damaged(self, app_id: str) -> None:
         """Remove the folder of a job whose record is damaged; what lies in a ``job_dir`` stays."""

@@ -25,7 +25,7 @@ from transload.schedulers.api import Submission
 from transload.schedulers.local.convert import inherited
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id
-from transload_slurm import commands, waiting
+from transload_slurm import checkpoints, commands, waiting
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script
 from transload_slurm.jobs import Job, boot_id, squeue
 from transload_slurm.store import (
@@ -50,7 +50,18 @@ _PASSING: Final = (
     errno.ENOMEM,
     errno.ESTALE,
 )
-_JOB: Final = ("__init__", "__main__", "agent", "limits", "rank0", "starts", "steps", "supervise")
+_JOB: Final = (
+    "__init__",
+    "__main__",
+    "agent",
+    "limits",
+    "rank0",
+    "requeue",
+    "signs",
+    "starts",
+    "steps",
+    "supervise",
+)
 
 Lay = Callable[[Any, str], None]
 """Makes the copy of a workspace in a folder."""
@@ -138,7 +149,25 @@ def _record(
         "requeue": "--requeue" in request.sbatch,
         "roles": roles,
         "files": f"{_elsewhere(store, request) or store.root}/{app_id}",
+        **_checkpoints(request, submission),
+        **_notice(request),
     }
+
+
+def _checkpoints(request: SlurmRequest, submission: Submission) -> dict[str, Any]:
+    """Return what a record says of checkpoints; nothing of a job without them."""
+    folders = {role.name: role.checkpoints for role in request.roles if role.checkpoints}
+    if not folders:
+        return {}
+    return {"checkpoints": submission.checkpoints, "checkpoint_folders": folders}
+
+
+def _notice(request: SlurmRequest) -> dict[str, Any]:
+    """Return what a record says of notices: the longest, in seconds; nothing if there is none."""
+    seconds = [role.notice for role in request.roles if role.notice is not None]
+    if not seconds:
+        return {}
+    return {"notice": max(seconds)}
 
 
 def _elsewhere(store: AppFolders, request: SlurmRequest) -> str | None:
@@ -415,6 +444,7 @@ def _fill(
         if files != folder:
             with contextlib.suppress(FileExistsError):
                 os.symlink(f"{files}/{name}", f"{folder}/{name}")
+    checkpoints.make(request)
     copies: dict[str, str] = {}
     folders: dict[int, str] = {}
     for index, role in enumerate(request.roles):
@@ -430,7 +460,7 @@ def _fill(
     make_private(package)
     make_private(f"{folder}/job/transload")
     make_private(f"{folder}/job/transload/runtime")
-    for source in ("retries.py", "runtime/untrusted.py"):
+    for source in ("retries.py", "runtime/liveness.py", "runtime/untrusted.py"):
         _place("transload", source, f"{folder}/job/transload/{source}")
     for name in _JOB:
         target = f"{folder}/job/{name}.py" if name == "__main__" else f"{package}/{name}.py"

@@ -150,11 +150,13 @@ def request_from_dict(data: Message) -> SlurmRequest:
     roles = []
     for role in data["roles"]:
         role = {**role, "retry_policy": RetryPolicy(role["retry_policy"])}
-        role["cwd"] = role["cwd"] and os.path.expanduser(role["cwd"])
+        for name in ("cwd", "checkpoints"):
+            role[name] = role[name] and os.path.expanduser(role[name])
         role["env"] = {name: _at_home(name, value) for name, value in role["env"].items()}
         roles.append(RoleRequest(**role))
     folder = data["job_dir"] and os.path.expanduser(data["job_dir"])
-    return SlurmRequest(**{**data, "roles": roles, "job_dir": folder})
+    base = data["checkpoint_base"] and os.path.expanduser(data["checkpoint_base"])
+    return SlurmRequest(**{**data, "roles": roles, "job_dir": folder, "checkpoint_base": base})
 
 
 def _at_home(name: str, value: str) -> str:
@@ -175,6 +177,7 @@ def submission_to_dict(submission: Submission) -> Message:
         "parent_run_id": submission.parent_run_id,
         "id_given": submission.id_given,
         "secrets": {role: dict(values) for role, values in submission.secrets.items()},
+        "checkpoints": submission.checkpoints,
     }
 
 
@@ -203,6 +206,7 @@ def description_to_dict(found: AppDescription) -> Message:
         "parent_run_id",
         "created",
         "log_url",
+        "checkpoints",
     )
     app = None if found.app is None else found.app.to_json()
     return {

@@ -1,8 +1,8 @@
 """One task of a Slurm job: starts a replica when told, ends it when told, notes when its log grew.
 
 Told by lines on its standard input (which ``srun`` gives to all tasks of a role): ``start K RUN
-HOST`` (of rank 0), ``stop K``, ``signal K NUMBER``, K a number or ``*``; the end of the input ends
-everything. Tells by lines of JSON on its standard output.
+HOST RETRY`` (HOST of rank 0), ``notice K``, ``stop K``, ``signal K NUMBER``, K a number or ``*``;
+the end of the input ends everything. Tells by lines of JSON on its standard output.
 
 One starts for each replica, on nodes that have other work: it imports next to nothing. ``json``,
 ``subprocess``, ``ctypes``, ``contextlib`` and ``signal`` would take it four times the interpreter's
@@ -27,6 +27,9 @@ else:
 STREAMS = ("stdout.log", "stderr.log")
 ERROR_FILE = "error.json"
 """Beside the streams: what a replica says of its failure."""
+PROGRESS_FILE = "progress.json"
+"""Beside the streams: how far a replica says it is."""
+_NOT_SHARED = "not on this node: name a shared folder (-c checkpoint_base=FOLDER)"
 _TICK_S = (0.05, 0.5)  # between looks at the log: soon after it grew, then less and less
 _KILL_AGAIN_S = 0.05
 LOOK_S = 10.0
@@ -55,13 +58,16 @@ _DEATH_SIGNAL = 1
 _RANK0 = "TRANSLOAD_RANK0_HOST"
 
 
+_OPTIONAL = ("notice", "notice_signal", "checkpoints", "stall_after", "on_stall", "stall_signal")
+
+
 def task_of(plan: dict[str, Any], role: int) -> dict[str, Any]:
     """Return what the agents of one role need of ``plan.json``."""
     names = ("name", "entrypoint", "args", "env", "cwd", "num_replicas", "secrets", "container")
     return {
         "app_id": plan["app_id"],
         "grace": plan["grace"],
-        **{name: plan["roles"][role][name] for name in names},
+        **{name: plan["roles"][role][name] for name in (*names, *_OPTIONAL)},
     }
 
 
@@ -83,6 +89,7 @@ def pack(task: dict[str, Any]) -> bytes:
     fields = [
         task[name] for name in ("app_id", "grace", "name", "num_replicas", "cwd", "entrypoint")
     ]
+    fields += ["" if task[name] is None else task[name] for name in _OPTIONAL]
     fields += [len(task["container"]), *task["container"]]
     fields += [len(task["args"]), *task["args"], len(task["env"])]
     for pair in task["env"].items():
@@ -101,6 +108,10 @@ def unpack(data: bytes) -> dict[str, Any]:
         "name": next(fields),
     }
     task.update(num_replicas=int(next(fields)), cwd=next(fields), entrypoint=next(fields))
+    task.update({name: next(fields) or None for name in _OPTIONAL})
+    for name in ("notice", "stall_after"):
+        if task[name] is not None:
+            task[name] = float(task[name])
     task["container"] = [next(fields) for _ in range(int(next(fields)))]
     task["args"] = [next(fields) for _ in range(int(next(fields)))]
     task["env"] = {next(fields): next(fields) for _ in range(int(next(fields)))}
@@ -131,6 +142,11 @@ class Agent:
         self.logs = os.path.join(folder, "logs", task["name"], str(k))
         self.child = 0  # its pid
         self.run_number = 0
+        self.notice: float | None = task["notice"]  # seconds between it and KILL
+        self.noticed = False
+        self.retry = "0"
+        self.progress: Any = None  # a ProgressFile, once there is a file
+        self.watch: Any = None  # a StallWatch, if it is to be watched for stalls
         self.began_at = 0  # where in its stderr this run begins
         self.buffer = b""
         self.open = True
@@ -182,7 +198,10 @@ class Agent:
     def _hear(self, numbers: bytes) -> None:
         """Note the signals that Slurm has sent to all of this step."""
         self.heard.update(dict.fromkeys(numbers, time.monotonic()))
-        self.signalled = self.signalled or signal.SIGTERM in numbers
+        if signal.SIGTERM in numbers and not self.signalled:
+            self.signalled = True
+            if self.child:
+                self._tell("signalled")  # with a time of grace the supervisor gets no signal itself
 
     def _pass_on(self) -> None:
         """Give the replica the signals that reached the supervisor alone."""
@@ -202,7 +221,10 @@ class Agent:
             if who not in ("*", str(self.k)):
                 continue
             if word == "start" and not self.child:
+                self.retry = more[2]
                 self._start(int(more[0]), more[1])
+            elif word == "notice":
+                self._warn()
             elif word == "stop":
                 self._stop()
             elif word == "signal":
@@ -216,6 +238,7 @@ class Agent:
 
     def _start(self, run: int, rank0: str) -> None:
         self.run_number, self.kill_at, self.signalled = run, None, False
+        self.noticed = False
         task = self.task
         values = {"${img_root}": task["cwd"], "${replica_id}": str(self.k)}
         argv = [task["entrypoint"], *(_replace(arg, values) for arg in task["args"])]
@@ -238,6 +261,9 @@ class Agent:
                 argv[0] = os.path.join(task["cwd"], argv[0])
             _make_mount_points(task["container"])
             argv = [*task["container"], *argv]
+            if task["checkpoints"] and not os.path.isdir(task["checkpoints"]):
+                raise FileNotFoundError(errno.ENOENT, _NOT_SHARED, task["checkpoints"])
+            self._begin_watch(env)
             self.child = spawn(argv, task["cwd"], env, streams)
             self._tell("started")
         except OSError as exc:
@@ -251,6 +277,23 @@ class Agent:
         finally:
             for fd in streams:
                 os.close(fd)
+
+    def _begin_watch(self, env: dict[str, str]) -> None:
+        """Watch the attempt that begins for stalls, if that is asked for."""
+        path = env["TRANSLOAD_PROGRESS_FILE"]
+        try:
+            os.unlink(path)  # the one before's
+        except OSError:
+            pass
+        if self.progress is not None:
+            self.progress.begin()
+        if self.task["stall_after"] is None:
+            return
+        from .signs import watch_of
+
+        self.watch = watch_of(self.task, env)
+        if self.watch is not None:
+            self.watch.begin()
 
     def _environment(self, run: int, rank0: str, values: dict[str, str]) -> dict[str, str]:
         env = {
@@ -271,7 +314,9 @@ class Agent:
         env["TRANSLOAD_ROLE"] = self.task["name"]
         env["TRANSLOAD_REPLICA_ID"] = str(self.k)
         env["TRANSLOAD_NUM_REPLICAS"] = str(self.task["num_replicas"])
-        env["TRANSLOAD_RETRY"] = str(run)
+        env["TRANSLOAD_RETRY"] = self.retry
+        env["TRANSLOAD_INTERRUPTIONS"] = str(run - int(self.retry))
+        env["TRANSLOAD_PROGRESS_FILE"] = os.path.join(self.logs, PROGRESS_FILE)
         outputs = env.get("TRANSLOAD_OUTPUT_DIR", "")
         if outputs.startswith("/"):  # it may be a URL
             try:
@@ -281,9 +326,25 @@ class Agent:
         return env
 
     def _stop(self) -> None:
-        if self.child and self.kill_at is None:
-            self._signal(signal.SIGTERM)
-            self.kill_at = time.monotonic() + self.grace
+        if not self.child or self.kill_at is not None:
+            return
+        if self.notice is not None:
+            self._warn()
+            return
+        self._signal(signal.SIGTERM)
+        self.kill_at = time.monotonic() + self.grace
+
+    def _warn(self) -> None:
+        """Send the main process its notice; it is killed when its time after that is over."""
+        if not self.child or self.noticed or self.ended:
+            return
+        self.noticed = True
+        number = getattr(signal, f"SIG{self.task['notice_signal']}")
+        try:
+            os.kill(self.child, number)
+        except OSError:
+            pass  # it has just ended
+        self.kill_at = time.monotonic() + (self.notice or 0.0)
 
     def _signal(self, number: int) -> bool:
         """Signal all that descends from us; tell whether there was anything."""
@@ -312,6 +373,10 @@ class Agent:
             self.ended = f', "code": {code}, "usage": {usage}'
             if self.signalled and self.kill_at is None:
                 self.kill_at = time.monotonic() + self.grace
+            if self.noticed and self.kill_at is not None:
+                # what it has left behind had no signal yet
+                self._signal(signal.SIGTERM)
+                self.kill_at = min(self.kill_at, time.monotonic() + self.grace)
         _reap_orphans(0)
         if self.kill_at is not None and _descendants(os.getpid()):
             return  # asked to end, each of its processes has the time that the first one had
@@ -323,6 +388,11 @@ class Agent:
         self.ended = ""
         self.kill_at = None
         self._look()
+        if self.progress is not None:
+            self._tell_progress(at_once=True)
+        if self.watch is not None:
+            self.watch.stop()
+            self.watch = None
         self._tell("ended", f'{ended}, "signalled": {str(self.signalled).lower()}')
 
     def _tell(self, event: str, more: str = "") -> None:
@@ -342,11 +412,13 @@ class Agent:
             if self.start.is_gone():
                 self.open = False  # the supervisor may have lost sight of us
                 self._stop()
+        self._look_for_signs()
         sizes = tuple(_size(os.path.join(self.logs, name)) for name in STREAMS)
         if sizes == self.sizes:
             self.pause = min(self.pause * 1.5, _TICK_S[1])
             return
         self.sizes, self.pause = sizes, _TICK_S[0]  # type: ignore[assignment]
+        self._sign()
         from _struct import (
             pack,
         )  # "index": time, size of stdout, size of stderr, as the local scheduler's
@@ -360,6 +432,42 @@ class Agent:
                 os.close(fd)
         except OSError:
             pass  # a full disk costs the order of lines, not the app
+
+    def _look_for_signs(self) -> None:
+        """Report progress, at most once a second, and a stall, when it begins and when it ends."""
+        if not self.child:
+            return
+        if self.progress is None:
+            path = os.path.join(self.logs, PROGRESS_FILE)
+            if not os.path.lexists(path):
+                self._look_for_stall()
+                return
+            from .signs import ProgressFile
+
+            self.progress = ProgressFile(path)
+        self._tell_progress()
+        self._look_for_stall()
+
+    def _tell_progress(self, at_once: bool = False) -> None:
+        report = self.progress.changed(time.monotonic(), at_once)
+        if report:
+            self._sign()
+            self._tell("progress", f', "report": {report}')
+
+    def _sign(self) -> None:
+        """Note a sign of life."""
+        if self.watch is not None and self.watch.sign():
+            self._tell("alive")
+
+    def _look_for_stall(self) -> None:
+        if self.watch is None or self.ended or not self.watch.look(self.child):
+            return
+        self._tell("stalled", f', "stderr_at": {self.sizes[1]}')
+        if self.task["on_stall"] == "dump":
+            try:
+                os.kill(self.child, getattr(signal, f"SIG{self.task['stall_signal']}"))
+            except OSError:
+                pass  # it has just ended
 
 
 class StartFolder:
@@ -632,6 +740,15 @@ def _reap_orphans(spare: int) -> None:
                 pass
 
 
+def start_number() -> int:
+    """Return how many starts of the app there were before this one.
+
+    A job that succeeds another one counts on.
+    """
+    earlier = int(os.environ.get("TRANSLOAD_START_BASE", "0"))
+    return earlier + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+
+
 def main(folder: str, role: str, k: str = "") -> None:
     """Serve as one task of a step: standard input and output are the supervisor's."""
     with open(os.path.join(folder, f"role-{role}"), "rb", opener=open_own) as file:
@@ -640,7 +757,7 @@ def main(folder: str, role: str, k: str = "") -> None:
     os.dup2(2, 1)  # a stray print must not be taken for a report
     agent = Agent(folder, task, int(role), int(k or os.environ.get("SLURM_PROCID", "0")), 0, report)
     place = os.path.join(folder, "elements", k) if k else folder
-    mine = os.path.join(place, ".start-" + os.environ.get("SLURM_RESTART_COUNT", "0"))
+    mine = os.path.join(place, f".start-{start_number()}")
     agent.start = StartFolder(mine, os.path.dirname(folder))
     agent.main()
     sys.exit(0)

@@ -165,23 +165,35 @@ class Step:
         self.process.returncode = 0
 
 
-def job_now(role: int) -> tuple[str, int]:
-    """Return Slurm's word for this job (of several roles: for that one's component) and how often
-    it was started again.
+class JobNow:
+    """What Slurm says of this job.
 
-    ``("", 0)`` if it cannot be asked.
+    Args:
+        word: its word for the state; "" if it cannot be asked.
+        restarts: how often it has started the job again.
+        preempted: whether it is about to take the nodes for another job.
     """
+
+    def __init__(self, word: str = "", restarts: int = 0, preempted: bool = False) -> None:
+        self.word = word
+        self.restarts = restarts
+        self.preempted = preempted
+
+
+def job_now(role: int) -> JobNow:
+    """Return what Slurm says of this job, of several roles of that one's component."""
     command = ["scontrol", "-o", "show", "job", os.environ.get("SLURM_JOB_ID", "")]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=_ASK_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return "", 0
+        return JobNow()
     jobs = [
         dict(word.split("=", 1) for word in line.split() if "=" in word)
         for line in done.stdout.decode("utf-8", "replace").splitlines()
     ]
     found = next((job for job in jobs if job.get("HetJobOffset", str(role)) == str(role)), {})
-    return found.get("JobState", ""), int(found.get("Restarts", "0"))
+    preempted = found.get("PreemptTime", "None") not in ("None", "N/A", "Unknown")
+    return JobNow(found.get("JobState", ""), int(found.get("Restarts", "0")), preempted)
 
 
 def _let_be() -> None:

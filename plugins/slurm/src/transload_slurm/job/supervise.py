@@ -22,10 +22,18 @@ from transload.retries import (
     read_error,
     traceback_error,
 )
+from transload.runtime.liveness import (
+    UPDATE_S,
+    ProgressMeter,
+    furthest_behind,
+    newest_change,
+    stalled_text,
+)
 
-from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently
+from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently, start_number
 from .limits import SlurmLimit
 from .rank0 import Rank0
+from .requeue import cause_of, go_on
 from .starts import Start, claim, job_id
 from .steps import Step, complain, job_now
 
@@ -41,6 +49,12 @@ _KILL_S = 10.0
 _SIGNAL_S = 1.0
 _FAILED_WRITE_S = 1.0
 _AGAIN_S = (1.0, 30.0)
+_MARGIN_S = 15.0
+"""A segment ends so long before Slurm's own limit: time to end what is left, and to go on."""
+_DUMP_S = 2.0
+"""So long after the signal of a stall is read what the program has written."""
+_LEAVES = ("segment", "preempted")
+"""After an interruption by these the job goes on in a further allocation, not in this one."""
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
@@ -67,9 +81,31 @@ class Supervisor:
     ) -> None:
         self.folder, self.plan, self.only, self.start = folder, plan, only, start
         self.prologue = prologue
-        self.app = Gang(plan["roles"], plan["timeout"], only, before)
+        cause = cause_of(before, folder)
+        self.app = Gang(
+            _rules(plan),
+            plan["timeout"],
+            only,
+            before,
+            segment=plan["segment"],
+            cause=cause,
+            mark=_mark(plan),
+            judged=bool((before or {}).get("next")),
+        )
         self.app.state = "PENDING"
+        if before is not None and before.get("left_at"):
+            self.app.skip(max(0.0, time.time() - before["left_at"]))  # in the queue
+        if before is not None and cause:
+            self.app.msg = before.get("msg", "")
         self.app.begin(time.time())
+        self.leaving = ""  # why it goes on in a further allocation
+        self.preempted = False
+        self.meters: dict[Replica, ProgressMeter] = {}
+        self.progress: dict[str, Any] | None = (before or {}).get("progress")
+        self.has_news = False  # of progress, which is written once a second
+        self.stalled: dict[Replica, str] = {}
+        self.dumps: dict[Replica, tuple[float, int]] = {}  # when to read which part of its stderr
+        self.log_at = _size(os.path.join(folder, "batch.log"))
         self.told: set[Replica] = set()  # to end
         self.steps: dict[int, Step] = {}
         self.selector = selectors.DefaultSelector()
@@ -86,39 +122,63 @@ class Supervisor:
         for end in (self.wake, woken):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        catch(SENT)
+        catch([*SENT, signal.SIGCONT])
         self.selector.register(self.wake, selectors.EVENT_READ, None)
         self.limit = SlurmLimit()
 
     def main(self) -> int:
         """Run to the end; return the job's exit code."""
-        if self.start.number and not self.app.covers_requeue():
-            again = "Slurm started the job again (a node was lost, or it was pre-empted)"
-            self._finish("FAILED", f"{again}, and its retries are used up")
-        elif os.path.exists(os.path.join(self.folder, "cancel")):
+        refused = ""
+        if self.start.number:
+            refused = self.app.why_not_again()
+        if self._is_cancelled():
             self._finish("CANCELLED", Gang.ON_REQUEST)
+        elif refused:
+            again = "Slurm started the job again (a node was lost, or it was pre-empted)"
+            self._finish("FAILED", f"{again}, and {refused}")
         elif self.prologue:
             self._fail_by_prologue()
         else:
             self.rank0 = Rank0(self.plan)
-            self._start(self.app.replicas)
+            self._start([each for each in self.app.replicas if each.state not in TERMINAL])
             self._ask_limit()
         while not self._over():
             self._wait()
         return self._end()
 
     def _ask_limit(self) -> None:
-        """Find out how long Slurm lets this job run; elements of an array do not ask."""
-        if self.only is None:
+        """Find out how long Slurm lets this job run; elements of an array ask if they need it."""
+        if self.only is None or self._warns or self.app.segment is not None:
             self.limit.ask()
         if self.limit.answer is not None:
             self.selector.register(self.limit.answer, selectors.EVENT_READ, self.limit)
+        self._keep_limit()
 
     def _on_limit(self) -> None:
         answer = self.limit.answer
         if self.limit.read():
             self.selector.unregister(answer or 0)
             self.dirty = True
+            self._keep_limit()
+
+    def _keep_limit(self) -> None:
+        """Have notices and the end of the segment come in time before Slurm's own limit."""
+        end = self.limit.end
+        if end is None:
+            return
+        if self.app.segment is None:
+            self.app.engine_end = end
+        elif self.app.segment_began is not None:
+            most = end - _MARGIN_S - self.app.segment_began
+            self.app.segment = max(1.0, min(self.app.segment, most))
+
+    @property
+    def _warns(self) -> bool:
+        """True if a role gets a notice before it is ended."""
+        return any(role["notice"] is not None for role in self.plan["roles"])
+
+    def _is_cancelled(self) -> bool:
+        return os.path.exists(os.path.join(self.folder, "cancel"))
 
     def _fail_by_prologue(self) -> None:
         """End the app: its first replica, in whose log the prologue has written, has failed."""
@@ -151,12 +211,12 @@ class Supervisor:
         for role in roles:
             mine = [replica for replica in replicas if replica.role == role]
             step = self._step(role)
-            together = len({replica.attempt for replica in mine}) == 1
+            together = len({(replica.run, replica.attempt) for replica in mine}) == 1
             if together and len(mine) == self.plan["roles"][role]["num_replicas"]:
-                step.tell(f"start * {mine[0].attempt} {host}")
+                step.tell(f"start * {mine[0].run} {host} {mine[0].attempt}")
             else:
                 for replica in mine:
-                    step.tell(f"start {replica.k} {replica.attempt} {host}")
+                    step.tell(f"start {replica.k} {replica.run} {host} {replica.attempt}")
         self.dirty = True
 
     def _step(self, role: int) -> Step:
@@ -196,6 +256,9 @@ class Supervisor:
         dues += [due - now for due in self.again.values()]
         if self.doubtful:
             dues.append(self.patience - now)
+        if self.has_news:
+            dues.append(self.written + UPDATE_S - now)
+        dues += [due - now for due, _ in self.dumps.values()]
         for key, _ in self.selector.select(max(0.0, min(dues))):
             if key.data is None:
                 self._on_signal()
@@ -209,20 +272,67 @@ class Supervisor:
             self.looked = time.monotonic()
             if self.start.replaced():
                 self._give_way()
+            elif self._warns:  # a cancel waits for the notice, and may not have woken us
+                self._look_for_cancel()
         if self.doubtful and (self.app.interrupted or time.monotonic() >= self.patience):
             self._settle_doubts()
         self._try_again()
+        self._warn()
         self._settle()
-        for restart in [each for each in self.app.restarts if each.is_ready(time.time())]:
-            self._start(self.app.renew(restart))
+        self._start_again()
+        self._read_dumps()
         before = self.app.state
         self.app.refresh()
+        if self.has_news and time.monotonic() >= self.written + UPDATE_S:
+            self.dirty = True
         if self.dirty and (self.app.state != before or time.monotonic() >= self.written + _WRITE_S):
             self._write()
 
+    def _warn(self) -> None:
+        """Send those replicas their notice whose time, or segment, is near its end."""
+        now = time.time()
+        for replica in self.app.notices(now):
+            if replica.role in self.steps:
+                self.steps[replica.role].tell(f"notice {replica.k}")
+            self.app.notified(replica, now)
+
+    def _start_again(self) -> None:
+        """Start what is to be started again, here or in a further allocation."""
+        alive = any(replica.alive for replica in self.app.replicas)
+        leaves = [each.cause for each in self.app.restarts if each.cause in _LEAVES]
+        if leaves or self.preempted:
+            if leaves and not alive and self.app.final is None and not self.app.interrupted:
+                self.leaving = leaves[0]
+            return
+        for restart in [each for each in self.app.restarts if each.is_ready(time.time())]:
+            self._start(self.app.renew(restart, time.time()))
+
+    def _look_for_cancel(self) -> None:
+        if self.app.final is None and self._is_cancelled():
+            self._finish("CANCELLED", Gang.ON_REQUEST)
+
+    def _on_terminated(self) -> None:
+        """Slurm has signalled the tasks: find out whether it is to take the nodes for another job.
+
+        With a time of grace only the tasks get its signal, and it is their notice.
+        """
+        if self.preempted or self.app.final is not None or self.app.interrupted:
+            return
+        if not any(role["max_interruptions"] for role in self.plan["roles"]):
+            return
+        self.preempted = job_now(0).preempted
+        if self.preempted:
+            complain("Slurm pre-empts this job; it goes on later")
+            for replica in self.app.replicas:
+                if replica.alive and not replica.noticed:
+                    self.app.notified(replica, time.time(), "preempted")
+
     def _on_signal(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            numbers = set(os.read(self.wake, 4096)) & set(SENT)
+            received = set(os.read(self.wake, 4096))
+            if signal.SIGCONT in received and self._warns:
+                self._look_for_cancel()
+            numbers = received & set(SENT)
             for number in sorted(
                 numbers
             ):  # it may have come to us alone (``scancel --batch``, ``--signal=B:USR1@60``)
@@ -251,20 +361,65 @@ class Supervisor:
             except (ValueError, KeyError, TypeError, StopIteration):
                 complain(f"not a report: {line!r}")
                 continue
-            if report["run"] != replica.attempt or not replica.alive:
+            if report["run"] != replica.run or not replica.alive:
+                continue
+            if report["e"] == "progress":
+                self._on_progress(replica, report["report"])
                 continue
             self.dirty = True
             self.began_at[replica] = report.get("began_at", 0)
             if report["e"] == "started":
                 self.app.started(replica, report["time"], report["host"])
+            elif report["e"] == "signalled":
+                self._on_terminated()
+            elif report["e"] in ("stalled", "alive"):
+                self._on_stall(replica, report)
             else:
+                self._forget_signs(replica)
                 replica.host, replica.usage = report["host"], report.get("usage")
                 if (
-                    report.get("signalled") or report["code"] in _TERMINATED
-                ) and not replica.stopping:
+                    (report.get("signalled") or report["code"] in _TERMINATED)
+                    and not replica.stopping
+                    and not replica.noticed
+                ):
                     self._in_doubt(replica, report["code"], report["time"])
                     continue
                 self._judge(replica, report["code"], report["time"], report.get("why", ""))
+
+    def _on_progress(self, replica: Replica, report: dict[str, Any]) -> None:
+        if replica not in self.meters:
+            self.meters[replica] = ProgressMeter()
+        if not self.meters[replica].update(report):
+            return
+        self.has_news = True
+        if "step" in report:
+            self.app.advanced(replica, report["step"])
+        self.progress = furthest_behind(meter.latest for meter in self.meters.values())
+
+    def _on_stall(self, replica: Replica, report: dict[str, Any]) -> None:
+        if report["e"] == "alive":
+            self.stalled.pop(replica, None)
+            return
+        role = self.plan["roles"][replica.role]
+        self.stalled[replica] = stalled_text(self.app.name(replica), role["stall_after"])
+        complain(self.stalled[replica])
+        if role["on_stall"] == "dump":
+            self.dumps[replica] = (time.monotonic() + _DUMP_S, report["stderr_at"])
+
+    def _read_dumps(self) -> None:
+        """Make what programs have written at the signal of a stall their error."""
+        now = time.monotonic()
+        for replica in [each for each, (due, _) in self.dumps.items() if due <= now]:
+            _, begin = self.dumps.pop(replica)
+            text = _tail(os.path.join(self._logs_of(replica), STREAMS[1]), begin)
+            if text and replica in self.stalled:
+                replica.error = json.dumps({"message": f"{self.stalled[replica]}\n{text}"})
+                self.dirty = True
+
+    def _forget_signs(self, replica: Replica) -> None:
+        """Forget what was known of an attempt that has ended."""
+        self.stalled.pop(replica, None)
+        self.dumps.pop(replica, None)
 
     def _lost(self, step: Step) -> None:
         """The tasks of a role are gone; those replicas that had not ended are lost."""
@@ -311,11 +466,13 @@ class Supervisor:
         doubtful, self.doubtful = self.doubtful, []
         if not self.app.interrupted and self.app.final is None:
             for role in sorted({replica.role for replica, _, _ in doubtful}):
-                word, restarts = job_now(role)
+                now = job_now(role)
+                word = now.word
                 if word == "COMPLETING":  # which hides what it has come to
                     self.doubtful, self.patience = doubtful, time.monotonic() + _SIGNAL_S
                     return
-                if restarts > self.start.number or word in ("PENDING", "REQUEUED"):
+                earlier = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+                if now.restarts > earlier or word in ("PENDING", "REQUEUED"):
                     self._give_way()
                 elif word not in (
                     "",
@@ -368,6 +525,8 @@ class Supervisor:
             said = self.why.get(replica.role)
             why = "lost: its task ended without a word" + (f": {said}" if said else "")
         error = self._error_of(replica, code) if code else ""
+        if replica.noticed:
+            self.app.mark = _mark(self.plan)
         self.app.ended(replica, code, when, time.time(), why=why, error=error)
         self._settle()
 
@@ -393,6 +552,9 @@ class Supervisor:
     def _settle(self) -> None:
         """Do what the rules make of what has happened: tell those replicas to end that are to."""
         decided = self.app.final
+        end = self.app.segment_end
+        if end is not None and time.time() >= end:
+            self.app.mark = _mark(self.plan)
         self.app.settle(time.time())
         self.dirty = self.dirty or self.app.final is not decided
         if not self.app.interrupted:  # else Slurm tells them
@@ -422,6 +584,8 @@ class Supervisor:
             self._stop(self.app.replicas)
 
     def _over(self) -> bool:
+        if self.leaving:
+            return True
         return self.app.is_idle and (self.app.final is not None or self.app.interrupted)
 
     # --------------------------------------------------------------------------------------------------------
@@ -429,6 +593,10 @@ class Supervisor:
 
     def _end(self) -> int:
         """Nothing runs any more: write it down, let the tasks go."""
+        if self.leaving:
+            self._leave_allocation()
+        if self.leaving:
+            return self._dismiss(0)
         self.app.finish(time.time())
         for replica in self.app.replicas:  # of an app that Slurm has ended
             if replica.state in ("PENDING", "RUNNING"):
@@ -439,15 +607,35 @@ class Supervisor:
             time.sleep(1.0)  # a full disk: an end that nobody can read helps nobody
         if self.only is not None and self.app.state == "FAILED" and not self.replaced:
             self._end_array()
+        if self.replaced:
+            return self._dismiss(WITHDRAWN)
+        if self.app.final is None:
+            return self._dismiss(128 + signal.SIGTERM)
+        return self._dismiss(int(self.app.state != "SUCCEEDED"))
+
+    def _dismiss(self, code: int) -> int:
+        """Let the tasks go; return the exit code."""
         for step in self.steps.values():
             step.dismiss()
         for step in self.steps.values():
             step.wait(_KILL_S)
-        if self.replaced:
-            return WITHDRAWN
-        if self.app.final is None:
-            return 128 + signal.SIGTERM
-        return 0 if self.app.state == "SUCCEEDED" else 1
+        return code
+
+    def _leave_allocation(self) -> None:
+        """Have Slurm give the job a further allocation; if it refuses, that is the job's end."""
+        refused = ""
+        self.app.refresh()
+        while not self._write():
+            time.sleep(1.0)
+        if not self._is_cancelled():
+            complain(f"this allocation ends ({self.leaving}); the job goes on in the next one")
+            refused = go_on(self.folder)
+        if self._is_cancelled():
+            self.leaving = ""
+            self.app.end("CANCELLED", Gang.ON_REQUEST)
+        elif refused:
+            self.leaving = ""
+            self.app.end("FAILED", f"{self.app.msg}: it cannot go on: {refused}")
 
     def _end_array(self) -> None:
         """Too many elements have failed for good: the others need not go on."""
@@ -472,8 +660,20 @@ class Supervisor:
             subprocess.call(["scancel", os.environ["SLURM_ARRAY_JOB_ID"]])  # noqa: S607 - Slurm's own, on PATH
 
     def _state(self) -> dict[str, Any]:
-        more = {"job": job_id(), "signalled": self.app.interrupted, "counts": self.app.counts()}
-        return {**self.app.as_json(), **more, **self._limits()}
+        more: dict[str, Any] = {"job": job_id(), "signalled": self.app.interrupted}
+        more["counts"] = self.app.counts()
+        more["log_at"] = self.log_at
+        more["nodes"] = os.environ.get("SLURM_JOB_NODELIST", "")
+        if self.leaving:
+            more["next"] = self.leaving
+        if self.leaving or self.app.interrupted:
+            more["left_at"] = time.time()
+        found = {**self.app.as_json(), **more, **self._limits()}
+        if self.progress:
+            found["progress"] = self.progress
+        if self.stalled and self.app.state == "RUNNING":
+            found["msg"] = "; ".join(filter(None, [self.app.msg, *self.stalled.values()]))
+        return found
 
     def _limits(self) -> dict[str, float]:
         """Return the limit of time that counts, the job's own or Slurm's, and when it is over."""
@@ -500,8 +700,33 @@ class Supervisor:
             complain(f"{exc}")
             self.written += _FAILED_WRITE_S
             return False
-        self.dirty = False
+        self.dirty = self.has_news = False
         return True
+
+
+def _rules(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the roles as the rules of attempts take them, signals by number."""
+    return [
+        {
+            **role,
+            "notice_signal": int(getattr(signal, f"SIG{role['notice_signal']}")),
+            "checkpoints": bool(role["checkpoints"]),
+        }
+        for role in plan["roles"]
+    ]
+
+
+def _mark(plan: dict[str, Any]) -> str:
+    """Return a text that changes when something in the folders for checkpoints does."""
+    folders = sorted({role["checkpoints"] for role in plan["roles"] if role["checkpoints"]})
+    return " ".join(f"{count}:{changed}" for count, changed in map(newest_change, folders))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _read_json(path: str) -> dict[str, Any] | None:
@@ -534,7 +759,7 @@ def main(folder: str, token: str, prologue: str = "0") -> None:
         plan = json.load(file)
     element = os.environ.get("SLURM_ARRAY_TASK_ID")
     place = folder if element is None else os.path.join(folder, "elements", element)
-    start = Start(place, int(os.environ.get("SLURM_RESTART_COUNT", "0")), os.path.dirname(folder))
+    start = Start(place, start_number(), os.path.dirname(folder))
     if not patiently(start.enter):
         complain("Slurm has started the job anew: nothing to do for this start")
         sys.exit(WITHDRAWN)

@@ -1,0 +1,169 @@
+"""Signs of life of a replica, seen by the task beside it: its progress, and whether it has stalled.
+
+Only loaded where a replica reports progress or is to be watched for stalls.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+
+from transload.runtime.liveness import (
+    LONGEST_REPORT,
+    UPDATE_S,
+    Silence,
+    newest_change,
+    read_report,
+)
+
+from .agent import open_own
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LONGEST_LINE = 900  # srun cuts longer lines into pieces
+_SHORT_TEXT = 60
+_DEAF_S = 5.0
+"""Seconds for which what it writes after the signal of a stall is no sign of life."""
+
+
+class ProgressFile:
+    """The file in which a replica reports its progress.
+
+    Args:
+        path: its path.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._stamp: object = None
+        self._next = 0.0
+
+    def begin(self) -> None:
+        """Remove what the attempt before has reported."""
+        self._stamp = None
+        self._next = 0.0
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass
+
+    def changed(self, now: float, at_once: bool = False) -> str:
+        """Return the latest report as JSON text; "" if there is none that was not returned.
+
+        Args:
+            now: `time.monotonic`.
+            at_once: look although the last look was a moment ago.
+        """
+        if now < self._next and not at_once:
+            return ""
+        self._next = now + UPDATE_S
+        try:
+            stat = os.lstat(self.path)
+        except OSError:
+            return ""
+        stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        if stamp == self._stamp:
+            return ""
+        try:
+            fd = open_own(self.path, os.O_RDONLY)
+            try:
+                data = os.pread(fd, LONGEST_REPORT, max(0, stat.st_size - LONGEST_REPORT))
+            finally:
+                os.close(fd)
+        except OSError:
+            return ""
+        self._stamp = stamp
+        report = read_report(data, stat.st_mtime)
+        text = json.dumps(report)
+        if len(text) > _LONGEST_LINE:
+            report["text"] = report["text"][:_SHORT_TEXT]
+            text = json.dumps(report)
+        if not report or len(text) > _LONGEST_LINE:
+            return ""
+        return text
+
+
+class StallWatch:
+    """Whether a replica gives no sign of life any more.
+
+    Args:
+        stall_after: seconds of silence after which it has stalled.
+        folders: the folders of its results and checkpoints, in which any change is a sign.
+    """
+
+    def __init__(self, stall_after: float, folders: list[str]) -> None:
+        self.silence = Silence(stall_after)
+        self._folders = folders
+        self._seen: object = None
+        self._deaf_until = 0.0
+
+    @property
+    def due(self) -> float:
+        """When to look next (`time.monotonic`)."""
+        return self.silence.due
+
+    def begin(self) -> None:
+        """Begin to count: an attempt has started."""
+        self._deaf_until = 0.0
+        self._seen = self._changes()
+        self.silence.begin(time.monotonic())
+
+    def stop(self) -> None:
+        """Count no more: the attempt has ended."""
+        self.silence.stop()
+
+    def sign(self) -> bool:
+        """Note a sign of life; True if the replica had stalled, and has not any more."""
+        now = time.monotonic()
+        if now < self._deaf_until:
+            return False
+        revived = self.silence.stalled
+        self.silence.begin(now)
+        return revived
+
+    def look(self, pid: int) -> bool:
+        """Return True if the replica has stalled just now.
+
+        Args:
+            pid: that of its main process.
+        """
+        now = time.monotonic()
+        if now < self.silence.due:
+            return False
+        if self.silence.is_close(now):
+            seen = self._changes()
+            changed = seen != self._seen
+            self._seen = seen
+            if changed:
+                self.silence.begin(now)
+                return False
+        if not self.silence.look(now, _is_suspended(pid)):
+            return False
+        self._deaf_until = now + _DEAF_S
+        return True
+
+    def _changes(self) -> list[tuple[int, float]]:
+        return [newest_change(folder) for folder in self._folders]
+
+
+def _is_suspended(pid: int) -> bool:
+    """Tell whether a process was stopped by a signal or a debugger."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+
+
+def watch_of(task: dict[str, Any], env: dict[str, str]) -> StallWatch | None:
+    """Return what watches a replica for stalls; None if nobody is to."""
+    after = task["stall_after"]
+    if after is None or not math.isfinite(after):
+        return None
+    names = ("TRANSLOAD_TRACKER_BASE", "TRANSLOAD_CHECKPOINT_DIR")
+    places = [env.get(name, "") for name in names]
+    return StallWatch(after, [place for place in places if place.startswith("/")])

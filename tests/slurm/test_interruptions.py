@@ -1,0 +1,326 @@
+"""Ends that are nobody's fault: by cause, counted apart, bounded, and told from failures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, Notice, parse_app_handle
+
+ShellApp = Callable[..., AppDef]
+
+STEPS = """
+cd "$TRANSLOAD_CHECKPOINT_DIR" || exit 9
+trap 'echo noticed; exit 75' {signal}
+echo "attempt $TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS"
+while [ "$(cat step 2>/dev/null || echo 0)" -lt {steps} ]; do
+    sleep 0.25
+    echo $(( $(cat step 2>/dev/null || echo 0) + 1 )) > new && mv new step
+done
+echo finished
+"""
+
+
+@pytest.fixture
+def preempting(
+    preempting_cluster: Any,
+    slurm_dir: Path,
+    transload_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Runner]:
+    """A runner on the cluster that pre-empts; its jobs are all ended when the test is over."""
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with Runner("tests") as made:
+        yield made
+        for row in made.list("slurm"):
+            made.delete(row.app_handle)
+
+
+def _status(runner: Runner, handle: str) -> Any:
+    status = runner.status(handle)
+    assert status is not None
+    return status
+
+
+def _end(runner: Runner, handle: str, timeout: float = 110) -> Any:
+    status = runner.wait(handle, timeout=timeout)
+    assert status is not None and status.is_terminal(), status
+    return status
+
+
+def _lines(runner: Runner, handle: str, role: str = "main", k: int = 0) -> list[str]:
+    return [line.rstrip("\n") for line in runner.log_lines(handle, role, k)]
+
+
+def _causes(status: Any, k: int = 0) -> list[str | None]:
+    return [each.cause for each in status.roles[0].replicas[k].earlier]
+
+
+def _job(runner: Runner, handle: str) -> str:
+    """Return the id of the Slurm job that runs an app now."""
+    scheduler: Any = runner.scheduler("slurm")
+    found = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
+    assert found is not None
+    return str(found)
+
+
+def _says(runner: Runner, handle: str, line: str, eventually: Any) -> None:
+    """Wait for a line of the first replica's log."""
+    eventually(lambda: line in _lines(runner, handle), 60)
+
+
+# -- segments
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("requeue", [None, False])
+def test_longer_than_a_segment(runner: Runner, shell_app: ShellApp, requeue: bool | None) -> None:
+    """Work goes on in the next segment: one handle, one log, no retry spent, never two at once; by
+    Slurm's requeue, or by a successor where that is not allowed.
+    """
+    app = shell_app(
+        STEPS.format(signal="USR1", steps=40),
+        checkpoints=True,
+        notice=Notice(4, "USR1"),
+        timeout=120.0,
+    )
+    app.segment = 9.0
+    cfg = {} if requeue is None else {"requeue": requeue}
+    handle = runner.run(app, "slurm", cfg)
+    first = _job(runner, handle)
+    status = _end(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert (_job(runner, handle) != first) == (requeue is False)
+    lines = _lines(runner, handle)
+    attempts = [line for line in lines if line.startswith("attempt")]
+    assert attempts == ["attempt 0 0", "attempt 0 1", "attempt 0 2"]
+    assert lines.count("noticed") == 2 and lines[-1] == "finished"
+    assert _causes(status) == ["segment", "segment"]
+    replica = status.roles[0].replicas[0]
+    assert (status.num_restarts, replica.restarts, replica.interruptions) == (0, 0, 2)
+
+
+def test_what_slurm_is_told_of_a_segment(runner: Runner, shell_app: ShellApp) -> None:
+    """The queue gives the segment, not the whole time."""
+    app = shell_app("true", notice=Notice(300), timeout=3 * 86400.0)
+    app.segment = 12 * 3600.0
+    text = str(runner.dryrun(app, "slurm"))
+    assert "--time=720\n" in text and "--requeue" in text
+
+
+@pytest.mark.slow
+def test_a_refused_requeue_is_a_failure_in_slurms_words(
+    runner: Runner, shell_app: ShellApp, tmp_path: Path
+) -> None:
+    """The job does not vanish between two segments: it says why it cannot go on."""
+    tool = tmp_path / "bin" / "scontrol"
+    tool.parent.mkdir()
+    tool.write_text(
+        "#!/bin/sh\n[ $1 != requeue ] || { echo 'Job is not allowed to be requeued' >&2; exit 1; }\n"
+        'PATH=${PATH#*:} exec scontrol "$@"\n'
+    )
+    tool.chmod(0o755)
+    app = shell_app(STEPS.format(signal="TERM", steps=999), checkpoints=True, notice=Notice(3))
+    app.segment = 6.0
+    cfg = {"prologue": f"export PATH={tool.parent}:$PATH"}
+    status = _end(runner, runner.run(app, "slurm", cfg))
+    assert status.state is AppState.FAILED
+    assert "scontrol requeue: Job is not allowed to be requeued" in status.msg
+
+
+def test_a_cancel_between_two_segments(
+    runner: Runner, shell_app: ShellApp, eventually: Any
+) -> None:
+    """It waits for its next segment, and is cancelled: nothing starts any more."""
+    app = shell_app(STEPS.format(signal="TERM", steps=999), checkpoints=True, notice=Notice(2))
+    app.segment = 4.0
+    handle = runner.run(app, "slurm")
+    eventually(lambda: "interrupted (segment)" in _status(runner, handle).msg, 60)
+    eventually(lambda: _status(runner, handle).state is AppState.PENDING, 60)
+    runner.cancel(handle)
+    status = _end(runner, handle)
+    assert (status.state, status.msg) == (AppState.CANCELLED, "cancelled on request")
+    assert [line for line in _lines(runner, handle) if line.startswith("attempt")] == [
+        "attempt 0 0"
+    ]
+
+
+# -- pre-emption, nodes, requests
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("partition", ["low", "graceful"])
+def test_preempted(
+    preempting: Runner,
+    preempting_cluster: Any,
+    shell_app: ShellApp,
+    eventually: Any,
+    partition: str,
+) -> None:
+    """Slurm takes the nodes for another job; with a time of grace its TERM is the notice. It goes
+    on from its checkpoint, and no retry is spent.
+    """
+    app = shell_app(STEPS.format(signal="TERM", steps=40), checkpoints=True, notice=Notice(10))
+    cfg = {"partition": partition, "exclusive": True, "nodelist": "node1"}
+    handle = preempting.run(app, "slurm", cfg)
+    _says(preempting, handle, "attempt 0 0", eventually)
+    time.sleep(1)
+    preempting_cluster.tool(
+        "sbatch", "-p", "high", "-w", "node1", "--exclusive", "-o", "/dev/null", "--wrap=sleep 3"
+    )
+    status = _end(preempting, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert _causes(status) == ["preempted"]
+    assert status.num_restarts == 0
+    lines = _lines(preempting, handle)
+    assert [line for line in lines if line.startswith("attempt")] == ["attempt 0 0", "attempt 0 1"]
+    assert ("noticed" in lines) or partition == "low"
+
+
+@pytest.mark.slow
+def test_a_lost_node(
+    preempting: Runner, preempting_cluster: Any, shell_app: ShellApp, eventually: Any
+) -> None:
+    """The node dies with the supervisor on it: that is told from a failure by the missing word."""
+    app = shell_app(STEPS.format(signal="TERM", steps=40), checkpoints=True)
+    handle = preempting.run(app, "slurm", {"nodelist": "node2"})
+    _says(preempting, handle, "attempt 0 0", eventually)
+    time.sleep(1)
+    preempting_cluster.kill("node2")
+    eventually(lambda: _status(preempting, handle).state is AppState.PENDING, 60)
+    preempting_cluster.start_node("node2")
+    status = _end(preempting, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert (_causes(status), status.num_restarts) == (["node"], 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("drained", "cause"), [(False, "requested"), (True, "drained")])
+def test_somebody_has_it_begin_again(
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    eventually: Any,
+    drained: bool,
+    cause: str,
+) -> None:
+    """``scontrol requeue`` by a person, perhaps since the node is to be taken out of service."""
+    app = shell_app(STEPS.format(signal="TERM", steps=30), checkpoints=True)
+    handle = runner.run(app, "slurm", {"nodelist": "node1"} if not drained else {})
+    _says(runner, handle, "attempt 0 0", eventually)
+    node = cluster.tool("squeue", "-h", "-o", "%N", "-j", _job(runner, handle)).strip()
+    try:
+        if drained:
+            cluster.tool("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+        cluster.tool("scontrol", "requeue", _job(runner, handle))
+        status = _end(runner, handle)
+    finally:
+        if drained:
+            cluster.tool("scontrol", "update", f"nodename={node}", "state=resume")
+    assert status.state is AppState.SUCCEEDED, status
+    assert (_causes(status), status.num_restarts) == ([cause], 0)
+
+
+@pytest.mark.slow
+def test_without_interruptions_a_requeue_is_a_retry(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Any
+) -> None:
+    """A role that does not ask for any spends its retries, as before."""
+    app = shell_app(
+        "echo attempt $TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS; sleep 5", max_retries=1
+    )
+    handle = runner.run(app, "slurm")
+    _says(runner, handle, "attempt 0 0", eventually)
+    cluster.tool("scontrol", "requeue", _job(runner, handle))
+    status = _end(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert (_causes(status), status.num_restarts) == ([None], 1)
+    lines = [line for line in _lines(runner, handle) if line.startswith("attempt")]
+    assert lines == ["attempt 0 0", "attempt 1 0"]
+
+
+@pytest.mark.slow
+def test_interruptions_are_bounded(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Any
+) -> None:
+    """One more than ``max_interruptions`` is the end, and says so."""
+    app = shell_app("echo attempt $TRANSLOAD_INTERRUPTIONS; sleep 60", max_interruptions=1)
+    handle = runner.run(app, "slurm")
+    for number in range(2):
+        _says(runner, handle, f"attempt {number}", eventually)
+        cluster.tool("scontrol", "requeue", _job(runner, handle))
+    status = _end(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "its 1 interruptions are used up" in status.msg
+
+
+# -- what is no interruption
+
+
+def test_75_without_a_notice_is_a_failure(runner: Runner, shell_app: ShellApp) -> None:
+    """The exit code alone says nothing."""
+    status = _end(runner, runner.run(shell_app("exit 75", max_interruptions=9), "slurm"))
+    assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, 75)
+
+
+def test_another_code_after_a_notice_is_a_failure(runner: Runner, shell_app: ShellApp) -> None:
+    """A program that fails over its notice has failed."""
+    app = shell_app("trap 'exit 4' TERM; while :; do sleep 0.1; done", notice=Notice(3))
+    app.segment = 5.0
+    status = _end(runner, runner.run(app, "slurm"))
+    assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, 4)
+
+
+# -- notices
+
+
+SAVES = "trap 'echo saved; exit 0' {signal}; echo ready; while :; do sleep 0.1; done"
+
+
+def test_a_notice_before_the_limit(runner: Runner, shell_app: ShellApp) -> None:
+    """The signal of choice comes in time: the program ends well before its limit."""
+    app = shell_app(SAVES.format(signal="USR2"), notice=Notice(4, "USR2"), timeout=7.0)
+    began = time.monotonic()
+    status = _end(runner, runner.run(app, "slurm"))
+    assert status.state is AppState.SUCCEEDED, status
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.slow
+def test_a_notice_before_slurms_own_limit(runner: Runner, shell_app: ShellApp) -> None:
+    """A limit that only Slurm knows is asked for, and warned of."""
+    app = shell_app(SAVES.format(signal="USR2"), notice=Notice(45, "USR2"))
+    handle = runner.run(app, "slurm", {"time": "1"})
+    status = _end(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert _lines(runner, handle) == ["ready", "saved"]
+
+
+def test_a_cancel_gives_notice(runner: Runner, shell_app: ShellApp, eventually: Any) -> None:
+    """The main process gets the one signal, has its time, and the job is CANCELLED."""
+    line = "trap 'sleep 1; echo saved; exit 75' USR1; echo ready; while :; do sleep 0.1; done"
+    handle = runner.run(shell_app(line, notice=Notice(20, "USR1")), "slurm")
+    _says(runner, handle, "ready", eventually)
+    runner.cancel(handle)
+    status = _end(runner, handle, 30)
+    assert (status.state, status.msg) == (AppState.CANCELLED, "cancelled on request")
+    assert _lines(runner, handle) == ["ready", "saved"]
+
+
+def test_a_notice_that_is_not_heeded(runner: Runner, shell_app: ShellApp, eventually: Any) -> None:
+    """After its time the program is killed, and nothing else is sent before."""
+    line = "trap 'echo TERM' TERM; trap 'echo USR1' USR1; echo ready; while :; do sleep 0.1; done"
+    handle = runner.run(shell_app(line, notice=Notice(2, "USR1")), "slurm")
+    _says(runner, handle, "ready", eventually)
+    runner.cancel(handle)
+    status = _end(runner, handle, 30)
+    assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.CANCELLED, -9)
+    assert _lines(runner, handle) == ["ready", "USR1"]
