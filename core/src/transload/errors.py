@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # importing typing would take a third of the time that this module needs
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from transload.specs import AppStatus
 
 __all__ = [
@@ -53,12 +55,21 @@ class SubmitError(TransloadError):
         transient: True if the same submit may succeed later.
         secrets: True if the scheduler cannot keep the job's secrets; a job without secrets may be
             taken.
+        lines: the last lines of a program that failed; they are part of the message.
     """
 
-    def __init__(self, message: str, transient: bool = False, *, secrets: bool = False) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        transient: bool = False,
+        *,
+        secrets: bool = False,
+        lines: Sequence[str] = (),
+    ) -> None:
+        super().__init__("\n  ".join([message, *lines]))
         self.transient = transient
         self.secrets = secrets
+        self.lines = list(lines)
 
 
 class AppNotFound(TransloadError):

@@ -67,6 +67,14 @@ def test_the_script_of_a_command(words: str, script: str | None) -> None:
     assert script_in(words.split()) == script
 
 
+def test_the_script_of_a_component(script: Path) -> None:
+    """What runs a script and records its end, as `utils.python` does, counts as Python itself."""
+    with Runner("t") as runner:
+        found = planned(runner, component="utils.python", args={"script": "train.py"}).roles[0]
+    assert found.environment is not None
+    assert found.environment.name == "train.py"
+
+
 def test_a_header_counts_without_a_word(script: Path) -> None:
     """Its packages and what it says of the job; the digest is that of the packages."""
     with Runner("t") as runner:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -210,6 +211,30 @@ def test_a_maker_ends_with_whoever_asked(
     assert leftovers(root) == []
 
 
+def test_ctrl_c_while_it_is_made(
+    index: PackageIndex, scripts: Path, root: Path, eventually: Callable[..., Any]
+) -> None:
+    """The command ends at once, with one line that says why; nothing was submitted."""
+    (scripts / "train.py").write_text(HEADER)
+    index.answers.clear()
+    command = subprocess.Popen(
+        [sys.executable, "-m", "transload", "run", "train.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    eventually(lambda: index.requests, 60)
+    os.killpg(command.pid, signal.SIGINT)
+    output, said = command.communicate(timeout=60)
+    assert command.returncode == 3, said
+    assert output == ""
+    assert said.splitlines()[-1].endswith("cannot be made: it was interrupted")
+    assert makers_of(root) == []
+    with Runner("t") as runner:
+        assert runner.list("local") == []
+
+
 def makers_of(root: Path) -> list[str]:
     """Return the processes whose command line or working directory is about a folder."""
     found = []
@@ -310,6 +335,7 @@ def test_what_cannot_be_installed_is_a_submit_that_failed(
         ) as raised:
             submit(runner)
         assert raised.value.transient is transient
+        assert raised.value.lines
         assert runner.list("local") == []
     assert leftovers(root) == [each.name for each in root.glob("*.lock")]
 

@@ -14,7 +14,7 @@ from transload import __version__
 from transload.cli.command_table import COMPLETE, SETTINGS, complete, help_text, load, names
 from transload.cli.exit_codes import ExitCode, exit_code_for
 from transload.cli.output import CleanStream, OutputFailed, note, note_error
-from transload.errors import TransloadError
+from transload.errors import SubmitError, TransloadError
 
 if TYPE_CHECKING:
     import click
@@ -78,7 +78,7 @@ def _invoke(args: list[str]) -> int:
     except TransloadError as exc:
         if os.environ.get("TRANSLOAD_DEBUG", "") not in ("", "0"):
             _print_traceback()
-        note_error(str(exc))
+        _show(exc)
         return exit_code_for(exc)
     except BrokenPipeError:
         raise
@@ -95,6 +95,16 @@ def _invoke(args: list[str]) -> int:
             "the traceback)"
         )
         return ExitCode.INTERNAL
+
+
+def _show(error: TransloadError) -> None:
+    """Write what went wrong; the last line says it, below what a program wrote that failed."""
+    text = str(error)
+    if isinstance(error, SubmitError) and error.lines:
+        for line in error.lines:
+            note(line)
+        text = text.partition("\n")[0]
+    note_error(text)
 
 
 def _hint(name: str) -> str:

@@ -49,6 +49,8 @@ def ask_of(launch: Launch, runner: Runner, context_args: Mapping[str, Any] | Non
         "parent_run_id": launch.parent_run_id,
         "tracker_base": launch.tracker_base,
     }
+    if launch.environment is not None:  # what was asked for before this was known stays as it is
+        asked["environment"] = str(launch.environment)
     text = json.dumps(_plain(asked), sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_LENGTH]
 

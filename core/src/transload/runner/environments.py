@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from transload.components.programs.record import START
 from transload.errors import SpecError
 from transload.schedulers.environments import Header, read_environment, read_header
 from transload.specs import (
@@ -63,6 +64,9 @@ def script_in(words: Sequence[str]) -> str | None:
         return None
     while left:
         word = left.pop(0)
+        if word == "-c" and left[:1] == [START]:
+            del left[:1]  # what follows is run by Python's own rules: see `recorded`
+            continue
         if word in _NO_SCRIPT:
             return None
         if word in _WITH_VALUE:
@@ -162,7 +166,9 @@ def headers_of(app: AppDef, folders: Mapping[str, Sequence[str]]) -> dict[str, H
     found = {}
     for role in app.roles:
         script = script_of(role, folders.get(role.name, ()))
-        header = None if script is None else read_header(script)
+        if script is None:
+            continue
+        header = read_header(script)
         if header is not None:
             found[role.name] = header
     return found
@@ -223,7 +229,9 @@ def with_environments(
             is_changed = True
             role = replace(role, environment=found)
         roles.append(role)
-    return replace(app, roles=roles) if is_changed else app
+    if not is_changed:
+        return app
+    return replace(app, roles=roles)
 
 
 def environment_of(header: Header | None) -> Environment | None:
@@ -354,4 +362,6 @@ def _seconds(value: str | float, what: str) -> float:
 
 def scheduler_of(header: Header | None) -> str | None:
     """Return the scheduler that the header of a script names; None: it names none."""
-    return None if header is None else HeaderSettings(header).scheduler
+    if header is None:
+        return None
+    return HeaderSettings(header).scheduler

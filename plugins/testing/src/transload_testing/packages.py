@@ -93,6 +93,13 @@ class _Handler(SimpleHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    """Says nothing of installers that were killed while they read."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass
+
+
 @contextmanager
 def package_index(folder: Path, user: str = "", password: str = "") -> Iterator[PackageIndex]:
     """Serve an index on a free port of loopback.
@@ -108,7 +115,7 @@ def package_index(folder: Path, user: str = "", password: str = "") -> Iterator[
     (folder / "simple").mkdir(parents=True, exist_ok=True)
     index = PackageIndex(folder, "")
     handler = partial(_Handler, index=index, wanted=wanted, directory=str(folder))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", 0), handler)
     index.url = f"http://127.0.0.1:{server.server_port}/simple"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -146,11 +146,15 @@ def hold(root: str, key: str, shared: bool = False, wait: bool = True) -> int | 
         OSError: if the folder cannot be written.
     """
     path = os.path.join(root, key + ".lock")
-    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    how = fcntl.LOCK_EX
+    if shared:
+        how = fcntl.LOCK_SH
+    if not wait:
+        how |= fcntl.LOCK_NB
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, how if wait else how | fcntl.LOCK_NB)
+            fcntl.flock(fd, how)
         except OSError as exc:
             if exc.errno in _NO_LOCKS:
                 return fd
@@ -314,7 +318,7 @@ class Child:
         self._die_with_parent = _death_signal()
         self.stopped = False
 
-    def start(self, words: list[str], **how: Any) -> subprocess.Popen[bytes]:
+    def start(self, words: list[str], cwd: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
         """Start a program in a process group of its own, which ends when this process does."""
         with self._lock:
             if self.stopped:
@@ -326,7 +330,8 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=self._die_with_parent,
-                **how,
+                cwd=cwd,
+                env=env,
             )
             return self._process
 
@@ -439,12 +444,14 @@ class Installer:
         """
         tried = []
         minor = self._recipe.get("python") or ""
-        names = [self._python] if self._python else ["python3", "python", sys.executable]
-        if minor and not self._python:
+        names = ["python3", "python", sys.executable]
+        if minor:
             names.append("python" + minor)
+        if self._python:
+            names = [self._python]
         for name in names:
             path = shutil.which(name) or ""
-            version = self._version_of(path) if path else ""
+            version = self._version_of(path)
             if version and self._fits(version):
                 return path, version
             if version:
@@ -453,7 +460,7 @@ class Installer:
                 tried.append(f"no {name}")
         if self._uv and not self._python:
             path = self._from_uv()
-            version = self._version_of(path) if path else ""
+            version = self._version_of(path)
             if version and self._fits(version):
                 return path, version
         here = ", ".join(dict.fromkeys(tried)) or "no Python"
@@ -475,7 +482,9 @@ class Installer:
         return satisfies(version, self._recipe.get("requires_python") or "")
 
     def _version_of(self, python: str) -> str:
-        """Return the version of an interpreter; "" if it does not run."""
+        """Return the version of an interpreter; "" if there is none, or it does not run."""
+        if not python:
+            return ""
         try:
             done = subprocess.run(
                 [python, "-I", "-c", _VERSION_CODE],
@@ -488,7 +497,9 @@ class Installer:
             )
         except (OSError, subprocess.TimeoutExpired):
             return ""
-        return done.stdout.decode("ascii", "replace").strip() if done.returncode == 0 else ""
+        if done.returncode:
+            return ""
+        return done.stdout.decode("ascii", "replace").strip()
 
     def _from_uv(self) -> str:
         """Return the path of a Python that uv knows, or fetches; "" if there is none."""

@@ -179,14 +179,13 @@ def follow_making(lines: Iterable[bytes], environment: Environment) -> dict[str,
                     show(f"{title}: made in {said['seconds']:.1f} s")
                 return said
             last = str(said.get("line", last))
-            show(f"{title}: {said.get('seconds', 0):.0f} s: {last}")
+            show(f"environment {environment.name}: {said.get('seconds', 0):.0f} s: {last}")
     raise SubmitError(f"{title}: cannot be made: what makes it ended without a word", True)
 
 
 def _failure(title: str, said: Mapping[str, Any]) -> SubmitError:
     text = f"{title}: cannot be made: {said['error']}"
-    lines = [f"  {line}" for line in said.get("lines", ())]
-    return SubmitError("\n".join([text, *lines]), bool(said.get("transient")))
+    return SubmitError(text, bool(said.get("transient")), lines=said.get("lines", ()))
 
 
 def make_here(

@@ -172,15 +172,17 @@ def _script(environment: Environment) -> Recipe:
     uv = header.tool("uv")
     _refuse_local_sources(uv, header)
     files = {_REQUIREMENTS: "".join(f"{line}\n" for line in lines)}
-    only_uv = sorted(set(uv) - {*_PIP_KNOWS})
     if uv:
         files[_PROJECT] = _project_of(header, uv)
+    needs_uv = ""
+    if set(uv) - {*_PIP_KNOWS}:
+        needs_uv = f"[tool.uv] of {environment.name}"
     recipe = Recipe(
         environment,
         files,
         requirements=_REQUIREMENTS,
         requires_python=header.requires_python,
-        needs_uv=f"[tool.uv] of {environment.name}" if only_uv else "",
+        needs_uv=needs_uv,
     )
     return _finished(recipe, [lines, header.requires_python, uv])
 
@@ -335,7 +337,8 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
     begun = ""
     first = 0
     for number, line in enumerate(text.splitlines(), 1):
-        first = first if begun else number
+        if not begun:
+            first = number
         begun += line
         if line.endswith("\\"):
             begun = begun[:-1] + " "
@@ -351,10 +354,10 @@ def _refuse_local(line: str, where: str) -> None:
     """Refuse a requirement that is a local path, or holds a password."""
     _refuse_password(line, where)
     words = line.split(";")[0].split(" --")[0].strip()
+    place = words
     name, at, address = words.partition("@")
-    place = (
-        address.strip() if at and re.match(r"[A-Za-z0-9._-]+\s*(\[[^]]*\])?\s*$", name) else words
-    )
+    if at and re.match(r"[A-Za-z0-9._-]+\s*(\[[^]]*\])?\s*$", name):
+        place = address.strip()
     is_url = "://" in place and not place.startswith("file:")
     is_path = place.startswith((".", "/", "~", "file:")) or place.lower().endswith(_ARCHIVES)
     if is_path and not is_url:
