@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from transload.errors import SpecError, UnsupportedFeature
 from transload.runner import Launch, Runner
-from transload.runner.environments import script_in, with_header_settings
+from transload.runner.environments import script_in, script_of, with_header_settings
 from transload.schedulers.environments import read_header
-from transload.specs import AppDef, Environment, Notice, Role
+from transload.specs import AppDef, Environment, Notice, Role, Workspace
 from transload_testing.scripted import ScriptedControl
 
 pytestmark = pytest.mark.unit
@@ -144,6 +145,44 @@ def test_a_header_may_ask_for_a_notice(scripts: Path) -> None:
         app = AppDef("a", [Role("open", ""), Role("own", "", notice=Notice(5))])
         found = with_header_settings(app, {"open": header, "own": header})
         assert [role.notice for role in found.roles] == [Notice(120), Notice(5)]
+
+
+@pytest.mark.parametrize(
+    ("first", "counts"),
+    [("#!/usr/bin/env -S uv run --script", False), ("#!/usr/bin/env python3", True)],
+)
+def test_a_script_that_uv_runs(scripts: Path, first: str, counts: bool) -> None:
+    """What it needs is left to uv; what its header says of the job counts."""
+    (scripts / "train.py").write_text(f"{first}\n{HEADER}")
+    with Runner("t") as runner:
+        app = planned(runner, command=["./train.py"])
+    assert (app.roles[0].environment is not None) is counts
+    assert app.name == "trainer"
+
+
+@pytest.mark.parametrize(
+    ("word", "workspace", "found"),
+    [
+        ("train.py", None, "train.py"),
+        ("${img_root}/train.py", None, "train.py"),
+        ("code/train.py", {"there": "code"}, "there/train.py"),
+        ("train.py", {"there": "code"}, None),
+        ("train.py", {"there": ""}, "there/train.py"),
+        ("absent.py", None, None),
+    ],
+)
+def test_where_a_script_lies(
+    scripts: Path, word: str, workspace: dict[str, str] | None, found: str | None
+) -> None:
+    """In the folder that travels, at the path that it has there; else in the one that it runs in."""
+    (scripts / "there").mkdir()
+    for path in ("train.py", "there/train.py"):
+        (scripts / path).write_text("")
+    role = Role("main", "", entrypoint="python", args=[word])
+    if workspace is not None:
+        role.workspace = Workspace(workspace)
+    script = script_of(role, [str(scripts)])
+    assert (script and os.path.abspath(script)) == (found and str(scripts / found))
 
 
 def test_a_job_without_any_of_this_is_as_it_was(scripts: Path) -> None:

@@ -468,6 +468,25 @@ def test_what_a_job_uses_stays(
         job.delete()
 
 
+def test_a_job_that_cannot_be_read_may_use_any(
+    index: PackageIndex, scripts: Path, root: Path, eventually: Callable[..., Any]
+) -> None:
+    """As long as it has not ended, no environment is removed."""
+    (scripts / "train.py").write_text(
+        HEADER + "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
+    )
+    with Runner("t") as runner, Runner("other") as other:
+        job = submit(runner)
+        record = root.parent / "apps" / job.app_id / "record.json"
+        kept = record.read_bytes()
+        record.write_bytes(b"{")
+        assert list(other.scheduler("local").delete_environments()) == []
+        record.write_bytes(kept)
+        (scripts / "go").touch()
+        output_of(job)
+        assert len(other.scheduler("local").delete_environments()) == 1
+
+
 def test_one_that_is_about_to_be_used_stays(
     index: PackageIndex, scripts: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,7 +220,9 @@ def with_environments(
     roles = []
     is_changed = False
     for index, role in enumerate(app.roles):
-        header = environment_of(headers.get(role.name))
+        header = None
+        if not _is_run_by_uv(role, headers.get(role.name)):
+            header = environment_of(headers.get(role.name))
         wanted = given or role.environment or settings or header
         found = None
         if wanted is not None and not wanted.is_none:
@@ -232,6 +234,13 @@ def with_environments(
     if not is_changed:
         return app
     return replace(app, roles=roles)
+
+
+def _is_run_by_uv(role: Role, header: Header | None) -> bool:
+    """Tell whether a script is a program whose first line has uv run it, which installs itself what
+    it needs (``#!/usr/bin/env -S uv run --script``).
+    """
+    return header is not None and role.entrypoint.endswith(".py") and "uv" in header.interpreter
 
 
 def environment_of(header: Header | None) -> Environment | None:

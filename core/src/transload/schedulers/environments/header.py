@@ -14,7 +14,7 @@ from transload.errors import SpecError
 from transload.specs import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["Header", "read_header"]
 
@@ -37,12 +37,14 @@ class Header:
         line: number of the block's first line.
         text: the TOML of the block.
         table: its values.
+        interpreter: words of the script's first line, if that names what runs it (``#!``).
     """
 
     path: str
     line: int
     text: str
     table: Mapping[str, Any] = field(default_factory=dict)
+    interpreter: Sequence[str] = ()
 
     @property
     def dependencies(self) -> list[str]:
@@ -112,7 +114,10 @@ def parse_header(text: str, path: str) -> Header | None:
         raise SpecError(f"{path}:{second}: a second header; a script has one (the first: {line})")
     lines = [_uncommented(each) for each in blocks[0]["content"].splitlines()]
     toml = "\n".join(lines) + "\n"
-    header = Header(path, line, toml, _parsed(toml, path, line))
+    interpreter: list[str] = []
+    if text.startswith("#!"):
+        interpreter = text[2:].partition("\n")[0].split()
+    header = Header(path, line, toml, _parsed(toml, path, line), interpreter)
     _check(header)
     return header
 

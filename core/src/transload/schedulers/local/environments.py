@@ -87,9 +87,8 @@ class LocalEnvironments:
         """Return those that were made, and which of them jobs use."""
         if not os.path.isdir(self.root):
             return []
-        used = self._used()
         return [
-            environments.MadeEnvironment.of_record(record, record["path"] in used)
+            environments.MadeEnvironment.of_record(record, self._is_used(record["path"]))
             for record in environments.listed(self.root)
         ]
 
@@ -107,24 +106,27 @@ class LocalEnvironments:
 
     def _remove(self, found: MadeEnvironment) -> bool:
         try:
-            return environments.remove(self.root, found.key, lambda folder: folder in self._used())
+            return environments.remove(self.root, found.key, self._is_used)
         except OSError as exc:
             raise SchedulerUnavailable(
                 f"environment {found.path} cannot be removed: {exc.strerror}"
             ) from exc
 
-    def _used(self) -> set[str]:
-        """Return the folders of those that jobs use which have not ended.
+    def _is_used(self, folder: str) -> bool:
+        """Tell whether a job uses an environment that has not ended.
 
-        Raises:
-            SchedulerUnavailable: if the record of a job cannot be read, which may use any of them.
+        A job whose record cannot be read may use any of them.
         """
-        used: set[str] = set()
         for app_id in store.app_ids(self._local):
-            if not store.has_ended(self._local, app_id):
-                record = store.read_record(self._local, app_id) or {}
-                used.update(map(str, record.get("environments") or ()))
-        return used
+            try:
+                if store.has_ended(self._local, app_id):
+                    continue
+                record = store.read_record(self._local, app_id)
+            except SchedulerUnavailable:
+                return True
+            if record == {} or folder in ((record or {}).get("environments") or ()):
+                return True
+        return False
 
 
 def _place_of_python() -> str:
