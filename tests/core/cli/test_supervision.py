@@ -5,6 +5,7 @@ on doing so.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 import pytest
 
+from transload.cli import main
 from transload.errors import SchedulerUnavailable
 from transload.runner import get_runner
 from transload.specs import AppDef, Role
@@ -43,17 +45,16 @@ REPLACED: Final = (
 
 
 def transload(*args: str, code: int | None = 0, patience: float = _SOON_S) -> str:
-    """Run the command line as a person does, and return its stdout; it may not hang."""
-    done = subprocess.run(
-        [sys.executable, "-m", "transload", *args],
-        capture_output=True,
-        text=True,
-        timeout=patience,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr
-    assert code is None or done.returncode == code, done.stderr
-    return done.stdout
+    """Run the command line, and return its stdout; it may not take long."""
+    out = io.StringIO()
+    err = io.StringIO()
+    began = time.monotonic()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        ended_with = main(list(args))
+    assert time.monotonic() - began < patience
+    assert "Traceback" not in err.getvalue()
+    assert code is None or ended_with == code, err.getvalue()
+    return out.getvalue()
 
 
 def hostile(kind: str, files: str = REPLACED, then: str = "sleep 300") -> list[str]:
@@ -241,7 +242,7 @@ def test_folder_that_is_not_gone_ends_no_job(transload_home: Path, eventually: A
     assert not alive(second)
     transload("cancel", "job")
     eventually(lambda: not alive(pid), timeout=_SOON_S)
-    assert status_of("job")["state"] == "CANCELLED"
+    eventually(lambda: status_of("job")["state"] == "CANCELLED", timeout=_SOON_S)
 
 
 @pytest.fixture
@@ -309,22 +310,27 @@ def test_interrupted_submit_is_withdrawn(
     never_ran(mark, "late")
 
 
+def give_up(mark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Submit a job that would make a file to what does not answer: it is refused after a second."""
+    app = AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])])
+    with (
+        monkeypatch.context() as patch,
+        get_runner("transload") as runner,
+        pytest.raises(SchedulerUnavailable, match="does not answer"),
+    ):
+        patch.setattr("transload.schedulers.local.connection._ANSWER_S", 1.0)
+        runner.run(app, app_id="late")
+
+
 def test_submit_that_gave_up_is_withdrawn(
     stopped: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A submit that was refused for want of an answer does not run later, when whoever did not
     answer goes on.
     """
-    monkeypatch.setattr("transload.schedulers.local.connection._ANSWER_S", 1.0)
     pid = stopped()
     mark = tmp_path / "ran"
-    with (
-        get_runner("transload") as runner,
-        pytest.raises(SchedulerUnavailable, match="does not answer"),
-    ):
-        runner.run(
-            AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])]), app_id="late"
-        )
+    give_up(mark, monkeypatch)
     os.kill(pid, signal.SIGCONT)
     never_ran(mark, "late")
 
@@ -333,7 +339,6 @@ def test_submit_where_too_many_wait_already(
     stopped: Any, transload_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A queue of connections that is full is given up like an answer that does not come."""
-    monkeypatch.setattr("transload.schedulers.local.connection._ANSWER_S", 1.0)
     pid = stopped()
     mark = tmp_path / "ran"
     address = str(next((transload_home / "local").glob("*.sock")))
@@ -343,13 +348,7 @@ def test_submit_where_too_many_wait_already(
             waiting.append(socket.socket(socket.AF_UNIX))
             waiting[-1].setblocking(False)
             waiting[-1].connect(address)
-    with (
-        get_runner("transload") as runner,
-        pytest.raises(SchedulerUnavailable, match="does not answer"),
-    ):
-        runner.run(
-            AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])]), app_id="late"
-        )
+    give_up(mark, monkeypatch)
     os.kill(pid, signal.SIGCONT)
     for each in waiting:
         each.close()

@@ -8,7 +8,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -328,34 +328,54 @@ def test_doctor_fails_where_nothing_can_run(
 # -- completion
 
 
-def _complete(*words: str) -> list[str]:
-    """Return what bash would offer for the last of the words."""
-    line = " ".join(("transload", *words))
-    env = {
-        **os.environ,
-        "_TRANSLOAD_COMPLETE": "bash_complete",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words)),
-    }
+Complete = Callable[..., list[str]]
+
+
+@pytest.fixture
+def complete(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> Complete:
+    """``complete("run", "--dr")``: what bash would offer for the last of the words."""
+
+    def offer(*words: str) -> list[str]:
+        with monkeypatch.context() as patch:
+            patch.setenv("_TRANSLOAD_COMPLETE", "bash_complete")
+            patch.setenv("COMP_WORDS", " ".join(("transload", *words)))
+            patch.setenv("COMP_CWORD", str(len(words)))
+            return _offered(invoke().out)
+
+    return offer
+
+
+def _offered(shown: str) -> list[str]:
+    return [item.partition(",")[2] for item in shown.splitlines()]
+
+
+def test_completion_as_a_shell_asks_for_it() -> None:
+    """The process that a shell starts answers it."""
+    asked = {"_TRANSLOAD_COMPLETE": "bash_complete", "COMP_WORDS": "transload sta"}
     result = subprocess.run(
-        [sys.executable, "-m", "transload"], env=env, capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "transload"],
+        env={**os.environ, **asked, "COMP_CWORD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
     )
-    return [item.partition(",")[2] for item in result.stdout.splitlines()]
+    assert _offered(result.stdout) == ["status"]
 
 
-def test_completion_of_names(started: Any, invoke: Any) -> None:
+def test_completion_of_names(started: Any, invoke: Any, complete: Complete) -> None:
     """Commands, options, schedulers, components and app ids are completed."""
     handle = started("print('x')")
     assert invoke("wait", handle).code == 0
-    assert _complete("sta") == ["status"]
-    assert "--dry-run" in _complete("run", "--dr")
-    assert {"local", "local_cwd"} <= set(_complete("run", "-s", "loc"))  # a plugin may add more
-    assert _complete("run", "utils.ec") == ["utils.echo"]
-    assert _complete("status", "job-") == [handle.rpartition("/")[2]]
-    assert _complete("components", "sh") == ["show"]
-    assert _complete("run", "utils.echo", "--m") == ["--msg"]
-    assert _complete("run", "utils.echo", "--dry") == [""]
-    assert "local_cwd" in _complete("info", "local_")
+    assert complete("sta") == ["status"]
+    assert "--dry-run" in complete("run", "--dr")
+    assert {"local", "local_cwd"} <= set(complete("run", "-s", "loc"))  # a plugin may add more
+    assert complete("run", "utils.ec") == ["utils.echo"]
+    assert complete("status", "job-") == [handle.rpartition("/")[2]]
+    assert complete("components", "sh") == ["show"]
+    assert complete("run", "utils.echo", "--m") == ["--msg"]
+    assert complete("run", "utils.echo", "--dry") == [""]
+    assert "local_cwd" in complete("info", "local_")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
