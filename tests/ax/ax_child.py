@@ -1,13 +1,10 @@
-"""An optimiser that is killed at a moment of one's choice: ``python -m ax_child '{"moment":
-…}'``.
-"""
+"""An optimiser that is killed at a moment of one's choice, in a process that has imported Ax."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -104,9 +101,25 @@ def told_to_end_while_trials_run(wanted: int, number: int) -> None:
     TransloadRunner.poll_trial_status = told  # type: ignore[method-assign]
 
 
-def main() -> None:
+def run(request: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """Run the search of the request until it dies, in a forked process that was made for it.
+
+    It ends as an interpreter does: of an interruption by the signal itself.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
+    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    try:
+        search(request)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def search(request: Mapping[str, Any]) -> None:
     """Run the search of the request until it dies."""
-    request = json.loads(sys.argv[1])
     moment = request["moment"]
     if moment in ("before submit", "after submit"):
         dies_at_submit(moment, 3)
@@ -155,7 +168,3 @@ def main() -> None:
     )
     settings = DBSettings(encoder=bundle.encoder, decoder=bundle.decoder, url=request["sql"])
     Orchestrator(made, plan, options, db_settings=settings).run_n_trials(4)
-
-
-if __name__ == "__main__":
-    main()

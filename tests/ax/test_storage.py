@@ -4,7 +4,6 @@ lost.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,7 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ax_child
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from warm import FORKS, warm_up
 
 from transload.errors import ConfigError
 from transload.pipelines import host_runner
@@ -41,14 +45,14 @@ class Scene:
             "base": str(self.folder / "results"),
             "snapshot": str(self.snapshot),
             "sql": self.sql if sql else None,
+            "output": str(self.folder / "output"),
         }
-        done = subprocess.run(
-            [sys.executable, "-m", "ax_child", json.dumps(request)],
-            capture_output=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr.decode()[-2000:]
+        warm_up("ax", "local")
+        process = FORKS.Process(target=ax_child.run, args=(request, dict(os.environ)))
+        process.start()
+        process.join(240)
+        output = (self.folder / "output").read_text(errors="replace")
+        assert process.exitcode == code, output[-2000:]
 
     @property
     def starts(self) -> Counter[str]:

@@ -4,23 +4,23 @@ can.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from warm import Warm, warm_up
+
 from transload_kfp.states import STATES
-from transload_testing import AdapterConformance, ChildDriver
+from transload_testing import AdapterConformance
 
 
-class KfpDriver(ChildDriver):
-    """Runs one launcher in a child process."""
+class KfpDriver(Warm):
+    """Runs one launcher in a forked process."""
 
     entry = "kfp_driver:run"
-    environment: ClassVar[Mapping[str, str]] = {
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    }
 
 
 class TestKfp(AdapterConformance):
@@ -43,4 +43,5 @@ class TestKfp(AdapterConformance):
 
     def make_driver(self, folder: Path, environment: Mapping[str, str]) -> KfpDriver:
         """Return a driver of the launcher."""
+        warm_up("kfp", "local")
         return KfpDriver(folder, environment)

@@ -4,25 +4,23 @@ part).
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from warm import Warm, warm_up
+
 from transload_prefect.states import STATES
-from transload_testing import AdapterConformance, ChildDriver
+from transload_testing import AdapterConformance
 
 
-class PrefectDriver(ChildDriver):
-    """Runs what a task run does around its app in a child process."""
+class PrefectDriver(Warm):
+    """Runs what a task run does around its app in a forked process."""
 
     entry = "prefect_driver:run"
-    environment: ClassVar[Mapping[str, str]] = {
-        "PYTHONPATH": os.pathsep.join(
-            [str(Path(__file__).parent), *(path for path in sys.path if path)]
-        )
-    }
 
 
 class TestPrefect(AdapterConformance):
@@ -37,4 +35,5 @@ class TestPrefect(AdapterConformance):
 
     def make_driver(self, folder: Path, environment: Mapping[str, str]) -> PrefectDriver:
         """Return a driver of the adapter."""
+        warm_up("prefect", "local")
         return PrefectDriver(folder, environment)

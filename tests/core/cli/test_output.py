@@ -10,6 +10,7 @@ import select
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -230,8 +231,10 @@ def test_a_queue_says_why_it_waits(transload_home: Any, monkeypatch: pytest.Monk
     holds = [*command, "run", "--gpu", "1", "--detach", "--app-id", "holder", "--", "sleep", "600"]
     subprocess.run(holds, check=True, stdout=subprocess.DEVNULL)
     waits = "run", "--gpu", "1", "--timeout", "5s", "--app-id"
-    for app_id, more in (("shown", ()), ("plain", ("--json",))):
-        code, text = _on_a_terminal(*waits, app_id, *more, "--", "true")
+    with ThreadPoolExecutor() as together:
+        shown = together.submit(_on_a_terminal, *waits, "shown", "--", "true")
+        plain = together.submit(_on_a_terminal, *waits, "plain", "--json", "--", "true")
+    for (code, text), more in ((shown.result(), ()), (plain.result(), ("--json",))):
         assert code == 5, text
         line = "\r\x1b[K\x1b[33mPENDING\x1b[0m  0/1 running  0:0"
         assert (line in text) == (not more), text
