@@ -460,14 +460,19 @@ class Agent:
             self._tell("alive")
 
     def _look_for_stall(self) -> None:
-        if self.watch is None or self.ended or not self.watch.look(self.child):
+        if self.watch is None or self.ended or self.kill_at is not None:
+            return
+        news = self.watch.look(self.child)
+        if news == "alive":
+            self._tell("alive")
+        if news != "stalled":
             return
         self._tell("stalled", f', "stderr_at": {self.sizes[1]}')
         if self.task["on_stall"] == "dump":
-            try:
-                os.kill(self.child, getattr(signal, f"SIG{self.task['stall_signal']}"))
-            except OSError:
-                pass  # it has just ended
+            from .signs import ask_for_stacks
+
+            number = getattr(signal, f"SIG{self.task['stall_signal']}")
+            ask_for_stacks(_descendants(os.getpid()), number)
 
 
 class StartFolder:

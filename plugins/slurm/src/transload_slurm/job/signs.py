@@ -22,6 +22,7 @@ from .agent import open_own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 _LONGEST_LINE = 900  # srun cuts longer lines into pieces
@@ -125,26 +126,29 @@ class StallWatch:
         self.silence.begin(now)
         return revived
 
-    def look(self, pid: int) -> bool:
-        """Return True if the replica has stalled just now.
+    def look(self, pid: int) -> str:
+        """Return ``stalled`` or ``alive`` if the replica has become so just now, else "".
 
         Args:
             pid: that of its main process.
         """
         now = time.monotonic()
         if now < self.silence.due:
-            return False
-        if self.silence.is_close(now):
+            return ""
+        stalled = self.silence.stalled
+        if stalled or self.silence.is_close(now):
             seen = self._changes()
             changed = seen != self._seen
             self._seen = seen
             if changed:
                 self.silence.begin(now)
-                return False
-        if not self.silence.look(now, _is_suspended(pid)):
-            return False
-        self._deaf_until = now + _DEAF_S
-        return True
+                return "alive" if stalled else ""
+        if self.silence.look(now, _is_suspended(pid)):
+            self._deaf_until = now + _DEAF_S
+            return "stalled"
+        if stalled and not self.silence.stalled:  # it is suspended now
+            return "alive"
+        return ""
 
     def _changes(self) -> list[tuple[int, float]]:
         return [newest_change(folder) for folder in self._folders]
@@ -157,6 +161,18 @@ def _is_suspended(pid: int) -> bool:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
     except (OSError, IndexError):
         return False
+
+
+def ask_for_stacks(pids: Iterable[int], number: int) -> None:
+    """Send a signal to those processes that have a handler for it; it would end the others."""
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/status", "rb") as file:
+                _, found, rest = file.read().partition(b"\nSigCgt:")
+            if found and int(rest.split(None, 1)[0], 16) >> (number - 1) & 1:
+                os.kill(pid, number)
+        except (OSError, ValueError, IndexError):
+            continue  # it has just ended
 
 
 def watch_of(task: dict[str, Any], env: dict[str, str]) -> StallWatch | None:

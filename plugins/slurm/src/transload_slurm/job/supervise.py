@@ -370,6 +370,8 @@ class Supervisor:
             self.began_at[replica] = report.get("began_at", 0)
             if report["e"] == "started":
                 self.app.started(replica, report["time"], report["host"])
+                if replica in self.meters:
+                    self.meters[replica].pause()
             elif report["e"] == "signalled":
                 self._on_terminated()
             elif report["e"] in ("stalled", "alive"):
@@ -398,7 +400,8 @@ class Supervisor:
 
     def _on_stall(self, replica: Replica, report: dict[str, Any]) -> None:
         if report["e"] == "alive":
-            self.stalled.pop(replica, None)
+            self._forget_signs(replica)
+            replica.error = ""
             return
         role = self.plan["roles"][replica.role]
         self.stalled[replica] = stalled_text(self.app.name(replica), role["stall_after"])
@@ -412,8 +415,10 @@ class Supervisor:
         for replica in [each for each, (due, _) in self.dumps.items() if due <= now]:
             _, begin = self.dumps.pop(replica)
             text = _tail(os.path.join(self._logs_of(replica), STREAMS[1]), begin)
-            if text and replica in self.stalled:
-                replica.error = json.dumps({"message": f"{self.stalled[replica]}\n{text}"})
+            if text.strip() and replica in self.stalled:
+                message = {"message": self.stalled[replica]}
+                stacks = {"py_callstack": text.strip()}
+                replica.error = json.dumps({"message": {**message, "extraInfo": stacks}})
                 self.dirty = True
 
     def _forget_signs(self, replica: Replica) -> None:
