@@ -12,7 +12,7 @@ import pytest
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.runner import Runner
 from transload.schedulers.api import Stream
-from transload.specs import AppDef, AppState, BindMount, Resource, Role, Workspace
+from transload.specs import AppDef, AppState, BindMount, Notice, Resource, Role, Workspace
 from transload_slurm import convert
 from transload_slurm.options import run_opts
 
@@ -142,3 +142,32 @@ def test_containers(
     assert status is not None and status.state is AppState.CANCELLED
     for k in range(2):
         assert out(k) == ["up\n", "bye\n"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", [pytest.param(name, marks=pytest.mark.engine(name)) for name in _TRIED]
+)
+def test_a_container_without_scontrol_goes_on(runner: Runner, image: Path, kind: str) -> None:
+    """The supervisor outside gives notice into the container, and has the job begin again: the
+    program finds its checkpoint.
+    """
+    command = (
+        "test -e /usr/bin/scontrol && exit 9; cd $TRANSLOAD_CHECKPOINT_DIR || exit 8; "
+        'test -e saved && { echo "went on"; exit 0; }; '
+        "trap 'echo x > saved; exit 75' USR1; echo began; while :; do sleep 0.1; done"
+    )
+    role = Role(
+        "main",
+        str(image),
+        entrypoint="sh",
+        args=["-c", command],
+        notice=Notice(4, "USR1"),
+        checkpoints=True,
+    )
+    app = AppDef("boxed", [role], segment=8.0)
+    handle = runner.run(app, "slurm", {"container": kind})
+    status = runner.wait(handle, timeout=110)
+    assert status is not None and status.state is AppState.SUCCEEDED, status
+    assert list(runner.log_lines(handle, "main")) == ["began\n", "went on\n"]
+    assert [each.cause for each in status.roles[0].replicas[0].earlier] == ["segment"]

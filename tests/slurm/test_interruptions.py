@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transload.runner import Runner
-from transload.specs import AppDef, AppState, Notice, parse_app_handle
+from transload.specs import AppDef, AppState, Notice, RetryPolicy, Role, parse_app_handle
 
 ShellApp = Callable[..., AppDef]
 
@@ -151,6 +151,42 @@ def test_a_cancel_between_two_segments(
     assert [line for line in _lines(runner, handle) if line.startswith("attempt")] == [
         "attempt 0 0"
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gang", [True, False])
+def test_segments_of_several(runner: Runner, gang: bool) -> None:
+    """A job of several roles goes on as a whole; each element of an array by itself. What has
+    ended well under REPLICA is not done again.
+    """
+    script = STEPS.format(signal="USR1", steps='"$1"').replace(
+        "cd ", "mkdir -p $TRANSLOAD_CHECKPOINT_DIR/$2; cd ", 1
+    )
+    script = script.replace('"$TRANSLOAD_CHECKPOINT_DIR" ||', '"$TRANSLOAD_CHECKPOINT_DIR/$2" ||')
+
+    def role(name: str, steps: str, count: int = 1) -> Role:
+        return Role(
+            name,
+            "/tmp",
+            entrypoint="sh",
+            args=["-c", script, "sh", steps, "${replica_id}"],
+            num_replicas=count,
+            retry_policy=RetryPolicy.REPLICA,
+            notice=Notice(4, "USR1"),
+            checkpoints=True,
+        )
+
+    roles = [role("main", "25"), role("other", "2")]
+    if not gang:
+        roles = [role("main", "25", 2)]
+    app = AppDef("test", roles, segment=9.0)
+    handle = runner.run(app, "slurm", {"gang": gang})
+    status = _end(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    last = ("other", 0) if gang else ("main", 1)
+    attempts = [line for line in _lines(runner, handle, *last) if line.startswith("attempt")]
+    assert attempts == (["attempt 0 0"] if gang else ["attempt 0 0", "attempt 0 1"])
+    assert _causes(status) == ["segment"]
 
 
 # -- pre-emption, nodes, requests
