@@ -81,6 +81,8 @@ def capabilities(reach: Visibility) -> Capabilities:
         checkpoints=True,
         notice=frozenset(SIGNALS),
         interruptions=True,
+        stall=True,
+        progress=True,
         reachable_from=reach,
     )
 
@@ -247,6 +249,9 @@ def _role_plan(role: Role) -> RolePlan:
         retry_delay=role.retry_delay,
         max_interruptions=role.interruptions_allowed,
         checkpoints=role.checkpoints,
+        stall_after=role.stall_after,
+        on_stall=role.on_stall,
+        stall_signal=role.stall_signal,
     )
     if role.notice is None:
         return plan

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from transload.retries import Gang, Replica, Restart, exit_text
 from transload.specs import AppState, AppStatus, RetryPolicy
 from transload_docker import states
-from transload_docker.plan import Container, Facts, Interruptions, Notice, Plan, Restarts
+from transload_docker.plan import (
+    Container,
+    Facts,
+    Interruptions,
+    Notice,
+    Plan,
+    Restarts,
+    signal_number,
+)
 
 CANCEL: Final = "cancel"
 FAILURE: Final = "failure"
@@ -121,15 +129,9 @@ def may_run_again(plan: Plan, facts: Facts, role: str, replica: int) -> bool:
 
 def _current(plan: Plan, facts: Facts) -> dict[Key, Container | None]:
     """Return the latest container of each replica; None where there is none (any more)."""
-    found: dict[Key, Container | None] = {
-        (role.name, k): None for role in plan.roles for k in range(role.num_replicas)
-    }
-    for container in facts.containers:
-        key = (container.role, container.replica)
-        before = found.get(key)
-        if key in found and (before is None or before.attempt < container.attempt):
-            found[key] = container
-    return found
+    latest = latest_containers(facts.containers)
+    keys = [(role.name, k) for role in plan.roles for k in range(role.num_replicas)]
+    return {key: latest.get(key) for key in keys}
 
 
 class _Look:
@@ -140,7 +142,10 @@ class _Look:
         self.facts = facts
         self.now = now
         self.stop = facts.stop
-        roles = [asdict(role) | {"notice_signal": role.signal_number} for role in plan.roles]
+        roles = [
+            asdict(role) | {"notice_signal": signal_number(role.notice_signal)}
+            for role in plan.roles
+        ]
         self.app = Gang(roles, plan.timeout, mark=facts.mark)
         self.counted = _latest_counts(facts.containers)
         self.app.count_on(self.counted.counts)
@@ -186,6 +191,9 @@ class _Look:
             replica.interruptions = counted.replica
             replica.interrupted = counted.own
             replica.earlier = list(counted.earlier)
+        step = self.facts.signs.get("steps", {}).get(f"{container.role}/{container.replica}")
+        if step is not None:
+            self.app.advanced(replica, step)
         replica.spent = level.replica
         replica.row = level.row
         if level.cpu:
@@ -412,16 +420,43 @@ class _Look:
             return "PENDING"
         return "SUBMITTED"
 
+    def _add_stacks(self, values: dict[str, Any]) -> None:
+        """Add the stacks that replicas wrote that have stalled."""
+        errors = self.facts.signs.get("errors", {})
+        for role in values["roles"]:
+            for replica in role["replicas"]:
+                error = errors.get(f"{role['role']}/{replica['id']}")
+                if error and replica["state"] == "RUNNING":
+                    replica["structured_error_msg"] = error
+
     def _status(self, msg: str) -> AppStatus:
         seen = {replica.state for replica in self.app.replicas}
         if self.app.final is None or not self.app.is_idle:
             self.app.state = self._state_before_end(seen)
-        status = AppStatus.from_dict({**self.app.as_json(), "msg": msg})
+        values = self.app.as_json()
+        if self.app.final is None:
+            msg = "; ".join([*filter(None, [msg]), *self.facts.signs.get("stalled", ())])
+            self._add_stacks(values)
+        progress = self.facts.signs.get("progress")
+        if progress:
+            values["progress"] = progress
+        status = AppStatus.from_dict({**values, "msg": msg})
         status.cancel_requested = self.stop is not None and self.stop.get("reason") == CANCEL
         if self.plan.timeout is not None:
             status.time_limit = self.plan.timeout
             status.ends_by = self.plan.created + self.plan.timeout
         return status
+
+
+def latest_containers(containers: Collection[Container]) -> dict[Key, Container]:
+    """Return the latest container of each replica that has one."""
+    found: dict[Key, Container] = {}
+    for container in containers:
+        key = (container.role, container.replica)
+        before = found.get(key)
+        if before is None or before.attempt < container.attempt:
+            found[key] = container
+    return found
 
 
 def _latest_counts(containers: Collection[Container]) -> Interruptions:

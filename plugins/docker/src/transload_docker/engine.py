@@ -339,6 +339,60 @@ class Engine:
                     return float(event["timeNano"]) / 1e9
         return None
 
+    def read_file(self, container_id: str, path: str) -> bytes:
+        """Return the beginning of a file of a container; b"" if there is none.
+
+        Raises:
+            EngineError: if the engine refuses.
+        """
+        with contextlib.suppress(tarfile.TarError, OSError), ignoring(NOT_FOUND):
+            return _only_file(self.query(lambda api: api.get_archive(container_id, path)[0]))
+        return b""
+
+    def last_line(self, container_id: str) -> str:
+        """Return when a container has written its last line, in the engine's words; "" if that is
+        not known.
+        """
+        with contextlib.suppress(EngineError):
+            line: bytes = self.query(lambda api: api.logs(container_id, timestamps=True, tail=1))
+            return line.partition(b" ")[0].decode("ascii", "replace")
+        return ""
+
+    def errors_since(self, container_id: str, since: float) -> str:
+        """Return what a container has written to its standard error since then; "" if its log
+        cannot be read.
+
+        Args:
+            container_id: which.
+            since: seconds since the epoch.
+        """
+        with contextlib.suppress(EngineError):
+            text: bytes = self.query(
+                lambda api: api.logs(container_id, stdout=False, since=since, tail=_LAST_LINES)
+            )
+            return text[-LONGEST_ERROR:].decode("utf-8", "replace")
+        return ""
+
+    def output(self, container_id: str) -> Any:
+        """Return an iterator over what a container writes from now on, to be closed by ``close``.
+
+        Raises:
+            EngineError: if the engine refuses.
+        """
+        return self.call(
+            lambda api: api.attach(container_id, stdout=True, stderr=True, stream=True, logs=False)
+        )
+
+    def send_inside(self, container_id: str, pids: Iterable[int], number: int) -> None:
+        """Send a signal to processes of a container, by their pids there, where it has a shell."""
+        command = ["sh", "-c", f"kill -{number} {' '.join(map(str, pids))}"]
+
+        def run(api: APIClient) -> None:
+            api.exec_start(api.exec_create(container_id, command, user="0"), detach=True)
+
+        with contextlib.suppress(EngineError):
+            self.call(run)
+
     def has_file(self, container_id: str, path: str) -> bool:
         """Tell whether a container has a file, whether it runs or not."""
         route = f"/containers/{container_id}/archive"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -16,16 +17,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload.runtime.liveness import newest_change
 from transload.schedulers.local.home import make_private, state_home
 from transload_docker import names
-from transload_docker.plan import Facts
+from transload_docker.plan import Facts, Plan
 
 _SLOTS: Final = 64
+_SEEN: Final = "seen.json"
 _PATIENCE_S: Final = 120.0
 _SPAWN_AGAIN_S: Final = 5.0  # while the last one lives, and may not have the lock yet
 _SPAWN_SOON_S: Final = 0.5  # once it has ended
@@ -101,12 +103,70 @@ class Home:
     def _checkpoints(self) -> str:
         return os.path.join(self.root, "checkpoints")
 
-    def add_mark(self, facts: Facts) -> None:
-        """Add what the folders of checkpoints of a job that was submitted from here look like."""
+    # -- signs of life
+
+    def _signs(self, app_id: str) -> str:
+        return os.path.join(self.root, "signs", names.base_name(app_id))
+
+    def progress_folder(self, app_id: str) -> str:
+        """Return the folder that is mounted for what the replicas of a job say of their progress,
+        whether it exists or not.
+        """
+        return os.path.join(self._signs(app_id), "reported")
+
+    def forget_progress(self, app_id: str, role: str, replica: int) -> None:
+        """Remove what a replica has said of its progress: its next attempt begins anew."""
+        path = os.path.join(self.progress_folder(app_id), names.progress_file(role, replica))
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+    def read_signs(self, app_id: str) -> dict[str, Any]:
+        """Return what `write_signs` has written; {} for nothing."""
+        try:
+            with open(os.path.join(self._signs(app_id), _SEEN), encoding="utf-8") as file:
+                found = json.load(file)
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write_signs(self, app_id: str, signs: Mapping[str, Any]) -> None:
+        """Write what was seen of a job's progress and of stalls, whole.
+
+        Raises:
+            OSError: if that is not possible.
+        """
+        folder = self._signs(app_id)
+        make_private(folder)
+        path = os.path.join(folder, _SEEN)
+        aside = f"{path}.{os.getpid()}"
+        with open(aside, "w", encoding="utf-8") as file:
+            json.dump(signs, file)
+        os.replace(aside, path)
+
+    def signs_changed(self, app_id: str) -> int:
+        """Return when that was written last, in nanoseconds since the epoch; 0: never."""
+        try:
+            return os.stat(os.path.join(self._signs(app_id), _SEEN)).st_mtime_ns
+        except OSError:
+            return 0
+
+    def remove_signs(self, app_id: str) -> None:
+        """Remove what was seen of a job, and what its replicas said."""
+        shutil.rmtree(self._signs(app_id), ignore_errors=True)
+
+    # -- what an engine cannot tell
+
+    def complete(self, facts: Facts) -> None:
+        """Add what is known here of a job that was submitted from here, and not by its engine."""
         plan = facts.plan
-        if plan is None or plan.checkpoints is None or plan.owner != self.owner:
+        if plan is None or plan.owner != self.owner or facts.ended is not None:
             return
-        if facts.ended is not None or not facts.asks_again():
+        facts.signs = self.read_signs(plan.app_id)
+        self._add_mark(facts, plan)
+
+    def _add_mark(self, facts: Facts, plan: Plan) -> None:
+        """Add what its folders of checkpoints look like."""
+        if plan.checkpoints is None or not facts.asks_again():
             return
         folders = [
             self.checkpoint_folder(plan.checkpoints, role.name)

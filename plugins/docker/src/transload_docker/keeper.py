@@ -24,6 +24,7 @@ from transload_docker.decide import CANCEL, END, FAILURE, Decision, Renewal, dec
 from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
 from transload_docker.plan import DELETED, ENDED, STOP, Container, Facts, Plan
+from transload_docker.signs import Signs
 from transload_docker.submit import renewed, take_back
 from transload_docker.watch import EngineWatch
 
@@ -51,6 +52,7 @@ class Keeper:
         self._killed: dict[str, float] = {}  # container id → when it is killed again (monotonic)
         self._due: dict[str, float] = {}  # app id → when to look again (monotonic)
         self._refused: dict[str, int] = {}  # container id → how often the engine would not start it
+        self._signs: dict[str, Signs] = {}  # app id → its signs of life
         self._watch: EngineWatch | None = None
         self.stopped = False
 
@@ -86,6 +88,7 @@ class Keeper:
                 changed |= {app_id for app_id, due in self._due.items() if due <= now}
                 for app_id in changed:
                     self._look_safely(app_id)
+                self._look_for_signs()
                 seen = time.monotonic()
             except SchedulerUnavailable:
                 if now - seen > _PATIENCE_S:
@@ -99,7 +102,8 @@ class Keeper:
             elif now - quiet_since >= self.linger:
                 return
             if resync:
-                ends = [*(self._due.values() or [quiet_since + self.linger]), resync]
+                signs = [each.due for each in self._signs.values()]
+                ends = [*(self._due.values() or [quiet_since + self.linger]), *signs, resync]
             else:
                 ends = [now + 1.0]
             changed = {change.app_id for change in watch.wait(max(0.0, min(ends) - now))}
@@ -114,7 +118,7 @@ class Keeper:
             ):  # what cannot be cleared now is no reason not to keep the others
                 self._clear(app_id)
         for app_id in set(self._due) - found:
-            del self._due[app_id]
+            self._forget(app_id)
         return found
 
     def _is_ours(self, facts: Facts) -> bool:
@@ -164,9 +168,9 @@ class Keeper:
         for _ in range(_TURNS):
             facts = self.engine.facts(app_id).get(app_id, Facts())
             if facts.plan is None or not self._is_ours(facts):
-                self._due.pop(app_id, None)
+                self._forget(app_id)
                 return
-            self.home.add_mark(facts)
+            self._see(facts, facts.plan)
             decision = decide(facts, time.time())
             has_steps = self._has_steps(decision) or bool(facts.undelivered(self.home.owner))
             if not has_steps and not self.home.is_withdrawn(facts.plan.uid):
@@ -181,9 +185,32 @@ class Keeper:
                 if facts.plan is not None and self.home.is_withdrawn(facts.plan.uid):
                     take_back(self.engine, app_id, facts)
                 elif facts.plan is not None and self._is_ours(facts):
-                    self.home.add_mark(facts)
+                    self._see(facts, facts.plan)
                     self._act(facts, facts.plan, decide(facts, time.time()))
         self._due[app_id] = time.monotonic() + _BUSY_S
+
+    def _see(self, facts: Facts, plan: Plan) -> None:
+        """Take over what the facts say of signs of life, and add these to them."""
+        if plan.owner == self.home.owner:
+            if plan.app_id not in self._signs:
+                self._signs[plan.app_id] = Signs(self.engine, self.home, plan)
+            self._signs[plan.app_id].see(facts)
+        self.home.complete(facts)
+
+    def _look_for_signs(self) -> None:
+        """See how far the jobs are, and whether one has stalled."""
+        for app_id, signs in self._signs.items():
+            try:
+                signs.look()
+            except EngineError as exc:
+                _log(f"app {app_id}: {exc}")
+
+    def _forget(self, app_id: str) -> None:
+        """Look after a job no more."""
+        self._due.pop(app_id, None)
+        signs = self._signs.pop(app_id, None)
+        if signs is not None:
+            signs.close()
 
     def _has_steps(self, decision: Decision) -> bool:
         steps = (
@@ -232,10 +259,12 @@ class Keeper:
         if renewals:
             notices.forget_past(self.engine, plan.app_id, facts)
         for renewal in renewals:
+            last = renewal.last
+            self.home.forget_progress(plan.app_id, last.role, last.replica)
             try:
                 renewed(self.engine, plan.app_id, renewal, plan.network)
             except EngineError as exc:
-                self._give_up(plan, renewal.last, exc)
+                self._give_up(plan, last, exc)
                 return
 
     def _start(self, plan: Plan, containers: Sequence[Container]) -> None:

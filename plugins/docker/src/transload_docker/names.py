@@ -16,6 +16,9 @@ CHECKPOINT_DIR: Final = "TRANSLOAD_CHECKPOINT_DIR"
 ERROR_FILE: Final = "/tmp/transload-error.json"  # noqa: S108 - in a container, which is the replica's own
 """Where a program in a container says why it failed."""
 
+PROGRESS_FILE: Final = "/tmp/transload-progress.json"  # noqa: S108 - as above
+"""Where a program in a container of another machine's engine says how far it is."""
+
 LABEL_APP: Final = "transload.app-id"
 LABEL_UID: Final = "transload.uid"
 LABEL_OWNER: Final = "transload.owner"
@@ -51,6 +54,11 @@ def base_name(app_id: str) -> str:
 def container_name(app_id: str, role: str, replica: int, attempt: int) -> str:
     """Return the name of the container of one attempt of a replica."""
     return f"{base_name(app_id)}.{role}.{replica}.{attempt}"
+
+
+def progress_file(role: str, replica: int) -> str:
+    """Return the name of the file in which a replica says how far it is."""
+    return f"{base_name(role)}.{replica}.json"
 
 
 def network_name(app_id: str) -> str:

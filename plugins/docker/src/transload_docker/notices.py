@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 
 from transload_docker import names
-from transload_docker.decide import is_alive
+from transload_docker.decide import is_alive, latest_containers
 from transload_docker.engine import Engine, in_parallel
 from transload_docker.plan import DELIVERED, NOTICE, Container, Facts, Notice, Plan
 
@@ -55,12 +55,7 @@ def _deliver(engine: Engine, plan: Plan, containers: Sequence[Container], key: s
 
 def forget_past(engine: Engine, app_id: str, facts: Facts) -> None:
     """Forget the notices to containers of attempts that others have followed."""
-    latest: dict[tuple[str, int], Container] = {}
-    for container in facts.containers:
-        key = (container.role, container.replica)
-        known = latest.get(key)
-        if known is None or known.attempt < container.attempt:
-            latest[key] = container
+    latest = latest_containers(facts.containers)
     for notice in facts.notices:
         if not any(notice.is_for(container) for container in latest.values()):
             engine.forget(app_id, NOTICE + notice.key)

@@ -42,7 +42,20 @@ _NUMBERS: Final = {
 }
 """Numbers of signals on Linux, which containers run on, whatever this machine is."""
 _WHEN_SET: Final = ("checkpoints",)
-_LATER: Final = ("max_interruptions", "notice", "notice_signal", "checkpoints")
+_LATER: Final = (
+    "max_interruptions",
+    "notice",
+    "notice_signal",
+    "checkpoints",
+    "stall_after",
+    "on_stall",
+    "stall_signal",
+)
+
+
+def signal_number(name: str) -> int:
+    """Return the number of a signal, named without ``SIG``, on the engine's machine."""
+    return _NUMBERS[name]
 
 
 class NewerPlan(ValueError):
@@ -67,11 +80,9 @@ class RolePlan:
     notice: float | None = None
     notice_signal: str = "TERM"
     checkpoints: bool = False
-
-    @property
-    def signal_number(self) -> int:
-        """The number of the notice's signal, on the engine's machine."""
-        return _NUMBERS.get(self.notice_signal, _NUMBERS["TERM"])
+    stall_after: float | None = None
+    on_stall: str = "note"
+    stall_signal: str = "USR1"
 
     def as_dict(self) -> dict[str, Any]:
         """Return its JSON form, without later fields that say nothing."""
@@ -388,6 +399,8 @@ class Facts:
         kinds: of all that is noted of it.
         mark: what its folders of checkpoints look like (`transload.retries.Gang`); "": not looked
             up.
+        signs: what its supervisor saw of its progress and of stalls, in JSON form: ``progress``,
+            ``steps`` and ``errors`` (by ``role/replica``), ``stalled``.
     """
 
     plan: Plan | None = None
@@ -402,6 +415,7 @@ class Facts:
     delivered: set[str] = field(default_factory=set)
     kinds: set[str] = field(default_factory=set)
     mark: str = ""
+    signs: dict[str, Any] = field(default_factory=dict)
 
     def notice_to(self, container: Container) -> Notice | None:
         """Return the first notice to a container; None: it had none."""

@@ -36,6 +36,7 @@ from transload.specs import (
     AppState,
     AppStatus,
     CfgVal,
+    Progress,
     Role,
     make_app_handle,
     masked_url,
@@ -52,6 +53,7 @@ from transload_docker.keeper import cancel_note
 from transload_docker.logview import MAX_OPEN, Key, LogView, Reading
 from transload_docker.names import base_name
 from transload_docker.plan import DELETED, RECORD, STOP, Facts, Plan
+from transload_docker.signs import raw_progress
 from transload_docker.sizes import folder_size, sizes_of_apps
 from transload_docker.submit import release_checkpoints, submit
 from transload_docker.watch import EngineWatch, wait_until_ended
@@ -89,6 +91,7 @@ class DockerScheduler(SchedulerBase):
         self._logs: OpenReadings[Key, Reading] = OpenReadings(MAX_OPEN)
         self._home = Home(self._engine.url)
         self._kept: set[str] = set()  # ids of jobs that were seen to need a supervisor from here
+        self._signs: dict[str, int] = {}  # what was seen of them last
         self.capabilities: Capabilities = _convert.capabilities(self._engine.reach)
 
     def location(self) -> str:
@@ -210,9 +213,12 @@ class DockerScheduler(SchedulerBase):
 
     def _status(self, facts: Facts) -> AppStatus:
         assert facts.plan is not None
-        self._home.add_mark(facts)
+        self._home.complete(facts)
         try:
             status = decide(facts, time.time()).status
+            if status.is_terminal() and facts.ended is None:
+                last = Progress.from_value(raw_progress(self._home, facts))
+                status.progress = last or status.progress
         except (
             KeyError,
             ValueError,
@@ -243,11 +249,20 @@ class DockerScheduler(SchedulerBase):
         return EngineWatch(self._engine, beside=self._look_beside)
 
     def _look_beside(self, app_ids: Collection[str]) -> Collection[str]:
-        """See to it that a supervisor that was killed is replaced while somebody waits."""
-        if self._kept.intersection(app_ids):
-            with contextlib.suppress(SchedulerUnavailable):
-                self._home.ensure_keeper()
-        return ()
+        """See to it that a supervisor that was killed is replaced while somebody waits.
+
+        Returns:
+            The jobs of which supervisors have seen more meanwhile.
+        """
+        mine = self._kept.intersection(app_ids)
+        if not mine:
+            return ()
+        with contextlib.suppress(SchedulerUnavailable):
+            self._home.ensure_keeper()
+        signs = {app_id: self._home.signs_changed(app_id) for app_id in mine}
+        changed = [app_id for app_id, at in signs.items() if at != self._signs.get(app_id, 0)]
+        self._signs = signs
+        return changed
 
     def list(self) -> list[ListAppResponse]:
         """Return the jobs on the engine, newest first, whoever submitted them."""
@@ -375,6 +390,7 @@ class DockerScheduler(SchedulerBase):
         if plan.results and plan.owner == self._home.owner:
             self._home.remove_results(plan.results)
         if plan.owner == self._home.owner:
+            self._home.remove_signs(app_id)
             release_checkpoints(self._engine, self._home, plan.checkpoints)
 
     def _forget_all(self, app_id: str, facts: Facts) -> None:

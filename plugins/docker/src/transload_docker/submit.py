@@ -29,6 +29,7 @@ from transload_docker.engine import (
 )
 from transload_docker.gpus import assigned
 from transload_docker.home import Home
+from transload_docker.host_config import mount_entry
 from transload_docker.plan import GRACE_S, RECORD, Container, Facts, Plan
 
 _STALE_S: Final = 300.0
@@ -209,6 +210,9 @@ class _Submit:
             images.ensure(self.engine, image, self.request.pull)
         for folder in self.request.folders:
             self.home.make_folder(folder)
+        if self.engine.reach == "host":
+            self.home.remove_signs(self.app_id)
+            self.home.make_folder(self.home.progress_folder(self.app_id))
         name = self.request.network
         if name:
             labels = {
@@ -233,7 +237,9 @@ class _Submit:
         body["Env"] = [
             *body.get("Env", []),
             *(f"{name}={value}" for name, value in secrets.items()),
+            f"TRANSLOAD_PROGRESS_FILE={self._progress_file(container)}",
         ]
+        self._mount_progress(body)
         body["Labels"] = {
             **body.get("Labels", {}),
             names.LABEL_UID: self.uid,
@@ -249,6 +255,21 @@ class _Submit:
                 lambda api: api.create_container_from_config(body, container.name)
             )["Id"]
         self.made.append((container, made))
+
+    def _progress_file(self, container: ContainerRequest) -> str:
+        """Return where a container says how far it is."""
+        if self.engine.reach != "host":
+            return names.PROGRESS_FILE
+        folder = self.home.progress_folder(self.app_id)
+        return f"{folder}/{names.progress_file(container.role, container.replica)}"
+
+    def _mount_progress(self, body: dict[str, Any]) -> None:
+        if self.engine.reach != "host":
+            return
+        folder = self.home.progress_folder(self.app_id)
+        host = body.setdefault("HostConfig", {})
+        mount = mount_entry("bind", folder, folder, read_only=False)
+        host["Mounts"] = [*(host.get("Mounts") or ()), mount]
 
     def _has_python3_alone(self, container_id: str) -> bool:
         """Tell whether a container has no ``python``, and a ``python3`` in its place."""
@@ -333,6 +354,7 @@ class _Submit:
             return  # the engine is gone; the keeper clears what has no record
         finally:
             self.home.remove_results(self.home.results_folder(self.app_id))
+            self.home.remove_signs(self.app_id)
 
     def _forget_own(self) -> None:
         noted = self.engine.notes(self.app_id).get(self.app_id)

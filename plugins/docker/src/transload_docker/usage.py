@@ -45,11 +45,7 @@ class Meter:
 
     def follow(self, container_id: str) -> None:
         """Note what a running container uses until it ends, if that can be known."""
-        places = [
-            path
-            for place in _PLACES
-            for path in glob.glob(f"{self._root}/{place.format(container_id)}")
-        ]
+        places = control_groups(container_id, self._root)
         # ended, or a system without these calls
         with self._lock, suppress(OSError, ValueError, IndexError, AttributeError):
             if not places or container_id in [known for known, _ in self._watched.values()]:
@@ -92,6 +88,19 @@ class Meter:
                     self._polling.close()
                     self._polling = None
                     return
+
+
+def control_groups(container_id: str, root: str = "/sys/fs/cgroup") -> list[str]:
+    """Return the folders of a container's control groups; [] if they are not on this machine.
+
+    Args:
+        container_id: which.
+        root: where the control groups are mounted.
+    """
+    found: list[str] = []
+    for place in _PLACES:
+        found += glob.glob(f"{root}/{place.format(container_id)}")
+    return found
 
 
 def usage(folders: list[str]) -> dict[str, Any]:
