@@ -28,7 +28,7 @@ from transload_kubernetes.scheduler import create_scheduler
 APPS, REPLICAS, IDLE_S = 500, 64, 30.0
 NAMESPACE = f"transload-cost-{uuid.uuid4().hex[:6]}"
 IMAGE = sys.argv[1] if len(sys.argv) > 1 else "transload-test:1"
-CFG = {"namespace": NAMESPACE, "image_pull_policy": "IfNotPresent", "grace_period": 1}
+CFG = {"namespace": NAMESPACE, "image_pull_policy": "IfNotPresent"}
 LIMITS = {
     "submit one role": 5,
     "submit three roles as a JobSet": 5,

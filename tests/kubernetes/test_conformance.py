@@ -16,6 +16,8 @@ from transload_kubernetes.cluster import Cluster
 from transload_kubernetes.names import place
 from transload_testing.schedulers import Damage, SchedulerConformance, damaged_text
 
+_GONE = "a pod that is cancelled takes its log with it"
+
 
 @pytest.mark.usefixtures("fake")
 class TestKubernetes(SchedulerConformance):
@@ -24,6 +26,10 @@ class TestKubernetes(SchedulerConformance):
     image: ClassVar[str] = "registry.example/shell:1"
     cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "never"}
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
+    cannot: ClassVar[Mapping[str, str]] = {
+        "test_notice_of_a_cancel": _GONE,
+        "test_what_does_not_heed_its_notice_is_killed": _GONE,
+    }
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler on the cluster that KUBECONFIG names."""

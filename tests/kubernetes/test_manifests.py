@@ -20,6 +20,7 @@ from transload.specs import (
     BindMount,
     CfgVal,
     DeviceMount,
+    Notice,
     Resource,
     RetryPolicy,
     Role,
@@ -110,6 +111,19 @@ def test_every_manifest_is_valid(version: str) -> None:
     later = later_attempt(request.jobs[0], request.base, "main", (1, 0), 10.0)
     for item in (*yaml.safe_load_all(format_request(request)), later):
         kubernetes_validate.validate(item, version, strict=True)
+
+
+def test_a_notice_is_the_pods_own_time() -> None:
+    """Each role has its own; without one a pod has 30 s. Only kubelet's signal can be sent."""
+    roles = [role(notice=Notice(300.5)), role(name="other")]
+    request = request_for(AppDef("a", roles))
+    pods = [job["spec"]["template"]["spec"] for job in request.jobs]
+    assert [pod["terminationGracePeriodSeconds"] for pod in pods] == [301, 30]
+    with pytest.raises(
+        UnsupportedFeature, match=r"USR1 cannot be sent \(offered: TERM\)"
+    ) as caught:
+        request_for(AppDef("a", [role(notice=Notice(60, "USR1"))]))
+    assert caught.value.field == "roles[0].notice.signal"
 
 
 def kubectl_create(fake: Any, text: str) -> list[str]:
@@ -349,7 +363,6 @@ def test_names_fit() -> None:
         ({}, {"image_pull_policy": "never"}, ConfigError, "image_pull_policy='never'"),
         ({}, {"namespace": "Team"}, ConfigError, "namespace='Team'"),
         ({}, {"tolerations": ["a:Sometimes"]}, ConfigError, "tolerations='a:Sometimes'"),
-        ({}, {"grace_period": -1}, ConfigError, "grace_period=-1"),
         ({}, {"ttl": -1}, ConfigError, "ttl=-1"),
         ({}, {"jobset": "maybe"}, ConfigError, "jobset='maybe'"),
         ({}, {"pod_security": "baseline"}, ConfigError, "pod_security='baseline'"),

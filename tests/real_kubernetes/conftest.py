@@ -187,6 +187,12 @@ class RealCluster:
             time.sleep(0.2)
 
 
+@pytest.fixture(autouse=True)
+def short_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods without a notice are killed two seconds after SIGTERM, which many shells do not heed."""
+    monkeypatch.setattr("transload_kubernetes.pod._GRACE_S", 2)
+
+
 @pytest.fixture(scope="session")
 def _cluster() -> Iterator[RealCluster]:
     cluster = RealCluster(os.environ["REAL_KUBECONFIG"])

@@ -13,10 +13,10 @@ import pytest
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import log_lines
 from transload.schedulers.api import LogQuery, Stream, Submission, reconcile
-from transload.specs import AppDef, AppState, AppStatus, Resource, Role
+from transload.specs import AppDef, AppState, AppStatus, Notice, Resource, Role
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
-CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent", "grace_period": 2}
+CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent"}
 
 
 def shell(commands: dict[str, str] | str, replicas: int = 1, **fields: Any) -> AppDef:
@@ -145,10 +145,9 @@ def test_a_cancel_keeps_what_has_ended(namespace: str, scheduler: Any, eventuall
         app_id = start(
             scheduler,
             namespace,
-            shell(command, 2),
+            shell(command, 2, notice=Notice(30)),
             f"cancel-{jobset}",
             jobset=jobset,
-            grace_period=30,
         )
         eventually(
             lambda app_id=app_id: status(scheduler, app_id).roles[0].replicas[0].exit_code == 0, 60

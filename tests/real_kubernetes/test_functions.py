@@ -53,7 +53,6 @@ def options(namespace: str, transload_home: Path, tmp_path: Path) -> Iterator[di
         "namespace": namespace,
         "image": IMAGE,
         "image_pull_policy": "IfNotPresent",
-        "grace_period": 2,
         "workspace_url": f"file://{tmp_path}/code",
         "overlay": json.dumps({"spec": {"template": {"spec": pod}}}),
     }

@@ -19,7 +19,7 @@ from transload.schedulers.api import Submission
 from transload.specs import AppDef, AppState, BindMount, Role
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
-CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent", "grace_period": 2}
+CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent"}
 INSIDE = """
 import sys
 from transload.runner import get_runner

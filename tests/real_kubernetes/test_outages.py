@@ -53,7 +53,7 @@ def test_servers_are_killed_and_come_back(
             )
         ],
     )
-    cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent", "grace_period": 2}
+    cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent"}
     with Runner("tests", {"kubernetes": create_scheduler}) as runner:
         handle = runner.run(app, "kubernetes", cfg)
         lines: list[str] = []
@@ -167,7 +167,7 @@ def test_a_kubelet_that_stops(namespace: str, transload_home: Any, eventually: A
     app = AppDef(
         "outage", [Role("main", IMAGE, entrypoint="sh", args=["-c", "sleep 35; echo end"])]
     )
-    cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent", "grace_period": 2}
+    cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent"}
     with Runner("tests", {"kubernetes": create_scheduler}) as runner:
         handle = runner.run(app, "kubernetes", cfg)
         eventually(lambda: runner.status(handle).state is AppState.RUNNING, 60)  # type: ignore[union-attr]

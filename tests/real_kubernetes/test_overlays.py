@@ -33,7 +33,6 @@ def test_an_overlay_runs(
             "image_pull_policy": "IfNotPresent",
             "namespace": namespace,
             "overlay": overlay,
-            "grace_period": 2,
         }
     )
     app_id = f"{namespace}:o"

@@ -12,10 +12,10 @@ import pytest
 
 from transload.runner import Runner
 from transload.schedulers.api import Submission
-from transload.specs import AppDef, AppState, RetryPolicy, Role
+from transload.specs import AppDef, AppState, Notice, RetryPolicy, Role
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
-CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent", "grace_period": 2}
+CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent"}
 SLEEPS = {"evict": "sleep 12", "cancel too late": "exit 0", "cancel at the end": "sleep 1.5"}
 """What the program of a pod does at last that is ended in some way."""
 
@@ -139,14 +139,14 @@ def test_what_ends_from_outside_hands_over(
     )
     app = AppDef(
         "r",
-        [Role("main", IMAGE, entrypoint="sh", args=["-c", command])],
+        [Role("main", IMAGE, entrypoint="sh", args=["-c", command], notice=Notice(10))],
         timeout=25 if how == "time" else None,
     )
     with Runner("tests", {"kubernetes": create_scheduler}) as runner:
         handle = runner.run(
             app,
             "kubernetes",
-            {**CFG, "namespace": namespace, "helper_image": IMAGE, "grace_period": 10},
+            {**CFG, "namespace": namespace, "helper_image": IMAGE},
         )
 
         def end_it() -> None:

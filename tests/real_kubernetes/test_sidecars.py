@@ -15,7 +15,7 @@ from transload.schedulers.api import Submission, reconcile
 from transload.specs import AppDef, AppState, AppStatus, RetryPolicy, Role
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
-CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent", "grace_period": 2}
+CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent"}
 LINES = 80_000
 
 

@@ -57,6 +57,7 @@ CAPABILITIES: Final = Capabilities(
     shares_disk=False,
     delete=True,
     reachable_from="network",
+    notice=frozenset({"TERM"}),  # kubelet's own signal; no other one can be sent
 )
 
 

@@ -65,7 +65,6 @@ def run_opts() -> runopts:
     opts.add("image_pull_policy", str, "Always, IfNotPresent or Never; default: the cluster's")
     opts.add("image_pull_secrets", list[str], "names of Secrets with the registry's credentials")
     opts.add("gpu_resource", str, "resource that a role's gpu requests", "nvidia.com/gpu")
-    opts.add("grace_period", int, "seconds between SIGTERM and SIGKILL when a pod is ended", 30)
     opts.add(
         "ttl",
         int,
@@ -160,7 +159,6 @@ class Options:
                     f"run option {name}={cfg[name]!r}: must be one of {', '.join(allowed)}"
                 )
         for name, least, unit in (
-            ("grace_period", 0, "seconds"),
             ("ttl", 0, "seconds"),
             (QUEUED[2], 1, "replicas"),
         ):

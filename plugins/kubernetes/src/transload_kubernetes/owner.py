@@ -147,7 +147,7 @@ class Owner:
         namespace, base = names.place(app_id)
         if facts.plan is None or not any(role.retries for role in facts.plan.roles):
             return
-        limit = float(str(facts.plan.cfg.get("grace_period") or 0)) + _GRACE_S
+        limit = states.grace_of(facts.pods) + _GRACE_S
 
         def wait_and_suspend() -> None:
             deadline = time.monotonic() + limit

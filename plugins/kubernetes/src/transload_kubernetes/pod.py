@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
+_GRACE_S: Final = 30
 PLACEHOLDER: Final = "<content hash>"
 WORKSPACE: Final = "/workspace"
 WORKSPACE_KEY: Final = "kubernetes.workspace"
@@ -75,6 +77,13 @@ class Context:
     base: str  # the prefix of its objects' names
     options: Options  # the run options
     rank0: str  # host name of replica 0 of the first role
+
+
+def grace_period(role: Role) -> int:
+    """Return the seconds between SIGTERM and SIGKILL when a pod of a role is ended."""
+    if role.notice is None:
+        return _GRACE_S
+    return math.ceil(role.notice.seconds)
 
 
 def named_image(role: Role, default: str, path: str = "role") -> str:
@@ -352,7 +361,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     wanted = {name: str(value) for name, value in role.resource.capabilities.items() if "/" in name}
     spec = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": int(options.cfg["grace_period"]),
+        "terminationGracePeriodSeconds": grace_period(role),
         "subdomain": context.base,
         "shareProcessNamespace": options.cfg.get("share_process_namespace") is not False,
         "containers": [container],

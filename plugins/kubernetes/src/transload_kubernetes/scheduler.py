@@ -345,8 +345,7 @@ class KubernetesScheduler(SchedulerBase):
                 does not end.
         """
         self._owner.end_damaged(app_id, facts)
-        grace = [pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in facts.pods]
-        deadline = time.monotonic() + _DELETE_S + max(grace, default=0)
+        deadline = time.monotonic() + _DELETE_S + states.grace_of(facts.pods)
         pause = _FIRST_LOOK_S
         while facts.jobs or facts.pods:
             if time.monotonic() >= deadline:
@@ -358,8 +357,7 @@ class KubernetesScheduler(SchedulerBase):
 
     def _ended(self, app_id: str, facts: Facts) -> Facts:
         """Wait until a cancelled job has ended; return its facts."""
-        cfg = facts.plan.cfg if facts.plan else {}
-        deadline = time.monotonic() + _DELETE_S + float(str(cfg.get("grace_period") or 0))
+        deadline = time.monotonic() + _DELETE_S + states.grace_of(facts.pods)
         with contextlib.closing(ClusterWatch(self._cluster)) as watch:
             watch.update([app_id])
             while time.monotonic() < deadline:

@@ -5,7 +5,7 @@ Unknown words are tolerated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -134,6 +134,12 @@ def has_begun(pod: Mapping[str, Any], name: str = names.MAIN) -> bool:
 def is_released(pod: Mapping[str, Any]) -> bool:
     """Tell whether a pod's other containers were ended because its program had ended."""
     return names.ANNOTATION_RELEASED in ((pod.get("metadata") or {}).get("annotations") or {})
+
+
+def grace_of(pods: Iterable[Mapping[str, Any]]) -> float:
+    """Return the longest time in seconds that pods have between SIGTERM and SIGKILL."""
+    seconds = [pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in pods]
+    return float(max(seconds, default=0))
 
 
 def still_running(pod: dict[str, Any]) -> list[str]:
