@@ -22,7 +22,7 @@ from transload.specs import (
 )
 from transload_docker import names
 from transload_docker.convert import DockerRequest, bind, convert, format_request, run_opts
-from transload_docker.plan import RolePlan
+from transload_docker.plan import RolePlan, signal_number
 
 
 def request(
@@ -216,7 +216,7 @@ def test_notice() -> None:
     assert "StopSignal" not in body(role())
     (kept,) = request(role(notice=Notice(90.5, "USR1"))).roles
     assert (kept.notice, kept.notice_signal, kept.max_interruptions) == (90.5, "USR1", 100)
-    assert kept.signal_number == 10
+    assert signal_number(kept.notice_signal) == 10
 
 
 def test_a_plan_that_asks_for_nothing_new_is_read_by_earlier_versions() -> None:
