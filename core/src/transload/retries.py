@@ -22,6 +22,7 @@ __all__ = [
     "TERMINAL",
     "Gang",
     "Replica",
+    "Restart",
     "error_line",
     "exit_text",
     "needed_replicas",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 
-from transload.runtime.tracking import Store
-from transload.runtime.tracking.stores import LocalStore
+from transload.runtime.tracking import LocalStore, Store
 from transload.schedulers.api import (
     AppDescription,
     Capabilities,
