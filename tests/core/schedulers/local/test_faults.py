@@ -21,7 +21,7 @@ from transload.errors import AppExists, SpecError, SubmitError
 from transload.schedulers import Stream
 from transload.schedulers.api import LogQuery
 from transload.schedulers.local import LocalScheduler
-from transload.schedulers.local.supervisor import layout, processes
+from transload.schedulers.local.supervisor import creation, layout, processes
 from transload.specs import AppState, Notice, Role
 
 CLIENT = """
@@ -743,7 +743,9 @@ def test_cancel_as_soon_as_an_app_can_be_seen(transload_home: Path) -> None:
     scheduler = LocalScheduler("tests")
     scheduler._ensure()
     request = {"record": {"token": "t"}, "roles": [], "log_dir": None}
-    lock, ctl, place = layout.create_app(scheduler.location(), "a", request, {"state": "SUBMITTED"})
+    lock, ctl, place = creation.create_app(
+        scheduler.location(), "a", request, {"state": "SUBMITTED"}
+    )
     try:
         assert scheduler.cancel("a")
         assert layout.CANCEL in os.read(ctl, 10)

@@ -32,7 +32,7 @@ def submit(local: str, request: dict[str, Any]) -> dict[str, Any]:
     """Send what `submission_body` returns; return the supervisor's answer.
 
     It is sent again if the connection breaks: the token in the job's record makes that safe.
-    Whatever is raised, the job may still be started by what was sent; `layout.withdraw` prevents
+    Whatever is raised, the job may still be started by what was sent; `creation.withdraw` prevents
     that.
 
     Raises:

@@ -114,7 +114,10 @@ def convert(
             path = f"roles[{index}].retry_policy"
             reason = "not possible on scheduler 'local': it has no spare machines"
             raise UnsupportedFeature(f"{path}=HOT_SPARE: {reason}", path)
-    log_dir = cfg.get("log_dir")
+    wants_gpus = any(role.resource.gpu > 0 for role in app.roles)
+    # an image may lie in the copy of another app: only what was copied for a workspace of this one
+    # is its own
+    copied = {role.image for role in app.roles if role.workspace}
     return LocalRequest(
         name=app.name,
         roles=[
@@ -124,19 +127,10 @@ def convert(
         timeout=app.timeout,
         segment=app.segment,
         max_log_bytes=int(_not_negative(cfg, "max_log_size") * 1_000_000),
-        log_dir=os.path.abspath(os.path.expanduser(str(log_dir))) if log_dir else None,
-        assign_gpus=bool(cfg.get("auto_set_cuda_visible_devices"))
-        and any(role.resource.gpu > 0 for role in app.roles),
+        log_dir=_absolute(cfg.get("log_dir")),
+        assign_gpus=wants_gpus and bool(cfg.get("auto_set_cuda_visible_devices")),
         prepend_cwd=bool(cfg.get("prepend_cwd")),
-        # an image may lie in the copy of another app: only what was copied for a workspace of this
-        # one is its own
-        workspaces=sorted(
-            {
-                role.image
-                for role in app.roles
-                if role.workspace and role.image.startswith(f"{copies}/")
-            }
-        ),
+        workspaces=sorted(image for image in copied if image.startswith(f"{copies}/")),
         environments=_environments(app, environments),
     )
 
@@ -145,6 +139,13 @@ def _environments(app: AppDef, root: str) -> list[str]:
     """Return the folders with packages that the roles of an app were given."""
     venvs = [role.env.get(VIRTUAL_ENV, "") for role in app.roles if role.environment]
     return sorted({os.path.dirname(venv) for venv in venvs if venv.startswith(f"{root}/")})
+
+
+def _absolute(path: CfgVal) -> str | None:
+    """Return an absolute path, ``~`` replaced; None for none."""
+    if not path:
+        return None
+    return os.path.abspath(os.path.expanduser(str(path)))
 
 
 def _not_negative(cfg: Mapping[str, CfgVal], name: str) -> float:
@@ -175,10 +176,10 @@ def image_root(role: Role, always_cwd: bool, copies: str, working_dir: CfgVal = 
         from transload.workspace import workspace_digest
 
         return f"{copies}/<copy of workspace {workspace_digest(role.workspace)}>"
-    image = os.path.abspath(os.path.expanduser(role.image)) if role.image else ""
-    if not always_cwd and image and os.path.isdir(image):
+    image = _absolute(role.image)
+    if not always_cwd and image is not None and os.path.isdir(image):
         return image
-    return os.path.abspath(os.path.expanduser(str(working_dir))) if working_dir else os.getcwd()
+    return _absolute(working_dir) or os.getcwd()
 
 
 def format_request(request: LocalRequest) -> str:
@@ -264,7 +265,6 @@ def _role_body(
 ) -> dict[str, Any]:
     each = request.roles[index]
     role = each.role
-    notice = role.notice
     missing = [name for name in role.secrets if name not in values]
     if missing:
         raise SpecError(f"role {role.name!r}: the secrets {missing} were not resolved")
@@ -278,6 +278,9 @@ def _role_body(
             path = replica["env"]["PATH"] = f"{each.cwd}{os.pathsep}{path}"
         if path not in paths:
             paths[path] = _find_program(role, index, each.cwd, path)
+    count = 0
+    if request.assign_gpus:
+        count = max(0, role.resource.gpu)
     return {
         "name": role.name,
         "exe": next(iter(paths.values()), ""),
@@ -287,17 +290,30 @@ def _role_body(
         "max_retries": role.max_retries,
         "retry_policy": role.retry_policy.value,
         "retry_delay": role.retry_delay,
-        "gpu": max(0, role.resource.gpu) if request.assign_gpus else 0,
+        "gpu": count,
         "checkpoints": role.checkpoints,
-        "notice": notice.seconds if notice else None,
-        "notice_signal": _signal_number(notice.signal) if notice else None,
         "max_interruptions": role.interruptions_allowed,
-        "stall_after": role.stall_after,
-        "stall_signal": _signal_number(role.stall_signal) if role.on_stall == "dump" else None,
+        **_signals(role),
         "secrets": dict(values),
         "num_replicas": len(replicas),
         "replicas": replicas,
     }
+
+
+def _signals(role: Role) -> dict[str, Any]:
+    """Return what a role is sent before its end and when it has stalled; None: nothing."""
+    found: dict[str, Any] = {
+        "notice": None,
+        "notice_signal": None,
+        "stall_after": role.stall_after,
+        "stall_signal": None,
+    }
+    if role.notice is not None:
+        found["notice"] = role.notice.seconds
+        found["notice_signal"] = _signal_number(role.notice.signal)
+    if role.on_stall == "dump":
+        found["stall_signal"] = _signal_number(role.stall_signal)
+    return found
 
 
 def _signal_number(name: str) -> int:
@@ -345,8 +361,10 @@ def _check_interpreter(path: str, where: str) -> None:
     """Refuse a script whose first line names, by an absolute path, a program that is not there."""
     # what is executable but not readable is fine
     first = layout.part_of(path, 256).split(b"\n", 1)[0]
-    words = first[2:].split() if first.startswith(b"#!") else []
-    name = os.fsdecode(words[0]) if words else ""
+    words = first[2:].split()
+    if not first.startswith(b"#!") or not words:
+        return
+    name = os.fsdecode(words[0])
     if name.startswith("/") and not os.path.exists(name):
         raise SpecError(f"{where}: {path} wants the interpreter {name}, which does not exist")
 
@@ -354,7 +372,9 @@ def _check_interpreter(path: str, where: str) -> None:
 def _record(
     request: LocalRequest, app_id: str, submission: Submission, folder: str
 ) -> dict[str, Any]:
-    logs = f"{request.log_dir}/{app_id}" if request.log_dir else f"{folder}/logs"
+    logs = f"{folder}/logs"
+    if request.log_dir:
+        logs = f"{request.log_dir}/{app_id}"
     # fields that are written only when set
     more: dict[str, object] = {}
     if submission.checkpoints:

@@ -33,7 +33,7 @@ from transload.schedulers.local.environments import LocalEnvironments, environme
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.notify import AppWatch
 from transload.schedulers.local.store import safe_id, size_of
-from transload.schedulers.local.supervisor import layout
+from transload.schedulers.local.supervisor import creation, layout
 from transload.schedulers.local.supervisor.processes import GRACE_S
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, SpecError, runopts
 
@@ -291,7 +291,7 @@ class LocalScheduler(SchedulerBase):
             SubmitError: if that cannot be written down.
         """
         try:
-            layout.withdraw(self._local, token)
+            creation.withdraw(self._local, token)
         except OSError as exc:
             if self._has_token(app_id, token):
                 return False
@@ -301,7 +301,7 @@ class LocalScheduler(SchedulerBase):
                 "list` shows it then",
                 transient=True,
             ) from exc
-        return not (self._has_token(app_id, token) and layout.insist(self._local, token))
+        return not (self._has_token(app_id, token) and creation.insist(self._local, token))
 
     def _has_token(self, app_id: str, token: str) -> bool:
         there = store.read_record(self._local, app_id)
@@ -421,35 +421,24 @@ class LocalScheduler(SchedulerBase):
         """Delete apps that have ended: the old, and then the oldest until the rest is small enough
         (see the base).
         """
-        moment = time.time() if now is None else now
-        ended = []
-        for app_id in store.app_ids(self._local):
-            # what a newer version wrote is left to it; what is gone meanwhile is gone
-            with contextlib.suppress(SchedulerUnavailable, FileNotFoundError):
-                if store.has_ended(self._local, app_id):
-                    ended.append(
-                        (
-                            os.stat(
-                                layout.state_file(layout.app_folder(self._local, app_id))
-                            ).st_mtime,
-                            app_id,
-                        )
-                    )
-        ended.sort()
-        removed = []
-        sizes = (
-            {app_id: size_of(layout.app_folder(self._local, app_id)) for _, app_id in ended}
-            if max_size is not None
-            else {}
-        )
+        moment = now
+        if moment is None:
+            moment = time.time()
+        ends = store.ends(self._local)
+        sizes: dict[str, int] = {}
+        if max_size is not None:
+            sizes = {each: size_of(layout.app_folder(self._local, each)) for each in ends}
         total = sum(sizes.values())
-        for end, app_id in ended:
-            old = older_than is not None and moment - end >= older_than
-            if old or (max_size is not None and total > max_size):
-                if not dry_run:
-                    store.remove(self._local, app_id)
-                total -= sizes.get(app_id, 0)
-                removed.append(app_id)
+        removed = []
+        for app_id, end in ends.items():
+            is_old = older_than is not None and moment - end >= older_than
+            is_too_much = max_size is not None and total > max_size
+            if not is_old and not is_too_much:
+                continue
+            if not dry_run:
+                store.remove(self._local, app_id)
+            total -= sizes.get(app_id, 0)
+            removed.append(app_id)
         if not dry_run:
             store.sweep(self._local, _STALE_S)
         return removed
@@ -501,7 +490,7 @@ class LocalScheduler(SchedulerBase):
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the folder of a role's checkpoints, in the state folder."""
-        return layout.checkpoint_folder(self._local, name, role.name)
+        return creation.checkpoint_folder(self._local, name, role.name)
 
     def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
         """Return the folders of checkpoints of an app, with size and age."""
@@ -531,7 +520,7 @@ class LocalScheduler(SchedulerBase):
         if name is None or description.app is None:
             return {}
         return {
-            role.name: layout.checkpoint_folder(self._local, name, role.name)
+            role.name: creation.checkpoint_folder(self._local, name, role.name)
             for role in description.app.roles
             if role.checkpoints
         }

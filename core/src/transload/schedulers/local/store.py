@@ -18,7 +18,7 @@ from transload.errors import SchedulerUnavailable
 from transload.runtime.forks import fork_lock
 from transload.schedulers.api import AppDescription, ListAppResponse, damaged_message
 from transload.schedulers.local.home import make_private
-from transload.schedulers.local.supervisor import guard, layout
+from transload.schedulers.local.supervisor import creation, guard, layout
 from transload.specs import (
     AppDef,
     AppState,
@@ -138,11 +138,9 @@ def _read_state(local: str, app_id: str) -> dict[str, Any] | None:
         if state.get("state") not in layout.TERMINAL:
             _apply_noted_end(folder, state)
         return state
-    return (
-        {"state": "UNKNOWN", "msg": damaged_message(f"its state {path}")}
-        if os.path.isdir(folder)
-        else None
-    )
+    if not os.path.isdir(folder):
+        return None
+    return {"state": "UNKNOWN", "msg": damaged_message(f"its state {path}")}
 
 
 def _is_record(record: dict[str, Any]) -> bool:
@@ -299,6 +297,18 @@ def has_ended(local: str, app_id: str) -> bool:
     return ended
 
 
+def ends(local: str) -> dict[str, float]:
+    """Return when each app that has ended did so, seconds since the epoch, the first one first."""
+    found = {}
+    for app_id in app_ids(local):
+        # what a newer version wrote is left to it; what is gone meanwhile is gone
+        with contextlib.suppress(SchedulerUnavailable, FileNotFoundError):
+            if has_ended(local, app_id):
+                path = layout.state_file(layout.app_folder(local, app_id))
+                found[app_id] = os.stat(path).st_mtime
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
 def app_ids(local: str) -> Iterator[str]:
     """Yield the ids of all apps."""
     try:
@@ -378,7 +388,7 @@ def _remove_checkpoints(local: str, name: str) -> None:
     """Remove the checkpoints that are kept under a name, unless the record of an app has it."""
     aside = f"{local}/checkpoints/.gone.{os.getpid()}.{time.monotonic_ns()}"
     # what cannot be removed now is removed with the next app of that name, if ever
-    with contextlib.suppress(OSError, SchedulerUnavailable), layout.locked_checkpoints(local):
+    with contextlib.suppress(OSError, SchedulerUnavailable), creation.locked_checkpoints(local):
         records = [read_record(local, app_id) for app_id in app_ids(local)]
         # what cannot be read may have that name
         used = any(record == {} or (record or {}).get("checkpoints") == name for record in records)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import gpus, kernel, layout, processes, protocol
+from . import creation, gpus, kernel, layout, processes, protocol
 from .kernel import signal
 from .protocol import socket
 
@@ -110,7 +110,7 @@ def run(
     if status != 0:
         app_id = os.fsdecode(link.recv(protocol.SMALL))
         processes.kill(_left_to_this_process, _PATIENCE_S)
-        layout.remove_unfinished(home, pid)
+        creation.remove_unfinished(home, pid)
         processes.forget_dead(home)
         if app_id:
             finalise(home, app_id, wait=True)

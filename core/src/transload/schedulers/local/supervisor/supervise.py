@@ -19,7 +19,7 @@ from transload.retries import (
 )
 from transload.runtime.liveness import newest_change
 
-from . import gpus, guard, kernel, layout, logindex, processes, protocol, signs
+from . import creation, gpus, guard, kernel, layout, logindex, processes, protocol, signs
 from .kernel import signal
 from .protocol import socket
 
@@ -67,7 +67,7 @@ class Supervisor:
         self.folder = layout.app_folder(home, self.app_id)
         name = request["record"].get("checkpoints")
         self.checkpoints = [
-            layout.checkpoint_folder(home, name, role["name"])
+            creation.checkpoint_folder(home, name, role["name"])
             for role in request["roles"]
             if name and role["checkpoints"]
         ]
@@ -120,10 +120,10 @@ class Supervisor:
         """Make the app's folder and answer the client; False if there is nothing to supervise."""
         self.link.send(os.fsencode(self.app_id))
         try:
-            opened = layout.create_app_with_checkpoints(
+            opened = creation.create_app_with_checkpoints(
                 self.home, self.app_id, self.request, self._state()
             )
-        except layout.Refused as refused:
+        except creation.Refused as refused:
             protocol.answer(self.client, refused.answer)
             return False
         self.lock, self.ctl, self.place = opened

@@ -1,0 +1,219 @@
+"""Making an app's folder, all or nothing: who was first, who gave up, where its checkpoints are."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+
+from . import layout
+
+TYPE_CHECKING = False  # typing itself would cost the fork server its speed
+if TYPE_CHECKING:
+    from typing import IO, Any
+
+PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What a submit may fail with for a while only."""
+_CHECKPOINTS_PATIENCE_S = 10.0
+
+
+def _withdrawal(home: str, token: str) -> str:
+    return f"{home}/apps/.withdrawn.{token}"
+
+
+def _refusal(home: str, token: str) -> str:
+    return f"{home}/apps/.refused.{token}"
+
+
+def withdraw(home: str, token: str) -> None:
+    """Let no supervisor start an app, as the client that gave up its submit. Works on a full disk:
+    it is a short link.
+
+    Where its supervisor was faster, `insist` takes this back.
+    """
+    os.symlink("by its client", _withdrawal(home, token))
+
+
+def insist(home: str, token: str) -> bool:
+    """Take a withdrawal back, since the app is there already; False if its supervisor saw it first,
+    and removes the app.
+    """
+    try:
+        os.unlink(_withdrawal(home, token))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def is_withdrawn(home: str, token: str) -> bool:
+    """Tell, as a supervisor, whether the client has given up; if so, it stays so, however often the
+    submit was sent.
+    """
+    try:
+        os.rename(_withdrawal(home, token), _refusal(home, token))
+    except FileNotFoundError:
+        return os.path.lexists(_refusal(home, token))
+    except OSError:
+        pass
+    return True
+
+
+class Refused(Exception):
+    """The app is not started; ``answer`` is what its client is told."""
+
+    def __init__(self, answer: dict[str, object]) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
+_WITHDRAWN: dict[str, object] = {
+    "error": "submit",
+    "transient": True,
+    "message": "its client gave up",
+}
+
+
+def create_app(
+    home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]
+) -> tuple[int, int, int]:
+    """Make the app's folder; return the descriptors that hold its lock, read its FIFO, and are the
+    folder's own.
+
+    Raises:
+        Refused: if there is such an app, there was one, its client gave up, or the folder cannot be
+            written.
+    """
+    target = layout.app_folder(home, app_id)
+    if os.path.exists(f"{home}/gone/{app_id}"):
+        raise Refused({"error": "gone"})
+    token = request["record"]["token"]
+    if is_withdrawn(home, token):  # first: nobody is to see the app for a moment
+        raise Refused(_WITHDRAWN)
+    aside = f"{home}/apps/.{os.getpid()}.{token}"
+    try:
+        opened = _fill(aside, request, first_state)
+        os.rename(aside, target)
+    except OSError as exc:
+        layout.remove_tree(aside)
+        if exc.errno in (errno.ENOTEMPTY, errno.EEXIST) and exc.filename2 == target:
+            raise Refused(_compare(target, request["record"])) from None
+        message = f"cannot write {exc.filename or aside}: {exc.strerror}"
+        raise Refused(
+            {"error": "submit", "transient": exc.errno in PASSING, "message": message}
+        ) from None
+    if os.path.exists(f"{home}/gone/{app_id}"):  # deleted between the look and the rename
+        os.rename(target, aside)
+        layout.remove_tree(aside)
+        raise Refused({"error": "gone"})
+    if is_withdrawn(home, token):  # the client gave up before it could see the app
+        os.rename(target, aside)
+        layout.remove_tree(aside)
+        raise Refused(_WITHDRAWN)
+    return opened
+
+
+def checkpoint_folder(home: str, name: str, role: str) -> str:
+    """Return the folder of the checkpoints of a role that are kept under a name."""
+    return f"{home}/checkpoints/{name}/{role}"
+
+
+def locked_checkpoints(home: str) -> IO[bytes]:
+    """Hold the lock under which folders of checkpoints are made and removed.
+
+    Raises:
+        TimeoutError: if somebody holds it for too long.
+    """
+    return layout.locked(f"{home}/checkpoints.lock", _CHECKPOINTS_PATIENCE_S)
+
+
+def create_app_with_checkpoints(
+    home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]
+) -> tuple[int, int, int]:
+    """Make the folders of an app and of its checkpoints; arguments and errors as in `create_app`.
+
+    Nobody can remove the checkpoints between the two.
+    """
+    name = request["record"].get("checkpoints")
+    if name is None:
+        return create_app(home, app_id, request, first_state)
+    made: list[str] = []
+    try:
+        with locked_checkpoints(home):
+            for role in request["roles"]:
+                if role["checkpoints"]:
+                    made += _make_checkpoints(checkpoint_folder(home, name, role["name"]))
+            return create_app(home, app_id, request, first_state)
+    except Refused:
+        _remove_empty(made)
+        raise
+    except OSError as exc:
+        _remove_empty(made)
+        folder = exc.filename or f"{home}/checkpoints"
+        message = f"cannot keep checkpoints in {folder}: {exc.strerror}"
+        transient = isinstance(exc, TimeoutError) or exc.errno in PASSING
+        raise Refused({"error": "submit", "transient": transient, "message": message}) from None
+
+
+def _make_checkpoints(folder: str) -> list[str]:
+    """Make a folder for checkpoints, and those above it; return what was made, outermost first."""
+    missing: list[str] = []
+    path = folder
+    while not os.path.isdir(path):
+        missing.insert(0, path)
+        path = os.path.dirname(path)
+    for each in missing:
+        os.mkdir(each, 0o700)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no permission to write there", folder)
+    return missing
+
+
+def _remove_empty(folders: list[str]) -> None:
+    for folder in reversed(folders):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return
+
+
+def _fill(
+    aside: str, request: dict[str, Any], first_state: dict[str, object]
+) -> tuple[int, int, int]:
+    record = request["record"]
+    os.mkdir(aside, 0o700)
+    place = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    lock = os.open(f"{aside}/record.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    layout.write_all(lock, layout.dumps(record))
+    os.mkfifo(f"{aside}/ctl", 0o600)
+    # read before anybody sees the app: a cancel of that moment lies in it
+    ctl = os.open(f"{aside}/ctl", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    os.mkdir(f"{aside}/results", 0o700)
+    own_logs = not request["log_dir"]
+    logs = f"{aside}/logs" if own_logs else record["logs"]
+    for role in request["roles"]:
+        for k in range(len(role["replicas"])):
+            os.makedirs(f"{logs}/{role['name']}/{k}", 0o700, exist_ok=True)
+    layout.write_new(layout.state_file(aside), layout.dumps(first_state) + b"\n")
+    return lock, ctl, place
+
+
+def _compare(target: str, record: dict[str, object]) -> dict[str, object]:
+    """Say whether the app that is there already is this one."""
+    there = layout.read_json(f"{target}/record.json")
+    if there is None or there.get("digest") != record["digest"]:
+        return {"error": "exists"}
+    return {
+        "started": there.get("token") == record["token"]
+    }  # our own, sent again after a broken connection
+
+
+def remove_unfinished(home: str, pid: int) -> None:
+    """Remove the folder that a supervisor died over before it had its name."""
+    try:
+        names = os.listdir(f"{home}/apps")
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(f".{pid}."):
+            layout.remove_tree(f"{home}/apps/{name}")
