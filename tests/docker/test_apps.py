@@ -144,10 +144,8 @@ def test_memory_limit(runner: Runner, shell: Any) -> None:
 
 
 def test_cpu_limit_reaches_the_engine(runner: Runner, shell: Any, engine: Any) -> None:
-    """The engine has the limits; more than the machine has is refused and nothing is left."""
-    from transload.errors import SubmitError
-
-    handle = runner.run(shell("sleep 60", resource=Resource(cpu=0.5, gpu=-1, memMB=64)), "docker")
+    """The engine has the limits of a replica."""
+    runner.run(shell("sleep 60", resource=Resource(cpu=0.5, gpu=-1, memMB=64)), "docker")
     (row,) = engine.client.containers(all=True)
     host = engine.client.inspect_container(row["Id"])["HostConfig"]
     assert (host["NanoCpus"], host["Memory"], host["MemorySwap"]) == (
@@ -155,9 +153,29 @@ def test_cpu_limit_reaches_the_engine(runner: Runner, shell: Any, engine: Any) -
         64 << 20,
         64 << 20,
     )
-    runner.delete(handle)
-    with pytest.raises(SubmitError, match="CPUs"):
-        runner.run(shell("true", resource=Resource(cpu=4096, gpu=-1, memMB=-1)), "docker")
+
+
+@pytest.mark.parametrize(
+    ("want", "field", "words"),
+    [
+        (Resource(cpu=4096, gpu=-1, memMB=-1), "cpu", r"cpu=4096: .* has \d+ in all"),
+        (Resource(cpu=-1, gpu=-1, memMB=1 << 40), "memMB", r"memMB=1099511627776: .* has \d+ in"),
+    ],
+)
+def test_what_never_fits_is_refused(
+    runner: Runner, shell: Any, engine: Any, want: Resource, field: str, words: str
+) -> None:
+    """More than the machine has is refused by the field's name, with what is there; nothing is
+    left.
+    """
+    from transload.errors import UnsupportedFeature
+
+    app = shell({"other": "true", "main": "true"})
+    app.roles[1].resource = want
+    with pytest.raises(UnsupportedFeature, match=words) as caught:
+        runner.run(app, "docker")
+    assert caught.value.field == f"roles[1].resource.{field}"
+    assert engine.client.containers(all=True) == []
 
 
 def test_mounts(runner: Runner, shell: Any, engine: Any, tmp_path: Path) -> None:
@@ -261,7 +279,9 @@ def test_gpus_are_disjoint_between_apps(
 
     first, second = (runner.run(shell(show, resource=wants[n]), "docker") for n in (1, 2))
     assert (given(first), given(second)) == ("0", "1,2")
-    with pytest.raises(SubmitError, match="wants 1 GPUs, and 0 of 3 are free") as caught:
+    with pytest.raises(
+        SubmitError, match=r"0 of 3 are free; .* held by test-\w+, test-\w+$"
+    ) as caught:
         runner.run(shell(show, resource=wants[1]), "docker")
     assert caught.value.transient
     with pytest.raises(

@@ -218,3 +218,31 @@ def test_an_interruption_of_one_is_that_of_all(
     assert status.state is AppState.SUCCEEDED, status
     assert [each.interruptions for each in status.roles[0].replicas] == [1, 1]
     assert lines(runner, handle, k=1)[-1] == "again 0 1\n"
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_results_after_an_interruption_are_merged(
+    runner: Runner, shell: Any, engine: Any, up: Callable[..., None], interrupted: bool
+) -> None:
+    """What was reported before an interruption stays, and newer values win; after a failure the
+    results are those of the last attempt.
+    """
+    said = (
+        'say() { echo "{\\"schema\\": 1, \\"key\\": \\"$1\\", \\"results\\": {\\"x\\": $2}, '
+        '\\"run\\": \\"$TRANSLOAD_JOB_ID\\", \\"writer\\": {\\"role\\": \\"main\\", '
+        '\\"replica\\": 0, \\"attempt\\": $TRANSLOAD_RETRY}}" > $TRANSLOAD_TRACKER_BASE/$1.json; }; '
+    )
+    program = (
+        f'{said} if [ "$TRANSLOAD_RETRY$TRANSLOAD_INTERRUPTIONS" = 00 ]; '
+        f"then say a 1; say b 1; trap 'exit {75 if interrupted else 3}' TERM; echo up; "
+        "while :; do sleep 0.1; done; fi; say b 2"
+    )
+    app = shell(program, notice=Notice(30), max_retries=1, retry_delay=0.0)
+    handle = runner.run(app, "docker")
+    up(handle)
+    stop(engine, handle)
+    assert ends(runner, handle).state is AppState.SUCCEEDED
+    expected = {"b": {"x": 2}}
+    if interrupted:
+        expected["a"] = {"x": 1}
+    assert runner.results(handle).results == expected

@@ -78,6 +78,7 @@ class Engine:
         self._pid = 0
         self._running: dict[str, dict[str, Any]] = {}
         self._ended: dict[str, dict[str, Any]] = {}
+        self._machine: tuple[int, float] | None = None
         self.meter: Meter | None = None  # of somebody who watches
 
     @property
@@ -179,6 +180,15 @@ class Engine:
             if exc.code >= SERVER_ERROR:
                 raise SchedulerUnavailable(f"docker engine {self.url}: {exc}") from exc
             raise
+
+    def machine(self) -> tuple[int, float]:
+        """Return the bytes of memory and the number of CPUs of the engine's machine; 0: not
+        known.
+        """
+        if self._machine is None:
+            found = self.query(lambda api: api.info())
+            self._machine = (int(found.get("MemTotal") or 0), float(found.get("NCPU") or 0))
+        return self._machine
 
     def close(self) -> None:
         """Close the connection; it is made again if it is needed again."""

@@ -69,9 +69,10 @@ def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> li
     free = [each for each in known if each not in held]
     if wanted > len(free):
         home.ensure_keeper()  # it clears what a submit that was killed still holds
+        holders = sorted({held[each] for each in known if each in held})
         raise SubmitError(
             f"app {request.app_id} was not started: it wants {wanted} GPUs, and {len(free)} of "
-            f"{len(known)} are free",
+            f"{len(known)} are free; the others are held by {', '.join(holders)}",
             transient=True,
         )
     return free
@@ -85,8 +86,10 @@ def _of_this_machine(engine: Engine) -> list[str]:
     return machine_gpus()
 
 
-def _held(engine: Engine) -> set[str]:
-    """Return the GPUs of jobs that have not ended, and of those that are being submitted."""
+def _held(engine: Engine) -> dict[str, str]:
+    """Return the GPUs of jobs that have not ended, and of those that are being submitted, each with
+    the id of its job.
+    """
     rows = engine.query(lambda api: api.containers(all=True, filters={"label": [names.LABEL_GPUS]}))
     apps: dict[str, set[str]] = {}
     for row in rows:
@@ -96,7 +99,7 @@ def _held(engine: Engine) -> set[str]:
         )
     notes = engine.notes() if apps else {}
     return {
-        each
+        each: app_id
         for app_id, ids in apps.items()
         if not _has_ended(engine, notes.get(app_id), app_id)
         for each in ids

@@ -13,9 +13,15 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
-from transload.errors import AppExists, SchedulerUnavailable, SubmitError, TransloadError
+from transload.errors import (
+    AppExists,
+    SchedulerUnavailable,
+    SubmitError,
+    TransloadError,
+    UnsupportedFeature,
+)
 from transload.schedulers.api import Submission
-from transload.specs import MASK, looks_secret, masked_env
+from transload.specs import MASK, looks_secret, masked_env, masked_url
 from transload_docker import images, names, networks
 from transload_docker.convert import ContainerRequest, DockerRequest, bind
 from transload_docker.decide import Renewal
@@ -74,10 +80,40 @@ def submit(
             raise AppExists(
                 app_id, f"app id {app_id!r} was an app that has been deleted; choose another id"
             )
+        refuse_what_never_fits(engine, request)
         _clear_rubbish(engine, home, app_id, facts)
         return _Submit(
             engine, home, bind(request, app_id, submission, engine.reach), app_id, submission
         ).run()
+
+
+def refuse_what_never_fits(engine: Engine, request: DockerRequest) -> None:
+    """Refuse a container that wants more than the engine's machine has.
+
+    Raises:
+        UnsupportedFeature: by the path of the field, with what is there.
+    """
+    roles = [role.name for role in request.roles]
+    for container in request.containers:
+        config = container.body.get("HostConfig", {})
+        memory = config.get("Memory") or 0
+        cpus = (config.get("NanoCpus") or 0) / 1e9
+        if not memory and not cpus:
+            continue
+        has_memory, has_cpus = engine.machine()
+        path = f"roles[{roles.index(container.role)}].resource"
+        if has_memory and memory > has_memory:
+            raise UnsupportedFeature(
+                f"{path}.memMB={memory >> 20}: the machine of the engine {masked_url(engine.url)} "
+                f"has {has_memory >> 20} in all, so this would never fit",
+                f"{path}.memMB",
+            )
+        if has_cpus and cpus > has_cpus:
+            raise UnsupportedFeature(
+                f"{path}.cpu={cpus:g}: the machine of the engine {masked_url(engine.url)} has "
+                f"{has_cpus:g} in all, so this would never fit",
+                f"{path}.cpu",
+            )
 
 
 def release_checkpoints(engine: Engine, home: Home, name: str | None) -> None:
