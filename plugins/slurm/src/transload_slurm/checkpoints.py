@@ -18,7 +18,7 @@ from transload.runtime.liveness import newest_change
 from transload.schedulers.api import CheckpointFolder
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import size_of
-from transload_slurm.diagnose import file_system
+from transload_slurm.file_systems import file_system
 
 if TYPE_CHECKING:
     from transload_slurm.convert import SlurmRequest

@@ -8,6 +8,7 @@ import shutil
 
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload_slurm import commands
+from transload_slurm.file_systems import file_system
 from transload_slurm.store import ENV_FOLDER, AppFolders
 
 Check = tuple[str, bool, str]
@@ -55,23 +56,6 @@ def _folder(store: AppFolders) -> Check:
     except (ConfigError, OSError) as exc:
         return "folder", False, str(exc)
     return "folder", True, f"{store.root}, on {file_system(store.root)}: {_SHARED}"
-
-
-def file_system(folder: str) -> str:
-    """Return the type of the file system that a folder lies on."""
-    longest = ""
-    kind = "an unknown file system"
-    try:
-        with open("/proc/self/mounts", encoding="utf-8") as file:
-            for line in file:
-                _, place, found, *_ = line.split()
-                is_below = folder == place or folder.startswith(place.rstrip("/") + "/")
-                if is_below and len(place) >= len(longest):
-                    longest = place
-                    kind = found
-    except OSError:
-        pass
-    return kind
 
 
 def _controller() -> Check:

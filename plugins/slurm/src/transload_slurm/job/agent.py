@@ -444,7 +444,7 @@ class Agent:
                 return
             from .signs import ProgressFile
 
-            self.progress = ProgressFile(path)
+            self.progress = ProgressFile(path, open_own)
         self._tell_progress()
         self._look_for_stall()
 

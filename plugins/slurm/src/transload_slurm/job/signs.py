@@ -18,11 +18,9 @@ from transload.runtime.liveness import (
     read_report,
 )
 
-from .agent import open_own
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 _LONGEST_LINE = 900  # srun cuts longer lines into pieces
@@ -36,10 +34,12 @@ class ProgressFile:
 
     Args:
         path: its path.
+        open_own: opens a file that the job may have replaced.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, open_own: Callable[[str, int], int]) -> None:
         self.path = path
+        self._open_own = open_own
         self._stamp: object = None
         self._next = 0.0
 
@@ -70,7 +70,7 @@ class ProgressFile:
         if stamp == self._stamp:
             return ""
         try:
-            fd = open_own(self.path, os.O_RDONLY)
+            fd = self._open_own(self.path, os.O_RDONLY)
             try:
                 data = os.pread(fd, LONGEST_REPORT, max(0, stat.st_size - LONGEST_REPORT))
             finally:
