@@ -22,7 +22,7 @@ from transload.errors import ConfigError, SubmitError
 from transload.runner import Job, Launch, Runner
 from transload.schedulers import environments
 from transload.schedulers.environments import program
-from transload.specs import AppDef, Role
+from transload.specs import AppDef, Environment, Role
 from transload_testing.packages import PackageIndex, package_index
 
 PRINT = "import sys, tiny; print(tiny.VERSION, sys.prefix)\n"
@@ -183,7 +183,7 @@ def test_a_killed_maker_leaves_nothing_that_is_trusted(
     assert program.find(str(root), key) is None
     assert program.listed(str(root)) == []
     made = make(order)
-    assert made["made"] is True, made
+    assert made.get("made") is True, made
     assert leftovers(root) == []
     assert make(order)["made"] is False
 
@@ -537,7 +537,7 @@ def test_pip_where_there_is_no_uv(index: PackageIndex, tmp_path: Path) -> None:
     root = tmp_path / "root"
     order = order_for(index, root)
     made = make({**order, "uv": "", "variables": {"PIP_INDEX_URL": index.url}})
-    assert made["made"] is True, made
+    assert made.get("made") is True, made
     python = Path(made["path"]) / "venv" / "bin" / "python"
     code = "import tiny; print(tiny.VERSION)"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
@@ -545,6 +545,30 @@ def test_pip_where_there_is_no_uv(index: PackageIndex, tmp_path: Path) -> None:
     recipe = {**order["recipe"], "sha256": "6" * 64, "needs_uv": "uv.lock"}
     failed = make({**order, "uv": "", "recipe": recipe})
     assert "uv.lock needs uv, which is not on PATH" in failed["error"]
+
+
+@pytest.mark.slow
+def test_a_lock_of_uv_is_read_by_pip_too(
+    index: PackageIndex, scripts: Path, tmp_path: Path
+) -> None:
+    """Whoever submits turns it into requirements with hashes; the digest stays."""
+    index.add("extra")
+    (scripts / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "0"\nrequires-python = ">=3.9"\n'
+        'dependencies = ["tiny"]\n[dependency-groups]\ntrain = ["extra"]\n'
+    )
+    subprocess.run(["uv", "lock", "-q"], check=True, timeout=60)
+    wanted = Environment.from_str("uv.lock --group train")
+    found = environments.read_environment(wanted, str(scripts), "environment")
+    recipe = environments.as_requirements(environments.recipe_of(found))
+    assert recipe.environment == found
+    assert recipe.needs_uv == ""
+    assert index.url in recipe.files["requirements.txt"]
+    order = environments.order_to_make(str(tmp_path / "root"), recipe.to_dict(), uv="")
+    made = make(order)
+    assert made.get("made") is True, made
+    python = Path(made["path"]) / "venv" / "bin" / "python"
+    subprocess.run([python, "-c", "import tiny, extra"], check=True, timeout=60)
 
 
 def test_a_function_of_a_script(index: PackageIndex, scripts: Path, root: Path) -> None:

@@ -20,12 +20,18 @@ if TYPE_CHECKING:
         program_text,
         provide_environments,
     )
-    from transload.schedulers.environments.recipe import Recipe, read_environment, recipe_of
+    from transload.schedulers.environments.recipe import (
+        Recipe,
+        as_requirements,
+        read_environment,
+        recipe_of,
+    )
 
 __all__ = [
     "Header",
     "MadeEnvironment",
     "Recipe",
+    "as_requirements",
     "follow_making",
     "listed",
     "make_here",
@@ -48,6 +54,6 @@ __getattr__, __dir__, _ = lazy_names(
             "MadeEnvironment follow_making make_here order_to_make program_text "
             "provide_environments"
         ),
-        "recipe": "Recipe read_environment recipe_of",
+        "recipe": "Recipe as_requirements read_environment recipe_of",
     },
 )

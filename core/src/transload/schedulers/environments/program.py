@@ -403,7 +403,7 @@ class Installer:
             self._run([inner, "-m", "pip", "install", "--no-input", *self._what()])
             return version
         uv = [self._uv, "--no-progress"]
-        if self._recipe["kind"] == "uv.lock":
+        if not self._recipe["requirements"]:
             self._environ["UV_PROJECT_ENVIRONMENT"] = self._venv
             self._run([*uv, "sync", "--frozen", "--python", python, *self._sync_options()])
             return version

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from transload.errors import SpecError
+from transload.errors import SpecError, SubmitError
 from transload.schedulers.environments.header import Header, read_header
 from transload.specs import Environment, masked_url
 from transload.specs.serialization import sha256
 
-__all__ = ["Recipe", "read_environment", "recipe_of"]
+__all__ = ["Recipe", "as_requirements", "read_environment", "recipe_of"]
 
 
 _REQUIREMENTS: Final = "requirements.txt"
@@ -125,6 +125,56 @@ def recipe_of(environment: Environment) -> Recipe:
             f"environment {environment.source}: has changed since the dry-run; submit it again"
         )
     return found
+
+
+def as_requirements(recipe: Recipe) -> Recipe:
+    """Return a recipe of ``uv.lock`` as one of requirements with hashes, which pip reads, too.
+
+    Any other recipe stays as it is. The digest does not change: the packages are the same.
+
+    Raises:
+        SubmitError: if uv is not here, or cannot do it; with its last lines.
+    """
+    if recipe.environment.kind != "uv.lock" or recipe.requirements:
+        return recipe
+    environment = recipe.environment
+    words = ["export", "--frozen", "--quiet", "--no-progress", "--no-annotate", "--no-header"]
+    words += ["--format", "requirements-txt", "--emit-index-url", "--no-emit-project"]
+    if "dev" not in environment.groups:
+        words.append("--no-dev")
+    words += [f"--group={name}" for name in environment.groups]
+    words += [f"--extra={name}" for name in environment.extras]
+    text = _run_uv(words, recipe.files, f"environment {environment}")
+    return replace(
+        recipe,
+        files={_REQUIREMENTS: text},
+        requirements=_REQUIREMENTS,
+        needs_uv="",
+        hashed="--hash=" in text,  # an index may give none
+    )
+
+
+def _run_uv(words: Sequence[str], files: Mapping[str, str], title: str) -> str:
+    """Return what uv writes in a folder with these files."""
+    import subprocess
+    import tempfile
+
+    from transload.schedulers.environments.program import KEPT_LINES, find_uv
+
+    uv = find_uv()
+    if not uv:
+        raise SubmitError(f"{title}: is read by uv, which is not on PATH here: pip install uv")
+    with tempfile.TemporaryDirectory(prefix="transload-") as folder:
+        for name, text in files.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+        done = subprocess.run(
+            [uv, *words], cwd=folder, capture_output=True, encoding="utf-8", check=False
+        )
+    if done.returncode:
+        lines = done.stderr.splitlines()[-KEPT_LINES:]
+        raise SubmitError(f"{title}: cannot be read by uv", lines=lines)
+    return done.stdout
 
 
 def _content(environment: Environment) -> Recipe:
