@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from transload.errors import UnsupportedFeature
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Notice, RetryPolicy, Role, parse_app_handle
 
@@ -219,6 +220,43 @@ def test_preempted(
     lines = _lines(preempting, handle)
     assert [line for line in lines if line.startswith("attempt")] == ["attempt 0 0", "attempt 0 1"]
     assert ("noticed" in lines) or partition == "low"
+
+
+def test_another_signal_where_jobs_are_preempted(preempting: Runner, shell_app: ShellApp) -> None:
+    """Slurm would send TERM, which the program does not expect: refused by name, with what to do;
+    not where nothing is pre-empted.
+    """
+    app = shell_app("true", notice=Notice(10, "USR1"))
+    with pytest.raises(UnsupportedFeature, match=r"^roles\[0\]\.notice\.signal=USR1: ") as caught:
+        preempting.run(app, "slurm", {"partition": "graceful"}, app_id="refused")
+    assert caught.value.field == "roles[0].notice.signal"
+    assert "use TERM, or a partition that is not pre-empted" in str(caught.value)
+    assert preempting.scheduler("slurm").describe("refused") is None
+    handle = preempting.run(app, "slurm", {"partition": "high"})
+    assert _end(preempting, handle).state is AppState.SUCCEEDED
+
+
+@pytest.mark.slow
+def test_the_site_sends_the_users_signal(
+    preempting: Runner, preempting_cluster: Any, shell_app: ShellApp, eventually: Any
+) -> None:
+    """Then any signal is the notice of a pre-emption, and TERM does not come before it."""
+    preempting_cluster.reconfigure(SlurmctldParameters="preempt_send_user_signal")
+    try:
+        line = STEPS.format(signal="USR2", steps=40)
+        app = shell_app(line, checkpoints=True, notice=Notice(10, "USR2"))
+        cfg = {"partition": "graceful", "exclusive": True, "nodelist": "node1"}
+        handle = preempting.run(app, "slurm", cfg)
+        _says(preempting, handle, "attempt 0 0", eventually)
+        time.sleep(1)
+        command = ("-p", "high", "-w", "node1", "--exclusive", "-o", "/dev/null", "--wrap=sleep 3")
+        preempting_cluster.tool("sbatch", *command)
+        status = _end(preempting, handle)
+    finally:
+        preempting_cluster.reconfigure(SlurmctldParameters="")
+    assert status.state is AppState.SUCCEEDED, status
+    assert _causes(status) == ["preempted"]
+    assert "noticed" in _lines(preempting, handle)
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from transload.schedulers.api import Submission
 from transload.schedulers.local.convert import inherited
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id
-from transload_slurm import checkpoints, commands, waiting
+from transload_slurm import checkpoints, commands, preemption, waiting
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script
 from transload_slurm.jobs import Job, boot_id, squeue
 from transload_slurm.store import (
@@ -358,6 +358,7 @@ def _launch(
         if not fresh and _claimed(folder):
             _unlink(f"{folder}/submitting")
             return
+        request = preemption.with_signals(request, os.environ)
         _fill(folder, store.record(app_id) or {}, request, token, lay, again=not fresh)
         check()
         job_id = _sbatch(folder, request, app_id, submission)

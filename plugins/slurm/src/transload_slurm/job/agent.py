@@ -198,10 +198,12 @@ class Agent:
     def _hear(self, numbers: bytes) -> None:
         """Note the signals that Slurm has sent to all of this step."""
         self.heard.update(dict.fromkeys(numbers, time.monotonic()))
-        if signal.SIGTERM in numbers and not self.signalled:
-            self.signalled = True
-            if self.child:
-                self._tell("signalled")  # with a time of grace the supervisor gets no signal itself
+        is_new = signal.SIGTERM in numbers and not self.signalled
+        self.signalled = self.signalled or is_new
+        if self.notice is not None and self.task["notice_signal"] != "TERM":
+            is_new = is_new or getattr(signal, f"SIG{self.task['notice_signal']}") in numbers
+        if is_new and self.child:
+            self._tell("signalled")  # with a time of grace the supervisor gets no signal itself
 
     def _pass_on(self) -> None:
         """Give the replica the signals that reached the supervisor alone."""
