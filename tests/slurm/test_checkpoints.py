@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,20 @@ def test_kept_until_the_last_job_that_names_them_is_deleted(
     assert _kept(base) == []
     with pytest.raises(AppNotFound):
         runner.scheduler("slurm").checkpoints("second")
+
+
+def test_prune_removes_what_no_job_names(
+    runner: Runner, shell_app: ShellApp, slurm_dir: Path
+) -> None:
+    """What a removal that was broken off has left goes at the next one; what a job names stays."""
+    handle = runner.run(shell_app(COUNT.format(1), checkpoints=True), "slurm", app_id="mine")
+    assert _end(runner, handle).state is AppState.SUCCEEDED
+    left = slurm_dir / ".checkpoints" / "left" / "main"
+    left.mkdir(parents=True)
+    for folder in (left.parent, slurm_dir / ".checkpoints" / "mine"):
+        os.utime(folder, (1, 1))
+    assert list(runner.scheduler("slurm").prune(older_than=86400.0)) == []
+    assert _kept(slurm_dir / ".checkpoints") == ["mine"]
 
 
 def test_places_that_are_none(runner: Runner, shell_app: ShellApp, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from transload.errors import UnsupportedFeature
+from transload.errors import ConfigError, UnsupportedFeature
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Notice, RetryPolicy, Role, parse_app_handle
 
@@ -398,3 +398,28 @@ def test_a_notice_that_is_not_heeded(runner: Runner, shell_app: ShellApp, eventu
     status = _end(runner, handle, 30)
     assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.CANCELLED, -9)
     assert _lines(runner, handle) == ["ready", "USR1"]
+
+
+def test_a_cancel_gives_notice_to_elements_that_run(
+    runner: Runner, shell_app: ShellApp, eventually: Any
+) -> None:
+    """Of an array, those that wait never start, and those that run have their time."""
+    line = "trap 'echo saved; exit 75' USR1; echo ready; while :; do sleep 0.1; done"
+    app = shell_app(line, notice=Notice(20, "USR1"), num_replicas=2)
+    handle = runner.run(app, "slurm", {"gang": False, "array_parallel": 1})
+    _says(runner, handle, "ready", eventually)
+    runner.cancel(handle)
+    status = _end(runner, handle, 60)
+    assert (status.state, status.msg) == (AppState.CANCELLED, "cancelled on request")
+    assert _lines(runner, handle) == ["ready", "saved"]
+    assert _lines(runner, handle, "main", 1) == []
+
+
+def test_bad_combinations(runner: Runner, shell_app: ShellApp) -> None:
+    """What cannot go with a segment is refused by name, before anything starts."""
+    app = shell_app("true", notice=Notice(5))
+    app.segment = 60.0
+    with pytest.raises(ConfigError, match="run option time=10: not with a segment"):
+        runner.dryrun(app, "slurm", {"time": "10"})
+    with pytest.raises(ConfigError, match="requeue=false: not with gang=false and a segment"):
+        runner.dryrun(app, "slurm", {"gang": False, "requeue": False})

@@ -634,6 +634,8 @@ class Apps:
                     self.store.remove(app_id, records[app_id])
                 total -= sizes.get(app_id, 0)
                 removed.append(app_id)
+        if not dry_run:
+            self.store.sweep_checkpoints()
         if self._blobs is not None and not dry_run:
             self._blobs.sweep()
         return removed

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import shutil
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _OWN: Final = ".checkpoints"
 _MEMORY: Final = ("tmpfs", "ramfs")
+_STALE_S: Final = 3600.0
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -112,3 +114,29 @@ def remove_unused(record: Mapping[str, Any], others: Iterable[Mapping[str, Any] 
             shutil.rmtree(aside, ignore_errors=True)
         with contextlib.suppress(OSError):  # other roles, or other jobs, are still there
             os.rmdir(os.path.dirname(path))
+
+
+def sweep(root: str, records: Iterable[Mapping[str, Any] | None]) -> None:
+    """Remove checkpoints in the folder of the jobs that no job names: a removal was broken off.
+
+    Args:
+        root: the folder of the jobs.
+        records: those of all jobs; None for one that cannot be read, which may name any.
+    """
+    base = f"{root}/{_OWN}"
+    used: set[str] = set()
+    for record in records:
+        if record is None:
+            return
+        folders = (record.get("checkpoint_folders") or {}).values()
+        used.update(os.path.dirname(path) for path in folders)
+    try:
+        names = os.listdir(base)
+    except OSError:
+        return
+    for name in names:
+        path = f"{base}/{name}"
+        with contextlib.suppress(OSError):
+            fresh = time.time() - os.stat(path).st_mtime < _STALE_S
+            if path not in used and not fresh:
+                shutil.rmtree(path, ignore_errors=True)

@@ -319,6 +319,10 @@ class AppFolders:
         if record.get("checkpoint_folders"):
             checkpoints.remove_unused(record, self._records_left())
 
+    def sweep_checkpoints(self) -> None:
+        """Remove checkpoints that no job names."""
+        checkpoints.sweep(self.root, self._records_left())
+
     def _records_left(self) -> Iterator[dict[str, Any] | None]:
         """Yield the records of all jobs; None for one that cannot be read."""
         for app_id in self.ids():
