@@ -130,8 +130,8 @@ def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
     [
         (["delete"], ["HANDLE", "--older-than", "--larger-than"]),
         (["delete", "x", "--older-than", "1d"], ["HANDLE", "--older-than"]),
-        (["delete", "x", "-s", "local"], ["--scheduler goes with --older-than"]),
-        (["delete", "--force", "--older-than", "1d"], ["--force goes with handles"]),
+        (["delete", "x", "-s", "local"], ["--scheduler only goes with --older-than"]),
+        (["delete", "--force", "--older-than", "1d"], ["--force only goes with handles"]),
         (["delete", "--older-than", "old"], ["old", "7d"]),
         (["delete", "--older-than", "30"], ["must have a unit", "30h"]),
         (["delete", "--larger-than", "10"], ["must have a unit", "10G"]),

@@ -150,7 +150,7 @@ def test_output_folder_that_is_a_link(left: Any, invoke: Any, tmp_path: Path) ->
     assert result.lines == ["good\tloss\t0.5"]
     assert "not read: outputs: a link that leads out of its folder" in result.err
     got = invoke("get", handle, "-o", str(tmp_path))
-    assert got.code == 2 and "has made no file" in got.err and not os.listdir(tmp_path)
+    assert got.code == 2 and "has no file" in got.err and not os.listdir(tmp_path)
 
 
 def test_huge_files_are_copied_in_constant_memory(left: Any, invoke: Any, tmp_path: Path) -> None:

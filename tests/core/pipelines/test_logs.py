@@ -293,7 +293,7 @@ def test_failure_names_the_first_culprit() -> None:
         *("    File a", "      f()", "last lines of main/0:")
     ]
     assert AppStatus(AppState.FAILED).first_failure() is None
-    assert failure_message(AppStatus(AppState.FAILED)) == "the app FAILED"
+    assert failure_message(AppStatus(AppState.FAILED)) == "the job FAILED"
 
 
 @pytest.mark.parametrize(

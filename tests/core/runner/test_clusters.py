@@ -60,7 +60,7 @@ def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
         ('[schedulers.X]\nkind = "scripted"', "the name of a cluster must be"),
         (
             '[schedulers.a-b]\nkind = "scripted"\n[schedulers.a_b]\nkind = "scripted"',
-            "its variables would be those",
+            "it has the same variables",
         ),
         ("[schedulers.x]\nkind = 3", "kind=3: must be a str"),
     ],

@@ -1,6 +1,4 @@
-"""The command line ``transload``. Nothing of it, click included, is imported before `main` is
-called.
-"""
+"""The command line ``transload``. Its modules, and click, are imported when `main` is called."""
 
 from __future__ import annotations
 
@@ -22,12 +20,11 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code (see `ExitCode`).
 
     Args:
-        args: the arguments; None: those of the process.
+        args: the arguments; None for those of the process.
     """
     if args is None:
-        # the process is ours: most of its objects are modules that live to its end, and looking for
-        # garbage among them again and again, and once more at the end, takes a fifth of a short
-        # command
+        # this process only runs the command, and most of its objects are modules that live to its
+        # end. Searching them for garbage would take a fifth of a short command's time
         gc.set_threshold(50_000, 20, 20)
     from transload.cli.application import run_main
 

@@ -1,6 +1,4 @@
-"""The entry of the command line: one line for a user's mistake, an exit code for each kind of
-end.
-"""
+"""Run the command line, with one line for a user's mistake and an exit code for each end."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     import click
 
 _NOT_OURS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
-"""What a disk says that is read-only, full or broken: nothing is wrong with the command."""
+"""Errors of a disk that is read-only, full or broken, which are not the command's fault."""
 
 
 def run_main(args: Sequence[str] | None) -> int:
@@ -30,8 +28,8 @@ def run_main(args: Sequence[str] | None) -> int:
         _tolerate_any_text(stream)
     stdout = sys.stdout
     stderr = sys.stderr
-    # all that follows, plugins, warnings and tracebacks included, is cleaned of what a job could
-    # hide in a text
+    # from here on, control characters that a job could hide in a text are escaped, also in text of
+    # plugins, in warnings and in tracebacks
     sys.stdout = cast("TextIO", CleanStream(stdout))
     sys.stderr = cast("TextIO", CleanStream(stderr))
     try:
@@ -108,7 +106,7 @@ def _show(error: TransloadError) -> None:
 
 
 def _hint(name: str) -> str:
-    """Return what to do about a name that no command has."""
+    """Return a hint about an unknown command."""
     from transload.plugins import get_plugins
     from transload.plugins.distributions import find_distribution
 
@@ -146,7 +144,7 @@ def _run_command(name: str, args: list[str]) -> int:
 
 
 def _advice(error: click.ClickException) -> str:
-    """Return what to read about a mistake, in parentheses; empty if there is nothing to read."""
+    """Return a hint about a mistake, in parentheses; empty if there is none."""
     import click
 
     if not isinstance(error, click.UsageError) or error.ctx is None:
@@ -172,8 +170,9 @@ def _print_traceback() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Open the null device for a standard stream that was closed before the start (``>&-``): Python
-    has None there.
+    """Open the null device for each standard stream that was closed before the start (``>&-``).
+
+    Python has None in place of such a stream.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -181,8 +180,9 @@ def _replace_closed_streams() -> None:
 
 
 def _tolerate_any_text(stream: TextIO) -> None:
-    """Let a stream write any log line: bytes that are not UTF-8 pass unchanged, what it cannot
-    encode is escaped.
+    """Let a stream write any log line.
+
+    Bytes that are not UTF-8 pass unchanged, and characters that it cannot encode are escaped.
     """
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
@@ -192,7 +192,7 @@ def _tolerate_any_text(stream: TextIO) -> None:
 
 
 def _silence_stdout() -> None:
-    """Send the interpreter's last flush to the null device: the reader (`| head`) is gone."""
+    """Send the interpreter's last flush to the null device, since the reader (`| head`) is gone."""
     try:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())

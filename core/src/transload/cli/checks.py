@@ -1,4 +1,4 @@
-"""What ``transload doctor`` looks at; each check is a row of what works and what is missing."""
+"""The checks of ``transload doctor``; each is a row about what works or is missing."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ _FEW_OPEN_FILES: Final = 256
 _PLATFORMS: Final = {"Linux": "fully supported", "Darwin": "should work, but was not tried"}
 
 Rows = Iterator[tuple[str, str, str]]
-"""What was looked at, status (``ok``, ``broken``, ``missing``: not installed, not needed), and what
-was found."""
+"""Subject, status and finding of a check.
+
+The status is ``ok``, ``broken``, or ``missing`` for something that is not installed or not needed.
+"""
 
 
 def all_checks(run_app: bool) -> Iterator[tuple[str, str, str, str]]:
-    """Yield every check behind its area, in the order in which people read it."""
+    """Yield each area with its checks, in the order of the output."""
     checks: tuple[tuple[str, str, Callable[[], Rows]], ...] = (
         ("python", "transload", _check_versions),
         ("state", "folder", _check_state_folder),
@@ -56,7 +58,7 @@ def all_checks(run_app: bool) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _guarded(name: str, check: Callable[[], Rows]) -> Rows:
-    """Yield the rows of a check; an error that nobody expected is a row too."""
+    """Yield the rows of a check; an unexpected error becomes a row, too."""
     try:
         yield from check()
     except Exception as exc:
@@ -64,7 +66,7 @@ def _guarded(name: str, check: Callable[[], Rows]) -> Rows:
 
 
 def _check_versions() -> Rows:
-    """Python, platform and our own version."""
+    """Check Python, the platform and transload's version."""
     yield "python", OK, f"{platform.python_version()} at {sys.executable}"
     system = platform.system()
     support = _PLATFORMS.get(system, "not known to us")
@@ -73,7 +75,7 @@ def _check_versions() -> Rows:
 
 
 def _check_state_folder() -> Rows:
-    """The state folder: writable, private, with room; and how many files may be open."""
+    """Check that the state folder is writable, private and not full, and count open files."""
     home = state_home()
     there = _nearest_existing(home)
     if not os.path.isdir(there):
@@ -110,7 +112,7 @@ def _check_mode(home: str) -> tuple[str, str, str]:
 
 
 def _check_settings() -> Rows:
-    """The configuration files and the trackers that they name."""
+    """Check the configuration files and the trackers that they name."""
     try:
         settings = load_settings()
     except TransloadError as exc:
@@ -128,9 +130,9 @@ def _check_settings() -> Rows:
 
 
 def _check_schedulers(run_app: bool) -> Rows:
-    """Whether each scheduler can be asked, and whether the local one runs an app.
+    """Check that each scheduler answers, and that the local one runs a job.
 
-    A scheduler whose rows are those of an earlier one has a single row, which names that one.
+    If a scheduler has the same rows as an earlier one, a single row names that one.
     """
     first_with: dict[str, str] = {}
     with open_runner() as runner:
@@ -149,7 +151,7 @@ def _check_schedulers(run_app: bool) -> Rows:
 
 
 def _check_scheduler(runner: Runner, name: str) -> Rows:
-    """Whether one scheduler can be asked; in its own words, if it has any."""
+    """Check that one scheduler answers, with its own checks if it has some."""
     unwell = BROKEN if name == runner.settings.scheduler else MISSING
     try:
         scheduler = runner.scheduler(name)
@@ -167,9 +169,9 @@ def _check_scheduler(runner: Runner, name: str) -> Rows:
 
 
 def _run_tiny_app(runner: Runner) -> tuple[bool, str]:
-    """Run ``true`` on the local scheduler, and return whether it ended well and what was seen.
+    """Run ``true`` on the local scheduler; return whether it succeeded, and a description.
 
-    A local scheduler that has no folder yet uses a temporary one, so that a check leaves nothing.
+    A local scheduler without a folder uses a temporary one, so that the check leaves nothing.
     """
     if os.path.isdir(runner.scheduler("local").location()):
         return _run_app(runner)
@@ -202,9 +204,7 @@ def _run_app(runner: Runner) -> tuple[bool, str]:
 
 
 def _check_plugins() -> Rows:
-    """Third-party plugins, what each needs beside the core, whatever is broken, and what else can
-    be installed.
-    """
+    """Check third-party plugins and their requirements, and list what else can be installed."""
     infos = get_plugins().infos()
     for info in infos:
         if info.status == "broken":
@@ -219,7 +219,7 @@ def _check_plugins() -> Rows:
 
 
 def _check_plugin(info: PluginInfo) -> tuple[str, str, str]:
-    """Return the row of a plugin that could be loaded, with what its distribution requires."""
+    """Return the row of a loaded plugin, with the requirements of its distribution."""
     there, lacking = _requirements(info.dist)
     words = [f"{info.dist} {info.version}", info.status]
     if there:
@@ -231,8 +231,9 @@ def _check_plugin(info: PluginInfo) -> tuple[str, str, str]:
 
 
 def _requirements(dist: str) -> tuple[list[str], list[str]]:
-    """Return what a distribution requires, with versions, and what of that is not installed; extras
-    are left out.
+    """Return the requirements of a distribution with versions, and those not installed.
+
+    Extras are left out.
     """
     there = []
     lacking = []

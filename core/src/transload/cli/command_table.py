@@ -1,6 +1,4 @@
-"""The commands: their names and one-line helps, known without click; one is imported only to run
-it.
-"""
+"""The names and one-line helps of the commands; a command is imported only to run it."""
 
 from __future__ import annotations
 
@@ -42,10 +40,10 @@ _TOGETHER: Final = {
     **dict.fromkeys(("results", "get"), "results"),
     **dict.fromkeys(("info", "config", "doctor", "completion"), "installed"),
 }
-"""The modules that hold several commands; any other one is in a module of its name."""
+"""Modules with several commands; every other command is in a module with its name."""
 
 ALIASES: Final = {"runopts": "info", "builtins": "components", "configure": "config"}
-"""Names that TorchX uses, kept for those who come from there; not listed."""
+"""Names that TorchX uses, kept for users who come from there, and not listed."""
 
 _USAGE: Final = "Usage: transload [--version] COMMAND [ARGUMENTS]...   (COMMAND --help says more)"
 _CLOSING: Final = """\
@@ -53,14 +51,14 @@ A HANDLE is what `run` prints; the app id alone does for the default scheduler.
 Exit: 0 done, 1 failed, 2 mistake, 3 unreachable, 4 cancelled, 5 late, 6 unknown"""
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-"""What every command's context is made with."""
+"""The settings of every command's context."""
 
 COMPLETE: Final = "_TRANSLOAD_COMPLETE"
-"""The variable by which a shell asks for completions."""
+"""The variable with which a shell requests completions."""
 
 
 def help_text() -> str:
-    """Return the help of all: one screen of 80 by 24."""
+    """Return the help of all commands, which fits on a screen of 80 by 24."""
     lines = [_USAGE]
     for title, section in _SECTIONS.items():
         lines += [f"{title}:", *(f"  {name:<11} {text}" for name, text in section.items())]
@@ -71,17 +69,15 @@ def help_text() -> str:
 
 
 def names() -> list[str]:
-    """Return the names of all commands: the built-in ones in the order of the help, then those of
-    plugins.
-    """
+    """Return the names of the built-in commands in the help's order, then those of plugins."""
     return [*_HELPS, *(name for name in _of_plugins() if name not in _HELPS)]
 
 
 def load(given: str) -> click.Command | None:
-    """Import the command of a name, or of TorchX's name for it; None if there is none.
+    """Import the command with a name, or with TorchX's name for it; None if there is none.
 
     Raises:
-        PluginError: if a plugin's command cannot be imported, or is none of click.
+        PluginError: if a plugin's command cannot be imported, or is not a command of click.
     """
     import click
 
@@ -109,8 +105,7 @@ def load(given: str) -> click.Command | None:
 
 
 def _of_plugins() -> list[str]:
-    # importing the plugins costs their own imports; without third-party ones there can be no
-    # commands
+    # importing plugins takes time, and only third-party ones can have commands
     from transload.plugins.entry_points import third_party_installed
 
     if not third_party_installed():
@@ -121,9 +116,7 @@ def _of_plugins() -> list[str]:
 
 
 def complete(instruction: str) -> int:
-    """Answer a shell that completes a line, as the script of ``transload completion`` asks; return
-    the exit code.
-    """
+    """Answer a request of the script of ``transload completion``; return the exit code."""
     import os
     from contextlib import suppress
 
@@ -132,7 +125,7 @@ def complete(instruction: str) -> int:
 
     from transload.errors import TransloadError
 
-    # only the command that is typed is imported; of all others the name is enough
+    # only the command in the line is imported; for all others, the name is enough
     found = {name: click.Command(name, short_help=_HELPS.get(name, "")) for name in names()}
     words = os.environ.get("COMP_WORDS", "").split()
     if len(words) > 1:

@@ -1,4 +1,4 @@
-"""Variables from the command line and from ``.env`` files."""
+"""Read variables from the command line and from ``.env`` files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ _ENTRY: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE: Final = re.compile(r"""\\(["$`\\])""")
-"""What a backslash takes its meaning from within double quotes, as in a shell; before all else it
-is a backslash."""
+"""Characters that a backslash escapes within double quotes, as in a shell."""
 
 
 def read_env_file(path: str) -> dict[str, str]:
     r"""Return the variables of a file of lines ``NAME=VALUE``.
 
-    ``export`` may stand in front, and ``#`` begins a comment. Quotes are those of a shell: between
-    double ones, ``\"``, ``\\``, ``\$`` and `` \` `` stand for the sign alone and any other
-    backslash for itself, and a value in quotes may have several lines. Nothing is expanded.
+    A line may start with ``export``, and ``#`` starts a comment. Quotes work like in a shell. Within
+    double quotes, ``\"``, ``\\``, ``\$`` and `` \` `` are escapes, and any other backslash is kept. A
+    value in quotes may have several lines. Nothing is expanded.
 
     Raises:
-        SpecError: if it cannot be read, or has another line.
+        SpecError: if the file cannot be read, or a line has another form.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -44,7 +43,7 @@ def read_env_file(path: str) -> dict[str, str]:
             position = blank.end()
             continue
         match = _ENTRY.match(text, position)
-        if match is None:  # the line is not shown: it may hold a secret
+        if match is None:  # the line is not shown, because it may contain a secret
             number = text.count("\n", 0, position) + 1
             raise SpecError(f"{path}:{number}: must be NAME=VALUE, with quotes closed")
         found[match["name"]] = _value_of(match)
@@ -61,8 +60,9 @@ def _value_of(match: re.Match[str]) -> str:
 
 
 def read_env(pairs: Iterable[str], files: Iterable[str]) -> dict[str, str]:
-    """Return the variables of files and of ``NAME=VALUE`` texts; later ones win, and texts over
-    files.
+    """Return the variables of files and of ``NAME=VALUE`` texts.
+
+    Later ones replace earlier ones, and texts replace those of files.
     """
     found: dict[str, str] = {}
     for path in files:

@@ -1,4 +1,4 @@
-"""Exit codes of the command line, and which error or state gives which."""
+"""The exit codes of the command line, and the errors and states that they belong to."""
 
 from __future__ import annotations
 
@@ -18,35 +18,32 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What ``transload`` exits with."""
+    """The exit codes of ``transload``."""
 
     OK = 0
     FAILED = 1
-    """The app ended FAILED."""
+    """The job ended FAILED."""
     MISTAKE = 2
-    """The user's mistake: a bad spec, argument, setting or handle, an unknown app. Nothing was
-    started."""
+    """A spec, argument, setting or handle is wrong, or a job is unknown. Nothing was started."""
     UNAVAILABLE = 3
-    """The scheduler cannot be reached, or did not take the app for now. The same command may work
-    later."""
+    """The scheduler is unreachable or did not accept the job now. Try the same command later."""
     CANCELLED = 4
-    """The app ended CANCELLED."""
+    """The job ended CANCELLED."""
     TIMEOUT = 5
-    """Waiting timed out; the app goes on."""
+    """Waiting timed out; the job goes on."""
     UNKNOWN = 6
-    """The state of the app could not be told for too long, or the app vanished while it was waited
-    for."""
+    """The job's state was unknown for too long, or the job vanished while the command waited."""
     INTERNAL = 70
     """A defect of transload."""
     LEFT = 130
-    """Left at once by Ctrl-C."""
+    """A second Ctrl-C ended the command immediately."""
     PIPE = 141
-    """Whoever read the output has gone, or it cannot be written (a full disk)."""
+    """The reader of the output is gone, or the output cannot be written (a full disk)."""
     TERMINATED = 143
-    """Ended by SIGTERM, though nobody asked for the app's end; the app goes on."""
+    """SIGTERM ended the command, but the end of the job was not requested; the job goes on."""
 
 
-# by name: `--help` needs no specs
+# states by name, because `--help` does not import specs
 _BY_STATE: Final = {
     "SUCCEEDED": ExitCode.OK,
     "FAILED": ExitCode.FAILED,
@@ -56,7 +53,7 @@ _BY_STATE: Final = {
 
 
 def exit_code_of(state: AppState | None) -> ExitCode:
-    """Return the exit code for the state in which waiting ended; None: the app has vanished."""
+    """Return the exit code for a job's last state; None if the job has vanished."""
     if state is None:
         return ExitCode.UNKNOWN
     return _BY_STATE.get(state.name, ExitCode.TIMEOUT)

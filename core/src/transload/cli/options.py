@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _completing(
     words: Callable[[str], Iterable[tuple[str, str]]],
 ) -> Callable[..., list[CompletionItem]]:
-    """Return a completion of (word, help); it is empty where the question fails."""
+    """Return a completion of (word, help), which is empty if it fails."""
 
     def complete(
         ctx: click.Context, param: click.Parameter, incomplete: str
@@ -59,7 +59,7 @@ def _components(incomplete: str) -> list[tuple[str, str]]:
 
 
 complete_handles = _completing(_handles)
-"""Completes handles of apps; for `shell_complete` of a command's argument or option."""
+"""Completes handles of jobs, for `shell_complete` of a command's argument or option."""
 _complete_names = _completing(_components)
 
 
@@ -71,8 +71,9 @@ def complete_components(
 
 
 def handle_argument(**settings: Any) -> Callable[[F], F]:
-    """Add the argument HANDLE: a handle in full or an app id of the default scheduler; several,
-    with ``nargs=-1``.
+    """Add the argument HANDLE, a full handle or an app id of the default scheduler.
+
+    With ``nargs=-1`` there may be several.
     """
     if "nargs" not in settings:
         settings = {
@@ -86,7 +87,7 @@ def handle_argument(**settings: Any) -> Callable[[F], F]:
 
 
 def _only_one(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str:
-    """Return the one handle; refuse more words, such as a pasted line of `list`."""
+    """Return the only handle; refuse further words, such as a pasted line of `list`."""
     if len(value) > 1:
         text = f"takes one HANDLE, {value[0]!r}, and no more: {' '.join(value[1:])!r}"
         raise click.UsageError(
@@ -109,7 +110,7 @@ def json_option(function: F) -> F:
 
 
 def duration(value: str | float) -> float:
-    """Return seconds of ``90``, ``10m``, ``1h30m``: the type of an option."""
+    """Return the seconds of ``90``, ``10m`` or ``1h30m``; this is the type of an option."""
     if isinstance(value, (int, float)):
         return float(value)
     from transload.cli.quantities import parse_duration
@@ -121,8 +122,9 @@ def duration(value: str | float) -> float:
 
 
 def long_duration(value: str | float) -> float:
-    """Return seconds of ``10m``, ``1h30m``, ``2:00:00``: the type of an option where nobody means
-    seconds.
+    """Return the seconds of ``10m``, ``1h30m`` or ``2:00:00``, which must have a unit.
+
+    This is the type of an option for which a number of seconds would be a mistake.
     """
     text = str(value).strip()
     if text.replace(".", "", 1).isdecimal() and float(text):

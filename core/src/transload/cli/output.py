@@ -1,9 +1,9 @@
-"""Writing: colour and tables on a terminal, plain text in a pipe, JSON when asked for.
+"""Write with colours and tables on a terminal, as plain text in a pipe, or as JSON.
 
-A job chooses many of the texts that are shown: names of its files and results, errors, metadata.
-None may move the cursor of a terminal, change its title or its clipboard, or look like another
-line. So `main` puts a `CleanStream` over stdout and stderr, through which everything goes but the
-job's own log lines (`write_raw`).
+A job chooses many of the shown texts, such as names of files and results, errors and metadata.
+They must not move the cursor of a terminal, change its title or its clipboard, or look like another
+line. So `main` puts a `CleanStream` over stdout and stderr. Only the job's own log lines
+(`write_raw`) do not pass through it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["emit_json", "emit_table", "note"]
 
 
 SCHEMA: Final = 1
-"""Number of the JSON forms that the command line writes."""
+"""Version number of the JSON that the command line writes."""
 
 _COLOURS: Final = ("red", "green", "yellow", "blue", "magenta", "cyan")
 _CODES: Final = {
@@ -34,13 +34,13 @@ _CODES: Final = {
 }
 
 REPLICA_COLOURS: Final = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
-"""ANSI codes that replicas take in turn."""
+"""ANSI colour codes of the replicas, in turn."""
 
 _LEAST_COLUMN: Final = 16
-"""A column that would be narrower than this is not wrapped."""
+"""A column is only wrapped if it is at least this wide."""
 
 _UNSEEN: Final = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-_STYLE: Final = "(?:0|(?:1|2|3[1-6])(?:;(?:1|2|3[1-6]))*)m"  # what `paint` makes
+_STYLE: Final = "(?:0|(?:1|2|3[1-6])(?:;(?:1|2|3[1-6]))*)m"  # the sequences that `paint` makes
 
 STATE_COLOURS: Final[Mapping[str, str]] = {
     "UNSUBMITTED": "dim",
@@ -55,7 +55,7 @@ STATE_COLOURS: Final[Mapping[str, str]] = {
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Tell whether a person looks at the stream."""
+    """Tell whether the stream is a terminal."""
     try:
         return stream.isatty()
     except ValueError:  # closed
@@ -63,8 +63,9 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Tell whether to colour: a terminal that can, unless ``NO_COLOR`` is set; always with
-    ``FORCE_COLOR``.
+    """Tell whether to use colours on a stream.
+
+    This is so on a capable terminal without ``NO_COLOR``, and always with ``FORCE_COLOR``.
     """
     if os.environ.get("NO_COLOR"):
         return False
@@ -74,9 +75,7 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """Return ``text`` in a style (see ``_CODES``), or as it is where ``stream`` (default stdout)
-    has no colour.
-    """
+    """Return ``text`` in a style (see ``_CODES``), unchanged if ``stream`` has no colours."""
     if not styles or not has_colour(stream or sys.stdout):
         return text
     return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
@@ -88,11 +87,10 @@ def state_text(state: AppState, stream: TextIO | None = None) -> str:
 
 
 class CleanStream:
-    """A text stream on which only this module's colours are more than text; all other control
-    characters are escaped.
+    """A text stream that escapes all control characters except for this module's colours.
 
     Args:
-        stream: where the text goes.
+        stream: the underlying stream.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -109,7 +107,7 @@ class CleanStream:
             self.write(line)
 
     def write_raw(self, text: str) -> None:
-        """Write text as it is."""
+        """Write text unchanged."""
         self._stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -117,16 +115,15 @@ class CleanStream:
 
 
 class OutputFailed(OSError):
-    """The output cannot be written (a full disk), though its reader is still there."""
+    """The output cannot be written (a full disk), although its reader still exists."""
 
 
 def clean(text: str, *, coloured: bool = False) -> str:
-    """Return a text of one or more lines with all control characters escaped, but for tabs and ends
-    of lines.
+    """Escape all control characters of a text, except for tabs and line ends.
 
     Args:
         text: the text.
-        coloured: whether the colours that `paint` makes are left.
+        coloured: whether to keep the colours that `paint` makes.
     """
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
@@ -141,7 +138,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def write_raw(stream: TextIO, text: str, *, flush: bool = False) -> None:
-    """Write log lines of a job, or what moves the cursor, as they are; errors as of `write`."""
+    """Write log lines of a job, or control sequences, unchanged, with the errors of `write`."""
     write(stream, text, flush=flush, raw=True)
 
 
@@ -149,7 +146,7 @@ def write(stream: TextIO, text: str, *, flush: bool = False, raw: bool = False) 
     """Write text to a stream.
 
     Raises:
-        BrokenPipeError: if its reader has gone.
+        BrokenPipeError: if its reader is gone.
         OutputFailed: if it cannot be written for another reason.
     """
     try:
@@ -171,35 +168,33 @@ def emit(text: str = "") -> None:
 
 
 def emit_json(values: Mapping[str, Any]) -> None:
-    """Write ``values`` with the ``schema`` number in front: indented on a terminal, else on one
-    line.
-    """
+    """Write ``values`` as JSON with a ``schema`` number, indented on a terminal only."""
     from transload.specs.serialization import dump
 
     indent = 2 if is_terminal(sys.stdout) else None
     text = dump({"schema": SCHEMA, **values}, indent)
     if not text.replace("\n", "").isprintable():
-        # as JSON itself escapes what is below a space: the values stay what they are
+        # JSON escapes characters below a space in the same way, so the values do not change
         text = re.sub(f"(?!\n)[{_UNSEEN}]", lambda found: f"\\u{ord(found.group()):04x}", text)
     write(sys.stdout, f"{text}\n")
 
 
 def visible(text: str) -> str:
-    """Return a user's text (a key, a run id) on one line, control characters escaped."""
+    """Return a user's text (a key, a run id) as one line, with control characters escaped."""
     if text.isprintable():
         return text
     return re.sub(f"[{_UNSEEN}]", _escaped, text)
 
 
 def value_text(value: Any) -> str:
-    """Return a result for a person: floats to six digits, a text on one line."""
+    """Return a result as text, with floats of six digits, and texts on one line."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return visible(str(value))
 
 
 def pairs_text(values: Mapping[str, Any] | None, between: str = ", ") -> str:
-    """Return ``name=value, name=value``; what is None is left out."""
+    """Return ``name=value, name=value`` without values that are None."""
     return between.join(
         f"{name}={value}" for name, value in (values or {}).items() if value is not None
     )
@@ -218,7 +213,7 @@ def note(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError:
-        pass  # what is to be said must not hide the exit code
+        pass  # a failed note must not change the exit code
 
 
 def note_error(text: str) -> None:
@@ -228,9 +223,7 @@ def note_error(text: str) -> None:
 
 
 def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write rows: aligned below headers on a terminal, else separated by tabs without headers, for
-    ``cut``.
-    """
+    """Write rows, aligned below headers on a terminal, else with tabs and without headers."""
     coloured = has_colour(sys.stdout)
 
     def shown(cell: str) -> str:
@@ -250,9 +243,7 @@ def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
-    """Write ``name  value`` lines: aligned on a terminal, else ``name<tab>value``. Empty values are
-    left out.
-    """
+    """Write ``name  value`` lines, aligned on a terminal, else with a tab, without empty values."""
     shown = [(name, one_line(value)) for name, value in fields if value]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
@@ -263,9 +254,7 @@ def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
 
 
 def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Return a row as lines: where the terminal is too narrow, the last column goes on below
-    itself.
-    """
+    """Return a row as lines; on a narrow terminal, the last column is wrapped."""
     room = shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * len(widths[:-1])
     if len(row) == 1 or room < _LEAST_COLUMN or _width(row[-1]) <= room:
         return [_aligned(row, widths)]
@@ -285,7 +274,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _width(text: str) -> int:
-    """Return how many columns a text takes: colours none, wide characters two."""
+    """Return the columns of a text; colours take none, and wide characters take two."""
     if "\x1b" in text:
         text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     if text.isascii():

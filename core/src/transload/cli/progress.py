@@ -1,4 +1,4 @@
-"""Long work shows itself: on a terminal by a line that changes, in a log by a line now and then."""
+"""Show the progress of long work, in one changing line on a terminal, or by lines in a log."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ __all__ = ["changing_line", "pieces", "progress"]
 
 
 class StatusLine(Protocol):
-    """Where progress is shown: a terminal's last line, or a log."""
+    """A place for progress, which is a terminal's last line or a log."""
 
     shows_status: bool
 
     def set_status(self, text: str) -> None:
-        """Replace the line that changes."""
+        """Replace the changing line."""
 
     def note(self, text: str) -> None:
         """Write a line that stays."""
 
     def end(self) -> None:
-        """Remove the line that changes."""
+        """Remove the changing line."""
 
 
 screen: StatusLine | None = None
-"""Where the command line shows progress, except with ``--json``; None, as in hosts: the logger
-``transload``."""
+"""The command line's place for progress, except with ``--json``.
+
+If it is None, as in orchestrators, progress goes to the logger ``transload``.
+"""
 SILENT_S: Final = 1.0
-"""On a terminal, what takes less is not shown."""
+"""On a terminal, work that takes less time than this is not shown."""
 ON_SCREEN_S: Final = 0.2
 """Seconds between two texts of a terminal's changing line."""
 IN_LOG_S: Final = 10.0
@@ -41,7 +43,7 @@ class _ChangingLine:
     """A text that changes, on a terminal's last line or as lines of a log.
 
     Args:
-        rare: changes are rare: a terminal shows each of them, and the last text stays.
+        rare: whether changes are rare, so that a terminal shows each of them and keeps the last.
     """
 
     def __init__(self, rare: bool) -> None:
@@ -57,13 +59,13 @@ class _ChangingLine:
         return self._pause()
 
     def _pause(self) -> float:
-        """Return the seconds that pass at least between two texts that are shown."""
+        """Return the least number of seconds between two shown texts."""
         if not self._on_terminal:
             return IN_LOG_S
         return 0.0 if self._rare else ON_SCREEN_S
 
     def show(self, text: str) -> None:
-        """Show a text, unless another one was shown a moment ago."""
+        """Show a text, unless another one was shown too recently."""
         self._last = text
         now = time.monotonic()
         if now < self._next_at:
@@ -76,7 +78,7 @@ class _ChangingLine:
             _write_line(text)
 
     def end(self) -> None:
-        """Remove the line; if changes are rare, write the last text so that it stays."""
+        """Remove the line; if changes are rare, write the last text as a line that stays."""
         if screen is not None and self._on_terminal:
             screen.end()
         is_missing = self._on_terminal or self._last != self._shown
@@ -88,17 +90,17 @@ def _write_line(text: str) -> None:
     if screen is not None:
         screen.note(text)
         return
-    import logging  # most programs that get here have it
+    import logging  # most programs that reach this have imported it already
 
     logging.getLogger("transload").info(text)
 
 
 @contextmanager
 def changing_line(*, rare: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show one text that changes; what comes too soon after another is left out.
+    """Show a changing text; a text that comes too soon after another is left out.
 
     Args:
-        rare: changes are rare: a terminal shows each, and the last one stays, in a log too.
+        rare: whether changes are rare, so that a terminal shows each and the last one stays.
 
     Returns:
         A function to call with each new text.
@@ -112,11 +114,11 @@ def changing_line(*, rare: bool = False) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def progress(what: str, total: int = 0) -> Iterator[Callable[[int], None]]:
-    """Show how far a copy, an upload or a download has come.
+    """Show the progress of a copy, an upload or a download.
 
     Args:
-        what: what goes on, such as ``pushing registry/code``.
-        total: bytes in all; 0 if that is not known.
+        what: the work, such as ``pushing registry/code``.
+        total: bytes in all; 0 if the number is unknown.
 
     Returns:
         A function to call with the size of each piece, in bytes.
@@ -134,7 +136,7 @@ def progress(what: str, total: int = 0) -> Iterator[Callable[[int], None]]:
 
 
 def pieces(file: IO[bytes], what: str) -> Iterator[bytes]:
-    """Yield a file in pieces of 1 MiB, from its beginning, and show how far that has come."""
+    """Yield a file in pieces of 1 MiB, from its beginning, and show the progress."""
     total = file.seek(0, 2)
     file.seek(0)
     with progress(what, total) as step:

@@ -1,4 +1,4 @@
-"""Durations, points in time and sizes as people type and read them."""
+"""Parse and format durations, points in time and sizes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ __all__ = [
 
 
 def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
-    """Return a point in time from a duration before now (``10m``) or from ISO 8601; naive times are
-    local.
-    """
+    """Parse a duration before now (``10m``) or a time in ISO 8601; times without zone are local."""
     text = text.strip()
     try:
         try:
@@ -37,11 +35,11 @@ def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
             return now - timedelta(seconds=parse_duration(text))
         if when.tzinfo is not None:
             return when
-        if when.year == MAXYEAR:  # Python 3.13 cannot tell the local zone of its last day
+        if when.year == MAXYEAR:  # Python 3.13 has no local zone on its last day
             return when.replace(tzinfo=UTC)
         return when.astimezone()
     except (ValueError, OverflowError):
-        # a SpecError is a ValueError, and so is a local time in the year 0
+        # a SpecError is a ValueError, and a local time in the year 0 raises one, too
         allowed = "a duration (10m, 2h: that long ago) or a time (2025-01-31T08:00)"
         raise SpecError(f"{what}={text!r}: must be {allowed}") from None
 

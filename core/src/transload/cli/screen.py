@@ -1,4 +1,4 @@
-"""One writer for log lines (stdout) and the status line (stderr), so that they never mix."""
+"""Write log lines (stdout) and the status line (stderr) so that they never mix."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["show_progress"]
 
 _MOST_LIVE: Final = 8
 _MOVES: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-ln-z]|[^\[])")
-"""Control sequences but for those of colours (which end in ``m``)."""
+"""Control sequences except for those of colours, which end with ``m``."""
 
 
 class Screen:
     """Writes the logs of replicas and, on a terminal, keeps a status line below them. Thread-safe.
 
     Args:
-        logs: where log lines go.
-        notes: where the status line and notes go.
-        labels: ``role/k`` of each replica that may write, for widths and colours; prefixes are left
-            out if empty.
-        plain: no status line, even on a terminal: notes and logs alone.
+        logs: the stream for log lines.
+        notes: the stream for the status line and for notes.
+        labels: ``role/k`` of each replica that may write, for widths and colours; if it is empty,
+            lines have no prefixes.
+        plain: show no status line, even on a terminal.
     """
 
     def __init__(
@@ -42,16 +42,14 @@ class Screen:
         self._prefixes = _prefixes(labels, has_colour(logs), is_terminal(logs))
         self._status = ""
         self._live: dict[str, str] = {}
-        self._rows = 0  # of the terminal, that are shown below the logs now
+        self._rows = 0  # the lines that the terminal shows below the logs now
         self.shows_status = (
             is_terminal(notes) and os.environ.get("TERM", "dumb") != "dumb" and not plain
         )
         self._shared = self.shows_status and is_terminal(logs)
 
     def write_lines(self, label: str, lines: Sequence[str]) -> None:
-        """Write whole log lines of one replica, each behind its prefix; a missing last newline is
-        added.
-        """
+        """Write complete log lines of one replica, each with its prefix and a newline."""
         if not lines:
             return
         prefix = self._prefixes.get(label, "")
@@ -67,7 +65,7 @@ class Screen:
                 self._draw()
 
     def note(self, text: str) -> None:
-        """Write one line for the person, beside the logs."""
+        """Write a note of one line beside the logs."""
         with self._lock:
             self._clear()
             self._notes.write(f"transload: {one_line(text)}\n")
@@ -75,7 +73,7 @@ class Screen:
             self._notes.flush()
 
     def set_status(self, text: str) -> None:
-        """Show ``text`` as the status line; nothing happens where there is no terminal."""
+        """Show ``text`` as the status line, if there is a terminal."""
         if not self.shows_status:
             return
         with self._lock:
@@ -84,15 +82,11 @@ class Screen:
 
     @property
     def redraw_pause(self) -> float:
-        """Seconds between two states of a line that a program draws over, where each becomes a
-        line; see `set_live`.
-        """
+        """Seconds between two printed states of an overwritten line; see `set_live`."""
         return float("inf") if self._shared else PAUSE_S
 
     def set_live(self, label: str, text: str) -> None:
-        """Show the unfinished line of a replica below the logs, where these go to a terminal;
-        ``""`` removes it.
-        """
+        """Show the unfinished line of a replica below the logs on a terminal; ``""`` removes it."""
         if not self._shared or self._live.get(label, "") == text:
             return
         with self._lock:
@@ -105,7 +99,7 @@ class Screen:
             self._draw()
 
     def end(self) -> None:
-        """Remove the status line and what is unfinished."""
+        """Remove the status line and the unfinished lines."""
         with self._lock:
             self._clear()
             self._status = ""
@@ -117,9 +111,7 @@ class Screen:
             self._rows = 0
 
     def _back(self) -> str:
-        """Return what sets a terminal to the beginning of what is shown below the logs, and removes
-        that.
-        """
+        """Return the control sequence that removes the lines below the logs."""
         if self._rows > 1:
             return f"\r\x1b[{self._rows - 1}A\x1b[J"
         return "\r\x1b[K"
@@ -139,12 +131,12 @@ class Screen:
 
 
 def _plain(text: str) -> str:
-    """Return a text without what would move the cursor: only colours are left."""
+    """Return a text without control sequences, except for those of colours."""
     return one_line(_MOVES.sub("", text.expandtabs()))
 
 
 def show_progress() -> None:
-    """Have long work show itself on stderr, until this command ends."""
+    """Show the progress of long work on stderr until this command ends."""
     from click import get_current_context
 
     progress.screen = Screen(sys.stdout, sys.stderr)
@@ -152,8 +144,7 @@ def show_progress() -> None:
 
 
 def _columns(stream: TextIO) -> int:
-    # shutil.get_terminal_size would do, but importing shutil costs as much as the rest of this
-    # module
+    # like shutil.get_terminal_size, but importing shutil takes as long as this whole module
     if os.environ.get("COLUMNS", "").isdigit():
         return int(os.environ["COLUMNS"])
     try:

@@ -1,4 +1,4 @@
-"""What commands share: a runner, handles in full, and clear words for apps that are not there."""
+"""Shared parts of the commands: the runner, full handles, and errors for unknown jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["description_of", "find_job", "full_handle", "open_runner"]
 
 
 SESSION = "transload"
-"""Name of the session that the command line submits under."""
+"""Name of the session under which the command line submits."""
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def open_runner() -> Iterator[Runner]:
 
 
 def full_handle(text: str) -> AppHandle:
-    """Return the handle that a user means: one in full, or an app id of the default scheduler."""
+    """Return the full handle for a handle or an app id of the default scheduler."""
     if text in AppState.__members__:
         raise SpecError(
             f"{text!r} is a state, not a handle (of a line of `transload list`, give the first "
@@ -52,7 +52,7 @@ def full_handle(text: str) -> AppHandle:
 
 
 def find_job(runner: Runner, text: str) -> Job:
-    """Return the job that a user means, whether it is there or not.
+    """Return the job for a handle or app id, which may not exist.
 
     Raises:
         UnknownSchedulerException: if there is no such scheduler.
@@ -63,7 +63,7 @@ def find_job(runner: Runner, text: str) -> Job:
 
 
 def not_found(job: Job) -> AppNotFound:
-    """Return the error for a job that is not there, with the nearest id that is."""
+    """Return the error for a job that does not exist, with the most similar id that does."""
     message = f"no such app: {job.handle} (never submitted, or already deleted)"
     try:
         known = [row.app_id for row in job.scheduler.list()]
@@ -76,7 +76,7 @@ def not_found(job: Job) -> AppNotFound:
 
 
 def status_of(job: Job) -> AppStatus:
-    """Return the status of a job that must be there."""
+    """Return the status of a job, which must exist."""
     status = job.status()
     if status is None:
         raise not_found(job)
@@ -84,7 +84,7 @@ def status_of(job: Job) -> AppStatus:
 
 
 def description_of(job: Job) -> AppDescription:
-    """Return all that is known of a job that must be there."""
+    """Return the description of a job, which must exist."""
     description = job.description()
     if description is None:
         raise not_found(job)
@@ -92,7 +92,7 @@ def description_of(job: Job) -> AppDescription:
 
 
 def app_json(handle: str, status: AppStatus | None) -> dict[str, Any]:
-    """Return what every JSON form of one app begins with: handle, its parts, state, status."""
+    """Return the first fields of a job's JSON: its handle, the parts of that, state, status."""
     parsed = parse_app_handle(handle)
     shown: dict[str, Any] = {
         "handle": handle,

@@ -1,5 +1,6 @@
-"""Waiting for an app until it has ended, with its states, logs, Ctrl-C and time limits; and what is
-said at its end.
+"""Wait for the end of a job, show its states and logs, and report its end.
+
+This includes Ctrl-C and time limits.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ if TYPE_CHECKING:
 
 _TICK_S: Final = 1.0
 _QUEUED_S: Final = 600.0
-"""How often a log is told that an app still waits."""
+"""Seconds between two log lines that say that a job still waits."""
 _LEAVE_S: Final = 2.0
-_LONGEST_S: Final = 3600.0  # a limit of centuries is more than a queue can wait at once
+_LONGEST_S: Final = 3600.0  # the longest time for one wait of a queue; a limit may be centuries
 KEPT_LINES: Final = 10
-"""How many last lines of each replica are kept for the report of a failure."""
+"""The number of last lines that are kept of each replica for the report of a failure."""
 
 Events = SimpleQueue[tuple[str, Any]]
 Tails = dict[tuple[str, int], deque[str]]
 
 
 class LeaveNow(KeyboardInterrupt):
-    """The second signal.
+    """A second signal has arrived.
 
     Attributes:
-        number: which one.
+        number: its number.
     """
 
     def __init__(self, number: int) -> None:
@@ -62,8 +63,9 @@ class LeaveNow(KeyboardInterrupt):
 
 @contextmanager
 def interrupts(events: Events) -> Iterator[None]:
-    """Make the first SIGINT or SIGTERM an event, ``("signal", number)``; the second raises
-    `LeaveNow`.
+    """Turn the first SIGINT or SIGTERM into the event ``("signal", number)``.
+
+    The second one raises `LeaveNow`.
     """
     before: dict[int, Any] = {}
     count = 0
@@ -77,7 +79,7 @@ def interrupts(events: Events) -> Iterator[None]:
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            # ignored from the start (nohup, a background job of a script): stays so
+            # ignored from the start, for example by nohup
             if signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, handle)
     try:
@@ -88,7 +90,7 @@ def interrupts(events: Events) -> Iterator[None]:
 
 
 class Outcome(NamedTuple):
-    """How waiting ended."""
+    """The result of waiting."""
 
     status: AppStatus | None
     code: ExitCode
@@ -97,18 +99,18 @@ class Outcome(NamedTuple):
 
 
 class AppWait:
-    """Waits for an app on a terminal, and shows its logs and states.
+    """Waits for a job on a terminal, and shows its logs and states.
 
     Args:
         job: the job.
-        screen: where logs and states are shown.
-        events: where signals arrive (see `interrupts`); the first one cancels the app, if somebody
-            asked for its end.
-        timeout: seconds to wait at most; None: no limit.
-        patience: seconds of unbroken UNKNOWN after which to give up.
-        startup_timeout: seconds in PENDING, before it first runs, after which it is cancelled;
-            None: no limit.
-        replicas: those whose logs are followed meanwhile.
+        screen: the screen for logs and states.
+        events: the queue for signals (see `interrupts`); the first one cancels the job if its end
+            was requested.
+        timeout: the longest wait, in seconds; None for no limit.
+        patience: the unreachable timeout, in seconds of UNKNOWN in a row.
+        startup_timeout: seconds in PENDING before the first run, after which the job is cancelled;
+            None for no limit.
+        replicas: the replicas whose logs are followed meanwhile.
     """
 
     def __init__(
@@ -129,7 +131,7 @@ class AppWait:
         self._deadline = None if timeout is None else self._started + timeout
         self._patience = patience
         self._startup_timeout = startup_timeout
-        # when the app is cancelled, unless it has begun to run by then
+        # when to cancel the job, unless it runs by then
         self._startup_ends: float | None = None
         self._cancelling: threading.Thread | None = None
         self._asked = False
@@ -160,9 +162,9 @@ class AppWait:
         self._screen.set_live(label, live)
 
     def _drawn_lines(self, log: LogReader, page: LogPage) -> list[str]:
-        """Return the lines of a page as they are shown.
+        """Return the lines of a page for display.
 
-        They differ from what the program wrote once it has drawn over a line.
+        They differ from the program's output if it has overwritten a line.
         """
         if log not in self._redraws:
             if not page.unfinished and not any("\r" in line for line in page.lines):
@@ -175,7 +177,7 @@ class AppWait:
         return lines
 
     def wait(self) -> Outcome:
-        """Wait until the app has ended, time or patience has run out, or a second Ctrl-C came."""
+        """Wait until the job has ended, a timeout has passed, or a second Ctrl-C arrives."""
         job = self._job
         if self._logs:
             self._reading = read_logs(job.scheduler, job.app_id, self._read)
@@ -187,7 +189,7 @@ class AppWait:
             with watch(job.scheduler, job.handle, tell, patience=self._patience):
                 code = self._loop()
             self._finish_logs(code)
-            if code is ExitCode.TIMEOUT and self._status is None:  # so soon that nothing was seen
+            if code is ExitCode.TIMEOUT and self._status is None:  # it left before it saw a status
                 self._status = job.status()
         except LeaveNow as exc:
             self._leave(exc.number)
@@ -198,7 +200,7 @@ class AppWait:
         return Outcome(self._status, code, time.monotonic() - self._started, self._tails)
 
     def _read(self) -> bool:
-        """Show what the replicas have written; in the thread of the scheduler's logs."""
+        """Show the new log lines of the replicas; called in the thread for the scheduler's logs."""
         try:
             return read_now(self._logs, self._take)
         except TransloadError as exc:
@@ -235,7 +237,7 @@ class AppWait:
                 return ExitCode.TIMEOUT
 
     def _count_waiting(self, state: AppState) -> None:
-        """Begin to count the startup timeout when an app is PENDING; drop it when the app runs."""
+        """Start the startup timeout when the job is PENDING; end it when the job runs."""
         if is_started(state):
             self._startup_ends = None
             self._startup_timeout = None
@@ -246,17 +248,17 @@ class AppWait:
             self._startup_ends = time.monotonic() + self._startup_timeout
 
     def _give_up_waiting(self) -> None:
-        """Cancel an app that has waited too long to run."""
+        """Cancel a job that has waited too long for its first run."""
         limit = duration_text(self._startup_timeout or 0.0)
         self._startup_ends = None
         self._startup_timeout = None
-        text = f"it did not begin to run within {limit}; cancelling it"
+        text = f"it did not start within {limit}; cancelling it"
         why = self._why_waiting()
         self._screen.note(f"{text}: {why}" if why else text)
         self._begin_cancel()
 
     def _why_waiting(self) -> str:
-        """Return why the app waits; empty if it does not, or if that is not known."""
+        """Return why the job waits; empty if it does not wait, or the reason is unknown."""
         if self._status is None:
             return ""
         return self._status.why_waiting()
@@ -275,7 +277,7 @@ class AppWait:
             return "tick", None
 
     def _show_waiting(self) -> None:
-        """Draw the status line, or write into a log why the app still waits."""
+        """Draw the status line, or write into a log why the job still waits."""
         if self._screen.shows_status:
             self._tick()
         elif self._status is not None and self._status.why_waiting():
@@ -337,16 +339,16 @@ class AppWait:
 
     def _on_signal(self, number: int) -> None:
         self._screen.note(
-            f"{signal.Signals(number).name}: cancelling {self._job.handle}; once more leaves at "
-            "once"
+            f"{signal.Signals(number).name}: cancelling {self._job.handle}; a second signal leaves "
+            "without waiting"
         )
         self._begin_cancel()
 
     def _begin_cancel(self) -> threading.Thread:
-        # in a thread: the second signal may come while the first one's request is still on its way
+        # in a thread, because a second signal may arrive during the request for the first one
         cancelling = threading.Thread(target=self._cancel, daemon=True, name="transload-cancel")
         cancelling.start()
-        # only now: a signal between these lines has it begun again, which does no harm
+        # set only now; a signal between these lines starts another request, which is harmless
         self._cancelling = cancelling
         return cancelling
 
@@ -364,22 +366,22 @@ class AppWait:
         self._asked = True
 
     def _leave(self, number: int) -> None:
-        """Leave after the second signal; give the cancel request a moment to get through first."""
+        """Leave after the second signal, after a short wait for the cancel request."""
         if self._cancelling is None and number != signal.SIGINT:
             self._screen.note(
-                f"left; {self._job.handle} goes on, see `transload status {self._job.handle}`"
+                f"left; {self._job.handle} goes on; see `transload status {self._job.handle}`"
             )
             return
         cancelling = self._cancelling or self._begin_cancel()
         cancelling.join(_LEAVE_S)
         handle = self._job.handle
-        outcome = f"may not have been asked to end: `transload cancel {handle}` does it"
+        outcome = f"may not have been asked to end; to end it: transload cancel {handle}"
         if self._asked:
-            outcome = f"was asked to end, see `transload status {handle}`"
+            outcome = f"was asked to end; see `transload status {handle}`"
         self._screen.note(f"left; {handle} {outcome}")
 
     def _tick(self) -> None:
-        """Draw the status line, with a fresh status if asking for one costs next to nothing."""
+        """Draw the status line, with a new status if the scheduler can be asked cheaply."""
         if self._job.scheduler.capabilities.reachable_from != "network":
             status = self._job.status()
             previous_state = None if self._status is None else self._status.state
@@ -414,7 +416,7 @@ class AppWait:
     # -- logs at the end
 
     def _finish_logs(self, code: ExitCode) -> None:
-        """Show the rest of the logs of an app that has ended."""
+        """Show the rest of the logs of a job that has ended."""
         goes_on = code in (ExitCode.TIMEOUT, ExitCode.UNKNOWN, ExitCode.TERMINATED)
         if self._reading is None or goes_on:
             return
@@ -433,9 +435,7 @@ class AppWait:
             )
 
     def _stop_logs(self) -> None:
-        """Stop writing before the process may end; a writer that hangs in a full pipe is not waited
-        for.
-        """
+        """Stop writing before the process may end, without waiting for a writer in a full pipe."""
         if self._reading is None:
             return
         self._stopped = True
@@ -444,14 +444,14 @@ class AppWait:
 
 
 def _exit_code_at_end(status: AppStatus | None) -> ExitCode:
-    """Return the exit code for an app's last status; None: the app has vanished."""
+    """Return the exit code for a job's last status; None if the job has vanished."""
     if status is None:
         return exit_code_of(None)
     return exit_code_of(status.state)
 
 
 def _looks_alike(before: AppStatus | None, now: AppStatus) -> bool:
-    """Tell whether a person would see no difference between two statuses."""
+    """Tell whether two statuses look the same to a person."""
     if before is None:
         return False
     return (
@@ -463,15 +463,16 @@ def _looks_alike(before: AppStatus | None, now: AppStatus) -> bool:
 
 
 def _because(status: AppStatus) -> str:
-    """Return the status's message behind a colon; empty if it has none."""
+    """Return a colon and the message of a status; empty if it has none."""
     if not status.msg:
         return ""
     return f": {status.msg}"
 
 
 def _asked_by(number: int, runner: Runner) -> bool:
-    """Tell whether a signal is a person's Ctrl-C, or comes because the job around this one was
-    cancelled.
+    """Tell whether a signal requests the end of the job.
+
+    It does if it is a person's Ctrl-C, or if the job around this process was cancelled.
     """
     if number == signal.SIGINT and may_be_by_hand():
         return True
@@ -482,18 +483,18 @@ _SHOWN_REPLICAS: Final = 3
 
 
 def report_end(job: Job, outcome: Outcome, as_json: bool = False) -> None:
-    """Write to stderr how waiting for an app ended, and, if asked for, all of it as JSON to
-    stdout.
-    """
+    """Write the result of waiting for a job to stderr, and as JSON to stdout if requested."""
     status = outcome.status
     results = None
     if status is None:
-        note(f"{job.handle} has vanished: somebody deleted it")
+        note(f"{job.handle} has vanished; another user or program deleted it")
     elif status.is_terminal():
         results = _report(job, outcome, status)
     else:
         note(_unended_text(outcome, status, job.handle))
-        note(f"`transload log -f {job.handle}` follows it, `transload cancel {job.handle}` ends it")
+        note(
+            f"to follow it: transload log -f {job.handle}; to end it: transload cancel {job.handle}"
+        )
     if not as_json:
         return
     shown = {
@@ -510,19 +511,19 @@ def report_end(job: Job, outcome: Outcome, as_json: bool = False) -> None:
 
 
 def _unended_text(outcome: Outcome, status: AppStatus, handle: str) -> str:
-    """Return why this command ends before the app does."""
+    """Return why this command ends before the job does."""
     if outcome.code is ExitCode.UNKNOWN:
         why = f"the state of {handle} has been UNKNOWN for too long ({status.msg})"
-        return f"{why}; the app may go on"
+        return f"{why}; the job may go on"
     if outcome.code is ExitCode.TERMINATED:
-        why = f"ended by a signal, but nobody asked for the end of {handle}"
-        return f"{why}: it goes on ({status.state.name})"
+        why = f"ended by a signal, but the end of {handle} was not requested"
+        return f"{why}; it goes on ({status.state.name})"
     waited = duration_text(outcome.elapsed)
     return f"waiting timed out after {waited}; {handle} goes on ({status.state.name})"
 
 
 def _report(job: Job, outcome: Outcome, status: AppStatus) -> AppResults | None:
-    """Write to stderr how an app ended, and its results; return these if they can be read."""
+    """Write the end of a job and its results to stderr; return the results if readable."""
     took = _app_seconds(job, status)
     if took is None:
         took = outcome.elapsed
@@ -549,9 +550,7 @@ def _report(job: Job, outcome: Outcome, status: AppStatus) -> AppResults | None:
 
 
 def _app_seconds(job: Job, status: AppStatus) -> float | None:
-    """Return the seconds from an app's submit to the end of its last replica; None if that is not
-    known.
-    """
+    """Return the seconds from a job's submit to its last replica's end; None if unknown."""
     try:
         found = job.description()
     except TransloadError:
@@ -562,7 +561,7 @@ def _app_seconds(job: Job, status: AppStatus) -> float | None:
 
 
 def _report_failures(job: Job, status: AppStatus, tails: Tails) -> None:
-    """Write which replicas failed, how, and their last log lines."""
+    """Write which replicas failed, their exit codes, and their last log lines."""
     failed = _failed_replicas(status)
     for replica in failed[:_SHOWN_REPLICAS]:
         text = f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}"
@@ -578,7 +577,7 @@ def _report_failures(job: Job, status: AppStatus, tails: Tails) -> None:
 
 def _last_lines(job: Job, status: AppStatus, replica: ReplicaStatus, tails: Tails) -> Iterable[str]:
     """Return the last log lines of a replica's last attempt."""
-    # what was kept while the log was followed is of all attempts
+    # the lines kept while following the log are those of all attempts
     if not replica.restarts and not replica.interruptions:
         kept = tails.get((replica.role, replica.id))
         if kept:
@@ -587,9 +586,7 @@ def _last_lines(job: Job, status: AppStatus, replica: ReplicaStatus, tails: Tail
 
 
 def _failed_replicas(status: AppStatus) -> list[ReplicaStatus]:
-    """Return the replicas that failed: those that exited by themselves first, then those that were
-    killed.
-    """
+    """Return the failed replicas, first those that exited by themselves, then the killed ones."""
     replicas = [replica for role in status.roles for replica in role.replicas]
     failed = [replica for replica in replicas if replica.state is AppState.FAILED]
 

@@ -1,8 +1,8 @@
-"""What happens to a job that an orchestrator looks after: attach or submit, follow, limits, kill,
-lost, collect. It decides, and does no I/O.
+"""Decide what happens to the job of an orchestrator's step, from its submit to its results.
 
-Each method of `Lifecycle` is a generator. It yields effects, and is sent an `Answer` for each.
-``drivers.py`` carries the effects out. All that must survive a process is in `LifecycleState`.
+This includes reattaching, time limits, kills and lost jobs. The decisions are made without I/O. Each
+method of `Lifecycle` is a generator that yields effects and is sent an `Answer` for each of them.
+``drivers.py`` carries the effects out. `LifecycleState` has everything that must survive a process.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
-"""Seconds between two probes of a scheduler that cannot say: the first pause, and the longest."""
+"""The first and the longest pause, in seconds, between two probes of an unreachable scheduler."""
 
 FIRST_CANCEL_PAUSE: Final = 1.0
 LONGEST_CANCEL_PAUSE: Final = 30.0
-"""Seconds until a cancel that did not come through is tried again: at first, and at most."""
+"""The first and the longest pause, in seconds, before a failed cancel is tried again."""
 
 FOREVER: Final = float("inf")
 
 
-# -- effects, and what is sent back
+# -- effects and their answers
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When an answer came, and whether something had ended the orchestrator's step by then.
+    """The time of an answer, and whether the orchestrator's step had been killed by then.
 
-    ``epoch`` is ``time.time()``, by which limits count. ``steady`` is ``time.monotonic()``, by
-    which pauses and patience count.
+    ``epoch`` is ``time.time()``, which limits use. ``steady`` is ``time.monotonic()``, which pauses
+    and the unreachable timeout use.
     """
 
     epoch: float
@@ -68,7 +68,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of an effect: its value, or the exception that it raised."""
+    """The result of an effect, which is a value or an exception."""
 
     moment: Moment
     value: object = None
@@ -76,37 +76,37 @@ class Answer:
 
 
 class Effect(Generic[T]):
-    """What a lifecycle asks its driver to do; ``T`` is the type of the answer's value."""
+    """An instruction of a lifecycle to its driver; ``T`` is the type of the answer's value."""
 
     __slots__ = ()
 
 
 Steps = Generator[Effect[Any], Answer, T]
-"""Effects, one after the other, and a result."""
+"""A generator that yields effects one after the other, and returns a result."""
 
 
 @dataclass(frozen=True)
 class Load(Effect["AttachRecord | None"]):
-    """Read what the orchestrator's store has about the job."""
+    """Read the record of the job in the orchestrator's store."""
 
 
 @dataclass(frozen=True)
 class Save(Effect[None]):
-    """Keep a record in the orchestrator's store. The driver adds the options and the cluster."""
+    """Save a record in the orchestrator's store. The driver adds the options and the cluster."""
 
     record: AttachRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What a scheduler says of an attempt.
+    """A scheduler's answer about the job of an attempt.
 
     Args:
-        handle: where it was looked for.
-        status: None if the job is provably absent.
-        existed: an absent job was there once.
-        digest: that of its definition; None: not known.
-        here: the present settings name the same place.
+        handle: the handle of the job.
+        status: its status; None if the job certainly does not exist.
+        existed: whether a job that does not exist now has existed.
+        digest: the digest of its definition; None if it is unknown.
+        here: whether the current settings would submit to the same scheduler and cluster.
     """
 
     handle: str
@@ -118,9 +118,9 @@ class Probed:
 
 @dataclass(frozen=True)
 class Probe(Effect[Probed]):
-    """Ask a scheduler for an attempt, and use its cluster from now on.
+    """Ask a scheduler about the job of an attempt, and use its cluster from now on.
 
-    ``stored`` says where it was submitted; None: look where the present settings put it.
+    ``stored`` says where the job was submitted. If it is None, the current settings say where.
     """
 
     attempt: int
@@ -129,7 +129,7 @@ class Probe(Effect[Probed]):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What would be submitted: the handle that it will have, and the digest of its definition."""
+    """The handle that a job will get, and the digest of its definition."""
 
     handle: str
     digest: str
@@ -137,24 +137,24 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Prepare(Effect[Prepared]):
-    """Build what an attempt submits, by the present settings; None: with a fresh id."""
+    """Build the job of an attempt with the current settings; for None, it gets a new random id."""
 
     attempt: int | None
 
 
 @dataclass(frozen=True)
 class Submit(Effect[str]):
-    """Submit what was prepared; the answer is its handle."""
+    """Submit the prepared job; the answer is its handle."""
 
     handle: str
 
 
 @dataclass(frozen=True)
 class Observe(Effect["Observation | None"]):
-    """Wait for the next observation of a job, for so many seconds at most, or until a kill.
+    """Wait for the next observation of a job, for at most ``seconds``, or until a kill.
 
-    ``unknown_for``: seconds of UNKNOWN that were waited through before. ``logs``: hand on its log
-    lines meanwhile.
+    ``unknown_for`` is the number of seconds of UNKNOWN that have passed already. With ``logs``, the
+    driver hands on log lines meanwhile.
     """
 
     handle: str
@@ -165,14 +165,14 @@ class Observe(Effect["Observation | None"]):
 
 @dataclass(frozen=True)
 class WaitUntil(Effect[None]):
-    """Wait until a moment of the steady clock."""
+    """Wait until a time of the monotonic clock."""
 
     steady: float
 
 
 @dataclass(frozen=True)
 class Ask(Effect[bool]):
-    """Find out whether somebody asked for the end of the orchestrator's step."""
+    """Ask the orchestrator whether the end of the step was requested."""
 
     handle: str | None
 
@@ -186,14 +186,14 @@ class Cancel(Effect[None]):
 
 @dataclass(frozen=True)
 class FinishLogs(Effect[None]):
-    """Hand on what is left of the log lines of a job that has ended."""
+    """Hand on the remaining log lines of a job that has ended."""
 
     handle: str
 
 
 @dataclass(frozen=True)
 class Note(Effect[None]):
-    """Tell people: a line for the log, or a new status for who listens to changes."""
+    """Write a line to the log, or report a new status to listeners."""
 
     text: str = ""
     status: AppStatus | None = None
@@ -203,7 +203,7 @@ class Note(Effect[None]):
 class Collect(Effect["AppResults | str"]):
     """Log how a job has ended, and return its results.
 
-    ``explain``: it did not end well; return the message that says why.
+    With ``explain``, the job did not succeed, and the answer is the message that says why.
     """
 
     handle: str
@@ -211,24 +211,26 @@ class Collect(Effect["AppResults | str"]):
     explain: bool
 
 
-# -- what survives a process
+# -- the state that survives a process
 
 
 @dataclass
 class LifecycleState:
-    """All that is known of a job that an orchestrator looks after. No secrets are in it.
+    """The state of a lifecycle, without secrets.
 
     Attributes:
-        handle: the job, once it is attached to or submitted.
-        intended: the job that is looked at or submitted while there is no ``handle`` yet.
-        attempt: which attempt of the generation it is; None: every run has an id of its own.
-        cluster: where it is, if another process said that.
-        status: what was seen last.
-        first_seen: when it was first seen in a state that has a limit; see `note_state`.
-        unknown_since: since when its state is UNKNOWN, on the steady clock of this process.
-        passed: which limit has passed, in words.
-        cancelled: a cancel has come through.
-        cursor: how far its logs were handed on.
+        identity: the identity of the orchestrator's step.
+        options: the options of the step.
+        handle: the job, once it was submitted or reattached.
+        intended: the job that is probed or submitted while there is no ``handle`` yet.
+        attempt: the number of the attempt within the generation; None if every run has a new id.
+        cluster: the cluster of the job, if another process has chosen it.
+        status: the last status that was seen.
+        first_seen: when the job was first seen in a state with a time limit; see `note_state`.
+        unknown_since: when its state became UNKNOWN, on the monotonic clock of this process.
+        passed: the limit that has passed, in words.
+        cancelled: whether the scheduler has accepted a cancel.
+        cursor: the place in its logs up to which lines were handed on.
         place: the machine of the process that submitted it; see `where`.
     """
 
@@ -247,14 +249,19 @@ class LifecycleState:
     place: str = field(default_factory=where)
 
     def to_dict(self, steady: float) -> dict[str, Any]:
-        """Return the state as JSON values, at a moment of the steady clock."""
-        who = self.identity
+        """Return the state as JSON values; ``steady`` is the time now on the monotonic clock."""
+        identity = self.identity
         values: dict[str, Any] = {
             "schema": SCHEMA,
             "handle": self.handle,
             "cluster": None,
             "attempt": self.attempt,
-            "identity": [who.host, who.namespace, list(who.key), who.generation],
+            "identity": [
+                identity.host,
+                identity.namespace,
+                list(identity.key),
+                identity.generation,
+            ],
             "options": self.options.to_dict(),
             "status": None,
             "cursor": self.cursor,
@@ -274,10 +281,10 @@ class LifecycleState:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], steady: float) -> LifecycleState:
-        """Read what `to_dict` returned, in this version or an earlier one.
+        """Create a state from the values of `to_dict`, of this version or an earlier one.
 
         Raises:
-            SpecError: if it is not such a state, or of a newer version.
+            SpecError: if it is not such a state, or has a newer version.
         """
         with reading("state of an execution", data) as values:
             host, namespace, key, generation = values["identity"]
@@ -305,10 +312,10 @@ class LifecycleState:
 
 
 class Lifecycle:
-    """What happens to one job.
+    """Decides what happens to one job.
 
-    `run` is the whole. An orchestrator that defers runs its parts in different processes: `start`,
-    `follow` and `collect`. One that asks now and then calls `look` with what it was answered.
+    `run` does everything. An orchestrator that defers runs the parts `start`, `follow` and `collect`
+    in different processes. An orchestrator that polls calls `look` with each observation.
     """
 
     def __init__(self, state: LifecycleState) -> None:
@@ -319,7 +326,7 @@ class Lifecycle:
         self._reason_not_cancelled = ""
 
     def _do(self, effect: Effect[T]) -> Steps[T]:
-        """Have an effect carried out, and return its value or raise its exception."""
+        """Yield an effect to the driver; return its value or raise its exception."""
         answer = yield effect
         self._moment = answer.moment
         if answer.error is not None:
@@ -327,7 +334,7 @@ class Lifecycle:
         return cast("T", answer.value)
 
     def run(self, moment: Moment) -> Steps[AppResults]:
-        """Start or attach, wait for the end, return the results."""
+        """Submit the job or reattach to it, wait for its end, and return the results."""
         yield from self.start(moment)
         status = yield from self.follow(self._moment)
         return (yield from self.collect(self._moment, status))
@@ -335,16 +342,16 @@ class Lifecycle:
     # -- attach or submit
 
     def start(self, moment: Moment) -> Steps[Attached]:
-        """Submit the job or attach to it; return how.
+        """Submit the job or reattach to it; the result says which of them was done.
 
         Raises:
             AppLost: if it was started and is gone.
-            StateUnknown: if patience is exhausted.
-            SubmitError: if it was not taken.
-            Detached: if the step was ended before anything was submitted.
-            TransloadTimeout: if a limit passed before the job was there.
+            StateUnknown: if the unreachable timeout has passed.
+            SubmitError: if the scheduler did not accept it.
+            Detached: if the step was killed before anything was submitted.
+            TransloadTimeout: if a limit passed before the job was submitted.
             SpecError: if the app definition is wrong.
-            ConfigError: for an unknown scheduler or option.
+            ConfigError: if the scheduler or an option is unknown.
         """
         self._moment = moment
         if not self.state.options.durable:
@@ -356,9 +363,12 @@ class Lifecycle:
         return (yield from self._find_attempt(record))
 
     def _wait_for_earlier_generation(self, record: AttachRecord) -> Steps[None]:
-        """Wait for the end of what an earlier run left, and cancel it if runs end with their job."""
+        """Wait for the end of an earlier generation's job.
+
+        It is cancelled first, unless ``on_kill`` is ``detach``.
+        """
         outage = _Outage()
-        noted = False
+        wait_is_logged = False
         while True:
             found = yield from self._do(Probe(record.attempt, record))
             action = decide_earlier(found.status, existed=found.existed)
@@ -371,27 +381,31 @@ class Lifecycle:
             if action is Action.WAIT_KNOWN:
                 yield from self._pause(outage, found)
                 continue
-            if not noted:
-                noted = True
+            if not wait_is_logged:
+                wait_is_logged = True
                 yield from self._log(f"{found.handle}, of an earlier run: waiting for its end")
             try:
-                if self.state.options.on_kill == "cancel":  # whoever asks again meant it to end
+                if self.state.options.on_kill == "cancel":  # a new run means that the old one ends
                     yield from self._do(Cancel(found.handle))
             except AppNotFound:
-                pass  # that is seen next
+                pass  # the next probe reports it
             except SchedulerUnavailable:
                 yield from self._do(WaitUntil(self._moment.steady + LONGEST_PAUSE))
                 continue
             yield from self._wait_for_end(found.handle)
 
     def _find_attempt(self, record: AttachRecord | None) -> Steps[Attached]:
-        """Walk the attempts, from the stored one on, to the first that is not answered yet."""
+        """Find the current attempt, from the stored one on, and submit it or reattach to it.
+
+        Attempts whose jobs have ended and need a new attempt are passed over. If the job of the last
+        attempt before a submit existed and is gone, it is lost.
+        """
         first = 0
         if record is not None:
             first = record.attempt
         if record is not None and record.lost:
             first += 1
-        gone: AttachRecord | None = None
+        missing: AttachRecord | None = None
         for attempt in count(first):
             stored = None
             if record is not None and record.attempt == attempt:
@@ -400,25 +414,25 @@ class Lifecycle:
             if action is Action.LOST:
                 yield from self._lose(self._record(attempt, found.handle))
             elif action is Action.GONE:
-                gone = self._record(attempt, found.handle)
+                missing = self._record(attempt, found.handle)
                 if stored is not None:
-                    gone.cluster = stored.cluster
+                    missing.cluster = stored.cluster
             elif action is Action.NEXT:
-                gone = None
+                missing = None
             elif action is Action.SUBMIT:
-                if gone is not None and not self.state.options.loss_already_reported:
-                    yield from self._lose(gone)
+                if missing is not None and not self.state.options.loss_already_reported:
+                    yield from self._lose(missing)
                 return (yield from self._submit(attempt))
             else:
                 return (yield from self._attach(attempt, action, found))
         raise AssertionError("attempts do not end")
 
     def _decision(self, attempt: int, stored: AttachRecord | None) -> Steps[tuple[Action, Probed]]:
-        """Return what to do about an attempt, once that can be said."""
+        """Probe the job of an attempt until it is clear what to do; return that and the probe."""
         options = self.state.options
         outage = _Outage()
         handle_stored = stored is not None and stored.handle is not None and not stored.lost
-        noted = False
+        wait_is_logged = False
         while True:
             found = yield from self._do(Probe(attempt, stored))
             action = decide(
@@ -428,7 +442,7 @@ class Lifecycle:
                 handle_stored=handle_stored,
             )
             yield from self._note_reach(outage, found, action)
-            if action in (Action.NEXT, Action.GONE):  # a later attempt may be the one that runs
+            if action in (Action.NEXT, Action.GONE):  # the job of a later attempt may be running
                 return action, found
             stop = yield from self._stop()
             if stop is not None:
@@ -439,8 +453,8 @@ class Lifecycle:
             if action is Action.WAIT_KNOWN:
                 yield from self._pause(outage, found)
             elif action is Action.WAIT_END:
-                if not noted:
-                    noted = True
+                if not wait_is_logged:
+                    wait_is_logged = True
                     text = f"{found.handle}, which is being cancelled: waiting for its end"
                     yield from self._log(text)
                 yield from self._wait_for_end(found.handle)
@@ -462,7 +476,7 @@ class Lifecycle:
         return (yield from self._started(attempt, action, found.handle, found.status))
 
     def _compare(self, attempt: int, found: Probed) -> Steps[None]:
-        """Log it if the running job differs from what would be submitted now."""
+        """Log if the running job has another definition than a submit would have now."""
         if not found.digest:
             return
         with suppress(TransloadError):
@@ -483,7 +497,7 @@ class Lifecycle:
         self.state.intended = handle
         try:
             handle = yield from self._do(Submit(handle))
-        except AppExists:  # somebody submitted it between the probe and the submit
+        except AppExists:  # another process submitted it between the probe and the submit
             yield from self._log(
                 f"{handle} is there already, with another definition; attached to it, nothing was "
                 "submitted"
@@ -509,33 +523,33 @@ class Lifecycle:
         return Attached(handle, app_id, attempt, action, status)
 
     def _record(self, attempt: int, handle: str) -> AttachRecord:
-        app = parse_app_handle(handle)
+        parsed = parse_app_handle(handle)
         generation = self.state.identity.generation
-        return AttachRecord(generation, attempt, app.app_id, app.scheduler_backend, handle)
+        return AttachRecord(generation, attempt, parsed.app_id, parsed.scheduler_backend, handle)
 
     def _lose(self, record: AttachRecord) -> Steps[None]:
-        """Store that an attempt is lost, and raise that."""
+        """Save that the job of an attempt is lost, and raise AppLost."""
         yield from self._do(Save(replace(record, lost=True)))
         raise AppLost(str(record.handle))
 
     # -- waits of the start
 
     def _note_reach(self, outage: _Outage, found: Probed, action: Action) -> Steps[None]:
-        """Log when a scheduler cannot be reached, and when it can again."""
-        away = action is Action.WAIT_KNOWN
-        was_away = outage.since is not None
-        if not away:
+        """Log when a scheduler becomes unreachable, and when it is reachable again."""
+        unreachable = action is Action.WAIT_KNOWN
+        was_unreachable = outage.since is not None
+        if not unreachable:
             outage.since = None
-        elif not was_away:
+        elif not was_unreachable:
             outage.since = self._moment.steady
-        if away is not was_away:
-            yield from self._log(reach(found.handle, away, _message(found.status)))
+        if unreachable is not was_unreachable:
+            yield from self._log(reach(found.handle, unreachable, _message(found.status)))
 
     def _pause(self, outage: _Outage, found: Probed) -> Steps[None]:
         """Wait until the next probe.
 
         Raises:
-            StateUnknown: if patience is exhausted.
+            StateUnknown: if the unreachable timeout has passed.
         """
         now = self._moment.steady
         waited = _seconds_since(outage.since, now)
@@ -547,10 +561,10 @@ class Lifecycle:
         yield from self._do(WaitUntil(now + seconds))
 
     def _wait_for_end(self, handle: str) -> Steps[None]:
-        """Wait until a job has ended, or the step is to stop.
+        """Wait until a job has ended, the step was killed, or a limit has passed.
 
         Raises:
-            StateUnknown: if patience is exhausted.
+            StateUnknown: if the unreachable timeout has passed.
         """
         while True:
             seen = yield from self._do(Observe(handle, self._seconds_to_deadline()))
@@ -572,9 +586,9 @@ class Lifecycle:
 
         Raises:
             AppLost: if it is gone.
-            StateUnknown: if patience is exhausted; the job goes on.
-            TransloadTimeout: if a limit passed; the job was cancelled.
-            Detached: if the step was ended, and the job is to go on.
+            StateUnknown: if the unreachable timeout has passed; the job goes on.
+            TransloadTimeout: if a limit has passed; the job was cancelled.
+            Detached: if the step was killed, but the job goes on.
         """
         self._moment = moment
         handle = self._need_handle()
@@ -588,10 +602,10 @@ class Lifecycle:
         return self.state.status
 
     def look(self, moment: Moment, seen: Observation | None) -> Steps[None]:
-        """Act on an observation, on a kill and on limits; None: nothing new was seen.
+        """Handle an observation (None if there is no new one), a kill, and limits that have passed.
 
         Raises:
-            TransloadError: as `follow` does.
+            TransloadError: any error of `follow`.
         """
         self._moment = moment
         handle = self._need_handle()
@@ -613,38 +627,38 @@ class Lifecycle:
             raise TransloadTimeout(f"{handle} was cancelled: {self.state.passed}")
 
     def lose(self, moment: Moment) -> Steps[None]:
-        """Store that the job is gone, so that the next try answers with the next attempt."""
+        """Save that the job is lost, so that the next try of the step starts the next attempt."""
         self._moment = moment
         record = yield from self._do(Load())
         if record is not None and record.handle == self.state.handle:
             yield from self._do(Save(replace(record, lost=True)))
 
     def _seconds_to_act(self) -> float:
-        """Return the seconds until there is something to do besides taking observations."""
+        """Return the seconds until the next limit, or until the next try of a cancel."""
         state = self.state
         seconds = FOREVER
         if state.passed is None:
             limit, _ = next_limit(state.options, state.first_seen)
             seconds = limit - self._moment.epoch
-        ends = self._moment.killed or state.passed is not None
-        if ends and not state.cancelled:
-            again = max(self._cancel_due - self._moment.steady, 0.01)
-            seconds = min(seconds, again)
+        must_end = self._moment.killed or state.passed is not None
+        if must_end and not state.cancelled:
+            seconds_to_cancel = max(self._cancel_due - self._moment.steady, 0.01)
+            seconds = min(seconds, seconds_to_cancel)
         return max(0.0, seconds)
 
     def _note_status(self, status: AppStatus) -> Steps[None]:
-        """Take over what was seen, and tell people what is new."""
+        """Store a new status, and log or report the changes in it."""
         state = self.state
         before = state.status
         handle = self._need_handle()
-        was_away = state.unknown_since is not None
-        away = status.state is AppState.UNKNOWN
-        if not away:
+        was_unknown = state.unknown_since is not None
+        is_unknown = status.state is AppState.UNKNOWN
+        if not is_unknown:
             state.unknown_since = None
         elif state.unknown_since is None:
             state.unknown_since = self._moment.steady
-        if away is not was_away:
-            yield from self._log(reach(handle, away, status.msg))
+        if is_unknown is not was_unknown:
+            yield from self._log(reach(handle, is_unknown, status.msg))
         reason = status.why_waiting()
         reason_before = None
         if before is not None:
@@ -656,13 +670,13 @@ class Lifecycle:
         if status != before:
             yield from self._do(Note(status=status))
 
-    # -- ends that come from outside
+    # -- kills and limits
 
     def give_up(self, moment: Moment) -> Steps[bool]:
-        """Cancel the job now if it is to end with the step: nobody waits for it any more.
+        """Cancel the job if it must end together with the step, which no longer waits for it.
 
         Returns:
-            False if it is to end, and the cancel did not come through.
+            False if the job must end, but the cancel failed.
         """
         self._moment = moment
         handle = self.state.handle or self.state.intended
@@ -674,10 +688,10 @@ class Lifecycle:
         return self.state.cancelled
 
     def cancel(self, moment: Moment) -> Steps[bool]:
-        """Cancel the job, if there is one, whatever ``on_kill`` says.
+        """Cancel the job, if there is one, for any ``on_kill``.
 
         Returns:
-            False if that did not come through.
+            False if the cancel failed.
         """
         self._moment = moment
         handle = self.state.handle or self.state.intended
@@ -686,8 +700,10 @@ class Lifecycle:
         return (yield from self._cancel(handle))
 
     def _stop(self) -> Steps[OnKill | None]:
-        """Return what is to become of the job; None: nothing has ended the step, and no limit has
-        passed.
+        """Return whether to cancel the job or to detach from it; None to go on.
+
+        A passed limit always means ``cancel``. After a kill of the step, ``on_kill`` decides, and
+        ``cancel`` also needs a request for the end.
         """
         state = self.state
         if state.passed is None:
@@ -706,7 +722,7 @@ class Lifecycle:
         return "detach"
 
     def _stopped(self, stop: OnKill) -> TransloadError:
-        """Return the error of a step that ended before its job was there."""
+        """Return the error of a step that stops before it has a job."""
         state = self.state
         if state.passed is None:
             asked = stop == "cancel" or state.options.on_kill == "detach"
@@ -718,7 +734,7 @@ class Lifecycle:
         return TransloadTimeout(f"{state.intended} could not be cancelled: {state.passed}")
 
     def _undo(self) -> Steps[None]:
-        """Cancel what may have been submitted, if the step was to end in the middle of it."""
+        """Cancel the job of a submit if the step was killed, or a limit passed, meanwhile."""
         handle = self.state.intended
         if handle is None:
             return
@@ -727,7 +743,7 @@ class Lifecycle:
             self.state.cancelled = yield from self._cancel(handle)
 
     def _cancel_when_due(self, handle: str) -> Steps[None]:
-        """Cancel a job; try again, with growing pauses, until that came through."""
+        """Cancel a job, unless the last failed try is too recent; the pauses grow."""
         now = self._moment.steady
         if self.state.cancelled or now < self._cancel_due:
             return
@@ -736,12 +752,12 @@ class Lifecycle:
         self.state.cancelled = yield from self._cancel(handle)
 
     def _cancel(self, handle: str) -> Steps[bool]:
-        """Cancel a job; return False, and log why once, if that did not come through."""
+        """Cancel a job; if that fails, return False, and log a new reason once."""
         try:
             yield from self._do(Cancel(handle))
         except AppNotFound:
             return True
-        except Exception as exc:  # an error that nobody foresaw is no reason to forget it
+        except Exception as exc:  # the cancel is tried again after any error
             reason = str(exc)
             if reason != self._reason_not_cancelled:
                 self._reason_not_cancelled = reason
@@ -752,18 +768,18 @@ class Lifecycle:
     # -- the end
 
     def collect(self, moment: Moment, status: AppStatus | None = None) -> Steps[AppResults]:
-        """Return the results of a job that has ended well; its state decides that.
+        """Return the results of a job that has succeeded; only its state decides that.
 
         Args:
-            moment: now.
-            status: its final status; None: what was seen last.
+            moment: the time now.
+            status: its final status; None for the last one that was seen.
 
         Raises:
             AppFailed: if it failed.
             AppCancelled: if it was cancelled.
             AppLost: if it is gone.
             TransloadTimeout: if it was cancelled because a limit had passed.
-            ConfigError: if it has not ended.
+            ConfigError: if it has not ended yet.
         """
         self._moment = moment
         handle = self._need_handle()
@@ -797,7 +813,7 @@ class Lifecycle:
 
 @dataclass
 class _Outage:
-    """Since when a scheduler cannot say what becomes of a job, and how long the next pause is."""
+    """When a scheduler became unreachable (None if it is reachable), and the next pause."""
 
     since: float | None = None
     pause: float = FIRST_PAUSE

@@ -1,4 +1,4 @@
-"""A cluster: a scheduler with a name, and what says which one it is."""
+"""Clusters, which are schedulers with a name and connection settings."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _CONTROL: Final = r"[\x00-\x1f\x7f]"
 
 @dataclass
 class Cluster:
-    """A scheduler with a name of its own. Hosts keep one with each handle, so that any process
-    finds the same cluster.
+    """A scheduler with its own name.
+
+    Orchestrators keep one with each handle, so that any process finds the same cluster.
 
     Args:
-        name: as it stands in handles.
-        kind: the installed scheduler that it is one of; default: the one of its name.
-        connection: the settings that say which cluster it is, as the kind declares them; no
-            secrets.
-        secrets: setting → where its value is found again: ``env:NAME``, ``file:PATH``, or a kind of
-            source that the host resolves (``secret_sources`` of a runner).
+        name: its name in handles.
+        kind: the installed scheduler; default: the scheduler with its name.
+        connection: the settings that select the cluster, without secrets.
+        secrets: setting → source of its value: ``env:NAME``, ``file:PATH``, or a source that the
+            orchestrator resolves (``secret_sources`` of a runner).
 
     Raises:
-        ConfigError: if it is not valid.
+        ConfigError: if a value is not valid.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Cluster:
                 raise ConfigError(
                     f"cluster {self.name!r}: {key}: is a secret: name where it is found in secrets"
                 )
-            # some of these end in a command line or a URL
+            # some of these become part of a command line or a URL
             if isinstance(value, str) and (value.startswith("-") or re.search(_CONTROL, value)):
                 rule = "must not begin with '-' or hold control characters"
                 raise ConfigError(f"cluster {self.name!r}: {key}={shorten(value)}: {rule}")
@@ -70,7 +70,7 @@ class Cluster:
                 raise ConfigError(str(exc)) from exc
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the cluster as JSON values; of secrets only where they are found."""
+        """Return the cluster as JSON values, with the sources of secrets, but not their values."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -79,12 +79,12 @@ class Cluster:
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as text, the same for equal clusters."""
+        """Return `to_dict` as text, which is the same for equal clusters."""
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Cluster:
-        """Read what `to_dict` returned; unknown fields are ignored.
+        """Create a cluster from the values of `to_dict`; unknown fields are ignored.
 
         Raises:
             ConfigError: if it is not such a mapping.

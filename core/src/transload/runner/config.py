@@ -1,9 +1,9 @@
-"""Settings: from files, then the environment, then arguments; each with where it came from.
+"""Read settings from files, the environment and arguments, with the source of each.
 
-The nearest folder upwards of the working directory that holds a ``transload.toml``, or a
-``pyproject.toml`` with a ``[tool.transload]`` table, is the project's configuration;
-``$XDG_CONFIG_HOME/transload/config.toml`` is the user's own, and weaker. ``TRANSLOAD_CONFIG`` names
-a file that takes the project's place. Keys and variables with examples: docs/configuration.md.
+The project's configuration is in ``transload.toml``, or in ``pyproject.toml`` with a
+``[tool.transload]`` table. It is searched from the working directory upwards. The user's own file
+``$XDG_CONFIG_HOME/transload/config.toml`` has lower priority. ``TRANSLOAD_CONFIG`` names a file that
+replaces the project's. docs/configuration.md has all keys and variables with examples.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKS
 _ENV_CONFIG: Final = "TRANSLOAD_CONFIG"
 _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_CFG: Final = "TRANSLOAD_CFG_"
-_SECRETS: Final = "secrets"  # of a scheduler's table: connection setting → where its value is found
+_SECRETS: Final = "secrets"  # in a scheduler's table: connection setting → the source of its value
 _RUNNERS_OWN: Final = frozenset(
     {"tracker_base", "pass_env", "environment"}
-)  # taken for every scheduler, and no option of any
+)  # allowed for every scheduler, but not an option of any
 
 
 class Setting(NamedTuple):
-    """One value in force.
+    """A setting with its source.
 
     Args:
         key: dotted name, for example ``schedulers.slurm.partition``.
-        value: what it is set to.
+        value: its value.
         source: the file, the environment variable, or ``default``.
     """
 
@@ -55,13 +55,13 @@ class Setting(NamedTuple):
 
 
 class Defaults(dict[str, Any]):
-    """Argument → default; ``sources`` says for each which file set it."""
+    """Argument → default; ``sources`` has the file of each."""
 
     sources: Mapping[str, str] = MappingProxyType({})
 
 
 class Settings:
-    """The settings in force. Build with `load_settings`."""
+    """The current settings. `load_settings` reads them."""
 
     def __init__(self, values: dict[str, Setting], environ: Mapping[str, str]) -> None:
         self._values = values
@@ -76,11 +76,11 @@ class Settings:
 
     @property
     def scheduler(self) -> str:
-        """The scheduler that is used when none is named."""
+        """The default scheduler."""
         return str(self.get("scheduler", DEFAULT_SCHEDULER))
 
     def all(self) -> list[Setting]:
-        """Return every value in force, sorted by key."""
+        """Return all settings, sorted by key."""
         shown = dict(self._values)
         shown.setdefault("scheduler", Setting("scheduler", DEFAULT_SCHEDULER, "default"))
         for name, config in self.trackers().items():
@@ -98,9 +98,7 @@ class Settings:
         return [shown[key] for key in sorted(shown)]
 
     def clusters(self) -> dict[str, str]:
-        """Return the kind of each cluster that has a name of its own (``[schedulers.NAME] kind =
-        …``).
-        """
+        """Return the kind of each cluster with its own name (``[schedulers.NAME] kind = …``)."""
         found = {}
         for key, setting in self._table("schedulers.").items():
             name, _, option = key.rpartition(".")
@@ -109,7 +107,7 @@ class Settings:
         return found
 
     def _table(self, prefix: str) -> dict[str, Setting]:
-        """Return what is set below a prefix, by the rest of its keys."""
+        """Return the settings below a prefix, by the rest of their keys."""
         return {
             key.removeprefix(prefix): item
             for key, item in self._values.items()
@@ -124,16 +122,15 @@ class Settings:
             raise ConfigError(f"environment variable {variable}: {exc}") from exc
 
     def cluster(self, name: str, kind: str, opts: runopts) -> Cluster | None:
-        """Return what the table of a scheduler, or its variables, say of which cluster it is; None
-        if they say nothing.
+        """Return the cluster in a scheduler's table or variables; None if they do not select one.
 
         Args:
             name: the scheduler.
-            kind: what it is.
+            kind: its kind.
             opts: the connection settings of that kind.
 
         Raises:
-            ConfigError: for a value that is not allowed, saying where it was set.
+            ConfigError: if a value is not allowed; the message says where it was set.
         """
         connection: dict[str, CfgVal] = {}
         table = self._table(f"schedulers.{name}.")
@@ -165,18 +162,17 @@ class Settings:
         others: Collection[str] = (),
         connection: Collection[str] = (),
     ) -> dict[str, CfgVal]:
-        """Return the options set for a scheduler, by files and by
-        ``TRANSLOAD_CFG_<SCHEDULER>_<OPTION>``.
+        """Return a scheduler's options from files and ``TRANSLOAD_CFG_<SCHEDULER>_<OPTION>``.
 
         Args:
             scheduler: its name.
             opts: its options.
-            others: names of other schedulers: variables of ``local_cwd`` begin as those of
-                ``local`` do.
-            connection: keys of its table that are no run options: they say which cluster it is.
+            others: names of other schedulers, since variables of ``local_cwd`` begin like those of
+                ``local``.
+            connection: keys of its table that select a cluster and are not run options.
 
         Raises:
-            ConfigError: for an option that the scheduler does not have, saying where it was set.
+            ConfigError: if the scheduler does not have an option; the message says where it was set.
         """
         cfg: dict[str, CfgVal] = {}
         for name, setting in self._table(f"schedulers.{scheduler}.").items():
@@ -205,9 +201,7 @@ class Settings:
         return cfg
 
     def _variables_of(self, scheduler: str, others: Collection[str]) -> list[str]:
-        """Return the variables that set options of a scheduler, and of no other whose name is
-        longer.
-        """
+        """Return the variables for options of a scheduler, without those of longer names."""
         own = _prefix(scheduler)
         longer = tuple(_prefix(other) for other in others if len(_prefix(other)) > len(own))
         return [
@@ -217,12 +211,11 @@ class Settings:
         ]
 
     def component_defaults(self, component: str) -> Defaults:
-        """Return the argument defaults set for a component.
+        """Return the configured argument defaults of a component.
 
         Args:
-            component: as it is named to run it. A file is the same however its path is spelled,
-                from the working directory or from that of the settings file, and with or without
-                the function.
+            component: its name. A file may be spelled in any way, relative to the working directory
+                or to that of the settings file, with or without the function.
         """
         found = {}
         for key, item in self._table("component.").items():
@@ -234,14 +227,14 @@ class Settings:
         return defaults
 
     def plugin(self, name: str, known: Mapping[str, type]) -> dict[str, Any]:
-        """Return what ``[plugins.NAME]`` sets, checked.
+        """Return the checked settings of ``[plugins.NAME]``.
 
         Args:
             name: the plugin, by the name of its entry point.
-            known: the keys that it understands, and the type of each.
+            known: the allowed keys, and the type of each.
 
         Raises:
-            ConfigError: for another key or type, saying where it was set.
+            ConfigError: if a key or a type is wrong; the message says where it was set.
         """
         table = self._table(f"plugins.{name}.")
         for option, item in table.items():
@@ -255,7 +248,7 @@ class Settings:
         return {option: item.value for option, item in table.items()}
 
     def trackers(self) -> dict[str, str | None]:
-        """Return the configured trackers: name → configuration text, or None.
+        """Return name → configuration text, or None, for the configured trackers.
 
         ``TRANSLOAD_TRACKERS`` (comma-separated names) replaces the names set in files.
         """
@@ -278,14 +271,14 @@ class Settings:
 
 
 def load_settings(start: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings in force.
+    """Return the current settings.
 
     Args:
-        start: folder to search upwards from; default: the working directory.
+        start: folder from which to search upwards; default: the working directory.
         environ: the environment; default: ``os.environ``.
 
     Raises:
-        ConfigError: for a file that is not TOML, or an unknown key or wrong type in it.
+        ConfigError: if a file is not TOML, or has an unknown key or a wrong type.
     """
     if environ is None:
         environ = os.environ
@@ -300,7 +293,7 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
 
 
 def _files(start: str | None, environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
-    """Return ``(path, table)`` of the configuration files, weakest first."""
+    """Return ``(path, table)`` for the configuration files, lowest priority first."""
     found = []
     home = environ.get("HOME") or os.path.expanduser("~")
     folder_of_user = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
@@ -333,7 +326,7 @@ def _files(start: str | None, environ: Mapping[str, str]) -> list[tuple[str, dic
 
 
 def _mentions_us(path: str) -> bool:
-    # importing and running the TOML parser costs more than this look
+    # this check is faster than importing and running the TOML parser
     try:
         with open(path, "rb") as file:
             return b"transload" in file.read()
@@ -354,7 +347,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _flatten(path: str, table: Any) -> list[Setting]:
-    """Return the settings of one file, checked."""
+    """Return the checked settings of one file."""
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: [tool.transload] must be a table")
     found = []
@@ -381,9 +374,7 @@ def _flatten(path: str, table: Any) -> list[Setting]:
 
 
 def _check_clusters(path: str, tables: dict[str, Any]) -> None:
-    """Refuse names of clusters that could not stand in a handle, or that variables could not tell
-    apart.
-    """
+    """Refuse names of clusters that do not fit into a handle, or that share their variables."""
     taken: dict[str, str] = {}
     for name, entries in tables.items():
         try:
@@ -393,8 +384,7 @@ def _check_clusters(path: str, tables: dict[str, Any]) -> None:
         other = taken.setdefault(_variable(name), name)
         if other != name:
             raise ConfigError(
-                f"{path}: schedulers.{name}: its variables would be those of {other!r}: choose "
-                "another"
+                f"{path}: schedulers.{name}: it has the same variables as {other!r}; choose another"
             )
 
 
@@ -403,9 +393,7 @@ def _prefix(scheduler: str) -> str:
 
 
 def _check_tracker(path: str, name: str, entries: dict[str, Any]) -> None:
-    """Refuse what would be ignored: a tracker has one setting, a text that only the tracker
-    understands.
-    """
+    """Refuse settings that a tracker would ignore; it has only one, its configuration text."""
     for option, entry in entries.items():
         where = f"{path}: tracker.{name}.{option}"
         if option != "config":
@@ -420,8 +408,9 @@ def _check_tracker(path: str, name: str, entries: dict[str, Any]) -> None:
 
 
 def _is_same_component(name: str, component: str, source: str) -> bool:
-    """Tell whether a name in a settings file means a component; of files the paths and the
-    functions are compared.
+    """Tell whether a name in a settings file is that of a component.
+
+    For files, the paths and the functions are compared.
     """
     if name == component:
         return True
@@ -436,9 +425,7 @@ def _is_same_component(name: str, component: str, source: str) -> bool:
 
 
 def _file_and_function(name: str) -> tuple[str, str]:
-    """Return file and function of a component in a file; two empty texts for one that has another
-    kind of name.
-    """
+    """Split a component's name into file and function; both are empty if it has no file."""
     file = name
     function = ""
     if ":" in name:
@@ -448,6 +435,6 @@ def _file_and_function(name: str) -> tuple[str, str]:
     return file, function
 
 
-@functools.cache  # the same few names are asked for at each submit
+@functools.cache  # each submit needs the same few names
 def _variable(name: str) -> str:
     return "".join(char if char.isalnum() else "_" for char in name).upper()

@@ -1,4 +1,4 @@
-"""The message of a job that failed: which replica, how, and its last lines."""
+"""Write the message of a failed job: the replica, its exit code, and its last lines."""
 
 from __future__ import annotations
 
@@ -19,61 +19,74 @@ _FRAMES: Final = 3
 def failure_message(
     status: AppStatus, tail: LogTail | None = None, *, handle: str = "", lines: int = 20
 ) -> str:
-    """Return the message of a failed app: state, replica, exit code, host, reason, last frames,
-    last log lines.
+    """Return the message of a failed job.
 
-    ``tail`` gives the last lines of a replica, of which at most so many ``lines`` are told; None:
-    no lines.
+    It has the state, the first failed replica with its exit code and host, the reason, the last
+    frames of a traceback, and the last log lines.
+
+    Args:
+        status: the final status of the job.
+        tail: returns the last log lines of a replica; None for no lines.
+        handle: the handle of the job.
+        lines: the largest number of log lines.
     """
+    text = f"{handle or 'the job'} {status.state.name}"
     replica = status.first_failure()
-    text = f"{handle or 'the app'} {status.state.name}"
-    if replica is not None:
-        text += f": {replica.role}/{replica.id} {exit_text(replica.exit_code)}"
-        if replica.hostname:
-            text += f" on {replica.hostname}"
-        if replica.restarts:
-            text += f" after {replica.restarts} restarts"
-    said = status.msg if replica is None else _beyond(status.msg, replica)
-    if said:
-        text += f": {said}"
-    if replica is not None and replica.structured_error_msg != NONE:
+    if replica is None:
+        if status.msg:
+            text += f": {status.msg}"
+        return text
+    text += f": {_end_of(replica)}"
+    reason = _beyond(status.msg, replica)
+    if reason:
+        text += f": {reason}"
+    if replica.structured_error_msg != NONE:
         text += "".join(f"\n  {line}" for line in error_frames(replica.structured_error_msg))
-    shown = (
-        list(tail(replica.role, replica.id))[-lines:]
-        if replica is not None and tail is not None and lines
-        else []
-    )
-    if replica is not None and shown:
+    if tail is None or lines == 0:
+        return text
+    last_lines = list(tail(replica.role, replica.id))[-lines:]
+    if last_lines:
         text += f"\nlast lines of {replica.role}/{replica.id}:\n"
-        text += "\n".join("    " + line.rstrip("\n")[:_LONGEST_LINE] for line in shown)
+        text += "\n".join("    " + line.rstrip("\n")[:_LONGEST_LINE] for line in last_lines)
+    return text
+
+
+def _end_of(replica: ReplicaStatus) -> str:
+    """Return the name of a replica, how it ended, its host and its restarts."""
+    text = f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}"
+    if replica.hostname:
+        text += f" on {replica.hostname}"
+    if replica.restarts:
+        text += f" after {replica.restarts} restarts"
     return text
 
 
 def error_frames(error: str) -> list[str]:
-    """Return the last frames of the traceback in what a replica said of its failure."""
+    """Return the last frames of the traceback in a replica's error."""
     try:
         message = json.loads(error)["message"]
         more = message.get("extraInfo")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return []
-    lines = str(more.get("py_callstack") or "").splitlines() if isinstance(more, dict) else []
+    if not isinstance(more, dict):
+        return []
+    lines = str(more.get("py_callstack") or "").splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith("  File ")]
-    return (
-        [line for line in lines[starts[-_FRAMES:][0] :] if line.startswith("  ")] if starts else []
-    )
+    if not starts:
+        return []
+    first = starts[-_FRAMES:][0]
+    return [line for line in lines[first:] if line.startswith("  ")]
 
 
 def _beyond(msg: str, replica: ReplicaStatus) -> str:
-    """Return what a scheduler's message says beyond which replica failed, and how."""
+    """Return a scheduler's message without the replica's name and exit code."""
     name = replica.named_by(msg)
     if not name:
         return msg
+    rest = msg[len(name) :]
     code = re.escape(exit_text(replica.exit_code))
-    found = re.fullmatch(
-        rf"(?:failed \({code}(?:: (.*))?\)|{code})(?:[:;,] ?(.*))?", msg[len(name) :], re.DOTALL
-    )
-    return (
-        msg[len(name) :].removeprefix("is ")
-        if found is None
-        else "; ".join(part for part in found.groups() if part)
-    )
+    pattern = rf"(?:failed \({code}(?:: (.*))?\)|{code})(?:[:;,] ?(.*))?"
+    found = re.fullmatch(pattern, rest, re.DOTALL)
+    if found is None:
+        return rest.removeprefix("is ")
+    return "; ".join(part for part in found.groups() if part)

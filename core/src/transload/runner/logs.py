@@ -1,4 +1,4 @@
-"""The lines of a log: page by page, filtered, the last ones, both streams merged."""
+"""Read logs page by page, filtered, merged, or only their last lines."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = ["PAGE", "last_lines"]
 
 
 PAGE: Final = 1 << 18
-"""Bytes that are read at once."""
+"""Bytes of one page."""
 
 PAGES_PER_TURN: Final = 16
-"""How many pages of one log are read before the others get their turn."""
+"""The number of pages of one log that are read before other logs have their turn."""
 
 _FIRST_PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 0.05
@@ -48,14 +48,15 @@ class LogReader:
     Args:
         scheduler: the scheduler of the job.
         app_id: the job.
-        query: which log is read, from where, and what of it; its ``max_bytes`` are not used.
+        query: the wanted part of the log; its ``max_bytes`` is not used.
 
     Attributes:
-        complete: the replica has ended and everything was read. Set it to have reading stop.
-        moved: the last page was not empty.
+        complete: whether the replica has ended and everything was read; setting it stops reading.
+        moved: whether the last page was not empty.
 
     Raises:
-        UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times.
+        UnsupportedFeature: if the scheduler does not have that output separately, or does not keep
+            times.
     """
 
     def __init__(self, scheduler: SchedulerBase, app_id: str, query: LogQuery) -> None:
@@ -75,7 +76,7 @@ class LogReader:
             message = f"stream {stream.value}: scheduler {scheduler.name!r} does not tell it apart (it has: {names})"
             raise UnsupportedFeature(message, "stream")
         streams = _BOTH if self._merged else (stream,)
-        # bytes still to be read of those that were there when reading began; None: not known
+        # bytes to read of those that existed when reading began; None if unknown
         self._left: dict[Stream, int | None] = dict.fromkeys(streams)
         by_time = query.since is not None or query.until is not None
         if by_time and not scheduler.capabilities.since_until:
@@ -85,13 +86,11 @@ class LogReader:
 
     @property
     def caught_up(self) -> bool:
-        """Whether all was read that was there when reading began, as far as the scheduler can
-        tell.
-        """
+        """Whether all that existed when reading began was read, if the scheduler knows it."""
         return all(left is not None and left <= 0 for left in self._left.values())
 
     def read(self, max_bytes: int = PAGE) -> LogPage:
-        """Return the next page, at once; the cursor moves behind it.
+        """Return the next page without waiting; the cursor moves behind it.
 
         Raises:
             AppNotFound: if there is no such app.
@@ -109,10 +108,10 @@ class LogReader:
         return page
 
     def pages(self, most: int | None = None) -> Iterator[LogPage]:
-        """Return the pages that are there now, at most so many; errors as in `read`.
+        """Return the pages that exist now, at most ``most``; the errors are those of `read`.
 
-        Without a limit: up to where the log ended when its reading began. A program that writes as
-        fast as it is read would not have it end otherwise.
+        Without a limit, the pages end where the log ended when reading began. Otherwise reading
+        might never end, if a program writes as fast as its log is read.
         """
         turns = count() if most is None else range(most)
         for _ in turns:
@@ -129,13 +128,13 @@ class LogReader:
     def _count(
         self, stream: Stream, page: LogPage, new: Sequence[str], taken: Sequence[str]
     ) -> None:
-        """Count what was taken of a page.
+        """Count the lines that were taken from a page.
 
         Args:
             stream: the stream of the page.
             page: the page.
-            new: those of its lines that had not been taken before.
-            taken: those of these that were taken now, from the first one on.
+            new: its lines that were not taken before.
+            taken: the new lines that were taken now, from the first one on.
         """
         left = self._left[stream]
         if page.left == 0 and len(taken) == len(new):
@@ -148,8 +147,9 @@ class LogReader:
         self._left[stream] = left - _size(taken)
 
     def _read_both(self, max_bytes: int) -> LogPage:
-        """Return a page of both streams in the order of their stamps; the cursor holds both and
-        what was taken.
+        """Return a page of both streams in the order of their stamps.
+
+        The cursor has the places in both streams.
         """
         places = self._places()
         pages = []
@@ -163,7 +163,7 @@ class LogReader:
         for number, page in enumerate(pages):
             stamps = times(page)
             if _is_full(page, max_bytes):
-                # more may follow: what the other stream wrote later waits for it
+                # more may follow, so later lines of the other stream wait for it
                 limit = min(limit, stamps[-1])
             lines = list(zip(stamps, page.lines, strict=True))
             new = lines[places[number].taken :]
@@ -190,7 +190,7 @@ class LogReader:
         )
 
     def _places(self) -> list[_Place]:
-        """Return how far each of both streams was read, by the cursor."""
+        """Return the place in each of the streams, from the cursor."""
         if not self.cursor:
             return [_Place(), _Place()]
         try:
@@ -202,7 +202,7 @@ class LogReader:
         return [_Place(out, out_taken), _Place(err, err_taken)]
 
     def _only_one(self, pages: list[LogPage]) -> LogPage:
-        """Return one page for two of which at most one has lines: nothing is to be put in order."""
+        """Return one page for two pages, if at most one has lines and no order is needed."""
         for stream, page in zip(_BOTH, pages, strict=True):
             self._count(stream, page, page.lines, page.lines)
         with_lines = pages[0] if pages[0].lines else pages[1]
@@ -217,7 +217,7 @@ class LogReader:
 
 
 class _Place(NamedTuple):
-    """How far a stream was read: where its page begins, and how many lines of that were taken."""
+    """A place in a stream: the beginning of a page, and the number of lines taken from it."""
 
     cursor: str | None = None
     taken: int = 0
@@ -235,15 +235,16 @@ _BOTH: Final = (Stream.STDOUT, Stream.STDERR)
 
 
 def _is_full(page: LogPage, max_bytes: int) -> bool:
-    """Tell whether more may be there behind the lines of a page."""
+    """Tell whether more may follow the lines of a page."""
     if page.left is None:
         return sum(map(len, page.lines)) >= max_bytes
     return bool(page.lines) and page.left > 0
 
 
 def _size(lines: Sequence[str]) -> int:
-    """Return how many bytes lines have in a log, never too many: what replaces bytes that are no
-    text is longer.
+    """Return the number of bytes of lines in a log, never too many.
+
+    Replacements for bytes that are not text are longer than these bytes.
     """
     text = "".join(lines)
     if text.isascii():
@@ -252,7 +253,7 @@ def _size(lines: Sequence[str]) -> int:
 
 
 def times(page: LogPage, before: float = 0.0) -> list[float]:
-    """Return the time of each line of a page; ``before`` for those before the first stamp."""
+    """Return the time of each line of a page; ``before`` for lines before the first stamp."""
     found: list[float] = []
     moment = before
     for index, stamp in [*page.stamps, (len(page.lines), 0.0)]:
@@ -262,13 +263,12 @@ def times(page: LogPage, before: float = 0.0) -> list[float]:
 
 
 class LineFilter:
-    """Chooses lines of one log: those in which a pattern is found, and which were written within a
-    span of time.
+    """Chooses the lines of a log that match a pattern and were written within a time span.
 
     Args:
-        regex: the pattern; None: any line.
-        since: seconds since the epoch; lines before it are left out.
-        until: seconds since the epoch; lines from it on are left out.
+        regex: the pattern; None for any line.
+        since: the first time, in seconds since the epoch.
+        until: the end of the time span, in seconds since the epoch; it is not included.
 
     Raises:
         SpecError: for a bad pattern.
@@ -291,7 +291,7 @@ class LineFilter:
         self._moment = 0.0
 
     def take(self, page: LogPage) -> list[str]:
-        """Return the wanted lines of the next page, and in one more what was dropped before it."""
+        """Return the wanted lines of the next page, and a line about dropped bytes before it."""
         lines = page.lines
         if self._timed and lines:
             moments = times(page, self._moment)
@@ -301,11 +301,11 @@ class LineFilter:
         chosen = self.choose(lines)
         if not page.dropped:
             return chosen
-        gap = f"[{page.dropped} bytes were dropped here: the log has a limit of size]\n"
+        gap = f"[{page.dropped} bytes were dropped here, because the log has a size limit]\n"
         return [gap, *chosen]
 
     def choose(self, lines: Iterable[str]) -> list[str]:
-        """Return those lines in which the pattern is found."""
+        """Return the lines that match the pattern."""
         if self._found is None:
             return list(lines)
         return [line for line in lines if self._found(line)]
@@ -321,11 +321,10 @@ def last_lines(
     *,
     since: float | None = None,
 ) -> Sequence[str]:
-    """Return the last lines of one stream of a replica, as a terminal would show them, in constant
-    memory.
+    """Return the last lines of a replica's stream like a terminal shows them, in constant memory.
 
-    ``since``: only lines written from then on, seconds since the epoch; not looked at where the
-    scheduler keeps no times of lines.
+    ``since`` selects lines from this time on, in seconds since the epoch. It is ignored if the
+    scheduler does not keep the times of lines.
 
     Raises:
         AppNotFound: if there is no such app.
@@ -353,9 +352,9 @@ def tail(
     number: int,
     status: AppStatus | None = None,
 ) -> Sequence[str]:
-    """Return the last lines of a replica, of all it wrote; none if they cannot be read.
+    """Return the last lines of a replica; empty if they cannot be read.
 
-    With a ``status`` of the app: only what its latest attempt wrote.
+    With a ``status`` of the job, only lines of the latest attempt are returned.
     """
     since = None
     if status is not None:
@@ -370,10 +369,10 @@ def tail(
 
 
 def read_now(readers: Iterable[LogReader], sink: Callable[[LogReader, LogPage], object]) -> bool:
-    """Hand on what is there now of several logs of an app; tell whether there was anything.
+    """Hand on the new pages of several logs of a job; return whether there were any.
 
-    A scheduler that cannot be asked gives nothing now. The logs of an app that is gone are
-    complete. What the sink raises is the caller's.
+    There are none while the scheduler is unreachable. The logs of a job that is gone are complete.
+    Errors of the sink are raised.
     """
     found = False
     for reader in readers:
@@ -389,8 +388,9 @@ def read_now(readers: Iterable[LogReader], sink: Callable[[LogReader, LogPage], 
 
 
 def drain(read: Callable[[], bool], complete: Callable[[], bool], silence: float = 5.0) -> None:
-    """Read the rest of the logs of an app that has ended; a log that stays silent for so many
-    seconds is given up.
+    """Read the rest of the logs of a job that has ended.
+
+    A log without new lines for some seconds is given up.
     """
     pause = _FIRST_PAUSE_S
     heard = time.monotonic()
@@ -412,17 +412,17 @@ def follow_logs(
     until: float | None = None,
     patience: float = 60.0,
 ) -> Iterator[tuple[LogReader, LogPage]]:
-    """Return the pages of several logs of one app as they come, in order within each.
+    """Return the pages of several logs of a job as they arrive, in order within each log.
 
     Args:
         readers: the logs.
-        follow: go on until all replicas have ended; False: up to where each ended when its reading
-            began.
-        until: following ends then, seconds since the epoch.
-        patience: seconds for which a scheduler that cannot be asked is asked again, when following.
+        follow: go on until all replicas have ended; otherwise stop where each log ended when its
+            reading began.
+        until: when to stop following, in seconds since the epoch.
+        patience: the unreachable timeout while following, in seconds.
 
     Raises:
-        SchedulerUnavailable: if the scheduler cannot be asked.
+        SchedulerUnavailable: if the scheduler is unreachable for too long.
     """
     may_have_grown = threading.Event()
     moved = False
@@ -457,7 +457,7 @@ def follow_logs(
                 continue
             if until is not None and time.time() >= until:
                 return
-            if growing is None:  # first listen, then read once more: nothing falls in between
+            if growing is None:  # then read once more, so that no line is missed
                 growing = read_logs(readers[0].scheduler, readers[0].app_id, notify)
             else:
                 may_have_grown.wait(_seconds_until(until))
@@ -467,7 +467,7 @@ def follow_logs(
 
 
 def _seconds_until(until: float | None) -> float | None:
-    """Return the seconds until a time, as `threading` takes them; None: no limit."""
+    """Return the seconds until a time in the form of `threading`; None for no limit."""
     if until is None:
         return None
     return min(max(0.0, until - time.time()), threading.TIMEOUT_MAX)
@@ -486,9 +486,9 @@ def log_lines(
     follow: bool = False,
     patience: float = 60.0,
 ) -> Iterator[str]:
-    """Return an iterator over the lines of one log; arguments and errors are checked at the call.
+    """Return an iterator over the lines of one log; arguments are checked when it is called.
 
-    Arguments as in `LogReader`, `LineFilter` and `follow_logs`.
+    The arguments are those of `LogReader`, `LineFilter` and `follow_logs`.
 
     Raises:
         AppNotFound: if there is no such app.

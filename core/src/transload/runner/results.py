@@ -1,4 +1,4 @@
-"""What an app reported: results, metadata and artifacts, as one value."""
+"""Collect the results, metadata and artifacts of a job as one value."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["collect_results", "collect_steps"]
 
 
 MAX_OUTPUTS: Final = 1000
-"""So many of the files that an app makes are named among its artifacts."""
+"""The largest number of a job's files that are listed among its artifacts."""
 
-_CLOCK_S: Final = 0.02  # a file's time may be so much behind the clock
+_CLOCK_S: Final = 0.02  # a file's time may be this much behind the clock
 _NAMED: Final = 10  # files that were not read, in messages
 _SHOWN: Final = 20  # keys, in messages
 
@@ -35,28 +35,27 @@ ResultValue = int | float | str
 
 
 class NoSuchResult(TransloadError, LookupError):
-    """A result was asked for that the app did not report, or reported under several keys."""
+    """A job has not reported a requested result, or has reported it under several keys."""
 
 
 @dataclass
 class AppResults:
-    """What an app reported.
+    """The results of a job.
 
     Args:
-        handle: the app.
-        state: its state when the results were read. Success is decided by it, never by results
-            being there.
-        results: key → name → value, as written through the public result format.
-        metadata: what the configured trackers know of the run.
-        artifacts: name → ``{"path": …, "metadata": …}``: files in the app's output folder, and what
-            the configured trackers know.
-        looked_in: where results were looked for; if there are none, this says where they should
-            have been.
-        first: the key that replica 0 of the first role reports under unless told otherwise.
-        collisions: key → replicas (``role/number``) that wrote it, where there were several: the
-            last one's results are there.
-        refused: files that were not read, by their names below the app's folder, each with the
-            reason: a job may have left anything there. What could be read is in the other fields.
+        handle: the job.
+        state: its state when the results were read. Only the state says whether it succeeded, not
+            the existence of results.
+        results: key → name → value, in the public result format.
+        metadata: its metadata in the configured trackers.
+        artifacts: name → ``{"path": …, "metadata": …}``, for files in the job's output folder and
+            artifacts in the configured trackers.
+        looked_in: the places of results, which were read even if there are none.
+        first: the default key of replica 0 of the first role.
+        collisions: key → replicas (``role/number``) that wrote it, if there are several; the
+            results are those of the last one.
+        refused: unreadable files by their names below the job's folder, each with the reason. The
+            other fields have all readable results.
     """
 
     handle: str
@@ -70,23 +69,20 @@ class AppResults:
     refused: dict[str, str] = field(default_factory=dict)
 
     def value(self, name: str, key: str | int | None = None) -> ResultValue:
-        """Return the result of that name.
+        """Return the result with a name.
 
         Args:
             name: name of the result, for example ``accuracy``.
-            key: the key that it was reported under; may be left out if ``final``, replica 0 of the
-                first role or only one key has the name.
+            key: its key. It may be left out if ``final``, replica 0 of the first role, or only one
+                key has the name.
 
         Raises:
-            NoSuchResult: if no key has it, or several; the message says which, and where was
-                looked.
+            NoSuchResult: if no key or several keys have it; the message has the keys or the places.
         """
         return self.results[self.key_of(name, key)][name]
 
     def key_of(self, name: str, key: str | int | None = None) -> str:
-        """Return the key whose result of that name `value` returns; arguments and errors are the
-        same.
-        """
+        """Return the key of the result that `value` returns, with the same arguments and errors."""
         keys = list(self.results) if key is None else [str(key)]
         found = [each for each in keys if name in self.results.get(each, {})]
         for each in ("final", self.first):
@@ -105,7 +101,7 @@ class AppResults:
         raise NoSuchResult(f"{missing}: {self.explain()}")
 
     def explain(self) -> str:
-        """Return one line: what was reported, or where a report was looked for."""
+        """Return one line with the results, or with the places where they were searched."""
         where = (
             ", ".join(self.looked_in)
             or "nowhere: no tracker base is visible inside the job, give tracker_base"
@@ -120,9 +116,7 @@ class AppResults:
         return f"{self.handle} reported {shown} (in {where}){left_out}"
 
     def refusals(self) -> list[str]:
-        """Return a line for each file that was not read, ``name: reason``; of many, the first ones
-        and their number.
-        """
+        """Return ``name: reason`` for each unreadable file; of many, the first and a number."""
         lines = [f"{name}: {reason}" for name, reason in list(self.refused.items())[:_NAMED]]
         more = len(self.refused) - len(lines)
         if more:
@@ -130,11 +124,10 @@ class AppResults:
         return lines
 
     def lines(self, emphasise: Callable[[str], str] = str) -> list[str]:
-        """Return a line for each key that has results, for a person; of many, the first ones and
-        their number.
+        """Return a readable line for each key with results; of many, the first and a number.
 
         Args:
-            emphasise: makes of a key what is shown, in bold for example.
+            emphasise: formats a key, for example in bold.
         """
         lines = []
         for key, values in list(self.results.items())[:_SHOWN]:
@@ -148,9 +141,7 @@ class AppResults:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the results as JSON values, with a ``schema`` number; ``refused`` only if there is
-        something.
-        """
+        """Return the results as JSON values with a ``schema``, and ``refused`` if not empty."""
         values = {"schema": SCHEMA, **to_value(self)}
         if not self.refused:
             del values["refused"]
@@ -162,10 +153,10 @@ class AppResults:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> AppResults:
-        """Build results from what `to_dict` returned; unknown fields are ignored.
+        """Create results from the values of `to_dict`; unknown fields are ignored.
 
         Raises:
-            SpecError: if it is not such a value, or of a newer schema.
+            SpecError: if it is not such a value, or has a newer schema.
         """
         with reading("AppResults", data) as values:
             names = AppResults.__dataclass_fields__
@@ -175,16 +166,16 @@ class AppResults:
 
     @staticmethod
     def from_json(text: str | bytes) -> AppResults:
-        """Read what `to_json` wrote.
+        """Create results from a text of `to_json`.
 
         Raises:
-            SpecError: if it is not JSON, or not the form of results.
+            SpecError: if it is not JSON, or not in the form of results.
         """
         return AppResults.from_dict(load(text, "AppResults"))
 
 
 def _on_one_line(value: object) -> str:
-    """Return a result for a person: floats to six digits, a text on one line."""
+    """Return a result as text, with floats of six digits, and texts on one line."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(value))
@@ -198,19 +189,17 @@ def collect_results(
     *,
     shared: bool = False,
 ) -> AppResults:
-    """Return what an app reported, from its tracker base and from the given trackers (name →
-    configuration).
+    """Return the results of a job from its tracker base and from trackers (name → configuration).
 
-    ``shared``: also what is in the tracker base that was given for it and says of no run that it is
-    its own.
+    With ``shared``, results in its given tracker base that have no run are included.
 
     Raises:
         TrackingError: if one of them cannot be read; the message names it.
-        ConfigError: if a tracker cannot be made of its configuration.
+        ConfigError: if a tracker cannot be created from its configuration.
     """
     from transload.runtime.tracking.format import told_as_tracking_error
 
-    # the job knows itself by the session that submitted it, whatever the handle that is asked with
+    # the job itself uses the session that submitted it, which the given handle may not have
     parsed = parse_app_handle(app_handle)
     run_id = make_app_handle(
         parsed.scheduler_backend, description.session or parsed.session_name, parsed.app_id
@@ -247,9 +236,7 @@ def collect_results(
 def _read_base(
     results: AppResults, own: Store | None, folder: str | None, run_id: str, *, shared: bool
 ) -> dict[str, Body]:
-    """Return what lies in an app's own folder, and what of the base that was given for it is the
-    app's, by key.
-    """
+    """Return the results in a job's own folder and in its given base, by key."""
     from transload.runtime.tracking import given_base, open_store, read_bodies
     from transload.runtime.tracking.format import told_as_tracking_error
 
@@ -268,18 +255,16 @@ def _read_base(
         wanted = (run_id, None) if shared else (run_id,)
         found = {key: body for key, body in read(given).items() if body.run in wanted}
     if folder != given:
-        found.update(read(folder))  # what is in the app's own folder wins
+        found.update(read(folder))  # results in the job's own folder take precedence
     return found
 
 
 def _older_than_attempts(
     store: Store | None, backend: SchedulerBase, status: AppStatus
 ) -> set[str]:
-    """Return the keys in an app's own folder that were written before the latest attempt of any of
-    its replicas.
+    """Return the keys in a job's own folder that are older than the latest attempt.
 
-    Files that do not say who wrote them are an attempt's by their time. That is known where jobs
-    and this process share a clock.
+    For files without a writer, their time decides, if jobs and this process share a clock.
     """
     from transload.runtime.tracking.names import decode_name
     from transload.runtime.tracking.stores import LocalStore
@@ -319,9 +304,7 @@ def _start_after_failure(replica: ReplicaStatus) -> float | None:
 def _add_results(
     results: AppResults, found: Mapping[str, Body], description: AppDescription
 ) -> None:
-    """Add the results that the last attempt of each replica wrote, and those of which nobody says
-    who wrote them.
-    """
+    """Add the results of each replica's last attempt, and those without a writer."""
     from transload.runtime.tracking.names import natural
 
     roles = description.status.roles
@@ -331,7 +314,7 @@ def _add_results(
         body = found[key]
         writer = body.writer or {}
         attempt = writer.get("attempt")
-        replica = writer.get("replica")  # what a job wrote may be anything
+        replica = writer.get("replica")  # a job may have written anything
         known = None
         if isinstance(replica, int):
             known = latest.get((str(writer.get("role")), replica))
@@ -346,9 +329,7 @@ def _add_results(
 def collect_steps(
     backend: SchedulerBase, description: AppDescription
 ) -> dict[str, dict[str, dict[float, float]]]:
-    """Return key → name → step → value of what an app reported step by step; errors as in
-    `Runner.steps`.
-    """
+    """Return key → name → step → value of a job; the errors are those of `Runner.steps`."""
     from transload.runtime.tracking import read_curves
     from transload.runtime.tracking.format import told_as_tracking_error
 
@@ -372,9 +353,9 @@ def fetch_outputs(
     replace: bool = True,
     refuse: Callable[[str], object] | None = None,
 ) -> list[str]:
-    """Copy files that an app has made; arguments and errors as in `Runner.fetch`.
+    """Copy the files of a job, with the arguments and errors of `Runner.fetch`.
 
-    ``refuse`` gets a line for each file that is left out; default: the log.
+    ``refuse`` gets a line for each file that is left out; by default they are logged.
     """
     from transload.runtime.tracking.names import OUTPUTS
 
@@ -469,7 +450,7 @@ def _copy_files(
             if stays_below(name):
                 targets[path] = os.path.join(files.target, name)
             else:
-                refused[path] = "a name that leads out of its folder"
+                refused[path] = "its name leads out of its folder"
         if not replace:
             _refuse_existing(list(targets.values()))
         for path, target in targets.items():
@@ -485,7 +466,7 @@ def _copy_files(
 
 
 def _refuse_existing(targets: list[str]) -> None:
-    """Refuse to copy files over files that are there."""
+    """Refuse to overwrite existing files."""
     there = [target for target in targets if os.path.lexists(target)]
     if not there:
         return
@@ -496,12 +477,12 @@ def _refuse_existing(targets: list[str]) -> None:
 
 
 def stays_below(name: str) -> bool:
-    """Tell whether a relative path stays below the folder that it is joined to."""
+    """Tell whether a relative path stays below its folder."""
     return not {"", ".", ".."} & set(name.split("/"))
 
 
 def _copy(store: Store, path: str, target: str, step: Callable[[int], object]) -> None:
-    """Copy a file; the target has its name once it is whole."""
+    """Copy a file; the target gets its name only when it is complete."""
     from transload.runtime.tracking.stores import aside_name
 
     parent = os.path.dirname(target) or "."
@@ -521,7 +502,7 @@ def _warn(line: str) -> None:
 
 
 def own_store(backend: SchedulerBase, description: AppDescription) -> Store | None:
-    """Return the store of an app's own folder; None if it has none."""
+    """Return the store of a job's own folder; None if it has none."""
     from transload.runtime.tracking import open_store
 
     own = backend.results_store(description.app_id)
@@ -531,7 +512,7 @@ def own_store(backend: SchedulerBase, description: AppDescription) -> Store | No
 
 
 def _add_outputs(results: AppResults, backend: SchedulerBase, description: AppDescription) -> None:
-    """Add the files that an app has made as artifacts, by their names below its output folder."""
+    """Add the files of a job as artifacts, by their names below its output folder."""
     from transload.runtime.tracking import TrackingError
     from transload.runtime.tracking.format import told_as_tracking_error
     from transload.runtime.tracking.names import OUTPUTS
@@ -542,7 +523,7 @@ def _add_outputs(results: AppResults, backend: SchedulerBase, description: AppDe
     try:
         with told_as_tracking_error("outputs"):
             paths, refused = store.walk(OUTPUTS)
-    except TrackingError as exc:  # of results nothing is wrong
+    except TrackingError as exc:  # the results themselves are readable
         results.artifacts[f"({OUTPUTS})"] = {"path": "", "metadata": {"problem": str(exc)}}
         return
     for path in paths[:MAX_OUTPUTS]:

@@ -1,4 +1,4 @@
-"""Schedulers: the contract that each of them keeps, what watches jobs on it, and the local one."""
+"""The contract of schedulers, watching jobs, and the local scheduler."""
 
 from __future__ import annotations
 

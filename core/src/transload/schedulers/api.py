@@ -1,4 +1,4 @@
-"""The contract of a scheduler: what a backend that runs apps must do."""
+"""The contract of schedulers, which run jobs."""
 
 from __future__ import annotations
 
@@ -52,12 +52,14 @@ __all__ = [
 
 
 Visibility = Literal["process", "host", "network"]
-"""From where an app can be watched: the process that submitted it, any process of the machine,
-anywhere."""
+"""From where a job can be watched.
+
+This is the process that submitted it, any process of the machine, or any machine.
+"""
 
 
 class Stream(str, Enum):
-    """A replica's output streams; COMBINED is both in the order in which they were seen to grow."""
+    """A replica's output streams; COMBINED is both, in the order of their growth."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
@@ -65,39 +67,36 @@ class Stream(str, Enum):
 
 
 class Capabilities(NamedTuple):
-    """What a scheduler can express. What it cannot, it refuses in ``convert`` by field name.
+    """The features that a scheduler supports; ``convert`` refuses all others by field name.
 
     Args:
         replicas: more than one replica of a role.
         roles: more than one role.
-        retries: the retry policies that it honours.
-        mounts: the kinds of mounts.
-        ports: replicas can be reached at the ports of ``Role.port_map``: mapped, or their host's
-            own.
+        retries: the supported retry policies.
+        mounts: the supported kinds of mounts.
+        ports: replicas can be reached at the ports of ``Role.port_map``, mapped or on their host.
         gangs: all replicas start together, or none.
-        since_until: logs by time: pages have stamps.
-        streams: the outputs of a replica that it tells apart. COMBINED alone is legal; where it is
-            not among them, it is made of the other two, by their stamps.
+        since_until: logs can be read by time, because pages have stamps.
+        streams: the separate outputs of a replica. COMBINED alone is allowed. If it is not among
+            them, it is merged from the other two by their stamps.
         min_replicas: ``Role.min_replicas``.
-        retry_delay: ``Role.retry_delay``; else the engine has a back-off of its own.
+        retry_delay: ``Role.retry_delay``; otherwise the scheduler has its own delays.
         timeout: ``AppDef.timeout``.
-        shares_disk: jobs see the files of whoever submits; else a component's folder travels with
-            its app.
-        inherits_env: jobs inherit the environment of the process that submits them, where
+        shares_disk: jobs see the files of the submitter; otherwise a component's folder is copied
+            to its job.
+        inherits_env: jobs inherit the environment of the process that submits them, if
             `Submission` allows it.
-        delete: apps can be deleted; that an id was given is remembered (see
-            `SchedulerBase.existed`).
+        delete: jobs can be deleted; ids that callers gave stay known (see `SchedulerBase.existed`).
         reachable_from: see `Visibility`.
         notice: names of the signals that can be a notice (``Role.notice``), without ``SIG``.
         segment: ``AppDef.segment``.
         checkpoints: ``Role.checkpoints``: there is a folder that all attempts of a job share.
-        interruptions: ends that are nobody's fault are counted apart, up to
-            ``Role.max_interruptions``.
+        interruptions: interruptions are counted separately, up to ``Role.max_interruptions``.
         stall: ``Role.stall_after``, and all of ``Role.on_stall``.
-        progress: what a job says of its progress is brought to its status
-            (`AppStatus.progress`).
-        environments: ``Role.environment``: what a role needs is installed where it runs (see
-            `SchedulerBase.provide_environment`).
+        """A row in a list of jobs. (TorchX has the same name.)
+
+    ``progress`` is the job's progress, if its scheduler knows that without a further query.
+    """
     """
 
     replicas: bool = True
@@ -126,19 +125,19 @@ class Capabilities(NamedTuple):
 
 @dataclass
 class AppDescription:
-    """What a scheduler knows of an app.
+    """A scheduler's description of a job.
 
     Args:
         app_id: its id.
         status: its status.
-        app: the app as submitted, secret-looking values masked; not to be changed; None if it is
-            not kept.
+        app: its app definition, with secret-looking values masked; do not change it. None if the
+            scheduler does not keep it.
         session: name of the session that submitted it.
-        cfg: the run options that it was submitted with, without secrets.
-        digest: digest of the app as submitted.
+        cfg: its run options, without secrets.
+        digest: digest of its app definition.
         tracker_base: where it reports results.
-        parent_run_id: the run that it derives from.
-        created: when it was submitted, seconds since the epoch.
+        parent_run_id: the run from which it derives.
+        created: when it was submitted, in seconds since the epoch.
         log_url: folder or page of its logs.
         checkpoints: the name under which its checkpoints are kept (`Submission.checkpoints`); None:
             it has none.
@@ -160,17 +159,15 @@ class AppDescription:
     checkpoints: str | None = None
 
     def __post_init__(self) -> None:
-        """See to it that what has ended has an end, whatever its scheduler knows: no duration
-        counts up for ever.
-        """
+        """Give each ended replica an end time, so that no duration grows forever."""
         self.status.close(otherwise=self.created)
 
 
 @dataclass
 class ListAppResponse:
-    """One row of a list of apps. (The name is TorchX's, kept for those who come from there.)
+    """A row in a list of jobs. (TorchX has the same name.)
 
-    ``progress`` is how far it is, where its scheduler knows that without asking further.
+    ``progress`` is the job's progress, if its scheduler knows that without a further query.
     """
 
     app_id: str
@@ -183,21 +180,20 @@ class ListAppResponse:
 
 @dataclass(frozen=True)
 class LogQuery:
-    """Which log is read, from where, and what of it is wanted.
+    """A request for a part of a log.
 
-    ``since``, ``until`` and ``last`` let a scheduler leave the rest unread. It skips as much of
-    that as it cheaply can,
-    or nothing: `transload.runner.logs` makes the exact choice.
+    With ``since``, ``until`` and ``last``, a scheduler may skip unwanted lines if it can do so
+    cheaply. `transload.runner.logs` makes the exact choice.
 
     Args:
         role: name of the role.
         replica: number of the replica within the role.
-        stream: which output, one of ``capabilities.streams``.
-        cursor: from an earlier page; None: the beginning.
-        max_bytes: about how much to read.
-        since: only lines written at or after this time are wanted, seconds since the epoch.
+        stream: the output, one of ``capabilities.streams``.
+        cursor: the cursor of an earlier page; None for the beginning.
+        max_bytes: the approximate number of bytes to read.
+        since: only lines written at or after this time are wanted, in seconds since the epoch.
         until: only lines written before this time are wanted.
-        last: only this many last lines of what is there now are wanted; given without a cursor.
+        last: only this many of the current last lines are wanted; there is no cursor then.
     """
 
     role: str
@@ -212,22 +208,21 @@ class LogQuery:
 
 @dataclass
 class LogPage:
-    """A piece of one replica's log.
+    """A part of one replica's log.
 
     Args:
-        lines: whole lines, each ending in a newline, except perhaps the very last one of a replica
-            that has ended. Of a line that is still being written the last may be a part, up to a
-            carriage return: what was drawn so far.
-        cursor: where to go on; opaque text.
-        complete: the replica has ended for good and all of its log was read.
-        dropped: bytes that were lost to a size limit before this page.
-        stamps: when lines were written: ``(index of a line, seconds since the epoch)``, ascending
-            by index. A line without a stamp of its own has that of the line before it.
-        unfinished: the end of what was written behind the lines, without a newline yet; the next
-            page has it again.
-        left: about how many bytes of the log lay behind this page when it was read; 0: none, but
-            for a line that is not finished; None: not known. Who does not follow a log stops by it,
-            however fast the log grows meanwhile.
+        lines: complete lines, each with a newline at its end. The last line of a replica that has
+            ended may lack it. The last one may also be the part of an unfinished line up to a
+            carriage return, which a terminal would show.
+        cursor: an opaque text from which to continue.
+        complete: the replica has ended for good and its whole log was read.
+        dropped: bytes that were removed by a size limit before this page.
+        stamps: the times of lines, ``(index of a line, seconds since the epoch)``, ascending by
+            index. A line without a stamp has that of the line before it.
+        unfinished: the text after the lines, without a newline yet; the next page has it again.
+        left: the approximate number of bytes after this page when it was read. It is 0 if there
+            is at most an unfinished line, and None if it is unknown. A reader that does not follow
+            the log uses it to stop, even if the log keeps growing.
     """
 
     lines: list[str]
@@ -241,19 +236,19 @@ class LogPage:
 
 @dataclass
 class Submission:
-    """What goes with a native request when it is submitted.
+    """Further facts for the submit of a native request.
 
     Args:
-        app: the app as passed by the caller (before macros and injected environment): what
-            ``describe`` shows.
+        app: the app definition of the caller, before macros and injected environment; ``describe``
+            shows it.
         digest: its digest.
         session: name of the session.
         cfg: the resolved run options.
-        tracker_base: where the app reports results.
-        parent_run_id: the run that the app derives from: what ``describe`` shows.
-        id_given: the app id is the caller's: a record must outlive ``delete``.
-        inherit_env: the job gets the whole environment of the submitting process, else an
-            allow-list of it.
+        tracker_base: where the job reports results.
+        parent_run_id: the run from which the job derives; ``describe`` shows it.
+        id_given: whether the caller gave the app id, so that a record must outlive ``delete``.
+        inherit_env: whether the job gets the whole environment of the submitting process, or only
+            allowed variables.
         secrets: role name → environment variable → value; never written to disk, never shown.
         checkpoints: the name under which the app's checkpoints are kept, safe as the name of a
             folder; other apps may have the same. None: no role asks for them.
@@ -277,10 +272,10 @@ class CheckpointFolder:
 
     Args:
         role: name of the role.
-        path: where it is, as the program sees it.
-        size: bytes of all that is in it; None: not known.
-        changed: when something in it changed last, seconds since the epoch; None: not known, or it
-            is empty.
+        path: its path for the program.
+        size: its size in bytes; None if it is unknown.
+        changed: the time of its last change, in seconds since the epoch; None if it is unknown or
+            the folder is empty.
     """
 
     role: str
@@ -297,7 +292,7 @@ Kind = Literal["state", "logs"]
 
 
 class Change(NamedTuple):
-    """What a `Watch` tells: the state of an app may have changed, or its logs have grown."""
+    """A report of a `Watch`: the state of a job may have changed, or its logs have grown."""
 
     app_id: str
     kind: Kind = "state"
@@ -305,39 +300,38 @@ class Change(NamedTuple):
 
 @runtime_checkable
 class Watch(Protocol):
-    """Tells which apps may have changed, without a query per app. One per process and scheduler
-    serves any number.
+    """Reports which jobs may have changed, without a query for each of them.
+
+    One watch for each process and scheduler serves any number of jobs.
     """
 
     def update(self, app_ids: Collection[str]) -> None:
-        """Replace the set of watched ids. May be called from any thread."""
+        """Replace the set of watched ids. Any thread may call it."""
 
     def wait(self, timeout: float | None) -> set[Change]:
-        """Return what may have changed since the last call; block up to ``timeout`` seconds (None:
-        no limit).
+        """Wait up to ``timeout`` seconds (None for no limit); return the possible changes.
 
-        Empty when time ran out or `wake` was called. Ids just added by `update` count as changed.
+        The result is empty after the timeout or after `wake`. New ids of `update` count as changed.
         """
 
     def wake(self) -> None:
-        """Make a `wait` in another thread return at once."""
+        """Make a `wait` in another thread return immediately."""
 
     def close(self) -> None:
-        """Free what the watch holds."""
+        """Release the resources of the watch."""
 
 
 class SchedulerBase(ABC):
-    """A backend that runs apps. Seven methods are an author's to write; the others have a default
-    for a simple backend.
+    """Runs jobs. An author must write seven methods; the others have a simple default.
 
-    All methods may be called from any thread. An error of the backend itself (it cannot be reached)
-    is `SchedulerUnavailable`; a query that cannot be answered for one app gives state UNKNOWN for
-    it. For an app that does not exist `describe` gives None, `cancel` and `delete` return False,
-    and the rest raise `AppNotFound`.
+    Any thread may call any method. If the scheduler cannot be reached, methods raise
+    `SchedulerUnavailable`. If a query has no answer for one job, the state of that job is UNKNOWN.
+    For a job that does not exist, `describe` returns None, `cancel` and `delete` return False, and
+    the other methods raise `AppNotFound`.
 
     Attributes:
-        name: name of the scheduler, as it is in handles.
-        capabilities: what it can express.
+        name: name of the scheduler in handles.
+        capabilities: the supported features.
         secret_kinds: kinds of secret sources that it resolves itself (``{"k8s"}``).
     """
 
@@ -345,106 +339,105 @@ class SchedulerBase(ABC):
     capabilities: Capabilities = Capabilities()
     secret_kinds: frozenset[str] = frozenset()
 
-    # -- every author's
+    # -- every scheduler must have these
 
     @abstractmethod
     def run_opts(self) -> runopts:
-        """Return the options that this scheduler takes."""
+        """Return the run options of this scheduler."""
 
     @abstractmethod
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Any:
-        """Return the native request for ``app``. Pure: nothing outside of the process is touched.
+        """Return the native request for ``app``. It is pure and has no effect outside the process.
 
-        ``${app_id}`` is already replaced in ``app``, the other macros are this method's; ``cfg`` is
-        resolved.
+        ``${app_id}`` is already replaced in ``app``, and ``cfg`` is resolved. This method replaces the
+        other macros.
 
         Raises:
-            UnsupportedFeature: for a field that this scheduler cannot express, by its path.
+            UnsupportedFeature: if this scheduler does not support a field; the message has its path.
         """
 
     @abstractmethod
     def submit(self, request: Any, app_id: str, submission: Submission) -> bool:
-        """Start the app under ``app_id``, or adopt it: all or nothing.
+        """Start the job under ``app_id``, all or nothing, or reattach to it.
 
         Returns:
-            True if it was started; False if an app of that id and digest is there already.
+            True if it was started; False if a job with that id and digest already exists.
 
         Raises:
-            AppExists: if the id is taken by another app.
-            SubmitError: if it was not taken; nothing runs.
+            AppExists: if another job has the id.
+            SubmitError: if the scheduler did not accept it; nothing runs.
         """
 
     @abstractmethod
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of an app; None only if it provably does not exist; state UNKNOWN if
-        not known.
+        """Return the description of a job; None only if it certainly does not exist.
+
+        If its state is unknown, the description has the state UNKNOWN.
         """
 
     @abstractmethod
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return at once. One that has ended stays as it is.
+        """Request the end of a job, without waiting for it; a job that has ended does not change.
 
         Returns:
-            False if there is no such app.
+            False if there is no such job.
         """
 
     @abstractmethod
     def list(self) -> list[ListAppResponse]:
-        """Return the apps that it knows, newest first."""
+        """Return the known jobs, newest first."""
 
     @abstractmethod
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a log, at once, with what is there.
+        """Return the next page of a log without waiting.
 
         Args:
-            app_id: the app.
-            query: which log, where to go on, and what of it is wanted.
+            app_id: the job.
+            query: the wanted part of the log.
 
         Raises:
-            AppNotFound: if there is no such app.
-            SpecError: for an unknown role or replica.
+            AppNotFound: if there is no such job.
+            SpecError: if the role or the replica is unknown.
         """
 
     # -- with a default
 
     def why_no_log(self, app_id: str, role_name: str, k: int) -> str:
-        """Return why the log of a replica is empty, if not since it wrote nothing. Default:
-        ``""``.
-        """
+        """Return why the log of a replica is empty; ``""``, the default, if it wrote nothing."""
         return ""
 
     def connection_opts(self) -> runopts:
-        """Return the settings that say which cluster this is (context, host, folder). Default:
-        there are none.
-        """
+        """Return the settings that select a cluster (context, host, folder). Default: none."""
         return runopts()
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:  # noqa: B027 - nothing to set is the default
-        """Lead where these settings say, checked by `connection_opts`. Reaches nothing yet.
+        """Use the cluster of these settings, checked by `connection_opts`, without connecting.
 
-        Called once, before anything else, where a setting is given; else the scheduler leads where
-        it does by itself.
+        It is called once, before any other method, if there is a setting. Otherwise the scheduler uses
+        its default cluster.
 
         Raises:
-            ConfigError: for a value that is not allowed.
+            ConfigError: if a value is not allowed.
         """
 
     def location(self) -> str:
-        """Return where it leads, for people: a folder, a host, a context. Nothing is reached.
-        Default: not told.
+        """Return the location for people: a folder, a host or a context. Default: ``""``.
+
+        It does not connect.
         """
         return ""
 
     def format_request(self, request: Any) -> str:
-        """Return a request as text for a person, secrets masked. Default: as JSON."""
+        """Return a request as readable text with secrets masked. Default: JSON."""
         return request_json(request)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Build what must exist before the app can run (a patched image, a copied workspace).
-        Called only by a submit.
+        """Build what the job needs, such as a patched image or a copied workspace.
+
+        Only a submit calls it.
 
         Returns:
-            The app to convert. Default: ``app`` itself.
+            The app definition to convert. Default: ``app`` itself.
         """
         return app
 
@@ -499,58 +492,53 @@ class SchedulerBase(ABC):
         return ()
 
     def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
-        """Tell whether local folders can travel with these options, so that one may unasked.
-        Default: yes.
-        """
+        """Tell whether local folders can be copied to jobs with these options. Default: yes."""
         return True
 
     def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
-        """Tell whether the image of a role decides what it runs in, or where. Default: yes."""
+        """Tell whether the image of a role has an effect. Default: yes."""
         return True
 
     def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
-        """Return the id under which an app is submitted, where it must carry more than a name.
+        """Return the id under which a job is submitted, for example with a namespace.
+
         Default: ``app_id``.
         """
         return app_id
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` for many apps, with as few queries as possible. Default: one for
-        each.
-        """
+        """Return the descriptions of many jobs with few queries. Default: one query for each."""
         return {app_id: self.describe(app_id) for app_id in app_ids}
 
     def reconcile(self, app_id: str) -> None:  # noqa: B027 - nothing to do is the default
-        """Do what is due for an app (`AppDescription.needs_reconcile`), as the process that waits for it.
-        Default: nothing.
+        """Do the pending steps of a job (`AppDescription.needs_reconcile`) as its owner.
 
-        Safe to repeat, by anybody. Reading never does it.
+        The default does nothing. It is safe to repeat in any process. Reading never does it.
         """
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id was ever submitted here, as far as records reach (deleted
-        ones included).
+        """Tell whether a job with that id was ever submitted, as far as records say.
 
-        Default: whether there is one now.
+        This includes deleted jobs. Default: whether there is one now.
         """
         return self.describe(app_id) is not None
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch; None, the default, if this scheduler can only be asked.
+        """Return a new watch; None, the default, if this scheduler can only be polled.
 
         Args:
-            logs: tell of logs that grow, too; None if the scheduler cannot.
+            logs: also report growing logs; if the scheduler cannot do that, return None.
         """
         return None
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app (ending it first); the record of a caller-given id stays.
+        """Delete a job, after ending it; the record of an id that the caller gave stays.
 
         Returns:
-            False if there is no such app.
+            False if there is no such job.
 
         Raises:
-            UnsupportedFeature: if this scheduler cannot, the default.
+            UnsupportedFeature: if this scheduler cannot delete jobs, which is the default.
         """
         raise UnsupportedFeature(f"scheduler {self.name!r} cannot delete apps", "delete")
 
@@ -562,20 +550,20 @@ class SchedulerBase(ABC):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that have ended: those older than so many seconds, and the oldest beyond so
-        many bytes.
+        """Delete ended jobs by age and by size.
 
         Args:
-            older_than: seconds since their end; None: age does not matter.
-            max_size: bytes that all ended apps together may take; None: size does not matter.
-            now: seconds since the epoch; default: the time.
-            dry_run: delete nothing, only tell.
+            older_than: least seconds since their end; None for any age.
+            max_size: bytes that all ended jobs together may take; the oldest are deleted first. None
+                for no limit.
+            now: the time now, in seconds since the epoch; default: the clock.
+            dry_run: delete nothing, and only return the ids.
 
         Returns:
-            The ids of the deleted apps, oldest first.
+            The ids of the deleted jobs, oldest first.
 
         Raises:
-            UnsupportedFeature: if this scheduler cannot, the default.
+            UnsupportedFeature: if this scheduler cannot do that, which is the default.
         """
         advice = "delete its ended apps by their handles"
         raise UnsupportedFeature(
@@ -583,15 +571,11 @@ class SchedulerBase(ABC):
         )
 
     def diagnose(self) -> Sequence[tuple[str, bool, str]]:
-        """Return checks for ``transload doctor``: what was looked at, whether it is well, what was
-        found.
-        """
+        """Return the checks of ``transload doctor``, each ``(subject, ok, details)``."""
         return ()
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the tracker base of the app's own, visible inside the job; None, the default, if
-        there is none.
-        """
+        """Return the job's own tracker base inside the job; None, the default, if there is none."""
         return None
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
@@ -623,21 +607,21 @@ class SchedulerBase(ABC):
         return ()
 
     def checkpoint_store(self, app_id: str, role: str) -> Store | None:
-        """Return the checkpoints of a role where they can be read from here; None, the default, if
-        they cannot.
+        """Return the checkpoints of a role; None, the default, if they cannot be read from here.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
         """
         return None
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
-        """Tell how a role of an app gets at the files of another one of this scheduler
-        (`transload.specs.JobMount`).
+        """Return how a role accesses the files of another job (`transload.specs.JobMount`).
+
+        Both jobs are of this scheduler.
 
         Args:
             role: the role.
-            cfg: the app's run options.
+            cfg: the job's run options.
 
         Returns:
             Default: ``out of reach``.
@@ -645,17 +629,18 @@ class SchedulerBase(ABC):
         return "out of reach"
 
     def results_store(self, app_id: str) -> Store | None:
-        """Return an app's results where only the scheduler can read them; None, the default: see
-        its tracker base.
+        """Return a job's results if only the scheduler can read them.
+
+        None, the default, means that they are in the tracker base.
 
         Raises:
-            AppNotFound: if there is no such app.
-            TrackingError: if there is more than can be brought here.
+            AppNotFound: if there is no such job.
+            TrackingError: if the results are too large to be returned.
         """
         return None
 
     def close(self) -> None:  # noqa: B027 - nothing to free is the default
-        """Free what this object holds; running apps go on. May be called more than once."""
+        """Release the resources of this object; jobs go on. It may be called more than once."""
 
 
 SchedulerFactory = Callable[..., SchedulerBase]
@@ -665,7 +650,7 @@ says which cluster that is, is given to `SchedulerBase.connect`."""
 
 
 def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) -> None:
-    """Refuse an app that uses a field which the scheduler cannot express.
+    """Refuse an app definition with a field that the scheduler does not support.
 
     Raises:
         UnsupportedFeature: for the first such field.
@@ -712,7 +697,7 @@ def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) 
 def _refuse_endings(
     role: Role, path: str, capabilities: Capabilities, refuse: Callable[[str, str], NoReturn]
 ) -> None:
-    """Refuse what a scheduler cannot do of notices, checkpoints, interruptions and stalls."""
+    """Refuse unsupported notices, checkpoints, interruptions and stalls."""
     if role.notice is not None and not capabilities.notice:
         refuse(f"{path}.notice", "no warning can be given before the end")
     if role.notice is not None and role.notice.signal not in capabilities.notice:
@@ -735,9 +720,7 @@ def no_environments(path: str, scheduler: str) -> str:
 
 
 def request_json(request: Any) -> str:
-    """Return a request as indented JSON, what looks secret in variables and in the words of
-    commands masked.
-    """
+    """Return a request as indented JSON, with secrets in variables and commands masked."""
     import json
     from dataclasses import is_dataclass
 
@@ -759,7 +742,7 @@ def request_json(request: Any) -> str:
 
 
 def replicas_of(description: AppDescription) -> list[tuple[str, int]]:
-    """Return ``(role, number)`` of every replica of an app."""
+    """Return ``(role, number)`` for every replica of a job."""
     if description.app is not None:
         return [(role.name, k) for role in description.app.roles for k in range(role.num_replicas)]
     return [
@@ -768,28 +751,28 @@ def replicas_of(description: AppDescription) -> list[tuple[str, int]]:
 
 
 def damaged_message(what: str, why: str = "") -> str:
-    """Return what the status of an app says of which something that was kept cannot be read.
+    """Return the message of a status for a job with an unreadable file.
 
     Args:
-        what: what cannot be read, and where it lies: ``its record /home/…/record.json``.
-        why: what is wrong with it; "": it is not known.
+        what: the file and its place, such as ``its record /home/…/record.json``.
+        why: what is wrong with it; ``""`` if that is unknown.
     """
     found = f"is damaged: {why}" if why else "is damaged"
     return f"{what} {found}; `transload delete --force` removes the app"
 
 
 def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k: int) -> None:
-    """Refuse a replica that an app does not have, as `SchedulerBase.log_read` does.
+    """Refuse a replica that a job does not have, like `SchedulerBase.log_read`.
 
     Args:
-        app_id: the app.
-        replicas: role → how many replicas it has; None: there is no such app.
-        role: the role that is asked for.
+        app_id: the job.
+        replicas: role → number of replicas; None if there is no such job.
+        role: the requested role.
         k: number of the replica within it.
 
     Raises:
-        AppNotFound: if there is no such app.
-        SpecError: for an unknown role or replica.
+        AppNotFound: if there is no such job.
+        SpecError: if the role or the replica is unknown.
     """
     if replicas is None:
         raise AppNotFound(app_id)
@@ -802,9 +785,7 @@ def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k:
 
 
 def reconcile(scheduler: SchedulerBase, description: AppDescription | None) -> None:
-    """Do what is due for an app, as the process that waits for it; what cannot be done now is left
-    for later.
-    """
+    """Do the pending steps of a job as its owner; steps that fail now are left for later."""
     if description is not None and description.needs_reconcile:
         with contextlib.suppress(SchedulerUnavailable):
             scheduler.reconcile(description.app_id)

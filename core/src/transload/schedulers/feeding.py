@@ -1,8 +1,7 @@
-"""Watches that are fed by threads: what a scheduler needs that hears of changes from its engine.
+"""Build watches for schedulers that receive events, with threads that read them.
 
-`FedWatch` is a `Watch` with the bookkeeping done; `Feeder` is a thread that keeps an engine's
-stream of events open. A scheduler brings what only it can know: how the stream is opened, and which
-app an event is about.
+`FedWatch` is a `Watch` with its bookkeeping. `Feeder` is a thread that keeps a stream of events
+open. A scheduler only adds how to open the stream, and which job an event is about.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _END_S: Final = 5.0
 
 
 class FedWatch:
-    """A watch whose changes are told to it, from any thread.
+    """A watch to which threads report the changes.
 
     Subclasses start `Feeder` threads and override `end`, which `close` calls. Any method may be
     called from any thread.
 
     Args:
-        key: app id → what events of the engine name the app by; default: the id itself.
-        everything: report also apps that `feed_ids` names and nobody watches.
+        key: app id → the job's key in events; default: the id itself.
+        everything: also report jobs of `feed_ids` that are not watched.
     """
 
     def __init__(self, key: Callable[[str], Hashable] = str, *, everything: bool = False) -> None:
@@ -42,10 +41,10 @@ class FedWatch:
         self._closed = False
         self._condition = threading.Condition()
 
-    # -- for who watches
+    # -- for the user of the watch
 
     def update(self, app_ids: Collection[str]) -> None:
-        """Replace the set of watched ids; those just added count as changed."""
+        """Replace the set of watched ids; new ids count as changed."""
         wanted = {self._key(app_id): app_id for app_id in app_ids}
         with self._condition:
             if self._closed:
@@ -59,7 +58,7 @@ class FedWatch:
                 self._condition.notify_all()
 
     def wait(self, timeout: float | None) -> set[Change]:
-        """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
+        """Wait up to ``timeout`` seconds (None for no limit); return the possible changes."""
         with self._condition:
             self._condition.wait_for(lambda: self._changed or self._woken or self._closed, timeout)
             changed = self._changed
@@ -68,13 +67,13 @@ class FedWatch:
             return changed
 
     def wake(self) -> None:
-        """Make a `wait` in another thread return at once."""
+        """Make a `wait` in another thread return immediately."""
         with self._condition:
             self._woken = True
             self._condition.notify_all()
 
     def close(self) -> None:
-        """Let waiting threads go, and end what feeds it. May be called more than once."""
+        """Release waiting threads and end the feeders. It may be called more than once."""
         with self._condition:
             if self._closed:
                 return
@@ -82,28 +81,26 @@ class FedWatch:
             self._condition.notify_all()
         self.end()
 
-    # -- for who feeds it
+    # -- for the feeders
 
     def end(self) -> None:
-        """End the feeders; called once, by `close`. To be overridden."""
+        """End the feeders; subclasses override it, and `close` calls it once."""
 
     def feed(self, key: Hashable, kind: Kind = "state") -> None:
-        """Tell that the app of this key may have changed; nothing happens if it is not watched."""
+        """Report that the job with this key may have changed, if it is watched."""
         with self._condition:
             app_id = self._ids.get(key)
         if app_id is not None:
             self.feed_ids([app_id], kind)
 
     def feed_all(self, chosen: Callable[[Hashable], bool] = lambda key: True) -> None:
-        """Tell that every watched app may have changed, or those whose key is chosen."""
+        """Report that all watched jobs may have changed, or those with a chosen key."""
         with self._condition:
             found = [app_id for key, app_id in self._ids.items() if chosen(key)]
         self.feed_ids(found)
 
     def feed_ids(self, app_ids: Collection[str], kind: Kind = "state") -> None:
-        """Tell that these apps may have changed; those that are not watched are left out unless
-        ``everything``.
-        """
+        """Report that these jobs may have changed, if they are watched or ``everything`` is set."""
         with self._condition:
             new = {Change(app_id, kind) for app_id in app_ids} - self._changed
             if not self._everything:
@@ -115,16 +112,15 @@ class FedWatch:
 
 
 class Feeder:
-    """A thread that reads a stream of events, and opens it again, with growing pauses, whenever it
-    ends.
+    """A thread that reads a stream of events and opens it again, with growing pauses, when it ends.
 
     Args:
         name: name of the thread.
-        read: called in the thread again and again; opens the stream, tells `opened` how it is cut,
-            and returns or raises (whatever it is) when the stream has ended. To give up for good it
-            calls `finish`.
-        first_pause: seconds between two calls, if the first did not last.
-        longest_pause: seconds; a call that lasted so long counts as a stream that worked.
+        read: called repeatedly in the thread. It opens the stream, gives `opened` a function that
+            cuts it, and returns or raises any error when the stream has ended. It calls `finish` to
+            stop for good.
+        first_pause: seconds before the second call, if the first was short.
+        longest_pause: longest pause in seconds; a longer call counts as a stream that worked.
     """
 
     def __init__(
@@ -149,11 +145,10 @@ class Feeder:
         return self._stop.is_set()
 
     def opened(self, cut: Callable[[], object]) -> bool:
-        """Tell how the stream just opened is cut off, from another thread; what it raises is
-        ignored.
+        """Set the function with which another thread cuts the open stream; its errors are ignored.
 
         Returns:
-            False if the feeder was stopped meanwhile: the stream has been cut already.
+            False if the feeder was stopped meanwhile, so that the stream is already cut.
         """
         with self._lock:
             self._cut = cut
@@ -163,7 +158,7 @@ class Feeder:
         return True
 
     def finish(self) -> None:
-        """Let `read` be called no more."""
+        """Do not call `read` again."""
         self._stop.set()
 
     def stop(self) -> None:
@@ -185,11 +180,11 @@ class Feeder:
         pause = self._first_pause
         while not self._stop.is_set():
             began = time.monotonic()
-            with contextlib.suppress(Exception):  # however a stream breaks, it is opened again
+            with contextlib.suppress(Exception):  # the stream is opened again after any error
                 self._read(self)
             self._cut_off()
-            # a stream that worked for a while is opened again after the first pause; one that
-            # breaks immediately is not opened again and again
+            # a stream that worked for a while is opened after the first pause; for one that
+            # breaks immediately, the pauses grow
             if time.monotonic() - began >= self._longest_pause:
                 pause = self._first_pause
             self._stop.wait(pause)

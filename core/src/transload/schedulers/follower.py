@@ -1,8 +1,7 @@
-"""The one engine that follows apps: all waiting of the runner, the command line and the hosts goes
-through here.
+"""Follow jobs; the runner, the command line and the adapters all wait through this module.
 
-There are threads only while somebody subscribes, and for a moment after: for each scheduler one for
-states and one for logs. So a slow scheduler delays nobody but its own apps.
+For each scheduler there is a thread for states and one for logs, but only while there are
+subscriptions, and a moment longer. So a slow scheduler only delays its own jobs.
 """
 
 from __future__ import annotations
@@ -29,21 +28,25 @@ __all__ = ["release"]
 
 
 POLL_INTERVAL: Final = 5.0
-"""Seconds between two questions, at most, where the scheduler cannot push."""
+"""The longest pause in seconds between two queries, if the scheduler cannot push."""
 
 SHARE: Final = 20.0
-"""A pause is at least this many times as long as the query before it: five per cent of the time at
-most."""
+"""A pause is at least this many times as long as the query before it.
+
+So queries take at most five per cent of the time.
+"""
 
 RECHECK: Final = 60.0
-"""Seconds after which all apps of a scheduler that pushes are asked for, in case it missed one."""
+"""Seconds after which all jobs of a scheduler that pushes are queried, in case it missed one."""
 
 FIRST_PAUSE: Final = 0.05
-"""Seconds before the second question to a scheduler that cannot push."""
+"""Seconds before the second query of a scheduler that cannot push."""
 
 LINGER: Final = 0.1
-"""Seconds for which a thread waits for the next subscriber: a host's apps follow each other within
-milliseconds."""
+"""Seconds for which a thread waits for the next subscriber.
+
+An orchestrator's jobs may follow each other within milliseconds.
+"""
 
 _NEVER: Final = float("inf")
 _GOODBYE: Final = 0.2
@@ -64,22 +67,21 @@ def watch(
     unknown_for: float = 0.0,
     poll_interval: float = POLL_INTERVAL,
 ) -> Subscription:
-    """Watch an app: report the first observation, and each change until it has ended.
+    """Watch a job: report the first observation, and each change until the job has ended.
 
     Args:
-        scheduler: where the app is.
-        handle: the app.
-        callback: gets the observations, in a thread of the scheduler; it must return soon, for
-            instance a queue's ``put``; returning False ends the subscription. None:
-            `Subscription.next` returns them.
-        patience: seconds of unbroken UNKNOWN before the final, exhausted observation.
-        unknown_for: seconds of UNKNOWN that somebody waited through before.
-        poll_interval: longest pause in seconds between two questions, where the scheduler cannot
-            push.
+        scheduler: the scheduler of the job.
+        handle: the job.
+        callback: gets the observations in a thread for the scheduler. It must return soon, like a
+            queue's ``put``. If it returns False, the subscription ends. Without a callback,
+            `Subscription.next` returns the observations.
+        patience: the unreachable timeout, in seconds of UNKNOWN, before the last observation.
+        unknown_for: seconds of UNKNOWN that were already waited for.
+        poll_interval: longest pause in seconds between two queries, if the scheduler cannot push.
 
     Raises:
         MalformedAppHandleException: if it is not a handle.
-        ConfigError: for another patience than a number of 0 or more.
+        ConfigError: if the patience is not a number of 0 or more.
     """
     check_seconds("patience", patience, zero=True)
     app_id = parse_app_handle(handle).app_id
@@ -91,10 +93,10 @@ def watch(
 def read_logs(
     scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *, longest: float = 0.5
 ) -> Subscription:
-    """Call ``read`` whenever the logs of an app may have grown, in a thread of the scheduler.
+    """Call ``read`` whenever the logs of a job may have grown, in a thread for the scheduler.
 
-    It hands on what is there, and tells whether there was anything; ``longest``: seconds between
-    two calls, at most, where the scheduler does not tell of growth.
+    ``read`` hands on the new lines and returns whether there were any. ``longest`` is the longest
+    pause in seconds between two calls, if the scheduler does not report growth.
     """
     return _subscribe(scheduler, True, app_id, f"the logs of {app_id}", read, longest)
 
@@ -108,13 +110,13 @@ def _subscribe(
     longest: float,
     *counts: Any,
 ) -> Subscription:
-    # a follower keeps its scheduler: while it is here, no other has that id
+    # a follower keeps its scheduler alive, so no other object has its id
     key = (os.getpid(), id(scheduler), logs)
     with _lock:
         follower = _followers.get(key)
         if follower is None:
             follower = Follower(scheduler, logs, lambda: _followers.pop(key))
-            follower.thread.start()  # if that fails there is none; it waits for the lock
+            follower.thread.start()  # the new thread waits for the lock
             _followers[key] = follower
         subscription = Subscription(app_id, handle, callback, longest, follower.wake, *counts)
         follower.subscriptions.append(subscription)
@@ -124,9 +126,7 @@ def _subscribe(
 
 @atexit.register
 def release(scheduler: SchedulerBase | None = None) -> None:
-    """End the threads that only wait for the next subscriber: of a scheduler that is to be closed,
-    or all.
-    """
+    """End the threads that only wait for the next subscriber, of one scheduler or of all."""
     with _lock:
         mine = [each for key, each in _followers.items() if key[0] == os.getpid()]
     for each in mine:
@@ -136,12 +136,12 @@ def release(scheduler: SchedulerBase | None = None) -> None:
         each.wake()
         is_idle = all(one.closed for one in each.subscriptions)
         if is_idle and each.thread is not threading.current_thread():
-            # a thread that is asking a scheduler that hangs is not waited for long
+            # the wait for a thread whose scheduler hangs is short
             each.thread.join(_GOODBYE)
 
 
 def watched() -> int:
-    """Return how many apps are being watched in this process."""
+    """Return the number of jobs that this process watches."""
     with _lock:
         mine = [each for key, each in _followers.items() if key[0] == os.getpid() and not key[2]]
         return sum(len({each.app_id for each in follower.subscriptions}) for follower in mine)
@@ -158,14 +158,14 @@ def wait(
     on_change: Callable[[AppStatus], object] | None = None,
     patience: float = DEFAULT_PATIENCE,
 ) -> AppStatus | None:
-    """Block until the app has ended, ``timeout`` seconds at most (None: no limit); None if there is
-    no such app.
+    """Wait until the job has ended; return its status, or None if there is no such job.
 
-    ``on_change`` is called with each status that is seen, in this thread.
+    ``timeout`` is the longest wait in seconds (None for no limit). ``on_change`` is called with each
+    status in this thread.
 
     Raises:
-        StateUnknown: if patience is exhausted.
-        TransloadTimeout: if ``timeout`` seconds passed; the app goes on.
+        StateUnknown: if the unreachable timeout has passed.
+        TransloadTimeout: if ``timeout`` seconds have passed; the job goes on.
     """
     end = _end_of(timeout)
     with watch(scheduler, handle, patience=patience) as news:
@@ -184,7 +184,7 @@ async def wait_async(
     on_change: Callable[[AppStatus], object] | None = None,
     patience: float = DEFAULT_PATIENCE,
 ) -> AppStatus | None:
-    """Do what `wait` does, without blocking the event loop."""
+    """Wait like `wait`, without blocking the event loop."""
     end = _end_of(timeout)
     with watch(scheduler, handle, patience=patience) as news:
         while True:
@@ -195,14 +195,14 @@ async def wait_async(
 
 
 def _end_of(timeout: float | None) -> float | None:
-    """Return the point in time at which a timeout ends; None: there is none."""
+    """Return the point in time at which a timeout ends; None if there is no timeout."""
     if timeout is None:
         return None
     return time.monotonic() + timeout
 
 
 def _left(end: float | None) -> float | None:
-    """Return the seconds until a point in time, 0 or more; None if there is none."""
+    """Return the seconds until a point in time, at least 0; None if there is none."""
     if end is None:
         return None
     return max(0.0, end - time.monotonic())
@@ -223,10 +223,10 @@ def _check_time(handle: str, end: float | None) -> None:
 
 
 class Follower:
-    """Follows the states, or the logs, of apps of one scheduler, in one thread; it ends soon after
-    nobody subscribes.
+    """Follows the states, or the logs, of the jobs of one scheduler in one thread.
 
-    Then ``ended`` is called, under the lock of all followers.
+    The thread ends soon after the last subscription. Then it calls ``ended`` with the lock of all
+    followers.
     """
 
     def __init__(self, scheduler: SchedulerBase, logs: bool, ended: Callable[[], object]) -> None:
@@ -238,7 +238,7 @@ class Follower:
         self._logs = logs
         self._ended = ended
         self._woken = threading.Event()
-        self._next = _NEVER if logs else 0.0  # when to look at everything
+        self._next = _NEVER if logs else 0.0  # when to query all jobs
         self._pause = FIRST_PAUSE
         self._seen: dict[str, tuple[object, ...]] = {}
         self._watch: Watch | None = None
@@ -247,7 +247,7 @@ class Follower:
         self._members: list[str] = []
 
     def wake(self) -> None:
-        """Make the thread look at its subscriptions."""
+        """Make the thread check its subscriptions."""
         self._woken.set()
         watch = self._watch
         if watch is not None:
@@ -278,7 +278,7 @@ class Follower:
         self._close_watch()
 
     def _look(self, mine: list[Subscription], changes: set[Change]) -> None:
-        """Look at what is due or has changed."""
+        """Query the jobs that are due or have changed."""
         now = time.monotonic()
         changed = {change.app_id for change in changes}
         due = []
@@ -297,7 +297,7 @@ class Follower:
     # -- states
 
     def _ask(self, apps: set[str], mine: list[Subscription]) -> None:
-        """Ask for apps in one request, and report their statuses to all who subscribed to them."""
+        """Query jobs in one request, and report their statuses to their subscribers."""
         began = time.monotonic()
         found = self._describe(apps)
         took = time.monotonic() - began
@@ -318,7 +318,7 @@ class Follower:
         self._next = time.monotonic() + max(pause, SHARE * took)
 
     def _report(self, each: Subscription, status: AppStatus | None) -> bool:
-        """Offer a status to a subscriber; return whether it is news."""
+        """Offer a status to a subscriber; return whether it has changed."""
         key = _news_key(status)
         before = self._seen.get(each.app_id)
         is_news = key != before
@@ -345,8 +345,8 @@ class Follower:
             return {app_id: AppStatus(AppState.UNKNOWN, msg=message) for app_id in apps}
         statuses: dict[str, AppStatus | None] = {}
         for app_id in apps:
-            if app_id not in found:  # not answered is not absent
-                message = "the scheduler did not answer for this app"
+            if app_id not in found:  # a job without an answer may still exist
+                message = "the scheduler did not answer for this job"
                 statuses[app_id] = AppStatus(AppState.UNKNOWN, msg=message)
                 continue
             description = found[app_id]
@@ -356,14 +356,14 @@ class Follower:
     # -- logs
 
     def _read(self, each: Subscription) -> None:
-        """Let a subscriber read, and note when it is to read again."""
+        """Let a subscriber read, and set when it reads again."""
         began = time.monotonic()
         found = bool(each.call())
         now = time.monotonic()
         took = now - began
         each.rest = now
         if took > _FIRST_LOOK:
-            # many replicas that write all the time: read at most half of the time
+            # if many replicas write all the time, reading takes at most half of the time
             each.rest = now + took
         if found:
             each.pause = _FIRST_LOOK
@@ -382,7 +382,7 @@ class Follower:
                 self._watch_again = _NEVER
                 if self._logs:
                     self._watch = self.scheduler.watch(logs=True)
-                else:  # a scheduler whose logs cannot be watched need not know the argument
+                else:  # a scheduler whose logs cannot be watched need not have the argument
                     self._watch = self.scheduler.watch()
                 self._members = []
             if self._watch is not None and members != self._members:
@@ -409,11 +409,11 @@ class Follower:
         else:
             self._empty = 0
         if self._empty > _EMPTY_WAITS:
-            self._drop_watch("it returns at once, with nothing")
+            self._drop_watch("it returns immediately without changes")
         return changes
 
     def _drop_watch(self, why: str) -> None:
-        """Stop using the scheduler's broken watch for a while, and ask for all apps instead."""
+        """Stop using the scheduler's broken watch for a while, and query all jobs in its place."""
         _logger().warning("watch of scheduler %s broke (%s)", self.scheduler.name, why)
         broken = self._watch
         self._watch = None
@@ -437,8 +437,10 @@ class Follower:
 
 
 def _news_key(status: AppStatus | None) -> tuple[object, ...]:
-    """Return what makes a status news: in a queue, also another reason to wait; in a run, a
-    twentieth of the work, an interruption, and that it has stalled.
+    """Return the key of a status; subscribers get a status whose key has changed.
+
+    For a waiting job, the reason is part of the key. For a running job, so are its progress in steps
+    of a twentieth, its interruptions, and whether it has stalled.
     """
     if status is None:
         return ("gone",)

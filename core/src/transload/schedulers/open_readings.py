@@ -1,4 +1,4 @@
-"""Requests for logs that stay open from one page to the next."""
+"""Keep requests for logs open from one page to the next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """What can be closed."""
+    """An object that can be closed."""
 
     def close(self) -> None:
         """End it."""
@@ -20,31 +20,31 @@ R = TypeVar("R", bound=Closable)
 
 
 class OpenReadings(Generic[K, R]):
-    """Readings of logs that may go on where their last page ended.
+    """Readings of logs that can continue where their last page ended.
 
-    Many servers look for a place in a log from its beginning on. Then the time to ask anew for each
-    page would grow with the square of the log. May be used by several threads.
+    Many servers search for a place in a log from its beginning. Then the time for a new request for
+    each page would grow with the square of the log's size. Several threads may use this object.
 
     Args:
-        most: how many are kept; beyond, the one that was used longest ago is closed.
-        idle_seconds: a reading that is not used for so long is closed.
+        most: the largest number of readings; beyond it, the least recently used one is closed.
+        idle_seconds: a reading that is not used for this long is closed.
     """
 
     def __init__(self, most: int = 64, idle_seconds: float = 30.0) -> None:
         self.most = most
         self.idle_seconds = idle_seconds
-        self._open: dict[K, tuple[float, R]] = {}  # place → when it was kept, and the reading
+        self._open: dict[K, tuple[float, R]] = {}  # place → (time, reading)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """Return how many are kept."""
+        """Return the number of readings."""
         return len(self._open)
 
     def take(self, place: K) -> R | None:
-        """Return the reading that goes on at a place, which the caller then has to close or keep.
+        """Return the reading that continues at a place; the caller must close or keep it.
 
         Returns:
-            None if there is none.
+            The reading; None if there is none.
         """
         with self._lock:
             _, reading = self._open.pop(place, (0.0, None))
@@ -53,7 +53,7 @@ class OpenReadings(Generic[K, R]):
         return reading
 
     def keep(self, place: K, reading: R) -> None:
-        """Keep a reading for the caller that goes on at a place."""
+        """Keep a reading for the next caller at a place."""
         now = time.monotonic()
         with self._lock:
             _, replaced = self._open.pop(place, (now, None))
@@ -64,14 +64,14 @@ class OpenReadings(Generic[K, R]):
         _close(old)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all readings."""
         with self._lock:
             kept = [reading for _, reading in self._open.values()]
             self._open.clear()
         _close(kept)
 
     def _remove_old(self, now: float) -> list[R]:
-        """Remove readings that are idle or too many, and return them; the lock is held."""
+        """Remove and return readings that are idle or too many; the caller holds the lock."""
         places = list(self._open)  # oldest first
         idle = [place for place in places if now - self._open[place][0] > self.idle_seconds]
         too_many = places[: max(0, len(places) - self.most)]

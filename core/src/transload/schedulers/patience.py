@@ -1,4 +1,4 @@
-"""How long to wait: patience with a state that is unknown, and pauses that grow."""
+"""Compute the unreachable timeout, and pauses that grow."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["backoff"]
 
 
 DEFAULT_PATIENCE: Final = 300.0
-"""Seconds of unbroken UNKNOWN that are waited through by default."""
+"""The default unreachable timeout, in seconds of UNKNOWN in a row."""
 
 GROWTH: Final = 1.5
 
 
 def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
-    """Refuse what is no number of seconds above 0 (``zero``: or 0); ``float("inf")`` is for ever.
+    """Check that a value is a number of seconds above 0, or 0 if ``zero``; it may be infinite.
 
     Raises:
-        ConfigError: naming the setting, and its value.
+        ConfigError: if it is not; the message has the setting and its value.
     """
     is_allowed = False
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -32,12 +32,11 @@ def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
 
 
 def unknown_since(state: AppState, since: float | None) -> float | None:
-    """Return since when (``time.monotonic``) a state has been UNKNOWN without a break; None if it
-    is known.
+    """Return when (``time.monotonic``) a state became UNKNOWN; None if it is known.
 
     Args:
-        state: what is seen now.
-        since: what was returned at the last look.
+        state: the state now.
+        since: the result of the last call.
     """
     if state is not AppState.UNKNOWN:
         return None
@@ -47,15 +46,16 @@ def unknown_since(state: AppState, since: float | None) -> float | None:
 
 
 def unknown_for(since: float | None) -> float:
-    """Return the seconds of unbroken UNKNOWN so far."""
+    """Return the seconds of UNKNOWN in a row so far."""
     if since is None:
         return 0.0
     return time.monotonic() - since
 
 
 def patience_left(patience: float, since: float | None) -> float:
-    """Return the seconds until patience is exhausted: 0 or less if it is, infinity while the state
-    is known.
+    """Return the seconds until the unreachable timeout passes.
+
+    This is 0 or less if it has passed, and infinity while the state is known.
     """
     if since is None:
         return float("inf")
@@ -63,5 +63,5 @@ def patience_left(patience: float, since: float | None) -> float:
 
 
 def backoff(pause: float, longest: float) -> float:
-    """Return the seconds of the pause after this one, where nothing has changed meanwhile."""
+    """Return the seconds of the pause after this one, if nothing has changed meanwhile."""
     return min(pause * GROWTH, longest)

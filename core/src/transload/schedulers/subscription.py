@@ -1,4 +1,4 @@
-"""A subscriber of an app: what it is told, and how it waits for that."""
+"""Subscriptions to a job, and the observations that subscribers get."""
 
 from __future__ import annotations
 
@@ -25,31 +25,29 @@ _LONGEST: float = threading.TIMEOUT_MAX
 
 
 class Observation(NamedTuple):
-    """What was seen of an app."""
+    """An observation of a job."""
 
     handle: str
-    status: AppStatus | None  # None: it provably does not exist (any more)
-    exhausted: bool  # its state was unknown for longer than the subscriber's patience
-    unknown_for: float  # seconds of unbroken UNKNOWN
-    final: bool  # nothing comes after it: the app has ended or is gone, or patience is exhausted
+    status: AppStatus | None  # None if it certainly does not exist (any more)
+    exhausted: bool  # its state was unknown for longer than the unreachable timeout
+    unknown_for: float  # seconds of UNKNOWN in a row
+    final: bool  # the job has ended or is gone, or the timeout has passed
 
 
 def observed(
     handle: str, status: AppStatus | None, patience: float, since: float | None
 ) -> Observation:
-    """Return what was seen of an app whose state has been UNKNOWN since then (see
-    `unknown_since`).
-    """
+    """Return the observation of a status; ``since`` is that of `unknown_since`."""
     exhausted = patience_left(patience, since) <= 0
     final = exhausted or status is None or is_terminal(status.state)
     return Observation(handle, status, exhausted, unknown_for(since), final)
 
 
 def ended(seen: Observation) -> bool:
-    """Tell whether the app has ended or is gone.
+    """Tell whether the job has ended or is gone.
 
     Raises:
-        StateUnknown: if patience is exhausted.
+        StateUnknown: if the unreachable timeout has passed.
     """
     if seen.exhausted:
         raise StateUnknown(
@@ -59,18 +57,18 @@ def ended(seen: Observation) -> bool:
 
 
 class Subscription:
-    """A subscriber of one app: of its state, or of the growth of its logs. Use it in a ``with``
-    block, or close it.
+    """A subscription to the state of a job, or to the growth of its logs.
 
-    The subscriber is called in a thread of the scheduler, in the context in which it subscribed.
-    Without a callback, what is seen is kept for `next` and `next_async`.
+    Use it in a ``with`` block, or close it. The callback is called in a thread for the scheduler,
+    in the context of the subscriber. Without a callback, observations are kept for `next` and
+    `next_async`.
 
     Args:
-        callback: whom to call; None: nobody.
-        longest: longest pause in seconds between two looks, where the scheduler does not push.
+        callback: the callback; None for none.
+        longest: longest pause in seconds between two queries, if the scheduler does not push.
         wake: wakes the thread.
-        patience: seconds of UNKNOWN that are waited through.
-        unknown_for: seconds of UNKNOWN that somebody waited through before.
+        patience: the unreachable timeout, in seconds of UNKNOWN.
+        unknown_for: seconds of UNKNOWN that were already waited for.
     """
 
     def __init__(
@@ -92,11 +90,11 @@ class Subscription:
             self.unknown_since = time.monotonic() - unknown_for
         self.closed = False
         self.due = 0.0
-        """When the thread looks again, by the monotonic clock."""
+        """The time of the next query, by the monotonic clock."""
         self.rest = 0.0
-        """Before this time the thread does not look again, whatever happens."""
+        """The earliest time of the next query, even if the scheduler reports a change."""
         self.pause = 0.0
-        """Seconds of the last pause between two looks."""
+        """Seconds of the last pause between two queries."""
         self._callback: Callable[..., object] = callback or self._put
         self._wake = wake
         self._seen: object = None
@@ -112,13 +110,13 @@ class Subscription:
         self.close()
 
     def close(self, seconds: float = 0.0) -> bool:
-        """End the subscription: no call begins after this has returned.
+        """End the subscription, so that no call starts after this has returned.
 
         Args:
-            seconds: how long to wait for the end of a call that is under way; -1: for ever.
+            seconds: the longest wait for a running call; -1 for no limit.
 
         Returns:
-            True if no call is under way.
+            True if no call is running.
         """
         if not self.closed:
             self.closed = True
@@ -131,8 +129,9 @@ class Subscription:
     # -- in the thread of the scheduler
 
     def call(self, *news: object) -> object:
-        """Call the subscriber, if it is still there, and return its answer; an error of its own
-        ends it.
+        """Call the subscriber, unless the subscription has ended, and return its answer.
+
+        An error in the subscriber ends its subscription.
         """
         with self._calling:
             if self.closed:
@@ -144,12 +143,12 @@ class Subscription:
 
                 self.closed = True
                 logging.getLogger("transload.schedulers").exception(
-                    "subscriber of %s failed; it gets no more", self.handle
+                    "subscriber of %s failed and gets no more calls", self.handle
                 )
                 return False
 
     def offer(self, status: AppStatus | None, key: object) -> None:
-        """Hand over what was seen, if it is news to this subscriber: another key than before."""
+        """Hand over an observation if its key differs from the last one."""
         if status is None:
             self.unknown_since = None
         else:
@@ -163,9 +162,7 @@ class Subscription:
     # -- one by one
 
     def wake(self) -> None:
-        """Make a wait for the next observation return. It may be called from anywhere, a signal
-        handler too.
-        """
+        """Make a wait for the next observation return; a signal handler may call it, too."""
         self._put(None)
 
     def _put(self, seen: Observation | None) -> bool:
@@ -175,11 +172,11 @@ class Subscription:
             try:
                 loop.call_soon_threadsafe(more.set)
             except RuntimeError:
-                return False  # the loop was closed meanwhile: nobody listens
+                return False  # the loop was closed meanwhile, so there is no listener
         return True
 
     def next(self, seconds: float | None) -> Observation | None:
-        """Return the next observation; None after so many seconds, or if it was woken."""
+        """Return the next observation; None after ``timeout`` seconds, or after `wake`."""
         if seconds is not None:
             seconds = min(max(seconds, 0.0), _LONGEST)
         try:
@@ -188,7 +185,7 @@ class Subscription:
             return None
 
     async def next_async(self, seconds: float | None) -> Observation | None:
-        """Do what `next` does, without blocking the event loop."""
+        """Return the next observation like `next`, without blocking the event loop."""
         import asyncio
 
         if seconds is not None:
@@ -203,8 +200,8 @@ class Subscription:
             except queue.Empty:
                 pass
             try:
-                # not wait_for: before Python 3.12 it swallows a cancel that comes together with an
-                # observation
+                # wait_for is not used, because before Python 3.12 it loses a cancel that arrives
+                # together with an observation
                 async with asyncio.timeout(seconds):
                     await more.wait()
             except TimeoutError:

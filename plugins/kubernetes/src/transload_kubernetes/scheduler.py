@@ -60,7 +60,7 @@ class KubernetesScheduler(SchedulerBase):
     def __init__(self, session_name: str, name: str = "kubernetes") -> None:
         self.session = session_name
         self.name = name
-        self._looked: dict[str, tuple[float, Facts]] = {}
+        self._looked: dict[str, tuple[float, Facts]] = {}  # app id → when it was read, and facts
         self._lock = threading.Lock()
         self.connect({})
 
@@ -102,7 +102,7 @@ class KubernetesScheduler(SchedulerBase):
     # -- submitting
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.KubernetesRequest:
-        """Return the objects to create, one Job for each role and Services. It is pure."""
+        """Return the objects to create, a Job for each role and Services, without creating any."""
         return _convert.convert(app, cfg, self.name, _convert.app_id_of(app))
 
     def format_request(self, request: _convert.KubernetesRequest) -> str:

@@ -103,6 +103,7 @@ class MlflowTracker(TrackerBase):
             return self._experiment_id
 
     def _experiment_to_write(self) -> str:
+        """Return the id of the experiment, and create it if it is missing."""
         from mlflow.exceptions import MlflowException
 
         found = self._experiment()
@@ -118,6 +119,7 @@ class MlflowTracker(TrackerBase):
             return found
 
     def _search(self, condition: str) -> list[Run]:
+        """Return all MLflow runs of the experiment that meet a condition."""
         experiment = self._experiment()
         if experiment is None:
             return []
@@ -142,16 +144,20 @@ class MlflowTracker(TrackerBase):
         with self._lock:
             if run_id not in self._runs:
                 runs = self._runs_of(run_id)
-                self._runs[run_id] = str(runs[0].info.run_id) if runs else self._made_run(run_id)
+                if runs:
+                    self._runs[run_id] = str(runs[0].info.run_id)
+                else:
+                    self._runs[run_id] = self._create_run(run_id)
             return self._runs[run_id]
 
-    def _made_run(self, run_id: str) -> str:
+    def _create_run(self, run_id: str) -> str:
+        """Create the MLflow run of a run; return its id, or that of a process that was first."""
         tags = {RUN_KEY: digest(run_id), RUN_ID: json.dumps(run_id)}
         made = self.client.create_run(
             self._experiment_to_write(), tags=tags, run_name=printable(run_id)[:250]
         )
         first = self._runs_of(run_id)[0]
-        if first.info.run_id != made.info.run_id:  # another process was first, so its run counts
+        if first.info.run_id != made.info.run_id:
             self.client.delete_run(made.info.run_id)
         return str(first.info.run_id)
 
@@ -164,10 +170,11 @@ class MlflowTracker(TrackerBase):
         """
         from mlflow.entities import Metric, RunTag
 
-        began = int(time.time() * 1000) - len(points) + 1
-        metrics = [
-            Metric(name, value, began + at, step) for at, (name, value, step) in enumerate(points)
-        ]
+        # each point gets its own millisecond, the last one that of now, so that their order is kept
+        first_ms = int(time.time() * 1000) - len(points) + 1
+        metrics = []
+        for number, (name, value, step) in enumerate(points):
+            metrics.append(Metric(name, value, first_ms + number, step))
         items = [RunTag(name, value) for name, value in tags.items()]
         # one call is one transaction; several calls are made only if one cannot take everything
         while items or metrics:
@@ -178,6 +185,7 @@ class MlflowTracker(TrackerBase):
             metrics = metrics[_METRICS_A_CALL:]
 
     def _next_time(self) -> int:
+        """Return the time now in nanoseconds, which is later than every time before it."""
         with self._lock:
             self._time = max(time.time_ns(), self._time + 1)
             return self._time

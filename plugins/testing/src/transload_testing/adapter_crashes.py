@@ -1,4 +1,4 @@
-"""Scenarios: the host's process dies, at every point; there is one job all the same."""
+"""Scenarios in which the orchestrator's process dies at some point; there is always one job."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from transload_testing.adapter_stage import AdapterSuite, Stage, held
 
 
 class CrashScenarios(AdapterSuite):
-    """Crashes of the host, failed submits, and what a run after them does."""
+    """Crashes of the orchestrator, failed submits, and what a run after them does."""
 
     def test_crash_between_submit_and_store(self, stage: Stage) -> None:
-        """The process dies after the app was taken and before it learnt so: the next run finds the
-        app.
-        """
+        """The process dies after a submit, before it gets the answer; the next run reattaches."""
         stage.start(held(crash="after", results={"0": {"x": 1}}))
         stage.dead()
         assert len(stage.started) == 1
@@ -26,7 +24,7 @@ class CrashScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_crash_before_submit(self, stage: Stage) -> None:
-        """The process dies before the app was taken: the next run submits it."""
+        """The process dies before the submit; the next run submits the job."""
         stage.start({"crash": "before"})
         stage.dead()
         assert stage.started == []
@@ -61,7 +59,7 @@ class CrashScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_app_succeeds_while_the_host_is_down(self, stage: Stage) -> None:
-        """What ended well meanwhile is collected, not run again."""
+        """A job that succeeded meanwhile does not run again, and its results are collected."""
         stage.start(held(results={"0": {"x": 1}}))
         app_id = stage.running()
         stage.driver.crash()
@@ -74,7 +72,7 @@ class CrashScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_app_fails_while_the_host_is_down(self, stage: Stage) -> None:
-        """What failed meanwhile is answered by a new attempt, under an id of its own."""
+        """After a job that failed meanwhile, a new attempt has a new id."""
         stage.start(held("FAILED"))
         app_id = stage.running()
         stage.driver.crash()
@@ -85,7 +83,7 @@ class CrashScenarios(AdapterSuite):
         assert stage.started[0] == app_id != stage.started[1]
 
     def test_retry_is_a_new_attempt(self, stage: Stage) -> None:
-        """The host's retry of a failed app starts a new one."""
+        """The orchestrator's retry of a failed job starts a new one."""
         stage.start({"steps": ["FAILED"]})
         self.is_state(stage.ended(), AppState.FAILED)
         stage.driver.restart()
@@ -112,7 +110,7 @@ class CrashScenarios(AdapterSuite):
         assert len(stage.started) == 2
 
     def test_run_again_after_success_collects(self, stage: Stage) -> None:
-        """The same unit of work, run again by the host itself, collects what is there."""
+        """The same unit of work, run again by the orchestrator itself, collects what is there."""
         stage.start({"results": {"0": {"x": 1}}})
         self.is_state(stage.ended(), AppState.SUCCEEDED)
         stage.driver.restart()
@@ -139,9 +137,7 @@ class CrashScenarios(AdapterSuite):
         assert len(stage.started) == 2
 
     def test_logs_resume_without_repeats(self, stage: Stage) -> None:
-        """Lines that were in the host's log before a crash are not there again after it, and none
-        is missing.
-        """
+        """After a crash, no line of the orchestrator's log is repeated, and none is missing."""
         lines = tuple(f"line {n}." for n in range(20))
         stage.start(
             held(
@@ -154,7 +150,7 @@ class CrashScenarios(AdapterSuite):
         stage.until(
             lambda: sum("line" in line for line in stage.driver.observe().logs) == 20, "20 lines"
         )
-        stage.read_on(app_id)  # the host has gone on since: how far it came is noted
+        stage.read_on(app_id)  # the orchestrator has gone on since: how far it came is noted
         stage.driver.crash()
         stage.driver.restart()
         stage.watched(app_id)
@@ -164,9 +160,7 @@ class CrashScenarios(AdapterSuite):
         assert found == [*lines, "line 20."]
 
     def test_transient_submit_error(self, stage: Stage) -> None:
-        """A submit that may work later is the host's failure, to be retried; nothing was
-        started.
-        """
+        """A submit that may work later is a failure that the orchestrator retries; nothing runs."""
         stage.start({"submit_error": "transient"})
         seen = stage.ended()
         self.is_failure(seen, self.submit_failed_state)
@@ -177,7 +171,7 @@ class CrashScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_permanent_submit_error(self, stage: Stage) -> None:
-        """A submit that cannot work is the host's failure, not to be retried."""
+        """A submit that cannot work is a failure that the orchestrator does not retry."""
         stage.start({"submit_error": "permanent"})
         seen = stage.ended()
         self.is_failure(seen, self.submit_failed_state)

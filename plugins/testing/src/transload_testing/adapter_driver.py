@@ -1,6 +1,4 @@
-"""How the suite drives an adapter: as its host would, in a process that can be killed at any
-point.
-"""
+"""Drive an adapter like its orchestrator would, in a process that can be killed at any point."""
 
 from __future__ import annotations
 
@@ -17,13 +15,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 ASKED: Final = ".asked"
-"""Ending of the file that says that somebody asked for the end of a unit of work, beside its
-report."""
+"""Ending of the file beside a report that says that the end of the unit was requested."""
 
 
 @dataclass(frozen=True)
 class HostJob:
-    """A unit of work as a host would name it.
+    """A unit of work as an orchestrator would name it.
 
     Args:
         name: what tells it from others of its run.
@@ -31,8 +28,8 @@ class HostJob:
         generation: changes when somebody runs it again on purpose.
         options: the user's settings: those of ``transload.pipelines.ExecutionOptions``, by name.
         cfg: run options of the scheduler.
-        scheduler: where its app runs.
-        launch: what is run in place of an app, as arguments of ``transload.pipelines.Launch``:
+        scheduler: where its job runs.
+        launch: what is run in place of a job, as arguments of ``transload.pipelines.Launch``:
             ``component``, ``args``, ``command``, ``workspace``, ``pass_env``; ``folder`` is that of
             the file that defines the unit of work.
     """
@@ -48,14 +45,14 @@ class HostJob:
 
 @dataclass
 class Observed:
-    """What the host shows of a unit of work.
+    """What the orchestrator shows of a unit of work.
 
     Args:
-        state: the host's final state, by name; None while it goes on.
-        logs: the lines in the host's log, without newlines.
+        state: the name of the orchestrator's final state; None while it goes on.
+        logs: the lines in the orchestrator's log, without newlines.
         results: ``AppResults.to_dict()``, or None.
-        error: the message of the host's failure.
-        retryable: whether the host would retry; None where it did not fail.
+        error: the message of the orchestrator's failure.
+        retryable: whether the orchestrator would retry; None where it did not fail.
         alive: the process is there.
     """
 
@@ -72,30 +69,32 @@ class AdapterDriver(ABC):
 
     @abstractmethod
     def start(self, app: str, job: HostJob) -> None:
-        """Have the host begin a unit of work; return at once.
+        """Let the orchestrator start a unit of work, without waiting.
 
         Args:
-            app: the app as JSON; empty where the unit says itself what to launch.
+            app: the app definition as JSON; empty where the unit says itself what to launch.
             job: the unit of work.
         """
 
     @abstractmethod
     def crash(self) -> None:
-        """Kill the host's process with SIGKILL, and wait until it is gone."""
+        """Kill the orchestrator's process with SIGKILL, and wait until it is gone."""
 
     @abstractmethod
     def restart(self) -> None:
-        """Have the host run the same unit of work again: after a crash, or as its retry. Logs go on
-        where they were.
+        """Let the orchestrator run the same unit of work again, after a crash or as a retry.
+
+        Its logs continue.
         """
 
     @abstractmethod
     def cancel(self) -> None:
-        """Have the host kill the unit of work, in the way that its users do; return at once."""
+        """Let the orchestrator kill the unit of work like its users do, without waiting."""
 
     def terminate(self) -> None:
-        """Send SIGTERM to the host's process, though nobody asked for the end of its unit of work;
-        return at once.
+        """Send SIGTERM to the orchestrator's process, without waiting.
+
+        The end of the unit of work was not requested.
         """
         raise NotImplementedError(
             f"{type(self).__name__}.terminate: must send SIGTERM to the host's process"
@@ -103,9 +102,7 @@ class AdapterDriver(ABC):
 
     @abstractmethod
     def observe(self) -> Observed:
-        """Return what the host shows of the latest run of the unit of work, with the logs of all of
-        its runs.
-        """
+        """Return what the orchestrator shows of the latest run, with the logs of all runs."""
 
     @abstractmethod
     def close(self) -> None:
@@ -121,7 +118,7 @@ class ChildDriver(AdapterDriver):
         environment: more environment variables for the child.
 
     Args:
-        folder: where reports and the host's store are kept.
+        folder: where reports and the orchestrator's store are kept.
         environment: environment variables that the suite wants in the child.
     """
 
@@ -219,10 +216,10 @@ class ChildJob:
     """What ``entry`` gets in the child process.
 
     Args:
-        app: the app as JSON.
+        app: the app definition as JSON.
         job: the unit of work.
-        store: file for the host's store (``transload_testing.stores.JsonFileStore``); it outlives
-            the process.
+        store: file for the orchestrator's store (``transload_testing.stores.JsonFileStore``), which
+            outlives the process.
         report: file for reports.
     """
 
@@ -241,7 +238,7 @@ class ChildJob:
         }
 
     def log(self, line: str) -> None:
-        """Report a line in the host's log."""
+        """Report a line in the orchestrator's log."""
         self._write({"kind": "log", "line": line.rstrip("\n")})
 
     def finish(
@@ -251,13 +248,13 @@ class ChildJob:
         error: BaseException | str = "",
         retryable: bool | None = None,
     ) -> None:
-        """Report the host's final state.
+        """Report the orchestrator's final state.
 
         Args:
-            state: the host's own; its name is reported.
+            state: the orchestrator's own; its name is reported.
             results: ``AppResults.to_dict()``.
             error: the failure.
-            retryable: whether the host would retry.
+            retryable: whether the orchestrator would retry.
         """
         name = getattr(state, "name", None)
         self._write(
@@ -271,13 +268,11 @@ class ChildJob:
         )
 
     def on_kill(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when the host kills the unit of work (SIGTERM)."""
+        """Call ``callback`` when the orchestrator kills the unit of work (SIGTERM)."""
         signal.signal(signal.SIGTERM, lambda *_: callback())
 
     def asked(self) -> bool:
-        """Tell whether somebody asked the host for the end of the unit of work: what the host would
-        know of it.
-        """
+        """Tell whether the end of the unit of work was requested from the orchestrator."""
         return Path(self.report).with_suffix(ASKED).exists()
 
     def _write(self, report: dict[str, Any]) -> None:

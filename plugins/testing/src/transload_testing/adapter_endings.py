@@ -1,4 +1,4 @@
-"""Scenarios: how an app ends, what the host shows of it, and who may end it."""
+"""Scenarios about the end of a job, how the orchestrator shows it, and who may end it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class EndingScenarios(AdapterSuite):
     """Success, failure, cancellation, results, logs."""
 
     def test_success_delivers_results(self, stage: Stage) -> None:
-        """An app that ends well gives the host's success and the app's results."""
+        """A job that ends well gives the orchestrator's success and the job's results."""
         stage.start({"results": {"0": {"accuracy": 0.5, "name": "ä"}}})
         seen = stage.ended()
         self.is_state(seen, AppState.SUCCEEDED)
@@ -27,9 +27,7 @@ class EndingScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_success_needs_no_results(self, stage: Stage) -> None:
-        """Success is decided by the state; without results, the place where they were looked for is
-        named.
-        """
+        """The state decides about success; without results, the searched places are named."""
         stage.start()
         seen = stage.ended()
         self.is_state(seen, AppState.SUCCEEDED)
@@ -38,7 +36,7 @@ class EndingScenarios(AdapterSuite):
         assert seen.results["looked_in"]
 
     def test_failure_says_who_how_and_last_words(self, stage: Stage) -> None:
-        """The host's failure names replica and exit code, and has the last lines of the log."""
+        """The failure has the replica, its exit code, and the last lines of the log."""
         lines = [{"text": "that went wrong", "stream": "stderr", "replica": 1}]
         steps = [{"state": "RUNNING", "lines": lines}, {"state": "FAILED", "msg": "no retry left"}]
         stage.start({"steps": steps, "exit_code": 3, "failing": 1}, roles={"main": 2})
@@ -49,9 +47,7 @@ class EndingScenarios(AdapterSuite):
         assert seen.retryable is not False
 
     def test_failure_says_what_was_raised(self, stage: Stage) -> None:
-        """The exception of a real program is the host's error: what it was and where, before the
-        last lines.
-        """
+        """The error has a real program's exception and its place, before the last lines."""
         source = "def train():\n    raise ValueError('no such thing')\ntrain()\n"
         role = Role("main", "", entrypoint=sys.executable, args=["-c", source])
         stage.start(AppDef("app", [role]), HostJob(scheduler="local"))
@@ -64,9 +60,7 @@ class EndingScenarios(AdapterSuite):
         assert "Traceback" in lines
 
     def test_any_command(self, stage: Stage) -> None:
-        """A command is run as it is in place of an app: its lines, its exit code, and the variables
-        that are passed.
-        """
+        """A command runs unchanged; its lines, exit code and variables arrive."""
         command = ["sh", "-c", 'echo "said $SUITE_PASSED ${OTHER-none}"; exit 5']
         stage.start(
             job=HostJob(scheduler="local", launch={"command": command, "pass_env": ["SUITE_*"]})
@@ -79,7 +73,7 @@ class EndingScenarios(AdapterSuite):
     def test_packages_of_a_command(
         self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What a job needs installed is named by a file beside the one that defines the unit."""
+        """A file beside the unit's definition names the packages that a job needs."""
         (tmp_path / "project").mkdir()
         (tmp_path / "project" / "packages.txt").write_text("tiny\n", encoding="utf-8")
         launch = {
@@ -101,9 +95,7 @@ class EndingScenarios(AdapterSuite):
     def test_paths_are_relative_to_the_defining_file(
         self, stage: Stage, tmp_path: Path, workspace: str | None
     ) -> None:
-        """Component file, workspace and files are found beside the file that defines the unit; a
-        report comes.
-        """
+        """Component, workspace and files are found beside the unit's definition."""
         project = tmp_path / "project"
         (project / "data").mkdir(parents=True)
         (project / "data" / "offset.txt").write_text("0.25", encoding="utf-8")
@@ -126,9 +118,7 @@ class EndingScenarios(AdapterSuite):
         assert seen.results["results"] == {"0": {"loss": 0.75}}
 
     def test_variables_and_files_of_a_real_program(self, stage: Stage) -> None:
-        """A job gets those variables of the host that are passed by pattern, and its files are
-        among its results.
-        """
+        """A job gets the variables that match a pattern, and its results have its files."""
         command = 'echo "$SUITE_PASSED ${OTHER-none}" > "$TRANSLOAD_OUTPUT_DIR/model.txt"'
         role = Role("main", "", entrypoint="sh", args=["-c", command])
         job = HostJob(scheduler="local", cfg={"pass_env": ["SUITE_*"]})
@@ -144,14 +134,14 @@ class EndingScenarios(AdapterSuite):
         assert Path(found).read_text(encoding="utf-8") == "passed none\n"
 
     def test_cancelled_elsewhere(self, stage: Stage) -> None:
-        """An app that somebody cancels ends as cancelled, and is not retried."""
+        """A job that somebody cancels ends as cancelled, and is not retried."""
         stage.start({"steps": [{"state": "RUNNING"}, "CANCELLED"]})
         seen = stage.ended()
         self.is_state(seen, AppState.CANCELLED)
         assert not seen.retryable
 
     def test_logs_of_all_replicas_once(self, stage: Stage) -> None:
-        """Each line of each stream of each replica of each role is in the host's log, once."""
+        """The orchestrator's log has each line of each stream of all replicas once."""
         lines = [
             {"text": f"{role} {k} {stream} {n}", "role": role, "replica": k, "stream": stream}
             for role in ("main", "other")
@@ -171,7 +161,7 @@ class EndingScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_logs_while_it_runs(self, stage: Stage) -> None:
-        """Lines appear in the host's log before the app ends."""
+        """Lines appear in the orchestrator's log before the job ends."""
         stage.start(held(lines=("early",)))
         stage.until(
             lambda: any("early" in line for line in stage.driver.observe().logs),
@@ -190,7 +180,7 @@ class EndingScenarios(AdapterSuite):
         assert any(line.endswith(long) for line in logs)
 
     def test_kill_cancels(self, stage: Stage) -> None:
-        """A kill of the host's unit of work that somebody asked for cancels the app."""
+        """A requested kill of the orchestrator's unit of work cancels the job."""
         stage.start(held(), on_kill="cancel")
         app_id = stage.running()
         stage.driver.cancel()
@@ -200,8 +190,9 @@ class EndingScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_sigterm_that_nobody_asked_for(self, stage: Stage) -> None:
-        """SIGTERM to the host's process, of a machine that is stopped, say, leaves the app; the
-        next run attaches.
+        """After SIGTERM to the orchestrator, the job goes on, and the next run reattaches.
+
+        A machine that is stopped sends such a SIGTERM.
         """
         stage.start(held(results={"0": {"x": 1}}), on_kill="cancel")
         app_id = stage.running()
@@ -217,9 +208,7 @@ class EndingScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_kill_detaches_when_told_to(self, stage: Stage) -> None:
-        """With ``on_kill="detach"`` a kill leaves the app alone, and the next run attaches to
-        it.
-        """
+        """With ``on_kill="detach"`` the job survives a kill, and the next run reattaches."""
         stage.start(held(results={"0": {"x": 1}}), on_kill="detach")
         app_id = stage.running()
         stage.driver.cancel()
@@ -233,7 +222,7 @@ class EndingScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_cancel_racing_the_end(self, stage: Stage) -> None:
-        """An app that ends well although its end was asked for has succeeded; running it again
+        """A job that ends well although its end was asked for has succeeded; running it again
         collects that.
         """
         stage.start(
@@ -252,7 +241,7 @@ class EndingScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_preemption_is_no_end(self, stage: Stage) -> None:
-        """RUNNING → PENDING → RUNNING is one app on its way."""
+        """RUNNING → PENDING → RUNNING is one job on its way."""
         steps = [
             {"state": "RUNNING", "seconds": 0.1},
             {"state": "PENDING", "seconds": 0.15, "restarts": 1},
@@ -282,15 +271,15 @@ class EndingScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_retries_left_to_the_host(self, stage: Stage) -> None:
-        """With ``retries_by="host"`` the app is submitted without retries of its own."""
+        """With ``retries_by="host"`` the job is submitted without retries of its own."""
         assert self._submitted_retries(stage, "host") == 0
 
     def test_retries_nested(self, stage: Stage) -> None:
-        """By default the scheduler spends the app's retries within one attempt."""
+        """By default the scheduler spends the job's retries within one attempt."""
         assert self._submitted_retries(stage, "nested") == 2
 
     def test_retries_left_to_the_scheduler(self, stage: Stage) -> None:
-        """With ``retries_by="scheduler"`` the host does not retry a failed app."""
+        """With ``retries_by="scheduler"`` the orchestrator does not retry a failed job."""
         stage.start({"steps": ["FAILED"]}, retries_by="scheduler")
         seen = stage.ended()
         self.is_state(seen, AppState.FAILED)
@@ -306,9 +295,7 @@ class EndingScenarios(AdapterSuite):
         return AppDef.from_json(record["app"]).roles[0].max_retries
 
     def test_refused_spec_is_one_clear_line(self, stage: Stage) -> None:
-        """What the scheduler cannot express is refused by field name; nothing is started, nothing
-        retried.
-        """
+        """An unsupported field is refused by name; nothing is started or retried."""
         app = AppDef("app", [Role("main", "none", entrypoint="none", port_map={"web": 80})])
         stage.start(app)
         seen = stage.ended()
@@ -319,7 +306,7 @@ class EndingScenarios(AdapterSuite):
         assert stage.started == []
 
     def test_secrets_are_not_stored(self, stage: Stage) -> None:
-        """A secret run option is in neither the host's store nor its log."""
+        """A secret run option is in neither the orchestrator's store nor its log."""
         stage.start(held(), HostJob(cfg={"api_key": "hunter2-value"}))
         stage.running()
         stage.control.open("go")
@@ -330,7 +317,7 @@ class EndingScenarios(AdapterSuite):
             assert not path.is_file() or b"hunter2-value" not in path.read_bytes(), path
 
     def test_environment_is_not_inherited(self, stage: Stage) -> None:
-        """By default a job does not get the environment of the host's worker."""
+        """By default a job does not get the environment of the orchestrator's worker."""
         stage.start()
         stage.ended()
         record = stage.control.folder.record(stage.started[0])

@@ -1,4 +1,4 @@
-"""Scenarios: who is who, and when running again means a new job."""
+"""Scenarios about the identity of units of work, and when a new run means a new job."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ class IdentityScenarios(AdapterSuite):
             assert _APP_ID.match(app_id), app_id
 
     def test_new_generation_waits_for_the_old_app(self, stage: Stage) -> None:
-        """Run again on purpose while an app whose host died still runs: that is cancelled, and ends
-        first.
-        """
+        """A new run on purpose first cancels a dead orchestrator's job and waits for its end."""
         stage.start(held(on_cancel=[{"state": "RUNNING", "until": "ended"}, "CANCELLED"]))
         first = stage.running()
         stage.driver.crash()
@@ -72,7 +70,7 @@ class IdentityScenarios(AdapterSuite):
         assert len(stage.started) == 2
 
     def test_two_hosts_at_once_share_one_job(self, stage: Stage) -> None:
-        """An old process that was believed dead and the new one come to the same app."""
+        """An old process that seemed dead and the new one have the same job."""
         stage.start(held())
         app_id = stage.running()
         twin = stage.another_driver()

@@ -1,6 +1,4 @@
-"""What the scenarios of the adapter suite share: a stage, a driver on it, and waiting with a
-deadline.
-"""
+"""The stage and the driver that the scenarios of the adapter suite share, with deadlines."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ class Stage:
         roles: Mapping[str, int] | None = None,
         **options: Any,
     ) -> None:
-        """Have the host run an app that plays a script, or what the job itself says."""
+        """Let the orchestrator run a job that plays a script, or the job's own launch."""
         app = script if isinstance(script, AppDef) else scripted_app("app", script, roles=roles)
         self.job = job or HostJob()
         merged = {
@@ -97,23 +95,23 @@ class Stage:
             pause = min(pause * 1.3, 0.05)
 
     def running(self) -> str:
-        """Wait until the host watches an app that was started; return its id."""
+        """Wait until the orchestrator watches a job that was started; return its id."""
         app_id = self.until(self.control.started, "an app is started")[-1]
         self.watched(app_id)
         return app_id
 
     def watched(self, app_id: str) -> None:
-        """Wait until the host has asked about an app, once from now on."""
+        """Wait until the orchestrator has asked about a job, once from now on."""
         before = len(self._questions(app_id))
         self.until(lambda: len(self._questions(app_id)) > before, f"the host asks about {app_id}")
 
     def read_on(self, app_id: str) -> None:
-        """Wait until the host has read an app's log a few times from now on: what it read before is
-        done with.
+        """Wait until the orchestrator has read a job's log a few times from now on.
+
+        By then, it has handled the lines that it read before.
         """
         before = len(self.control.calls("log_read", app_id))
-        # a turn that hands on lines still reads to the end of each stream, and only then notes how
-        # far it came
+        # a turn with new lines reads to the end of each stream before it stores its place
         self.until(
             lambda: len(self.control.calls("log_read", app_id)) >= before + 6,
             f"the host reads of {app_id}",
@@ -127,27 +125,27 @@ class Stage:
         ]
 
     def ended(self) -> Observed:
-        """Wait until the host shows a final state."""
+        """Wait until the orchestrator shows a final state."""
         return self.until(
             lambda: (seen := self.driver.observe()).state is not None and seen, "the host ends it"
         )
 
     def logged(self, *lines: str) -> None:
-        """Wait until the host's log has these lines."""
+        """Wait until the orchestrator's log has these lines."""
         self.until(lambda: set(lines) <= set(self.driver.observe().logs), f"the log has {lines}")
 
     def dead(self) -> None:
-        """Wait until the host's process is gone."""
+        """Wait until the orchestrator's process is gone."""
         self.until(lambda: not self.driver.observe().alive, "the host's process ends")
 
     @property
     def started(self) -> list[str]:
-        """Ids of all apps that were started."""
+        """Ids of all jobs that were started."""
         return self.control.started()
 
     @property
     def cancelled(self) -> list[str]:
-        """Ids of all apps whose end was asked for."""
+        """Ids of all jobs whose end was asked for."""
         return [each["app_id"] for each in self.control.calls("cancel")]
 
 
@@ -155,12 +153,11 @@ class AdapterSuite:
     """Settings and fixtures of `transload_testing.AdapterConformance`.
 
     Attributes:
-        state_map: the adapter's.
-        unknown_state: the host's state when patience is exhausted; default: the map's UNKNOWN.
-        lost_state: the host's state when an app is lost; default: the map's FAILED.
-        submit_failed_state: the host's state when an app cannot be submitted; default: the map's
-            FAILED.
-        detached_state: the host's state after a kill with ``on_kill="detach"``; None: any, or none.
+        state_map: the adapter's table of states.
+        unknown_state: the state after the unreachable timeout; default: that of UNKNOWN.
+        lost_state: the state when a job is lost; default: that of FAILED.
+        submit_failed_state: the state when a submit fails; default: that of FAILED.
+        detached_state: the state after a kill with ``on_kill="detach"``; None for any or none.
         cannot: scenario (name of the test) → why this host cannot have it.
         timeout: seconds for each wait.
     """
@@ -177,7 +174,7 @@ class AdapterSuite:
         """Return a driver of the adapter; to be overridden.
 
         Args:
-            folder: where it may keep files, the host's store among them.
+            folder: where it may keep files, the orchestrator's store among them.
             environment: variables that its processes must have.
         """
         raise NotImplementedError(
@@ -186,9 +183,7 @@ class AdapterSuite:
 
     @pytest.fixture
     def stage(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-        """A stage of its own for each scenario; one that the host cannot have is skipped with its
-        reason.
-        """
+        """A new stage for each scenario; an impossible one is skipped with its reason."""
         reason = self.cannot.get(request.function.__name__)
         if reason is not None:
             pytest.skip(f"this host cannot have it: {reason}")
@@ -223,19 +218,17 @@ class AdapterSuite:
         return "\n".join(["| scenario | why this host cannot have it |", "|---|---|", *rows]) + "\n"
 
     def is_state(self, seen: Observed, state: AppState) -> None:
-        """Check that the host shows what the map says for a state."""
+        """Check that the orchestrator shows the mapped state."""
         assert seen.state == state_name(self.state_map[state]), seen
 
     def is_failure(self, seen: Observed, own: object) -> None:
-        """Check that the host shows a state of its own for a failure; by default the map's
-        FAILED.
-        """
+        """Check that the orchestrator shows its state for a failure, by default that of FAILED."""
         assert seen.state == state_name(self.state_map[AppState.FAILED] if own is None else own), (
             seen
         )
 
 
 def state_name(value: object) -> str:
-    """Return the name of a host's state."""
+    """Return the name of an orchestrator's state."""
     name = getattr(value, "name", None)
     return name if isinstance(name, str) else str(value)

@@ -1,4 +1,4 @@
-"""Scenarios: the scheduler cannot say, or has lost the app."""
+"""Scenarios in which the scheduler does not answer, or has lost the job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from transload_testing.adapter_stage import AdapterSuite, Stage, held
 
 
 class UnknownScenarios(AdapterSuite):
-    """UNKNOWN, outages, vanished apps."""
+    """UNKNOWN, outages, vanished jobs."""
 
     def test_unknown_shorter_than_patience(self, stage: Stage) -> None:
         """UNKNOWN for a while changes nothing."""
@@ -25,9 +25,7 @@ class UnknownScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_unknown_longer_than_patience(self, stage: Stage) -> None:
-        """UNKNOWN for longer is the host's failure; the app is neither cancelled nor started
-        again.
-        """
+        """A longer UNKNOWN is a failure; the job is neither cancelled nor started again."""
         stage.start({"steps": [{"state": "RUNNING"}, {"state": "UNKNOWN"}]}, patience=0.3)
         seen = stage.ended()
         self.is_failure(seen, self.unknown_state)
@@ -36,14 +34,14 @@ class UnknownScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_unknown_bursts_do_not_add_up(self, stage: Stage) -> None:
-        """Only unbroken UNKNOWN counts."""
+        """Only UNKNOWN in a row counts."""
         burst = [{"state": "UNKNOWN", "seconds": 0.45}, {"state": "RUNNING", "seconds": 0.45}]
         stage.start({"steps": [*burst, *burst, *burst, "SUCCEEDED"]}, patience=1.2)
         self.is_state(stage.ended(), AppState.SUCCEEDED)
         assert len(stage.started) == 1
 
     def test_attach_after_patience_was_exhausted(self, stage: Stage) -> None:
-        """The host's retry after UNKNOWN attaches to the same app."""
+        """The orchestrator's retry after UNKNOWN reattaches to the same job."""
         stage.start({"steps": [{"state": "UNKNOWN", "until": "known"}, "SUCCEEDED"]}, patience=0.3)
         self.is_failure(stage.ended(), self.unknown_state)
         stage.control.open("known")
@@ -66,7 +64,7 @@ class UnknownScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_outage_while_attaching_outlasts_patience(self, stage: Stage) -> None:
-        """A restart that cannot find out is the host's failure, not a second job."""
+        """A restart during a long outage is a failure, not a second job."""
         stage.start(held(), patience=0.5)
         app_id = stage.running()
         stage.driver.crash()
@@ -78,7 +76,7 @@ class UnknownScenarios(AdapterSuite):
         assert stage.cancelled == []
 
     def test_app_vanishes_while_polling(self, stage: Stage) -> None:
-        """An app that is provably gone is lost: a failure, and no silent resubmit."""
+        """A job that is provably gone is lost: a failure, and no silent resubmit."""
         stage.start(held())
         app_id = stage.running()
         stage.control.vanish(app_id)
@@ -116,7 +114,7 @@ class UnknownScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_retry_after_a_loss_is_a_new_attempt(self, stage: Stage) -> None:
-        """Once the loss was reported, the host's retry starts a new attempt."""
+        """Once the loss was reported, the orchestrator's retry starts a new attempt."""
         stage.start(held())
         first = stage.running()
         stage.control.vanish(first)

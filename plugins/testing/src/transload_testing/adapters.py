@@ -11,15 +11,14 @@ __all__ = ["AdapterConformance"]
 
 
 class AdapterConformance(EndingScenarios, CrashScenarios, UnknownScenarios, IdentityScenarios):
-    """What every adapter must do, whatever its host. Subclass it, set ``state_map`` and override
-    ``make_driver``.
+    """The tests for every adapter. Subclass it, set ``state_map`` and override ``make_driver``.
 
-    Each test is one scenario. One that a host cannot have is declared in ``cannot``, with the
-    reason, and published.
+    Each test is one scenario. Declare scenarios that the orchestrator cannot have in ``cannot``, each
+    with a reason, and publish them.
     """
 
     def test_only_scenarios_are_declared_impossible(self) -> None:
-        """What a host is said not to be able to have exists, and has a reason."""
+        """Each scenario that is declared impossible exists, and has a reason."""
         for name, why in self.cannot.items():
             assert name in self.scenarios(), f"cannot: {name!r} is not a scenario"
             assert why, f"cannot: {name!r} has no reason"

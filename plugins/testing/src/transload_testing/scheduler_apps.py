@@ -1,4 +1,4 @@
-"""What becomes of apps: states, exit codes, retries, limits."""
+"""What becomes of jobs: states, exit codes, retries, limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AppTests(SchedulerSuite):
     """Ends, roles and replicas, cancel, retries, timeouts."""
 
     def test_success(self, stage: SchedulerStage) -> None:
-        """An app whose program ends well has SUCCEEDED, its replica with exit code 0 and times."""
+        """A job whose program ends well has SUCCEEDED, its replica with exit code 0 and times."""
         before = time.time()
         status = stage.ended(stage.submit(stage.app(Program(seconds=0.05))))
         assert status.state is AppState.SUCCEEDED, status
@@ -77,7 +77,7 @@ class AppTests(SchedulerSuite):
         assert states["good"].state is not AppState.RUNNING
 
     def test_min_replicas(self, stage: SchedulerStage) -> None:
-        """An app goes on, and succeeds, while enough replicas of a role end well."""
+        """A job goes on, and succeeds, while enough replicas of a role end well."""
         capabilities = stage.scheduler.capabilities
         if not (capabilities.min_replicas and capabilities.replicas and self.runs_programs):
             pytest.skip("min_replicas is not offered")
@@ -98,7 +98,7 @@ class AppTests(SchedulerSuite):
             assert stage.everything(app_id, k=k) == [f"{k} kept kept\n", "rank0\n"]
 
     def test_cancel(self, stage: SchedulerStage) -> None:
-        """A cancel returns at once; the app ends as CANCELLED, and says that it was asked to."""
+        """A cancel returns at once; the job ends as CANCELLED, and says that it was asked to."""
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(app_id, said="up")
         assert stage.scheduler.cancel(app_id) is True
@@ -109,7 +109,7 @@ class AppTests(SchedulerSuite):
         assert stage.status(app_id).state is AppState.CANCELLED
 
     def test_cancel_before_it_runs(self, stage: SchedulerStage) -> None:
-        """A cancel right after the submit ends the app, whatever it was doing."""
+        """A cancel right after the submit ends the job, whatever it was doing."""
         app_id = stage.submit(stage.app(Program(hold=True)))
         stage.scheduler.cancel(app_id)
         assert stage.ended(app_id).state is AppState.CANCELLED
@@ -177,7 +177,7 @@ class AppTests(SchedulerSuite):
         assert [replica.exit_code for replica in stage.replicas(status)] == [9]
 
     def test_timeout(self, stage: SchedulerStage) -> None:
-        """An app that takes longer than its timeout fails, and is ended."""
+        """A job that takes longer than its timeout fails, and is ended."""
         if not stage.scheduler.capabilities.timeout or not self.runs_programs:
             pytest.skip("no limit of time can be set")
         status = stage.ended(stage.submit(stage.app(Program(hold=True), timeout=0.5)))
@@ -186,7 +186,7 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_program_that_does_not_exist(self, stage: SchedulerStage) -> None:
-        """An entrypoint that cannot be started is refused, or fails the app; no other role is left
+        """An entrypoint that cannot be started is refused, or fails the job; no other role is left
         running.
         """
         roles = {"main": Program()}
@@ -281,7 +281,7 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_what_a_program_says_of_its_failure(self, stage: SchedulerStage) -> None:
-        """What a replica writes to its error file is why the app failed; torchrun's it may make
+        """What a replica writes to its error file is why the job failed; torchrun's it may make
         anew, as that does.
         """
         said = """'{"message": {"message": "ValueError: no such thing"}}'"""
@@ -297,7 +297,7 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_exception_of_a_program(self, stage: SchedulerStage) -> None:
-        """The exception that a Python program ends with is why the app failed, though nobody wrote
+        """The exception that a Python program ends with is why the job failed, though nobody wrote
         it to a file.
         """
         text = 'Traceback (most recent call last):\\n  File "x.py", line 3, in main\\n    f()\\nKeyError: 7\\n'
@@ -387,7 +387,7 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_each_apps_results_are_its_own(self, stage: SchedulerStage) -> None:
-        """Apps that share a tracker base do not see each other's results, steps and files; replicas
+        """Jobs that share a tracker base do not see each other's results, steps and files; replicas
         overwrite none.
         """
         body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'

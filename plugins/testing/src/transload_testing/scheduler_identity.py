@@ -1,4 +1,4 @@
-"""Ids: adopting, refusing, remembering; and what is told of an app."""
+"""Ids: adopting, refusing, remembering; and what is told of a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from transload_testing.scheduler_stage import (
 
 
 class IdentityTests(SchedulerSuite):
-    """Unknown apps, adoption, deletion, lists, watches."""
+    """Unknown jobs, adoption, deletion, lists, watches."""
 
     def test_unknown_app(self, stage: SchedulerStage) -> None:
         """What never was is None, not UNKNOWN, and never existed."""
@@ -34,7 +34,7 @@ class IdentityTests(SchedulerSuite):
 
     @submits_once
     def test_same_id_same_app_is_adopted(self, stage: SchedulerStage) -> None:
-        """A second submit of the same app under the same id starts nothing, while it runs and after
+        """A second submit of the same job under the same id starts nothing, while it runs and after
         its end.
         """
         app = stage.app(Program(out=("once",), seconds=0.2))
@@ -47,7 +47,7 @@ class IdentityTests(SchedulerSuite):
 
     @submits_once
     def test_same_id_other_app_is_refused(self, stage: SchedulerStage) -> None:
-        """An id that is taken by another app is refused, and that app goes on."""
+        """An id that is taken by another job is refused, and that job goes on."""
         app_id = stage.submit(stage.app(Program(out=("first",), seconds=0.2)))
         with pytest.raises(AppExists):
             stage.start(stage.app(Program(out=("second",))), app_id)
@@ -60,7 +60,7 @@ class IdentityTests(SchedulerSuite):
         assert stage.start(stage.app(Program()), "suite-first") is True
 
     def test_delete_forgets_the_app_and_keeps_the_record(self, stage: SchedulerStage) -> None:
-        """A deleted app is gone; that its given id was used is remembered. Deleting again does
+        """A deleted job is gone; that its given id was used is remembered. Deleting again does
         nothing.
         """
         app_id = stage.submit(stage.app(Program()), given=True)
@@ -82,7 +82,7 @@ class IdentityTests(SchedulerSuite):
         stage.until(lambda: stage.scheduler.describe(app_id) is None, "the app is gone")
 
     def test_description(self, stage: SchedulerStage) -> None:
-        """An app is described as it was submitted: definition, digest, session, parent run,
+        """A job is described as it was submitted: definition, digest, session, parent run,
         options, time.
         """
         before = time.time()
@@ -102,7 +102,7 @@ class IdentityTests(SchedulerSuite):
             assert "hunter2-value" not in found.app.to_json()
 
     def test_describe_many_is_describe_for_each(self, stage: SchedulerStage) -> None:
-        """One query for many apps tells of each what a query of its own does."""
+        """One query for many jobs tells of each what a query of its own does."""
         good = stage.submit(stage.app(Program()))
         bad = stage.submit(stage.app(Program(exit_code=2)))
         stage.ended(good)
@@ -113,7 +113,7 @@ class IdentityTests(SchedulerSuite):
         assert stage.scheduler.describe_many([]) == {}
 
     def test_list(self, stage: SchedulerStage) -> None:
-        """Apps are listed with id and state."""
+        """Jobs are listed with id and state."""
         app_id = stage.submit(stage.app(Program()))
         stage.ended(app_id)
         (row,) = [row for row in stage.scheduler.list() if row.app_id == app_id]
@@ -121,7 +121,7 @@ class IdentityTests(SchedulerSuite):
 
     @pytest.mark.parametrize("damage", get_args(Damage))
     def test_damaged_record(self, stage: SchedulerStage, damage: Damage) -> None:
-        """An app whose record is damaged hides no other, is listed, says what to type, and can be
+        """A job whose record is damaged hides no other, is listed, says what to type, and can be
         deleted.
         """
         good = stage.submit(stage.app(Program()))
@@ -153,7 +153,7 @@ class IdentityTests(SchedulerSuite):
             other.close()
 
     def test_damaged_record_of_a_running_app(self, stage: SchedulerStage) -> None:
-        """What runs is ended before an app is deleted whose record is damaged."""
+        """What runs is ended before a job is deleted whose record is damaged."""
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(app_id, said="up")
         self._damage(stage, app_id, "truncated")
@@ -171,7 +171,7 @@ class IdentityTests(SchedulerSuite):
             pytest.skip(f"what this scheduler keeps does not become so: {damage}")
 
     def test_another_process_sees_and_cancels(self, stage: SchedulerStage) -> None:
-        """Another scheduler object of the same user sees the app, reads its log, cancels it."""
+        """Another scheduler object of the same user sees the job, reads its log, cancels it."""
         if stage.scheduler.capabilities.reachable_from == "process":
             pytest.skip("apps can be seen by the submitting process only")
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
@@ -189,7 +189,7 @@ class IdentityTests(SchedulerSuite):
         assert stage.ended(app_id).state is AppState.CANCELLED
 
     def test_app_goes_on_when_the_scheduler_object_is_closed(self, stage: SchedulerStage) -> None:
-        """Closing frees the object, not the app; closing twice is allowed."""
+        """Closing frees the object, not the job; closing twice is allowed."""
         if stage.scheduler.capabilities.reachable_from == "process":
             pytest.skip("apps end with the submitting process")
         app_id = stage.submit(stage.app(Program(seconds=0.2, out=("done",))))
@@ -205,7 +205,7 @@ class IdentityTests(SchedulerSuite):
             stage.scheduler = first
 
     def test_watch(self, stage: SchedulerStage) -> None:
-        """A watch tells that an app may have changed, and can be woken."""
+        """A watch tells that a job may have changed, and can be woken."""
         watch = stage.scheduler.watch()
         if watch is None:
             pytest.skip("this scheduler can only be asked")

@@ -69,7 +69,7 @@ class LogTests(SchedulerSuite):
             stage.lines(app_id, regex="(")
 
     def test_unknown_replica(self, stage: SchedulerStage) -> None:
-        """A role, replica or app that is not there is refused by name."""
+        """A role, replica or job that is not there is refused by name."""
         app_id = stage.submit(stage.app(Program()))
         for role, k in (("other", 0), ("main", 1), ("main", -1)):
             with pytest.raises(SpecError):

@@ -1,4 +1,4 @@
-"""What the tests of the scheduler suite share: programs, apps made of them, and waiting with a
+"""What the tests of the scheduler suite share: programs, jobs made of them, and waiting with a
 deadline.
 """
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 Damage = Literal["empty", "truncated", "no JSON", "deep JSON", "other JSON", "folder", "FIFO"]
-"""What may become of the record of an app."""
+"""What may become of the record of a job."""
 
 
 def damaged_text(text: str, damage: Damage) -> str | None:
@@ -112,7 +112,7 @@ class Program:
 
 @dataclass
 class SchedulerStage:
-    """A scheduler, and apps on it that are ended when the test is over.
+    """A scheduler, and jobs on it that are ended when the test is over.
 
     Args:
         suite: the suite, for what it knows of the scheduler.
@@ -128,7 +128,7 @@ class SchedulerStage:
     def app(
         self, programs: Mapping[str, Program] | Program, replicas: int = 1, **fields: Any
     ) -> AppDef:
-        """Return an app; ``fields`` are the first role's, save ``timeout``, which is the app's."""
+        """Return a job; ``fields`` are the first role's, save ``timeout``, which is the job's."""
         if isinstance(programs, Program):
             programs = {"main": programs}
         return self.suite.make_app(programs, replicas, self.folder, fields)
@@ -151,13 +151,13 @@ class SchedulerStage:
         )
 
     def submit(self, app: AppDef, app_id: str | None = None, **more: Any) -> str:
-        """Submit an app; return its id."""
+        """Submit a job; return its id."""
         app_id = app_id or f"suite-{uuid.uuid4().hex[:12]}"
         self.start(app, app_id, **more)
         return app_id
 
     def start(self, app: AppDef, app_id: str, **more: Any) -> bool:
-        """Submit an app under an id; return what the scheduler returned."""
+        """Submit a job under an id; return what the scheduler returned."""
         self.submitted.append(app_id)
         name = more.get("checkpoints")
         if name is not None:
@@ -167,7 +167,7 @@ class SchedulerStage:
         return self.scheduler.submit(request, app_id, self.submission(app, **more))
 
     def _with_checkpoint_folders(self, app: AppDef, name: str) -> AppDef:
-        """Return an app whose roles find their folder of checkpoints, as a runner makes it."""
+        """Return a job whose roles find their folder of checkpoints, as a runner makes it."""
         app = copy.deepcopy(app)
         for role in app.roles:
             folder = None
@@ -178,7 +178,7 @@ class SchedulerStage:
         return app
 
     def status(self, app_id: str) -> AppStatus:
-        """Return the status of an app that must be there; what is due for it is done, as by any
+        """Return the status of a job that must be there; what is due for it is done, as by any
         owner that waits.
         """
         found = self.scheduler.describe(app_id)
@@ -201,7 +201,7 @@ class SchedulerStage:
             pause = min(pause * 1.4, self.suite.longest_pause)
 
     def ended(self, app_id: str) -> AppStatus:
-        """Wait for the end of an app; return its final status, in which every replica has an
+        """Wait for the end of a job; return its final status, in which every replica has an
         end.
         """
         __tracebackhide__ = True
@@ -218,7 +218,7 @@ class SchedulerStage:
         return status
 
     def running(self, app_id: str, *, said: str | None = None) -> AppStatus:
-        """Wait until an app runs, and has written a line to the stdout of its first replica if one
+        """Wait until a job runs, and has written a line to the stdout of its first replica if one
         is named.
         """
         status = self.until(
@@ -352,12 +352,12 @@ class SchedulerSuite:
         return [folder]
 
     def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
-        """Damage what is kept of an app, as a crash or a full disk would; False if that cannot be
+        """Damage what is kept of a job, as a crash or a full disk would; False if that cannot be
         done to it.
 
         Args:
             folder: the test's own folder.
-            app_id: the app, which has ended or runs.
+            app_id: the job, which has ended or runs.
             damage: what becomes of its record; `damage_file` does it to a file, `damaged_text` to a
                 text.
         """
@@ -370,13 +370,13 @@ class SchedulerSuite:
         folder: Path,
         fields: Mapping[str, Any],
     ) -> AppDef:
-        """Return an app that runs programs, by default through ``sh -c``.
+        """Return a job that runs programs, by default through ``sh -c``.
 
         Args:
             programs: name of role → what its replicas do.
             replicas: how many of each role.
             folder: visible to the replicas.
-            fields: more fields of the first role, and the app's ``timeout``.
+            fields: more fields of the first role, and the job's ``timeout``.
         """
         extra = dict(fields)
         timeout = extra.pop("timeout", None)
@@ -428,6 +428,6 @@ def needs_programs(function: F) -> F:
 
 
 def submits_once(function: F) -> F:
-    """Mark a test that no scheduler may leave out: one id is one app."""
+    """Mark a test that no scheduler may leave out: one id is one job."""
     function.submits_once = True  # type: ignore[attr-defined]
     return function

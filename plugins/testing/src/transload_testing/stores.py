@@ -1,4 +1,4 @@
-"""Stores of a host's facts, for tests: in memory, and in a file."""
+"""Stores of an orchestrator's facts, for tests: in memory, and in a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transload.errors import ConfigError
 
 
 class MemoryStore:
-    """A store that lives as long as this object. For tests, and for hosts that save it themselves.
+    """A store in memory, for tests, and for orchestrators that save it themselves.
 
     Args:
         record: what it holds at first.

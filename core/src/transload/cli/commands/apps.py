@@ -1,4 +1,4 @@
-"""``transload list``, ``status``, ``describe``, ``wait``, ``cancel`` and ``delete``."""
+"""The commands ``transload list``, ``status``, ``describe``, ``wait``, ``cancel``, ``delete``."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ _STATE = click.Choice(_STATES, case_sensitive=False)
 
 
 @click.command("list")
-@scheduler_option("Whose apps; default: the configured scheduler, else local.")
-@click.option("--state", "states", multiple=True, type=_STATE, help="Only apps in it.")
+@scheduler_option("Scheduler of the jobs; default: the configured one, else local.")
+@click.option("--state", "states", multiple=True, type=_STATE, help="Only jobs in this state.")
 @click.option(
     "--name",
     metavar="PATTERN",
-    help="Only apps of this name; * and ? stand for any text ('train*').",
+    help="Only jobs with this name; it may have the wildcards * and ? ('train*').",
 )
 @click.option(
     "--sort",
@@ -82,9 +82,11 @@ _STATE = click.Choice(_STATES, case_sensitive=False)
     help="Default: newest first.",
 )
 @click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
-@click.option("--arguments", is_flag=True, help="Also what each was called with.")
+@click.option("--arguments", is_flag=True, help="Also show the arguments of each job.")
 @click.option(
-    "--environments", is_flag=True, help="In place of apps: installed packages, size and last use."
+    "--environments",
+    is_flag=True,
+    help="List installed packages with size and last use, in place of jobs.",
 )
 @json_option
 @click.pass_context
@@ -100,8 +102,9 @@ def list_apps(
     environments: bool,
     as_json: bool,
 ) -> None:
-    """List apps, newest first: handle, state, age, scheduler, name. The handle can be given to
-    every other command.
+    """List jobs, newest first: handle, state, age, scheduler, name.
+
+    Every other command takes the handle.
     """
     if environments:
         if states or name is not None or arguments:
@@ -117,7 +120,7 @@ def list_apps(
             found = [row for row in found if row.state.name in states]
         if name is not None:
             found = [row for row in found if fnmatch(row.name, name)]
-        # sorting is stable: of equal ones the newest, which the scheduler lists first, stays first
+        # sorting is stable, so for equal jobs the newest, which is listed first, stays first
         if sort == "name":
             found.sort(key=lambda row: row.name)
         elif sort == "state":
@@ -205,9 +208,9 @@ def _row(row: ListAppResponse) -> list[str]:
 )
 @json_option
 def status(handle: str, roles: tuple[str, ...], as_json: bool) -> None:
-    """Show what an app and its replicas are doing.
+    """Show the state of a job and its replicas.
 
-    Exits with 0 whenever the status could be read, whatever it is; `wait` exits by the state.
+    Exits with 0 if the status could be read. The exit code of `wait` depends on the state.
     """
     with open_runner() as runner:
         job = find_job(runner, handle)
@@ -282,9 +285,9 @@ def _replica(replica: ReplicaStatus) -> tuple[str, ...]:
 @handle_argument()
 @json_option
 def describe(handle: str, as_json: bool) -> None:
-    """Show an app as it was submitted, with its options; values that look secret are masked.
+    """Show the definition and the options of a job; values that look secret are masked.
 
-    The field `app` of the JSON form, written to a file, can be given to `transload run --stdin`.
+    `transload run --stdin` accepts the field `app` of the JSON output.
     """
     with open_runner() as runner:
         job = find_job(runner, handle)
@@ -398,7 +401,7 @@ def _stall_text(role: Role) -> str:
 def _show_role(role: Role) -> None:
     replicas = str(role.num_replicas)
     if role.min_replicas is not None:
-        replicas = f"{replicas}, at least {role.min_replicas} must end well"
+        replicas = f"{replicas}, at least {role.min_replicas} must succeed"
     retries = ""
     if role.max_retries:
         retries = f"{role.max_retries} by {role.retry_policy.value}"
@@ -430,19 +433,19 @@ def _show_role(role: Role) -> None:
 
 @click.command()
 @handle_argument()
-@click.option("--timeout", type=duration, help="Wait this long at most (10m); the app goes on.")
+@click.option("--timeout", type=duration, help="Longest wait (10m); the job goes on afterwards.")
 @click.option(
     "--patience",
     type=duration,
     default=300.0,
     show_default="5m",
-    help="Give up after that much UNKNOWN.",
+    help="Unreachable timeout: give up after this long in UNKNOWN.",
 )
 @json_option
 def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> int:
-    """Wait until an app has ended, and exit as `run` does: by its state.
+    """Wait until a job has ended. The exit code depends on its state, as for `run`.
 
-    Ctrl-C leaves; the app goes on.
+    Ctrl-C leaves, and the job goes on.
     """
     with open_runner() as runner:
         job = find_job(runner, handle)
@@ -456,7 +459,7 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
 @click.command()
 @handle_argument(nargs=-1, required=True, metavar="HANDLE...")
 @click.option("--wait", "wait_for_end", is_flag=True, help="Wait until they have ended.")
-@click.option("--timeout", type=duration, help="With --wait: wait this long at most (10m).")
+@click.option("--timeout", type=duration, help="Longest wait for --wait (10m).")
 @json_option
 @click.pass_context
 def cancel(
@@ -466,12 +469,12 @@ def cancel(
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Ask apps to end; the state follows. An app that has ended stays as it is.
+    """Cancel jobs; their states change soon after. A job that has ended does not change.
 
-    All handles are looked up before any app is asked.
+    All handles are checked before the first job is cancelled.
     """
     if timeout is not None and not wait_for_end:
-        raise click.UsageError("--timeout goes with --wait", ctx)
+        raise click.UsageError("--timeout only goes with --wait", ctx)
     with open_runner() as runner:
         jobs = [find_job(runner, text) for text in handle]
         for job in jobs:
@@ -499,22 +502,24 @@ def _state_after_cancel(status: AppStatus | None) -> str:
 
 @click.command()
 @handle_argument(nargs=-1, metavar="[HANDLE]...")
-@click.option("--force", is_flag=True, help="With handles: also apps that have not ended.")
-@click.option("--older-than", type=long_duration, help="Those that ended this long ago (7d).")
+@click.option(
+    "--force", is_flag=True, help="Also delete jobs that have not ended (only with handles)."
+)
+@click.option(
+    "--older-than", type=long_duration, help="Jobs that ended at least this long ago (7d)."
+)
 @click.option(
     "--larger-than",
     metavar="SIZE",
-    help="The oldest, until the rest takes no more than this (10G).",
+    help="The oldest jobs, until the others take at most this size (10G).",
 )
 @click.option(
     "--environments",
     is_flag=True,
-    help="In place of apps: installed packages that no job uses; with --older-than: for so long.",
+    help="Delete installed packages that no job uses, in place of jobs.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
-@scheduler_option(
-    "Without handles: whose apps or environments; default: the configured one, else local."
-)
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@scheduler_option("Scheduler if there are no handles; default: the configured one, else local.")
 @json_option
 @click.pass_context
 def delete(
@@ -529,12 +534,12 @@ def delete(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """Forget apps: state, logs and results that lie in the app's own folder are gone afterwards.
+    """Delete jobs with their states, logs, and the results in their own folders.
 
-    Give handles, or --older-than and --larger-than for all ended apps of a scheduler. An app that
-    has not ended is refused, unless --force is given; then it is ended first. All handles are
-    looked up before any app is touched. With --older-than go environments that no job has used
-    for so long.
+    Give handles, or --older-than and --larger-than for all ended jobs of a scheduler. A job that
+    has not ended is refused; with --force it is ended first. All handles are checked before the
+    first job is deleted. With --environments, --older-than selects packages
+    that no job has used for that long.
     """
     if environments:
         if handle or force or larger_than is not None:
@@ -547,11 +552,13 @@ def delete(
             "give one or more HANDLEs, or --older-than, --larger-than or both", ctx
         )
     if by_rule and force:
-        raise click.UsageError("--force goes with handles: the rules take ended apps only", ctx)
+        raise click.UsageError(
+            "--force only goes with handles; the rules only delete ended jobs", ctx
+        )
     if scheduler is not None and handle:
         raise click.UsageError(
-            "--scheduler goes with --older-than, --larger-than and --environments: a handle names "
-            "its own",
+            "--scheduler only goes with --older-than, --larger-than and --environments; a handle "
+            "has its scheduler",
             ctx,
         )
     size = None
@@ -588,7 +595,7 @@ def _prune(
     *,
     dry_run: bool,
 ) -> list[str]:
-    """Delete ended apps of a scheduler by age and size; return their handles."""
+    """Delete ended jobs of a scheduler by age and size; return their handles."""
     backend = runner.scheduler(scheduler)
     handles = {row.app_id: row.app_handle for row in runner.list(backend.name)}
     deleted = backend.prune(older_than=older_than, max_size=max_size, dry_run=dry_run)
@@ -598,12 +605,12 @@ def _prune(
 
 
 def _delete(runner: Runner, texts: tuple[str, ...], force: bool, dry_run: bool) -> list[str]:
-    """Delete the apps that were named, unless one of them has not ended; return their handles."""
+    """Delete the named jobs, unless one of them has not ended; return their handles."""
     jobs = [find_job(runner, text) for text in texts]
     for job in jobs:
         found = status_of(job)
         if not found.is_terminal() and not force:
-            raise SpecError(f"{job.handle} is {found.state}: cancel it first, or give --force")
+            raise SpecError(f"{job.handle} is {found.state}; cancel it first, or use --force")
     if not dry_run:
         for job in jobs:
             job.delete()

@@ -1,4 +1,4 @@
-"""``transload components``."""
+"""The command ``transload components``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def components(ctx: click.Context, as_json: bool) -> None:
-    """List components; `show` tells the arguments of one, `check` what is wrong with one."""
-    ctx.obj = as_json  # before the name of a subcommand it means the same as after it
+    """List components; `show` explains one, and `check` finds its errors."""
+    ctx.obj = as_json  # the option means the same before and after the name of a subcommand
     if ctx.invoked_subcommand is None:
         _list(as_json)
 
@@ -52,7 +52,7 @@ def _summary(description: str) -> str:
 @json_option
 @click.pass_context
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Show what the component NAME does, and its arguments: as `transload run NAME --help`."""
+    """Show the help of the component NAME, like `transload run NAME --help`."""
     if as_json or ctx.obj:
         emit_json(_json(name))
     else:
@@ -67,7 +67,7 @@ def _json(name: str) -> dict[str, Any]:
 
 
 def _parameter_json(parameter: Parameter, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON form of a parameter; a default of the settings wins over the signature's."""
+    """Return the JSON of a parameter; a default of the settings replaces that of the signature."""
     default = None if parameter.required else parameter.default
     default = defaults.get(parameter.name, default)
     if not isinstance(default, (str, int, float, bool, type(None))):
@@ -86,7 +86,7 @@ def _parameter_json(parameter: Parameter, defaults: Mapping[str, Any]) -> dict[s
 @json_option
 @click.pass_context
 def check(ctx: click.Context, name: str, as_json: bool) -> int:
-    """Say what is wrong with a component, by line. Exits with 2 if anything is."""
+    """Show the errors of a component, by line. Exits with 2 if there are any."""
     findings = check_component(name)
     errors = [finding for finding in findings if finding.level == "error"]
     if as_json or ctx.obj:
@@ -99,5 +99,5 @@ def check(ctx: click.Context, name: str, as_json: bool) -> int:
         for finding in findings:
             emit(str(finding))
         if not findings:
-            note(f"{name}: nothing is wrong")
+            note(f"{name}: no errors")
     return ExitCode.MISTAKE if errors else ExitCode.OK

@@ -1,4 +1,4 @@
-"""``transload info``, ``config``, ``doctor`` and ``completion``."""
+"""The commands ``transload info``, ``config``, ``doctor`` and ``completion``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MARKS = {"ok": "✓ ok", "missing": "– missing", "broken": "✗ broken"}
 
 @dataclass
 class _Scheduler:
-    """What is shown of a scheduler: its options and capabilities, or why it does not work."""
+    """A scheduler with its options and capabilities, or the reason why it does not work."""
 
     name: str
     kind: str
@@ -50,7 +50,7 @@ class _Scheduler:
     capabilities: dict[str, Any] = field(default_factory=dict)
 
     def where(self) -> str:
-        """Return the scheduler's kind, if its name is another, and where it leads to."""
+        """Return the scheduler's kind, if its name differs, and its location."""
         parts = []
         if self.kind != self.name:
             parts.append(f"kind: {self.kind}")
@@ -81,7 +81,7 @@ def _names() -> list[str]:
 
 
 def _hint(name: str) -> str:
-    """Return what to do about a name that nothing installed has."""
+    """Return a hint about a name that is not installed."""
     for distribution in DISTRIBUTIONS:
         if distribution.plugin == name:
             return install_hint(distribution)
@@ -99,12 +99,11 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.argument("name", required=False, shell_complete=_complete)
 @json_option
 def info(name: str | None, as_json: bool) -> int:
-    """List what is installed: schedulers, adapters to workflow hosts, plugins. With NAME, tell all
-    about it.
+    """List the installed schedulers, adapters and plugins, or show one.
 
-    Of a scheduler: its options (for `run -c OPTION=VALUE`) and what it can do. Of an adapter: what
-    it can express, and what each state is called there. Of a plugin: what it provides, or why it is
-    broken. TRANSLOAD_DISABLE_PLUGINS=NAME,NAME keeps plugins from being loaded.
+    For a scheduler, show its options (for `run -c OPTION=VALUE`) and its capabilities. For an
+    adapter to an orchestrator, show its capabilities and its names of the states. For a plugin,
+    show what it provides, or why it is broken. TRANSLOAD_DISABLE_PLUGINS=NAME,NAME disables plugins.
     """
     with open_runner() as runner:
         default = runner.settings.scheduler
@@ -114,7 +113,7 @@ def info(name: str | None, as_json: bool) -> int:
     plugins = [each for each in get_plugins().infos() if name in (None, each.name)]
     if not (schedulers or adapters or plugins):
         raise ConfigError(
-            f"{name!r}: no scheduler, adapter or plugin of that name is installed: "
+            f"{name!r}: no scheduler, adapter or plugin of that name is installed; "
             f"{_hint(str(name))}"
         )
     if as_json:
@@ -143,7 +142,7 @@ def info(name: str | None, as_json: bool) -> int:
 
 
 def _look(runner: Runner, name: str) -> _Scheduler:
-    """Return what is known of a scheduler; its error says why the rest is missing."""
+    """Return the facts about a scheduler; its error says why some are missing."""
     found = _Scheduler(name=name, kind=name)
     try:
         found.kind = runner.cluster(name).kind
@@ -159,7 +158,7 @@ def _look(runner: Runner, name: str) -> _Scheduler:
 
 
 def _plain(value: Any) -> Any:
-    """Return a capability as a JSON value: a set as a sorted list of names."""
+    """Return a capability as a JSON value; a set becomes a sorted list of names."""
     if isinstance(value, (set, frozenset)):
         return sorted(str(getattr(item, "value", item)) for item in value)
     return value
@@ -221,7 +220,7 @@ def _about_scheduler(item: _Scheduler) -> list[str]:
 
 
 def _about_option(key: str, opt: runopt, *kind: str) -> str:
-    """Return a line about an option; `kind` says what sort of option it is."""
+    """Return a line about an option; `kind` is the kind of option."""
     words = [*kind, get_type_name(opt.opt_type)]
     if opt.is_required:
         words.append("required")
@@ -298,9 +297,7 @@ def _plugin_json(info: PluginInfo) -> dict[str, object]:
 @click.argument("key", required=False)
 @json_option
 def config(key: str | None, as_json: bool) -> None:
-    """Show the settings in force, each with the file or environment variable it comes from, or only
-    KEY.
-    """
+    """Show the current settings, or only KEY, with the file or variable of each."""
     found = load_settings().all()
     if key is not None:
         chosen = [item for item in found if item.key == key or item.key.startswith(f"{key}.")]
@@ -322,9 +319,7 @@ def _records(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[s
 
 
 def _shown(key: str, value: Any) -> Any:
-    """Return a value for display: one whose name looks secret is masked, and so are passwords in
-    URLs.
-    """
+    """Return a value for display, with secrets and passwords in URLs masked."""
     if value and any(looks_secret(part) for part in key.split(".")[1:] or [key]):
         return MASK
     if isinstance(value, str):
@@ -333,13 +328,12 @@ def _shown(key: str, value: Any) -> Any:
 
 
 @click.command()
-@click.option("--no-run", is_flag=True, help="Do not run a tiny app on the local scheduler.")
+@click.option("--no-run", is_flag=True, help="Do not run a test job on the local scheduler.")
 @json_option
 def doctor(no_run: bool, as_json: bool) -> int:
-    """Check what works here and what is missing: state folder, schedulers, plugins, hosts,
-    versions.
+    """Check the state folder, schedulers, plugins, orchestrators and versions.
 
-    Exits with 0 if nothing is broken, else with 3. What is merely not installed is not broken.
+    Exits with 0 if nothing is broken, else with 3. Software that is not installed is not broken.
     """
     checks = list(all_checks(run_app=not no_run))
     ok = all(status != BROKEN for _, _, status, _ in checks)
@@ -360,7 +354,7 @@ def doctor(no_run: bool, as_json: bool) -> int:
 @json_option
 @click.pass_context
 def completion(ctx: click.Context, shell: str, as_json: bool) -> None:
-    r"""Print the script that makes SHELL complete commands, schedulers, components and handles.
+    r"""Print the script with which SHELL completes commands, schedulers, components and handles.
 
     \b
     bash:  eval "$(transload completion bash)"        in ~/.bashrc

@@ -1,4 +1,4 @@
-"""``transload log``."""
+"""The command ``transload log``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Replicas = list[tuple[str, int]]
 
 @click.command()
 @handle_argument(metavar="HANDLE[/ROLE[/K,K…]]")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the replicas have ended.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs until the replicas have ended.")
 @click.option(
     "--role",
     "roles",
@@ -39,7 +39,7 @@ Replicas = list[tuple[str, int]]
     help="Only this role; may be given several times.",
 )
 @click.option("--replica", "numbers", metavar="K,K…", help="Only these replicas of each role.")
-@click.option("--regex", metavar="REGEX", help="Only lines in which it is found.")
+@click.option("--regex", metavar="REGEX", help="Only lines that match this regular expression.")
 @click.option("--since", metavar="WHEN", help="Only lines since then: 10m (ago) or an ISO time.")
 @click.option("--until", metavar="WHEN", help="Only lines before then.")
 @click.option("--stream", "--streams", type=click.Choice(["stdout", "stderr", "combined"]), default="combined",
@@ -49,9 +49,9 @@ Replicas = list[tuple[str, int]]
     "--tail",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Begin with the last N lines of each.",
+    help="Start with the last N lines of each replica.",
 )
-@click.option("--no-prefix", is_flag=True, help="Show lines without ROLE/REPLICA in front.")
+@click.option("--no-prefix", is_flag=True, help="Show lines without the prefix ROLE/REPLICA.")
 @json_option
 def log(
     handle: str,
@@ -66,14 +66,14 @@ def log(
     no_prefix: bool,
     as_json: bool,
 ) -> None:
-    """Show the logs of an app's replicas, one after the other, or follow all of them at once.
+    """Show the logs of a job's replicas one after the other, or follow all of them together.
 
-    Ctrl-C leaves; the app goes on. With --json, each line of output is an object of its own.
+    Ctrl-C leaves, and the job goes on. With --json, each line of output is a JSON object.
     """
     with open_runner() as runner:
         named = _split(handle)
         job = find_job(runner, named.handle)
-        LineFilter(regex)  # refuses a text that is no regular expression
+        LineFilter(regex)  # refuses a text that is not a regular expression
         wanted_lines = _Lines(
             stream=Stream(stream),
             regex=regex,
@@ -98,7 +98,7 @@ def log(
 
 
 class _Named(NamedTuple):
-    """What the argument HANDLE[/ROLE[/K,K…]] names."""
+    """The parts of the argument HANDLE[/ROLE[/K,K…]]."""
 
     handle: str
     role: str | None = None
@@ -107,7 +107,7 @@ class _Named(NamedTuple):
 
 @dataclass(frozen=True)
 class _Lines:
-    """Which lines are asked for; times are seconds since the epoch."""
+    """The wanted lines; times are in seconds since the epoch."""
 
     stream: Stream
     regex: str | None
@@ -116,7 +116,7 @@ class _Lines:
     tail: int | None
 
     def is_empty_span(self) -> bool:
-        """Tell whether no line can be in the span of time."""
+        """Tell whether the time span is empty."""
         return self.since is not None and self.until is not None and self.since >= self.until
 
 
@@ -143,13 +143,13 @@ def _seconds(text: str | None, option: str, job: Job) -> float | None:
     when = parse_when(text, option)
     if not job.scheduler.capabilities.since_until:
         raise UnsupportedFeature(
-            f"--since, --until: scheduler {job.scheduler.name!r} keeps no times of lines"
+            f"--since, --until: scheduler {job.scheduler.name!r} does not keep the times of lines; leave it out"
         )
     return when.timestamp()
 
 
 def _of_roles(replicas: Replicas, wanted: list[str]) -> Replicas:
-    """Return the replicas of some roles; no role: all replicas."""
+    """Return the replicas of some roles; without roles, all replicas."""
     known = list(dict.fromkeys(role for role, _ in replicas))
     for role in wanted:
         if role not in known:
@@ -175,13 +175,12 @@ def _of_numbers(replicas: Replicas, text: str) -> Replicas:
 
 
 class _Log:
-    """Shows one log: as JSON objects, line by line as the program wrote it, or as text behind a
-    prefix.
+    """Shows one log, as JSON objects with the unchanged lines, or as text with a prefix.
 
     Args:
         reader: reads the log.
-        chosen: which lines are shown.
-        screen: where to show text; None: JSON to stdout.
+        chosen: the wanted lines.
+        screen: the screen for text; None for JSON on stdout.
     """
 
     def __init__(self, reader: LogReader, chosen: LineFilter, screen: Screen | None) -> None:
@@ -195,7 +194,7 @@ class _Log:
         """Whether the replica has written no line yet."""
 
     def show_so_far(self, tail: int | None) -> None:
-        """Show what is written by now, in constant memory; if `tail` is given, the last lines."""
+        """Show the lines so far, in constant memory; with `tail`, only the last ones."""
         if tail is None:
             for page in self.reader.pages():
                 self.show(self.lines_of(page))
@@ -206,7 +205,7 @@ class _Log:
         self.show(list(last))
 
     def lines_of(self, page: LogPage) -> list[str]:
-        """Return what is shown of a page."""
+        """Return the lines of a page for display."""
         if page.lines:
             self.silent = False
         lines = self._chosen.take(page)
@@ -219,7 +218,7 @@ class _Log:
         return found
 
     def show(self, lines: list[str]) -> None:
-        """Write lines, and on a terminal the one that is not finished below them."""
+        """Write lines, and on a terminal the unfinished line below them."""
         if self._screen is None:
             _write_json(self.reader.role, self.reader.replica, lines)
             return
@@ -227,7 +226,7 @@ class _Log:
         self._screen.set_live(self._label, self._redraws.live)
 
     def leave(self) -> None:
-        """Write the line that is not finished: nobody waits for its end."""
+        """Write the unfinished line, because the command does not wait for its end."""
         if self._screen is None:
             return
         self._screen.set_live(self._label, "")
@@ -246,7 +245,7 @@ def _write_json(role: str, k: int, lines: list[str]) -> None:
 def _show(
     job: Job, replicas: Replicas, wanted: _Lines, screen: Screen | None, *, follow: bool
 ) -> None:
-    """Show what each replica has written so far; then, if asked, all of them until they end."""
+    """Show the log of each replica so far; then follow all of them, if requested."""
     logs: dict[LogReader, _Log] = {}
     for role, k in replicas:
         query = LogQuery(role, k, wanted.stream, since=wanted.since, until=wanted.until)
@@ -270,7 +269,7 @@ def _show(
 
 
 def _explain(job: Job, silent: Iterable[LogReader]) -> None:
-    """Say of which replicas there is no log, and why."""
+    """Write which replicas have no log, and why."""
     for reader in silent:
         why = job.scheduler.why_no_log(job.app_id, reader.role, reader.replica)
         if why:

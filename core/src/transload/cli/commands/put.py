@@ -1,4 +1,4 @@
-"""``transload put``, which runs within jobs and imports no spec."""
+"""The command ``transload put``, which runs in jobs and does not import specs."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def put(
     step: float | None,
     progress: str | None,
 ) -> None:
-    """Report results of the job that this shell belongs to; outside of a job nothing happens.
+    """Report results of the job in which this runs; outside of a job nothing happens.
 
-    A VALUE that reads as a number is one, but for what a number would change, such as 00501.
-    NAME:str=VALUE is always a text; NAME:int=VALUE and NAME:float=VALUE are numbers or refused.
-    Results that are not named keep what was reported before.
+    A VALUE that looks like a number is a number, unless that would change its text, as for 00501.
+    NAME:str=VALUE is always a text. NAME:int=VALUE and NAME:float=VALUE must be numbers. Results
+    that are not named keep their values.
     """
     if not results and progress is None:
         raise click.UsageError("give NAME=VALUE, or --progress", ctx)
@@ -73,7 +73,7 @@ def put(
         raise click.UsageError(f"--step {step}: must be a finite number", ctx)
     reports = Reports()
     if reports.nowhere:
-        note("this is no job of transload: nothing was reported")
+        note("this does not run in a transload job; nothing was reported")
     reports.add(check_results(values), step, key)
 
 
@@ -108,9 +108,7 @@ def _part_of_work(text: str) -> dict[str, float]:
 
 
 def _named_value(text: str) -> tuple[str, int | float | str] | None:
-    """Return name and value of ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; None if the text is
-    neither.
-    """
+    """Return the name and the value of ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; else None."""
     name, equals, value = text.partition("=")
     plain, colon, kind = name.rpartition(":")
     if not equals or not name:
@@ -126,9 +124,7 @@ def _named_value(text: str) -> tuple[str, int | float | str] | None:
 
 
 def _value(text: str) -> int | float | str:
-    """Return the number that a text spells, if the number says all that the text does; else the
-    text.
-    """
+    """Return a text as a number, if that has the same text again; else the text."""
     if re.fullmatch(_INT, text, re.ASCII):
         return int(text)
     if text.lower().lstrip("+-") in ("nan", "inf"):

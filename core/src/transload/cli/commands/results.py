@@ -1,4 +1,4 @@
-"""``transload results`` and ``get``."""
+"""The commands ``transload results`` and ``transload get``."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from transload.runner.results import fetch_checkpoints, fetch_outputs
 @click.command()
 @handle_argument()
 @click.option("--value", "name", metavar="NAME", help="Write only the value of this result.")
-@click.option("--key", metavar="KEY", help="With --value: the key that it was reported under.")
-@click.option("--shared", is_flag=True, help="Also what in its --tracker-base is of no run.")
+@click.option("--key", metavar="KEY", help="Key of the result for --value.")
+@click.option(
+    "--shared", is_flag=True, help="Also show results in its --tracker-base that have no run."
+)
 @json_option
 @click.pass_context
 def results(
     ctx: click.Context, handle: str, name: str | None, key: str | None, shared: bool, as_json: bool
 ) -> None:
-    """Show what an app reported so far: results by key, metadata and artifacts of configured
-    trackers.
-    """
+    """Show a job's results so far, and its metadata and artifacts in the configured trackers."""
     if key is not None and name is None:
-        raise click.UsageError("--key goes with --value NAME", ctx)
+        raise click.UsageError("--key only goes with --value NAME", ctx)
     with open_runner() as runner:
         job = find_job(runner, handle)
         description_of(job)
@@ -45,7 +45,7 @@ def results(
 
 
 def _show(handle: str, found: AppResults) -> None:
-    """Write results, metadata and artifacts as a table, and to stderr what is wrong with them."""
+    """Write results, metadata and artifacts as a table, and problems with them to stderr."""
     rows = []
     for key, values in found.results.items():
         rows += [(key, name, value) for name, value in values.items()]
@@ -55,7 +55,7 @@ def _show(handle: str, found: AppResults) -> None:
         cells = [(visible(key), visible(name), value_text(value)) for key, name, value in rows]
         emit_table(("KEY", "RESULT", "VALUE"), cells)
     for collided, writers in found.collisions.items():
-        note(f"key {collided}: written by {', '.join(writers)}; what the last one wrote is shown")
+        note(f"key {collided}: written by {', '.join(writers)}; the last one's values are shown")
     for line in found.refusals():
         note(f"not read: {line}")
     if found.results:
@@ -70,18 +70,23 @@ def _show(handle: str, found: AppResults) -> None:
 @handle_argument(nargs=1, metavar="HANDLE")
 @click.argument("pattern", default="*")
 @click.option(
-    "-o", "--output", "folder", default=".", metavar="FOLDER", help="Where to; default: here."
+    "-o",
+    "--output",
+    "folder",
+    default=".",
+    metavar="FOLDER",
+    help="Folder for the copies; default: the current one.",
 )
-@click.option("--force", is_flag=True, help="Replace files that are there already.")
-@click.option("--checkpoints", is_flag=True, help="Copy its checkpoints instead.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@click.option("--checkpoints", is_flag=True, help="Copy its checkpoints in place of its files.")
 @json_option
 def get(
     handle: str, pattern: str, folder: str, force: bool, checkpoints: bool, as_json: bool
 ) -> None:
-    """Copy files that an app has made in TRANSLOAD_OUTPUT_DIR; PATTERN says which, as in "*.pt".
+    """Copy files that a job has made in TRANSLOAD_OUTPUT_DIR; PATTERN selects some, such as "*.pt".
 
-    Only regular files are copied, and no link is followed out of the app's folder; what is left out
-    is named.
+    Only regular files are copied, and links that lead out of the job's folder are not followed.
+    Files that are left out are listed.
     """
     if not as_json:
         show_progress()
@@ -116,8 +121,7 @@ def get(
         raise SpecError(f"{job.handle} has kept no checkpoint {pattern!r}")
     if not copied:
         raise SpecError(
-            f"{job.handle} has made no file {pattern!r}: `transload results` lists those that "
-            "it has"
+            f"{job.handle} has no file {pattern!r}; `transload results` lists the files that it has"
         )
     for path in copied:
         emit(path)

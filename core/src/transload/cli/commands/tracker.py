@@ -1,4 +1,4 @@
-"""``transload tracker``."""
+"""The command ``transload tracker``."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ T = TypeVar("T")
     "--tracker",
     "name",
     metavar="NAME",
-    help="Which of the configured trackers; default: the first.",
+    help="Name of a configured tracker; default: the first.",
 )
 @click.option(
     "--base",
     metavar="URL",
-    help="A folder or URL of an fsspec tracker, instead of a configured one.",
+    help="Folder or URL of an fsspec tracker, in place of a configured one.",
 )
 @click.pass_context
 def tracker(ctx: click.Context, name: str | None, base: str | None) -> None:
-    """Look into the configured trackers. A run is named by its id, mostly an app handle."""
+    """Show runs in the configured trackers. The id of a run is usually the handle of a job."""
     if name and base:
         raise click.UsageError("--tracker and --base exclude each other", ctx)
     ctx.obj = (name, base)
 
 
 def _open(ctx: click.Context) -> TrackerBase:
-    """Return the tracker that is asked for."""
+    """Return the chosen tracker."""
     name, base = ctx.obj
     if base:
         with told_as_tracking_error(f"--base={base!r}:"):
@@ -58,14 +58,14 @@ def _open(ctx: click.Context) -> TrackerBase:
 
 
 def _ask(ctx: click.Context, question: Callable[[TrackerBase], T]) -> T:
-    """Return the answer of the tracker that is asked for."""
+    """Return the answer of the chosen tracker."""
     tracker = _open(ctx)
     with told_as_tracking_error(_which(*ctx.obj)):
         return question(tracker)
 
 
 def _which(name: str | None, base: str | None) -> str:
-    """Return the words that name the tracker in an error."""
+    """Return the name of the tracker for an error."""
     if base:
         return f"--base={base!r}:"
     if name:
@@ -126,7 +126,7 @@ def artifacts(ctx: click.Context, run_id: str, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def lineage(ctx: click.Context, run_id: str, as_json: bool) -> None:
-    """Show the lineage of a run: its sources, transitively, and everything that came of it."""
+    """Show the lineage of a run: all its direct and indirect sources and descendants."""
     found = _ask(ctx, lambda tracker: _known(tracker, run_id).lineage(run_id))
     if as_json:
         emit_json(found.to_dict())
@@ -143,7 +143,7 @@ def _emit_visible(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None
 
 
 def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:
-    """Return the tracker if it knows the run."""
+    """Return the tracker; raise an error if it does not have the run."""
     if tracker.metadata(run_id) or tracker.artifacts(run_id) or list(tracker.sources(run_id)):
         return tracker
     known = list(tracker.run_ids())
@@ -153,4 +153,4 @@ def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:
     close = closest(run_id, known)
     if close is not None:
         hint = f"did you mean {close!r}?"
-    raise SpecError(f"run {run_id!r} is not known to the tracker: {hint}")
+    raise SpecError(f"the tracker has no run {run_id!r}; {hint}")

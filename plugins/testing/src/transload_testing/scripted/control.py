@@ -1,4 +1,4 @@
-"""The stage director of scripted apps: opens gates, plays outages, makes apps vanish, and counts
+"""The stage director of scripted jobs: opens gates, plays outages, makes jobs vanish, and counts
 what was asked.
 """
 
@@ -21,10 +21,10 @@ def scripted_app(
     *,
     roles: Mapping[str, int] | None = None,
 ) -> AppDef:
-    """Return an app that plays a script on the scripted scheduler.
+    """Return a job that plays a script on the scripted scheduler.
 
     Args:
-        name: name of the app.
+        name: name of the job.
         script: the script, or its JSON values; default: succeeds at once.
         roles: name of role → replicas; default: one role ``main`` of one replica.
     """
@@ -39,7 +39,7 @@ def scripted_app(
 
 
 class ScriptedControl:
-    """Directs the scripted apps of a folder, from any process.
+    """Directs the scripted jobs of a folder, from any process.
 
     Args:
         folder: the folder of the scripted scheduler.
@@ -53,7 +53,7 @@ class ScriptedControl:
         return {ENV_DIR: str(self.folder.root)}
 
     def open(self, gate: str, app_id: str | None = None) -> None:
-        """Open a gate: of one app, or of all."""
+        """Open a gate: of one job, or of all."""
         make_private(self.folder.root)
         self.folder.mark(gate, app_id)
 
@@ -65,10 +65,10 @@ class ScriptedControl:
             self.folder.unmark(OUTAGE)
 
     def vanish(self, app_id: str, *, forget: bool = False) -> None:
-        """Make an app disappear.
+        """Make a job disappear.
 
         Args:
-            app_id: the app.
+            app_id: the job.
             forget: the record of its id disappears too.
         """
         self.folder.remove(app_id)
@@ -87,5 +87,5 @@ class ScriptedControl:
         ]
 
     def started(self) -> list[str]:
-        """Return the ids of all apps that were ever started, oldest first."""
+        """Return the ids of all jobs that were ever started, oldest first."""
         return [each["app_id"] for each in self.calls("submit") if each.get("started")]

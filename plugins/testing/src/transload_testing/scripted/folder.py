@@ -1,4 +1,4 @@
-"""The folder that scripted apps live in: every change is one atomic step, so that any number of
+"""The folder that scripted jobs live in: every change is one atomic step, so that any number of
 processes may look.
 """
 
@@ -32,7 +32,7 @@ def default_folder() -> str:
 
 
 class Folder:
-    """Reads and writes a folder of scripted apps.
+    """Reads and writes a folder of scripted jobs.
 
     Args:
         root: the folder; made when it is first written to.
@@ -47,7 +47,7 @@ class Folder:
         return self.root / "apps" / quote(app_id, safe="")
 
     def add(self, app_id: str, record: dict[str, Any]) -> bool:
-        """Put an app there; return False if one of that id is there already."""
+        """Put a job there; return False if one of that id is there already."""
         target = self._app(app_id)
         make_private(target.parent)
         aside = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
@@ -61,7 +61,7 @@ class Folder:
         return True
 
     def record(self, app_id: str) -> dict[str, Any] | None:
-        """Return what was put there for an app; None if it is not there."""
+        """Return what was put there for a job; None if it is not there."""
         path = self._app(app_id)
         known = self._records.get(app_id)
         if known is not None and path.is_dir():
@@ -75,14 +75,14 @@ class Folder:
         return record
 
     def app_ids(self) -> list[str]:
-        """Return the ids of all apps there."""
+        """Return the ids of all jobs there."""
         try:
             return sorted(unquote(name) for name in os.listdir(self.root / "apps"))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def remove(self, app_id: str) -> None:
-        """Take an app away."""
+        """Take a job away."""
         self._records.pop(app_id, None)
         aside = (
             Path(tempfile.mkdtemp(prefix=".old-", dir=self.root))
@@ -109,7 +109,7 @@ class Folder:
         return (self.root / "records" / quote(app_id, safe="")).exists()
 
     def mark(self, name: str, app_id: str | None = None) -> None:
-        """Leave a mark with the present time, of an app or of the whole folder. The first one
+        """Leave a mark with the present time, of a job or of the whole folder. The first one
         counts.
         """
         folder = self.root if app_id is None else self._app(app_id)
@@ -123,7 +123,7 @@ class Folder:
         path.unlink(missing_ok=True)
 
     def marks(self, app_id: str) -> dict[str, float]:
-        """Return the marks of an app and of the folder: name → seconds since the epoch."""
+        """Return the marks of a job and of the folder: name → seconds since the epoch."""
         found = {}
         for folder in (self.root, self._app(app_id)):
             try:

@@ -45,19 +45,19 @@ ENV_REACH: Final = "TRANSLOAD_SCRIPTED_REACH"
 """Environment variable: the scheduler's ``reachable_from``; default ``network``."""
 
 
-_app_of = functools.lru_cache(4096)(AppDef.from_json)  # of an app that is asked for again and again
+_app_of = functools.lru_cache(4096)(AppDef.from_json)  # of a job that is asked for again and again
 
 
 @dataclass(frozen=True)
 class ScriptedRequest:
-    """The native request: the app, and the script that it will follow."""
+    """The native request: the job, and the script that it will follow."""
 
     app: AppDef
     script: Script
 
 
 class ScriptedScheduler(SchedulerBase):
-    """Runs nothing; each app is seen to do what its script says.
+    """Runs nothing; each job is seen to do what its script says.
 
     The script is JSON, in the run option ``script`` or in the metadata ``scripted`` of the first
     role.
@@ -105,7 +105,7 @@ class ScriptedScheduler(SchedulerBase):
             self.folder = Folder(str(folder))
 
     def location(self) -> str:
-        """Return the folder of its apps."""
+        """Return the folder of its jobs."""
         return str(self.folder.root)
 
     def run_opts(self) -> runopts:
@@ -118,7 +118,7 @@ class ScriptedScheduler(SchedulerBase):
         return opts
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> ScriptedRequest:
-        """Return the app with its script."""
+        """Return the job with its script."""
         refuse_unsupported(app, self.capabilities, self.name)
         given = cfg.get("script")
         try:
@@ -136,7 +136,7 @@ class ScriptedScheduler(SchedulerBase):
         )
 
     def submit(self, request: ScriptedRequest, app_id: str, submission: Submission) -> bool:
-        """Put the app on stage, with the mishaps that its script asks for."""
+        """Put the job on stage, with the mishaps that its script asks for."""
         script = request.script
         self._play_mishaps(script, app_id, submission.app.name)
         record = {
@@ -195,12 +195,12 @@ class ScriptedScheduler(SchedulerBase):
         time.sleep(60)  # the signal is on its way
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is seen of an app now."""
+        """Return what is seen of a job now."""
         self.folder.log(call="describe", app_id=app_id)
         return self._describe(app_id, wait=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return what is seen of many apps, as one query."""
+        """Return what is seen of many jobs, as one query."""
         self.folder.log(call="describe_many", count=len(app_ids), app_id=next(iter(app_ids), None))
         records = [self.folder.record(app_id) for app_id in app_ids]
         latency = max((record["script"]["latency"] for record in records if record), default=0.0)
@@ -260,7 +260,7 @@ class ScriptedScheduler(SchedulerBase):
         return self.folder.remembered(app_id)
 
     def list(self) -> list[ListAppResponse]:
-        """Return all apps, newest first."""
+        """Return all jobs, newest first."""
         rows = []
         for app_id in self.folder.app_ids():
             found = self._describe(app_id, wait=False)
@@ -280,7 +280,7 @@ class ScriptedScheduler(SchedulerBase):
         return self.folder.record(app_id) is not None
 
     def delete(self, app_id: str) -> bool:
-        """Take the app off the stage."""
+        """Take the job off the stage."""
         self.folder.log(call="delete", app_id=app_id)
         record = self.folder.record(app_id)
         self.folder.remove(app_id)

@@ -1,4 +1,4 @@
-"""The script of an app: what it will be seen to do, and when."""
+"""The script of a job: what it will be seen to do, and when."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNAVAILABLE: Final = "UNAVAILABLE"
 """Stands for a step in which every query fails with SchedulerUnavailable."""
 
 GONE: Final = "GONE"
-"""Stands for a step in which the app does not exist any more."""
+"""Stands for a step in which the job does not exist any more."""
 
 STATES: Final = frozenset({*AppState.__members__, UNAVAILABLE, GONE})
 
@@ -40,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A while in which an app is seen in one state.
+    """A while in which a job is seen in one state.
 
     Args:
         state: name of an AppState, ``UNAVAILABLE`` or ``GONE``.
@@ -61,23 +61,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Script:
-    """All that a scripted app will be seen to do.
+    """All that a scripted job will be seen to do.
 
     Args:
         steps: one after the other.
         on_cancel: what follows instead, from the moment of a cancel.
-        results: key → name → value, reported when the app is submitted.
+        results: key → name → value, reported when the job is submitted.
         exit_code: of the replica that fails, in FAILED.
         failing: number of that replica within the first role.
         submit_error: ``transient`` or ``permanent``: what a submit meets.
-        submit_errors: how many submits of an app of this name meet it.
+        submit_errors: how many submits of a job of this name meet it.
         submit_seconds: how long a submit takes.
         crash: ``before`` or ``after``: the submitting process dies on the spot, before or after the
-            app was taken.
-        crashes: how many submits of an app of this name die.
+            job was taken.
+        crashes: how many submits of a job of this name die.
         latency: seconds that each query takes.
-        forget: the scheduler keeps no record of the id once the app is gone.
-        page: address of the app's page; ``""``: there is none, only a folder.
+        forget: the scheduler keeps no record of the id once the job is gone.
+        page: address of the job's page; ``""``: there is none, only a folder.
 
     Raises:
         SpecError: for an unknown state or field.
