@@ -93,10 +93,9 @@ class Capabilities(NamedTuple):
         checkpoints: ``Role.checkpoints``: there is a folder that all attempts of a job share.
         interruptions: interruptions are counted separately, up to ``Role.max_interruptions``.
         stall: ``Role.stall_after``, and all of ``Role.on_stall``.
-        """A row in a list of jobs. (TorchX has the same name.)
-
-    ``progress`` is the job's progress, if its scheduler knows that without a further query.
-    """
+        progress: the status has the progress that a job reports (`AppStatus.progress`).
+        environments: ``Role.environment``: the packages that a role needs are installed where it
+            runs (see `SchedulerBase.provide_environment`).
     """
 
     replicas: bool = True
