@@ -11,8 +11,9 @@ from transload_testing.trackers import ResultTrackerConformance, TrackerConforma
 
 @pytest.mark.usefixtures("moto_s3")
 class TestMotoResults(ResultTrackerConformance):
-    """Results on S3; fewer writes, since the server is one slow process."""
+    """Results on S3; fewer writers and writes, since the server is one slow process."""
 
+    writers = 2
     writes = 20
     kills = 4
     longest = 0.05

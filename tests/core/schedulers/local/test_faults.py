@@ -414,11 +414,12 @@ def test_same_id_at_once(local) -> None:
             one.communicate()
 
 
-def test_three_hundred_apps(local) -> None:
-    """300 apps at once from one client, whose threads and descriptors do not grow with them."""
+@pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])
+def test_hundreds_of_apps(local, count: int) -> None:
+    """Many apps at once from one client, whose threads and descriptors do not grow with them."""
     local.wait(local.run(local.sh("exit 0")))
     fds = len(os.listdir("/proc/self/fd"))
-    apps = {local.run(local.sh("sleep 0.2; exit 0")) for _ in range(300)}
+    apps = {local.run(local.sh("sleep 0.2; exit 0")) for _ in range(count)}
     watch = local.scheduler.watch()
     watch.update(apps)
     assert len(os.listdir("/proc/self/fd")) <= fds + 2
